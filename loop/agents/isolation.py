@@ -23,10 +23,10 @@ def works() -> bool:
     # What a proposer may not do, its sandbox may not do either: one that is setuid does not work then.
     bounds = partial(stay_out, unprivileged=True)
     try:
-        tried = subprocess.run(trial, capture_output=True, check=False, timeout=10, preexec_fn=bounds)
+        completed = subprocess.run(trial, capture_output=True, check=False, timeout=10, preexec_fn=bounds)
     except (OSError, subprocess.SubprocessError):
         return False
-    return tried.returncode == 0
+    return completed.returncode == 0
 
 
 def under(root: Path, locks: Path, notes: Path, preset: Preset) -> tuple[str, ...]:

@@ -119,16 +119,16 @@ def _once(errand: Errand, begun: float) -> Generator[Tick, None, Errands]:
         if child.code is None:
             yield from _end(child)
         child.kill()
-        done = child.completed(timed_out=cut is not None)
-    last = _last_line(done.errors) or _last_line(done.output)
-    ended: Ended = cut or ("edited" if done.ok else _failure(done.output + done.errors))
+        completed = child.completed(timed_out=cut is not None)
+    last = _last_line(completed.errors) or _last_line(completed.output)
+    ended: Ended = cut or ("edited" if completed.ok else _failure(completed.output + completed.errors))
     answer = _answer(errand.answer)
     return Errands(
         ended="done" if answer.get("done") is True else ended,
         said=last if ended in ("failed", "limited", "login") else "",
-        seconds=done.seconds,
-        output=done.output + done.errors,
-        use=use_of(errand.preset.command, done.output, str(errand.page)),
+        seconds=completed.seconds,
+        output=completed.output + completed.errors,
+        use=use_of(errand.preset.command, completed.output, str(errand.page)),
         idea=str(answer.get("idea", ""))[:200].replace("\n", " "),
     )
 
@@ -179,16 +179,16 @@ def sweep_orphans(before: Sequence[int]) -> int:
     """
     ended = 0
     for _ in range(3):
-        left = [
+        orphans = [
             child for child in psutil.Process().children() if child.pid not in before and child.pid not in STARTED
         ]
-        if not left:
+        if not orphans:
             return ended
-        for process in (each for orphan in left for each in (orphan, *_below(orphan))):
+        for process in (member for orphan in orphans for member in (orphan, *_below(orphan))):
             with contextlib.suppress(psutil.Error):
                 process.kill()
                 ended += 1
-        for orphan in left:
+        for orphan in orphans:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(orphan.pid, 0)
     return ended

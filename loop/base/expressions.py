@@ -304,7 +304,7 @@ def _known(name: str, node: ast.expr, known: Values) -> Any:
     if name in known:
         value = known[name]
         return list(value) if isinstance(value, tuple) else value
-    close = get_close_matches(name, [str(each) for each in known], n=1)
+    close = get_close_matches(name, [str(candidate) for candidate in known], n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     raise ExpressionError("a known name", f"{_dotted(node)!r}{hint}")
 
@@ -351,7 +351,7 @@ def _within(item: Any, group: Any) -> bool:
         return item in group
     if not isinstance(group, list | tuple | set | frozenset | Mapping):
         raise ExpressionError("a list, a mapping or text behind `in`", _shown(group))
-    return any(bool(item == each) for each in group)
+    return any(bool(item == member) for member in group)
 
 
 def _is_number(value: object) -> bool:
@@ -431,9 +431,9 @@ def _off(tree: ast.expr, values: Values) -> float | None:
         try:
             if not isinstance(sign, ast.Lt | ast.LtE | ast.Gt | ast.GtE) or _truth(pair, values):
                 continue
-            asked, got = (left, right) if not list(_names(left)) else (right, left)
-            wanted = _finite_number(asked, values)
-            return abs(_finite_number(got, values) - wanted) / abs(wanted) if wanted else None
+            limit, quantity = (left, right) if not list(_names(left)) else (right, left)
+            limit_value = _finite_number(limit, values)
+            return abs(_finite_number(quantity, values) - limit_value) / abs(limit_value) if limit_value else None
         except ExpressionError:
             return None
     return None

@@ -99,12 +99,12 @@ def own_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 def sweep(parent: Path, prefix: str) -> None:
     """Remove folders of that prefix whose owner has ended: those that nobody holds."""
-    for left in parent.glob(f"{prefix}*"):
+    for orphan in parent.glob(f"{prefix}*"):
         with contextlib.suppress(OSError):  # Held, somebody else's, or gone meanwhile.
-            handle = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            handle = os.open(orphan, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(left, ignore_errors=True)
+                shutil.rmtree(orphan, ignore_errors=True)
             finally:
                 os.close(handle)
 

@@ -236,8 +236,8 @@ class Gauge:
             return None
         blamed = [folder for folder in folders if is_noexec(folder)]
         if not any(phrase in small for phrase in NOT_LOADED):  # Other files refuse, too: theirs are named.
-            blamed = [one for one in blamed if str(one) in text or one in self.folders.worked_in]
-        for folder in sorted(blamed, key=lambda one: str(one) not in text):
+            blamed = [folder for folder in blamed if str(folder) in text or folder in self.folders.worked_in]
+        for folder in sorted(blamed, key=lambda folder: str(folder) not in text):
             names = {cache_folder(): "LOOP_CACHE", state_folder(): "LOOP_STATE", temporary(): "TMPDIR"}
             own = [f"export {name}=..." for place, name in names.items() if place in blamed]
             other = f"name a folder elsewhere: {' '.join(own)}" if own else "move it to another file system"

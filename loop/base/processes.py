@@ -124,9 +124,9 @@ def describe_exit(code: int) -> str:
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """The allow-listed environment of a child, with `extra` on top."""
-    kept = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    kept |= {name: value for name, value in os.environ.items() if name.startswith("LC_")}
-    return kept | dict(extra or {})
+    inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    inherited |= {name: value for name, value in os.environ.items() if name.startswith("LC_")}
+    return inherited | dict(extra or {})
 
 
 class Process(Protocol):
@@ -165,10 +165,10 @@ class Child:
         self.process = self._start(cwd, env, stdin, pass_fds, first or die_with_parent)
         STARTED.add(self.process.pid)
         self._selector = selectors.DefaultSelector()
-        for stream, kept in ((self.process.stdout, self.output), (self.process.stderr, self.errors)):
+        for stream, buffer in ((self.process.stdout, self.output), (self.process.stderr, self.errors)):
             assert stream is not None
             os.set_blocking(stream.fileno(), False)
-            self._selector.register(stream, selectors.EVENT_READ, kept)
+            self._selector.register(stream, selectors.EVENT_READ, buffer)
 
     def _start(
         self,
@@ -394,10 +394,10 @@ def end_all(parent: int | None = None) -> None:
     """Kill everything below this process. `parent`: the only process that does so; a fork returns at once."""
     end = time.monotonic() + SWEPT_S
     while parent in (None, os.getpid()) and time.monotonic() < end:
-        left = psutil.Process().children(recursive=True)
-        if not left:
+        children = psutil.Process().children(recursive=True)
+        if not children:
             return
-        for process in left:
+        for process in children:
             with contextlib.suppress(psutil.Error):
                 process.kill()
         with contextlib.suppress(ChildProcessError):

@@ -76,10 +76,10 @@ def ratio_interval(
     t"). Without outliers it is the usual interval. `shared` is variance of the mean that all rounds have in
     common. Returns (ratio, low, high).
     """
-    kept = clipped(logs)
-    count, within = len(logs), len(logs) - kept.beyond
-    mean = fmean(kept.values)
-    error = math.hypot(stdev(kept.values) * math.sqrt(count) / within, math.sqrt(shared))
+    sample = clipped(logs)
+    count, within = len(logs), len(logs) - sample.beyond
+    mean = fmean(sample.values)
+    error = math.hypot(stdev(sample.values) * math.sqrt(count) / within, math.sqrt(shared))
     half = t_quantile(0.5 + confidence / 2, max(within - 1, 1)) * error
     return math.exp(mean), math.exp(max(mean - half, -700.0)), math.exp(min(mean + half, 700.0))
 

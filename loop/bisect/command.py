@@ -110,14 +110,13 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
 
 
 def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
-    """A search for what made a kernel slower, or wrong, by today's gate and workloads."""
-    if hosted() is None:
+    """A search for what made a kernel slower, wrong, or take more resources, by today's gate and workloads."""
+    if hosted() is None:  # A machine that works for another one was told its target.
         refuse_unnamed(request.target, Path.cwd(), "search")
     if request.metric not in get_args(SearchMetric):
         raise UsageError(
             f"unknown metric {request.metric!r}", hint=f"--metric {' or '.join(get_args(SearchMetric))}"
         )
-    refuse_unnamed(request.target, Path.cwd(), "search")
     setting = with_given(trusted_setting(request.target, screen), request.workloads)
     device = choose_device(request.device, setting.target, [request.variant] if request.variant else ())
     if request.metric == "resources":

@@ -222,13 +222,16 @@ class Latencies:
         return max(both, key=lambda unit: unit.count).position if both else None
 
     def beside(self, low: int, high: int, sides: tuple[int, int]) -> Try | None:
-        """The nearest builds on either side, up to `BESIDE` of them: nearest first, the side with fewer first."""
+        """Try the nearest untried build beside the step, to learn what builds differ by.
+
+        None where `BESIDE` of each side are known; the side with fewer comes first.
+        """
         parent, suspect = sides
         looks = []
         batch = min(max(WORN_LEAST, math.ceil(self.noise[0] / self.tau(low, high) ** 2)), 2 * WORN_LEAST)
         for side in (range(parent, low - 1, -1), range(suspect, high + 1)):
             there = [at for at in side if at not in self.seen.broken]
-            known = [at for at in there if at in self.values or at == 0]
+            known = [at for at in there if at in self.values or at == 0]  # 0: the good end.
             fresh = [at for at in there if at not in known]
             if fresh and len(known) < BESIDE:
                 looks.append((len(known), fresh[0]))

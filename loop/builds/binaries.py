@@ -39,8 +39,8 @@ def demangle(symbols: Sequence[str]) -> Generator[Tick, None, dict[str, str]]:
     names: list[str] = []
     for first in range(0, len(symbols), NAMES_AT_A_TIME):
         some = [plain[symbol] for symbol in symbols[first : first + NAMES_AT_A_TIME]]
-        done = yield from run(["c++filt", *some], limit_s=LIMIT_S, note="reading names")
-        names += done.output.splitlines()
+        completed = yield from run(["c++filt", *some], limit_s=LIMIT_S, note="reading names")
+        names += completed.output.splitlines()
     return dict(zip(symbols, names, strict=True)) if len(names) == len(symbols) else plain
 
 
@@ -162,8 +162,8 @@ def hot_loops(
 
     The result is kept beside the library, because reading machine code takes seconds.
     """
-    kept = library.parent / f"loops-{architecture}.json"
-    known = _kept(kept)
+    cached = library.parent / f"loops-{architecture}.json"
+    known = _kept(cached)
     if known is not None or tools is None:
         return known
     command = [str(tools.cuobjdump), "-sass", "-arch", architecture, str(library)]
@@ -172,7 +172,7 @@ def hot_loops(
         return None
     loops = loops_of(text.splitlines())
     with contextlib.suppress(LoopError):  # A cache that cannot be written costs time, no more.
-        sums.write_sealed(kept, Loops(loops=loops))
+        sums.write_sealed(cached, Loops(loops=loops))
     return loops
 
 

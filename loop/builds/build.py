@@ -82,10 +82,10 @@ def scan(variant: Buildable, folder: Path, include: Path) -> Generator[Tick, Non
         if not (folder / source).is_file():
             raise BuildFailed(f"{source}: no such source file", f"it is named in {folder / 'target.yaml'}", "")
     command = [*_base(variant, include), "-M", *variant.sources]
-    done = yield from run(command, cwd=folder, limit_s=SCAN_LIMIT_S, env=ENGLISH, note="reading the sources")
-    if not done.ok:
-        raise failure(done, "read")
-    files = sorted(set(dependencies(done.output)))
+    completed = yield from run(command, cwd=folder, limit_s=SCAN_LIMIT_S, env=ENGLISH, note="reading the sources")
+    if not completed.ok:
+        raise failure(completed, "read")
+    files = sorted(set(dependencies(completed.output)))
     contents: list[tuple[str, str]] = []
     own: set[str] = set()
     for file in files:
@@ -200,8 +200,8 @@ def build(
     """
     if isinstance(variant, PythonVariant):
         return python_builds.build(name, variant, folder, cache)
-    asked = question(variant, folder, include)
-    known = known_builds.find(asked, folder, cache)
+    inquiry = question(variant, folder, include)
+    known = known_builds.find(inquiry, folder, cache)
     stored = known_builds.stored(known, cache) if known else None
     if known and stored:
         return _build(name, variant, known, *stored, cached=True)
@@ -214,7 +214,7 @@ def build(
         except reads.Changed as changed:
             last = str(changed)
             continue
-        known_builds.keep(asked, known, cache)
+        known_builds.keep(inquiry, known, cache)
         ready = _build(name, variant, known, place, record, cached=False)
         return ready.model_copy(update={"note": note or ready.note})
     raise BuildFailed(f"{last} changes while it is compiled", "stop what writes it, then run this again", "")
@@ -255,23 +255,23 @@ def _compile(
         while True:
             words = [*command, *(word for flags in lists.values() for word in flags)]
             env, note = {**ENGLISH, "TMPDIR": str(scratch)}, f"compiling {variant.sources[0]}"
-            done = yield from run(words, cwd=folder, limit_s=limit_s, env=env, note=note)
-            refused = [option for option in lists if option in done.errors]
-            if done.ok or not refused:
+            completed = yield from run(words, cwd=folder, limit_s=limit_s, env=env, note=note)
+            refused = [option for option in lists if option in completed.errors]
+            if completed.ok or not refused:
                 break
             lists = {option: flags for option, flags in lists.items() if option not in refused}
-        if not done.ok:
-            raise failure(done, "compile")
+        if not completed.ok:
+            raise failure(completed, "compile")
         if not (place / LIBRARY).is_file():
             raise BuildFailed(
-                f"{compiler} ended well and wrote no library", "see what it does with `-o`", done.errors
+                f"{compiler} ended well and wrote no library", "see what it does with `-o`", completed.errors
             )
         seconds = time.monotonic() - begun
         known = yield from _known_build(variant, folder, include, sources, place, lists)
         for file, content in before.items():
             if known.facts[reads.named(file, folder, place) or ""].content != content:
                 raise reads.Changed(file)
-        (place / LOG).write_text(done.errors)
+        (place / LOG).write_text(completed.errors)
         shutil.rmtree(scratch)
         version = compiler_version(compiler) or ""
         known, record = known_builds.finished(place, known, stand_in, command, seconds, version)

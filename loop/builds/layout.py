@@ -68,34 +68,34 @@ def _functions(library: Path) -> Iterator[str]:
 def _without_addresses(body: list[tuple[str, str]]) -> str:
     """Targets within the function by the number of their instruction, others by their symbol; no padding."""
     number: dict[str, int] = {}
-    kept: list[str] = []
+    code: list[str] = []
     for address, text in body:
-        number[address] = len(kept)
+        number[address] = len(code)
         if not FILLER.match(text):
-            kept.append(text)
+            code.append(text)
 
     def target(match: re.Match[str]) -> str:
         if match[1] in number:
             return f"@{number[match[1]]}"
         return "<data>" if match[3] else f"<{match[2]}>"
 
-    return "\n".join(PLACE.sub(target, re.sub(r"-?0x[0-9a-f]+\(%rip\)", "(%rip)", text)) for text in kept)
+    return "\n".join(PLACE.sub(target, re.sub(r"-?0x[0-9a-f]+\(%rip\)", "(%rip)", text)) for text in code)
 
 
 def _data(library: Path, build_id: str) -> dict[str, object]:
     """What the sections hold that are no code, as bytes in order; of what runs at loading, how much there is."""
     headers = SECTION.findall(_printed("objdump", "-h", str(library)))
-    held: dict[str, object] = {name: size for name, size in headers if name.endswith("_array")}
-    names = [name for name, _ in headers if name not in held and not PLACED.match(name)]
+    sections: dict[str, object] = {name: size for name, size in headers if name.endswith("_array")}
+    names = [name for name, _ in headers if name not in sections and not PLACED.match(name)]
     with tempfile.TemporaryDirectory() as scratch:
         files = {name: Path(scratch) / str(place) for place, name in enumerate(names)}
-        wanted = [f"--dump-section={name}={path}" for name, path in files.items()]
-        if wanted:
-            _printed("objcopy", *wanted, str(library), str(Path(scratch) / "copy"))
+        options = [f"--dump-section={name}={path}" for name, path in files.items()]
+        if options:
+            _printed("objcopy", *options, str(library), str(Path(scratch) / "copy"))
         for name, path in files.items():
             content = path.read_bytes() if path.exists() else b""
-            held[name] = Counter(content.replace(build_id.encode(), b"").replace(b"\0", b""))
-    return held
+            sections[name] = Counter(content.replace(build_id.encode(), b"").replace(b"\0", b""))
+    return sections
 
 
 def _printed(*command: str) -> str:

@@ -221,9 +221,9 @@ def programs(variant: CAbiVariant, folder: Path) -> Generator[Tick, None, list[s
         return paths
     for tool in TOOLS:
         words = [compiler, *variant.build.flags, f"-print-prog-name={tool}"]
-        done = yield from run(words, cwd=folder, limit_s=LIMIT_S, env=ENGLISH, note="asking the compiler")
-        path = shutil.which(done.output.strip(), path=environment().get("PATH"))
-        paths += [path] if done.ok and path else []
+        completed = yield from run(words, cwd=folder, limit_s=LIMIT_S, env=ENGLISH, note="asking the compiler")
+        path = shutil.which(completed.output.strip(), path=environment().get("PATH"))
+        paths += [path] if completed.ok and path else []
     return paths
 
 
@@ -231,19 +231,19 @@ def loaded(library: Path) -> Generator[Tick, None, list[str] | None]:
     """Libraries that are loaded with one, by their paths; nothing of it is run. None where there is no `ldd`."""
     if shutil.which("ldd") is None:
         return None
-    done = yield from run(["ldd", str(library)], limit_s=LIMIT_S, env=ENGLISH, note="looking what it loads")
-    return re.findall(r"(?:=> |^\s+)(/\S.*?) \(0x", done.output, re.MULTILINE)
+    completed = yield from run(["ldd", str(library)], limit_s=LIMIT_S, env=ENGLISH, note="looking what it loads")
+    return re.findall(r"(?:=> |^\s+)(/\S.*?) \(0x", completed.output, re.MULTILINE)
 
 
 def unknowns(
-    variant: CAbiVariant, facts: Facts, folder: Path, library: Path, asked: Iterable[str]
+    variant: CAbiVariant, facts: Facts, folder: Path, library: Path, lists: Iterable[str]
 ) -> Iterator[str]:
     """Why a build may differ the next time although all listed files are unchanged.
 
-    `asked`: the lists that assembler and linker wrote.
+    `lists`: those that assembler and linker wrote.
     """
-    flags, asked = variant.build.flags, set(asked)
-    if LINKED not in asked and any(flag.startswith("-l") or flag.endswith((".a", ".so", ".o")) for flag in flags):
+    flags, lists = variant.build.flags, set(lists)
+    if LINKED not in lists and any(flag.startswith("-l") or flag.endswith((".a", ".so", ".o")) for flag in flags):
         yield "its linker does not list what it reads"
     if not any(name.endswith(CUDA_RUNTIME) for name in facts) and LOADING.search(library.read_bytes()):
         yield "it may load other libraries while it runs (dlopen)"
@@ -252,7 +252,7 @@ def unknowns(
     if any(flag.startswith(PROFILE) for flag in flags):
         yield "a flag asks for a profile"
     lists_all = (
-        ASSEMBLY in asked and len(variant.sources) == 1 and not any(flag.startswith("-flto") for flag in flags)
+        ASSEMBLY in lists and len(variant.sources) == 1 and not any(flag.startswith("-flto") for flag in flags)
     )
     for name in facts:
         if name.startswith("/usr/"):

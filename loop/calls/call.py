@@ -45,10 +45,10 @@ class Plain:
 
     def __init__(self, *values: Any, **named: Any) -> None:
         kind = type(self)
-        given = {**dict(zip(kind.__annotations__, values, strict=False)), **named}
-        fields = {name: given[name] if name in given else getattr(kind, name) for name in kind.__annotations__}
-        if given.keys() - fields.keys() or len(values) > len(fields):
-            raise TypeError(f"{kind.__name__} has no such fields: {given}")
+        named = {**dict(zip(kind.__annotations__, values, strict=False)), **named}
+        fields = {name: named[name] if name in named else getattr(kind, name) for name in kind.__annotations__}
+        if named.keys() - fields.keys() or len(values) > len(fields):
+            raise TypeError(f"{kind.__name__} has no such fields: {named}")
         self.__dict__.update(fields)
 
     def but(self, **changes: Any) -> Self:

@@ -57,7 +57,7 @@ class Counters:
 
     def open(self) -> bool:
         """Open a counter of each kind for every thread that there is; whether any could be had."""
-        for task in sorted(Path("/proc/self/task").glob("*")) or [Path("0")]:
+        for task in sorted(Path("/proc/self/task").glob("*")) or [Path("0")]:  # 0: the calling thread.
             for name, event in EVENTS.items():
                 try:
                     self._handles[name].append(open_event(event, int(task.name)))
@@ -107,6 +107,7 @@ def open_event(event: int, thread: int) -> int:
     flags = DISABLED | INHERIT | EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR
     attributes = Attributes(size=ctypes.sizeof(Attributes), config=event, read_format=TIMES, flags=flags)
     libc = ctypes.CDLL(None, use_errno=True)
+    # -1, -1: on any core, in no group.
     handle = libc.syscall(number, ctypes.byref(attributes), thread, -1, -1, ctypes.c_ulong(0))
     if handle < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

@@ -104,7 +104,7 @@ class ExternalCall(Prepared):
             name = self.call.inputs[number].name
             self.inputs[name].write_bytes(self.before[name])
         began = time.perf_counter()
-        done = subprocess.run(
+        completed = subprocess.run(
             self.command,
             cwd=self.variant.folder,
             env={**os.environ, **self.environment},
@@ -114,10 +114,10 @@ class ExternalCall(Prepared):
             preexec_fn=unbound_memory,
         )
         took_s = time.perf_counter() - began
-        if done.returncode:
-            tail = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-            raise Refused(f"exit {done.returncode}: {' '.join(tail)}")
-        self.seconds = own_seconds(done.stdout.decode(errors="replace"), took_s)
+        if completed.returncode:
+            tail = completed.stderr.decode(errors="replace").strip().splitlines()[-1:]
+            raise Refused(f"exit {completed.returncode}: {' '.join(tail)}")
+        self.seconds = own_seconds(completed.stdout.decode(errors="replace"), took_s)
 
     def output(self) -> bytes:
         """The bytes of the output file; of several the block that holds all of them."""

@@ -399,9 +399,10 @@ class Guarded(Unguarded):
         return f"{count_bytes(differing(data, expected))} between its rows" if data != expected else ""
 
     def enclose(self, *, at_end: bool) -> bool:
-        """As `Memory.enclose`, for every tensor."""
+        """Close the zones of every tensor, as `Memory.enclose`; inputs are written anew. False where it cannot."""
         if not all(memory.enclose(at_end=at_end) for memory in self.all):
             return False
+        # Enclosing overwrote the inputs. Gaps between rows of a spread input get numbers like its own.
         self._restore([draw(VALUES) for _ in self.inputs])
         return True
 

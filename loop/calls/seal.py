@@ -72,7 +72,7 @@ def _places(module: ModuleType) -> list[Place]:
             continue
         places.append((f"{module.__name__}.{name}", vars(module), name))
         if isinstance(value, type) and module.__name__.startswith("loop."):
-            methods = [key for key, each in vars(value).items() if isinstance(each, FunctionType)]
+            methods = [key for key, member in vars(value).items() if isinstance(member, FunctionType)]
             places += [(f"{module.__name__}.{name}.{key}", vars(value), key) for key in methods]
     return places
 

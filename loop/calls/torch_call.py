@@ -173,12 +173,12 @@ class TensorCall(GuardedCall):
 
     def _once(self) -> Any:
         """The result of one more call; the last result stays."""
-        kept = self.result
+        last = self.result
         try:
             self.bind()()
             return self.result
         finally:
-            self.result = kept
+            self.result = last
 
     def poison(self, guard: Guard | None = None) -> None:
         """Make the last outputs NaN and forget them: a variant that returns them again has not computed them."""

@@ -83,11 +83,11 @@ def find(name: str) -> Function:
 
 def _line(error: Exception) -> str:
     """Where in a file of the user's an import failed, as in ` (task.py:3)`; empty where nobody knows."""
-    ours = Path(__file__).parent.parent
+    package = Path(__file__).parent.parent
     frames = reversed(traceback.extract_tb(error.__traceback__))
     places = (frame for frame in frames if frame.filename.endswith(".py") and "importlib" not in frame.filename)
     last = next((frame for frame in places if frame.filename != own_modules.__file__), None)
-    if isinstance(error, SyntaxError) or last is None or ours in Path(last.filename).parents:
+    if isinstance(error, SyntaxError) or last is None or package in Path(last.filename).parents:
         return ""
     return f" ({Path(last.filename).resolve().name}:{last.lineno})"
 
@@ -162,9 +162,9 @@ def draw_others() -> None:
 def instance_of(kind: Any, arguments: Any, seed: int) -> Any:
     """An instance of a class, its arguments as `arguments()` gives them, both right after seeding."""
     seed_all(seed)
-    given = arguments() if arguments else ()
+    values = arguments() if arguments else ()
     seed_all(seed)
-    instance = kind(**given) if isinstance(given, dict) else kind(*given)
+    instance = kind(**values) if isinstance(values, dict) else kind(*values)
     if isinstance(instance, torch.nn.Module):
         instance.requires_grad_(False)
     return instance

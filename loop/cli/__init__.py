@@ -25,7 +25,7 @@ from loop.cli import beginning, hosting, looking, working
 from loop.cli.command import ALL, app, screen_for
 
 __all__ = ("ALL", "answered", "app", "beginning", "hosting", "looking", "main", "working")
-STARTING = {command.words.split()[0] for command in ALL if "device" in {each.name for each in command.parameters}}
+STARTING = {command.words.split()[0] for command in ALL if "device" in {p.name for p in command.parameters}}
 """First words of commands with `--device`. They start processes, and first end those that a killed one left."""
 
 WORKERS = "loop.workers.program"
@@ -77,12 +77,12 @@ def _words() -> str:
 
 def _fail(error: LoopError) -> None:
     """Print an error: on stderr, and for a program also as JSON on stdout, in one line among events."""
-    if asked := _for_programs():
+    if options := _for_programs():
         from loop.base.documents import to_json
 
         text = to_json(error.as_json(_words()))
         with contextlib.suppress(MachineFailure):  # Stdout cannot be written: the same is said on stderr.
-            screen_for().data(json.dumps(json.loads(text)) if asked == ["--events"] else text)
+            screen_for().data(json.dumps(json.loads(text)) if options == ["--events"] else text)
     screen_for().fail(error)
 
 

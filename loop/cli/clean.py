@@ -71,17 +71,17 @@ def folder() -> Path:
 
 def worktrees(sessions_folder: Path) -> Iterator[LeftItem]:
     """All worktrees; `sessions_folder`: where sessions are looked for when one does not say whose it is."""
-    for kept in leftover.every(folder()):
-        state, why = _state(kept, sessions_folder)
-        loses = "" if state in ("in use", "waits") else _edits(kept)
+    for tree in leftover.every(folder()):
+        state, why = _state(tree, sessions_folder)
+        loses = "" if state in ("in use", "waits") else _edits(tree)
         yield LeftItem(
             kind="worktree",
-            name=kept.root.name,
-            path=str(kept.root),
+            name=tree.root.name,
+            path=str(tree.root),
             state=state,
             why=why,
             loses=loses,
-            remove=kept.remove,
+            remove=tree.remove,
         )
 
 
@@ -90,22 +90,22 @@ def left_over(sessions_folder: Path) -> list[LeftItem]:
     return [item for item in worktrees(sessions_folder) if item.state == "left over"]
 
 
-def _edits(kept: KeptWorktree) -> str:
+def _edits(tree: KeptWorktree) -> str:
     """Uncommitted edits in words."""
-    edits = kept.edits()
+    edits = tree.edits()
     if edits is None:
-        return "edits: not known" if any(kept.root.iterdir()) else ""
+        return "edits: not known" if any(tree.root.iterdir()) else ""
     files, lines = len(edits), sum(edits.values())
     return f"edits: {files} file{'s' * (files != 1)}, {lines} line{'s' * (lines != 1)}" if files else ""
 
 
-def _state(kept: KeptWorktree, sessions_folder: Path) -> tuple[State, str]:
-    parts = kept.root.name.split("-")
+def _state(tree: KeptWorktree, sessions_folder: Path) -> tuple[State, str]:
+    parts = tree.root.name.split("-")
     if parts[0] == "bisect" and len(parts) > 1 and parts[1].isdigit():
         alive = psutil.pid_exists(int(parts[1]))
         return ("in use", f"process {parts[1]} bisects") if alive else ("left over", "its bisection was killed")
-    guess = sessions_folder / kept.root.name[: -GROUND - 1]
-    owner = kept.owner or (guess if (guess / HEAD).is_file() else None)
+    guess = sessions_folder / tree.root.name[: -GROUND - 1]
+    owner = tree.owner or (guess if (guess / HEAD).is_file() else None)
     if owner is None:
         return "unknown", f"it does not say whose it is, and no session in {sessions_folder} has its name"
     return _of_session(SessionFolder(owner))

@@ -144,7 +144,7 @@ class Command:
     def parameters(self) -> tuple[Parameter, ...]:
         """What it takes from the command line."""
         every = inspect.signature(self.function).parameters.values()
-        return tuple(each.replace(kind=Parameter.KEYWORD_ONLY) for each in every if each.name != "screen")
+        return tuple(p.replace(kind=Parameter.KEYWORD_ONLY) for p in every if p.name != "screen")
 
     @property
     def printed(self) -> Any:

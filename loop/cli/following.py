@@ -79,7 +79,7 @@ def stop_campaign(host: Listed, root: Path, screen: Screen, *, as_json: bool) ->
     for folder, sent in reversed([*noted.away(host.name)]):
         if sent.sessions == str(root) and folder.job.words[:1] == ("optimize",):
             with Connection(host) as connection:
-                marked = There(connection).mark(folder.id, STOP, sent.given)
+                marked = There(connection).mark(folder.id, STOP, sent.past)
             if marked:
                 return ends_after_candidate(marked[-1], screen, as_json=as_json)
     raise UsageError(f"no campaign of this project runs on {host.name}", hint="loop jobs")
@@ -233,8 +233,8 @@ def _taken_in(folder: JobFolder, sent: Sent, there: There, last: Seen, screen: S
     """Bring back the job's sessions and branches; the sessions' folders. May be repeated after an interruption."""
     if sent.root:
         patiently(lambda: there.bundle(folder.id, sent.tree), AWAY_S)
-    names = [f"{SESSIONS.rpartition('/')[2]}/{name}" for name in sent.given]
-    patiently(lambda: there.collect(folder, BRANCHES, given=names), AWAY_S)
+    names = [f"{SESSIONS.rpartition('/')[2]}/{name}" for name in sent.past]
+    patiently(lambda: there.collect(folder, BRANCHES, earlier=names), AWAY_S)
     if last.state in ENDED:
         folder.check(names)
     sessions = noted.take_in(folder, sent)
@@ -338,13 +338,13 @@ def stop_machine(host: Listed, target: str | None, screen: Screen) -> None:
 def still_costs(host: Listed, why: str) -> str:
     """The message about a machine that should be stopped and still runs."""
     prices = host.host.prices
-    each = f" ${prices.at(None)[0]:.2f} an hour" if prices else " money"
-    return f"{host.name} STILL RUNS AND COSTS{each}: {why}"
+    price = f" ${prices.at(None)[0]:.2f} an hour" if prices else " money"
+    return f"{host.name} STILL RUNS AND COSTS{price}: {why}"
 
 
 def run_here(command: str, host: Listed) -> None:
     """Run `start:` or `stop:` of a machine on this one. Raises WorkFailed where it fails."""
-    done = finish(run(["sh", "-c", command], limit_s=COMMAND_S, env=dict(os.environ)))
-    if not done.ok:
-        last = next((line for line in reversed(done.errors.splitlines()) if line.strip()), done.how)
+    completed = finish(run(["sh", "-c", command], limit_s=COMMAND_S, env=dict(os.environ)))
+    if not completed.ok:
+        last = next((line for line in reversed(completed.errors.splitlines()) if line.strip()), completed.how)
         raise WorkFailed(f"{host.path}: `{command}` failed: {last.strip()[:300]}", hint="run it yourself")

@@ -56,17 +56,17 @@ STARTS_S = 600.0
 
 def run(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
     """Run a command on the machine that `--on` names: send the project, follow the job. Returns its exit code."""
-    asked = {name: value for name, value in values.items() if name not in ("on", "keep_until")}
+    options = {name: value for name, value in values.items() if name not in ("on", "keep_until")}
     if not values.get("on"):
         raise UsageError("--keep-until is for the machine that --on names", hint="--on HOST --keep-until 16:00")
     until = following.until(values.get("keep_until"), datetime.datetime.now().astimezone())
-    setting = trusted_setting(asked.get("target"), screen)
+    setting = trusted_setting(options.get("target"), screen)
     if made_of(setting.project.target):
         raise UsageError("--on: a task of another format is judged here only", hint="loop targets inspect TASK")
     (host, *_) = known.choose(known.hosts(own(setting.project)), str(values["on"]))
-    if asked.get("stop"):
-        return following.stop_campaign(host, setting.project.sessions, screen, as_json=bool(asked.get("json")))
-    resumed = sessions.find(setting.project.sessions, asked["resume"]) if asked.get("resume") else None
+    if options.get("stop"):
+        return following.stop_campaign(host, setting.project.sessions, screen, as_json=bool(options.get("json")))
+    resumed = sessions.find(setting.project.sessions, options["resume"]) if options.get("resume") else None
     if resumed is not None:  # What it runs is told there to be allowed.
         allow_session(resumed.path, resumed.head(), setting, screen)
     sending = _Sending.of(setting.project)
@@ -83,14 +83,14 @@ def run(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
         _check(ready, sending, there, screen)
         project = f"{ready.home}/{HOME}/trees/{sending.tree}"
         if sending.target is not None:
-            asked["target"] = f"{project}/{sending.target}"
+            options["target"] = f"{project}/{sending.target}"
         past = _past(setting.project, resumed)
         root = setting.project.sessions
         every = (path for name in past for path in (root / name).rglob("*"))
         files = [path.relative_to(root).as_posix() for path in every if path.name not in UNSENT]
         config = settings(sending.root) if sending.root else ""
-        folder = _prepared(command, asked, f"{project}/{sending.cwd}", resumed)
-        last = command.words != CHECK and not asked.get("dry_run")
+        folder = _prepared(command, options, f"{project}/{sending.cwd}", resumed)
+        last = command.words != CHECK and not options.get("dry_run")
         going_on = resumed.id if resumed else ""
         sent = Sent(
             host=host.name,
@@ -100,7 +100,7 @@ def run(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
             tree=sending.tree,
             home=ready.home,
             resumed=going_on,
-            given=tuple(name for name in past if name != going_on),
+            past=tuple(name for name in past if name != going_on),
             began=time.time(),
             last=last,
             keep_until=until,
@@ -221,15 +221,15 @@ def _is_session(path: Path, project: Project) -> bool:
     return (project.sessions / first / sessions.HEAD).is_file()
 
 
-def _prepared(command: Command, asked: Mapping[str, Any], cwd: str, resumed: SessionFolder | None) -> JobFolder:
+def _prepared(command: Command, options: Mapping[str, Any], cwd: str, resumed: SessionFolder | None) -> JobFolder:
     """The job's folder here, with the session that it goes on with."""
-    words = command.words_of({**asked, **({"resume": resumed.id} if resumed else {})})
-    minutes = asked.get("budget_minutes") or asked.get("max_minutes")
+    words = command.words_of({**options, **({"resume": resumed.id} if resumed else {})})
+    minutes = options.get("budget_minutes") or options.get("max_minutes")
     now = datetime.datetime.now(datetime.UTC)
     job = Job(
         id=f"{now:%Y%m%d-%H%M%S}-{os.urandom(3).hex()}",
         words=tuple(words),
-        title=shlex.join(["loop", *command.words_of({**asked, "target": None})]).replace(" -- ", " "),
+        title=shlex.join(["loop", *command.words_of({**options, "target": None})]).replace(" -- ", " "),
         folder=cwd,
         ttl_s=60 * float(minutes) + AFTER_BUDGET_S if minutes else TTL_S,
     )

@@ -183,7 +183,7 @@ def stop_campaign(target: Path | None, screen: Screen, *, as_json: bool) -> int:
 def _running(root: Path) -> list[SessionFolder]:
     """Campaigns of these sessions that run now."""
     every = sessions.every(root)
-    return [each for each in every if held(each.path / sessions.LOCK) and each.head().campaign.unattended]
+    return [folder for folder in every if held(folder.path / sessions.LOCK) and folder.head().campaign.unattended]
 
 
 def ends_after_candidate(session: str, screen: Screen, *, as_json: bool) -> int:

@@ -217,11 +217,11 @@ def _waiting(row: SessionListing, root: Path, card: RateCard) -> WaitingSession:
         head, record, lines = folder.head(), folder.record(), folder.lines()
     except LoopError as error:
         return WaitingSession(row.folder, status, error.message, "loop sessions list", row.usd or 0.0)
-    asked = closing.waiting_for(finished(lines))
-    asked = "" if head.resume_command in asked else asked  # It is said anyway.
+    request = closing.waiting_for(finished(lines))
+    request = "" if head.resume_command in request else request  # It is said anyway.
     step = open_step(lines)
     killed = f"it ended without a word{f' in {step.pattern}/{step.step}' if step else ''}"
-    why = "; ".join(filter(None, (record.reason if record else killed, asked)))
+    why = "; ".join(filter(None, (record.reason if record else killed, request)))
     hosts = hosts_of(finished(lines))
     usd = record.bill.usd if record else charged(sessions.wall_seconds(lines), card, head, hosts=hosts).usd
     return WaitingSession(row.folder, status, why, head.resume_command, usd)
@@ -292,10 +292,10 @@ def sections(status: Status) -> Iterator[Section]:
         lines = (*status.wrong, *([status.unjudged] if status.unjudged else ()))
         title = "Wrong" if status.wrong else "Not judged" if lines else "Nothing is wrong"
         yield Section(title, lines or (ALL_JUDGED,))
-    left = [f"{item.what}: {item.command}" for item in status.left]
+    todo = [f"{item.what}: {item.command}" for item in status.left]
     if status.more_waiting:
-        left.append(f"{say.count(status.more_waiting, 'older session')} could go on, too: loop sessions list")
-    yield Section("To look at", tuple(left))
+        todo.append(f"{say.count(status.more_waiting, 'older session')} could go on, too: loop sessions list")
+    yield Section("To look at", tuple(todo))
     cost = f"{say.count(status.sessions, 'session')}, {_usd(status.usd)} in all; the last: {status.last}"
     gpu = status.gpu
     decision = gpu.why if gpu.decision == "unknown" else f"{gpu.decision}: {gpu.why}"

@@ -87,11 +87,11 @@ def judge(request: TaskRequest, screen: Screen) -> int:
         raise UsageError("no answer to judge", hint="loop targets judge TASK ANSWER")
     task = table.load(request.path.absolute(), request.form)
     folder, names = as_target(request.path, request.answers, request.form)
-    what = "measure" if request.measure else "verify"
-    own = BenchRequest(
-        what, names, folder, request.device, threads=request.threads, seed=request.seed, json=request.json
+    command = "measure" if request.measure else "verify"
+    own_request = BenchRequest(
+        command, names, folder, request.device, threads=request.threads, seed=request.seed, json=request.json
     )
-    finished, code = walk_first(own, screen)
+    finished, code = walk_first(own_request, screen)
     both = []
     for name, answer in zip(names, request.answers, strict=True):
         screen.status(f"{task.format}: its own evaluator")
@@ -193,10 +193,10 @@ def audit(request: TaskRequest, screen: Screen) -> int:
     terms = device, threads, request.terms.limit_s
     took = Took(screen)
     with took.by("inputs and reference"):
-        looked = Stated(task, setting, *terms).look()
-    if not looked["inputs"] or not looked["outputs"]:
+        interface = Stated(task, setting, *terms).look()
+    if not interface["inputs"] or not interface["outputs"]:
         raise UsageError(f"{request.path}: no floating-point inputs and outputs: loop has no controls for it")
-    controls = named(list(chosen_controls(looked["inputs"], looked["outputs"][0], device)), request.controls)
+    controls = named(list(chosen_controls(interface["inputs"], interface["outputs"][0], device)), request.controls)
     files = _written(request, task, setting.target, controls)
     folder, names = as_target(request.path, [str(file) for file in files], request.form)
     own = read_setting(folder)
@@ -211,7 +211,7 @@ def audit(request: TaskRequest, screen: Screen) -> int:
     whose = f"the evaluator of {task.format}, unmodified{cut}"
     if why:
         whose = f"the rule that {task.format} states, applied by loop: not its evaluator ({why})"
-    findings = [AuditFinding(**finding) for finding in looked["findings"]]
+    findings = [AuditFinding(**finding) for finding in interface["findings"]]
     if task.timing.fresh_inputs is False and task.timing.checked is False:
         what = "timed calls all get the same inputs and are not checked: an answer cached by value counts as fast"
         findings.append(AuditFinding(kind="timing", what=what))
@@ -243,16 +243,16 @@ def _judged(
     with took.by("our verification"):
         own = _ours(request, setting, "verify", [*answers])
     themes = {name: control.theme for name, (control, _) in answers.items()}
-    if left := [name for name in answers if themes[name] == "cheat" and own[name].passes]:
+    if passing := [name for name in answers if themes[name] == "cheat" and own[name].passes]:
         # Remembered answers are wrong only where calls are timed: their inputs change in between.
         with took.by("our timed calls of what verification lets pass"):
-            own |= _ours(request, setting, "measure", left)
+            own |= _ours(request, setting, "measure", passing)
     with took.by("its own evaluator"):
         others, why = _theirs(request, task, {name: path for name, (_, path) in answers.items()}, screen)
     # Beside their verdict, the stated rule is asked only whether a mistake that we let pass makes a difference.
-    asked = [name for name in answers if why or (themes[name] != "honest" and own[name].passes)]
+    names = [name for name in answers if why or (themes[name] != "honest" and own[name].passes)]
     with took.by("the rule that its format states"):
-        stated = Stated(task, setting, *terms).verdicts(asked) if asked else {}
+        stated = Stated(task, setting, *terms).verdicts(names) if names else {}
     rows = []
     for name, (control, path) in answers.items():
         verdict, other = own[name], (others or stated)[name]
@@ -335,7 +335,7 @@ def _written(request: TaskRequest, task: ForeignTask, target: Target, chosen: Se
     return files
 
 
-def _ours(request: TaskRequest, erring_ones: Setting, what: str, names: Sequence[str]) -> dict[str, Ours]:
+def _ours(request: TaskRequest, erring_ones: Setting, command: str, names: Sequence[str]) -> dict[str, Ours]:
     """Our verdict on controls by the names of their answers, when they are verified or measured."""
     folder, target = erring_ones.project.target, erring_ones.target
     sets = [TESTS] if TESTS in target.workloads else list(target.workloads)
@@ -343,7 +343,7 @@ def _ours(request: TaskRequest, erring_ones: Setting, what: str, names: Sequence
     chosen = few(every, MOST_CASES) if len(every) > MOST_CASES or len(sets) < len(target.workloads) else []
     some = [spelled(entry_of(target.signature, workload)) for workload in chosen]
     terms = folder, request.device, some, request.threads, request.seed
-    bench = BenchRequest(what, names, *terms, rounds=ROUNDS, enough=True)
+    bench = BenchRequest(command, names, *terms, rounds=ROUNDS, enough=True)
     finished, _ = walk_first(bench, Screen(quiet=True))
     return {name: ours_on(name, finished) for name in names}
 
@@ -399,8 +399,8 @@ def _passing(name: str, wrong: Sequence[Row]) -> str:
     passed = [row.control for row in wrong if getattr(row, name) == "right"]
     judged = sum(getattr(row, name) in VERDICTS for row in wrong)
     listed = f": {', '.join(passed)}" if passed else ""
-    left = f"; {len(wrong) - judged} not judged" if judged < len(wrong) else ""
-    return f"{name}: lets {len(passed)} of {judged} mistakes pass{left}{listed}"
+    unjudged = f"; {len(wrong) - judged} not judged" if judged < len(wrong) else ""
+    return f"{name}: lets {len(passed)} of {judged} mistakes pass{unjudged}{listed}"
 
 
 TRIALS = {kernelbench.NAME: 5, gpumode.NAME: 1, flashinfer.TRACE: 3, flashinfer.SOL: 10}
@@ -442,9 +442,9 @@ class Stated:
             command = (sys.executable, "-m", "loop.workers.stated", str(terms), str(result))
             path = {"PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1", **UNTIMED, **within(self.device)}
             limit = self.limit_s * max(len(answers), 1)
-            done = finish(run(command, limit_s=limit, cwd=scratch, env=path, note="stated rule"))
+            completed = finish(run(command, limit_s=limit, cwd=scratch, env=path, note="stated rule"))
             if not result.is_file():
-                last = (done.errors.strip().splitlines() or [done.how])[-1]
+                last = (completed.errors.strip().splitlines() or [completed.how])[-1]
                 raise WorkFailed(f"{self.task.path}: its inputs or its reference: {last}")
             return json.loads(result.read_text())  # type: ignore[no-any-return]
         finally:

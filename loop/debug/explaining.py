@@ -89,24 +89,24 @@ def explain(context: Context, arguments: Patience) -> Working[ExplainOutput]:
 
 
 def _explanation(prober: FailureProber) -> Generator[Tick, None, Explanation]:
-    by_gate, rule, held = _by_gate(prober, BY_CAUSE), "", 0
+    by_gate, rule, predicted = _by_gate(prober, BY_CAUSE), "", 0
     as_if: tuple[str, ...] = ()
     cause = _by_gate(prober, BY_CALLS) or (yield from _circumstance(prober))
     checks = checked(prober.context, prober.failing.variant)
     sizes_decide = 2 * sum(check.status == "right" for check in checks) >= len(checks)
     if not cause and sizes_decide:  # Then their rule comes first.
-        rule, held = yield from _rule(prober)
+        rule, predicted = yield from _rule(prober)
     if not cause and by_gate in ("", BY_CAUSE["NaN"]):
         as_if = yield from _as_if(prober)
     if not cause and not sizes_decide:
-        rule, held = yield from _rule(prober)
+        rule, predicted = yield from _rule(prober)
     telling = prober.failing.telling
     return Explanation(
         variant=prober.failing.variant,
         cause=cause or (f"as if {', or '.join(as_if)}" if as_if else by_gate),
         as_if=as_if,
         rule=rule,
-        held=held,
+        held=predicted,
         where=common_place(prober.failures, prober.signature) or whereabouts(telling, prober.signature),
         workload=telling.workload.name,
     )
@@ -172,8 +172,8 @@ def _most_telling(failures: Sequence[Check]) -> tuple[Workload, ...]:
 
 def _common(fits: Sequence[Mapping[str, bool]], *, whole: bool) -> tuple[str, ...]:
     """Faults that explain all of some outputs; none where too many do."""
-    each = [[as_if for as_if, all_of_it in fit.items() if all_of_it or not whole] for fit in fits]
-    common = tuple(as_if for as_if in each[0] if all(as_if in fit for fit in each)) if each else ()
+    faults = [[as_if for as_if, all_of_it in fit.items() if all_of_it or not whole] for fit in fits]
+    common = tuple(as_if for as_if in faults[0] if all(as_if in fit for fit in faults)) if faults else ()
     return (NOTHING,) if NOTHING in common else common if len(common) <= MOST_NAMED else ()
 
 

@@ -312,8 +312,8 @@ class RuleSearch:
         self._offer(self._at_limits(self.rules[0]))
         case = self.hypotheses.telling(self.rules, self.fresh)
         if case is None and self.held < FRESH and self.fresh:
-            wanted = self.held % 2 == 0  # One that should fail, then one that should pass.
-            alike = [case for case in self.fresh if self.rules[0].holds(case) == wanted] or self.fresh
+            expected = self.held % 2 == 0  # One that should fail, then one that should pass.
+            alike = [case for case in self.fresh if self.rules[0].holds(case) == expected] or self.fresh
             case = self.draw.choice(alike)
         if case is not None:
             self.fresh.remove(case)

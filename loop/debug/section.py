@@ -54,8 +54,8 @@ def _lines(
     wrong = [part for part in parts if part.checks.first_failure]
     for part in wrong:
         yield "Component", f"{part.component} ({part.title}) {part.outcome}"
-    if held := ", ".join(part.component for part in parts if part not in wrong):
+    if sound := ", ".join(part.component for part in parts if part not in wrong):
         rest = "" if wrong else ", so the fault lies in how they are put together"
-        yield "Component", f"right by itself: {held}{rest}"
+        yield "Component", f"right by itself: {sound}{rest}"
     if small is not None:
         yield "Smallest workload", small.check.workload.name + (f"; {small.note}" if small.note else "")

@@ -63,19 +63,19 @@ def point(values: Values) -> Point:
     return tuple(sorted(values.items()))
 
 
-def _taken_back(tried: TriedPoint, search: PastSearch) -> bool:
-    return bool(search.taken_back) and tried.outcome == "best"
+def _taken_back(point: TriedPoint, search: PastSearch) -> bool:
+    return bool(search.taken_back) and point.outcome == "best"
 
 
-def _lost(tried: TriedPoint, search: PastSearch, leader: float) -> str:
+def _lost(point: TriedPoint, search: PastSearch, leader: float) -> str:
     """Why a point lost; empty where it did not lose, or where that is unknown."""
-    if tried.outcome in ("refused", "wrong"):
-        return f"{tried.reason or tried.outcome} (session {search.session})"
-    if _taken_back(tried, search):
+    if point.outcome in ("refused", "wrong"):
+        return f"{point.reason or point.outcome} (session {search.session})"
+    if _taken_back(point, search):
         return f"taken back in session {search.session}: {search.taken_back}"
-    if tried.ratio is None or tried.ratio * (1 + GAIN) >= leader:
+    if point.ratio is None or point.ratio * (1 + GAIN) >= leader:
         return ""
-    return f"{times(tried.ratio, 3)} where the best had {times(leader, 3)} (session {search.session})"
+    return f"{times(point.ratio, 3)} where the best had {times(leader, 3)} (session {search.session})"
 
 
 TIMES = 3

@@ -107,13 +107,13 @@ def waiting(session: str, target: Path | None) -> WaitingChange:
 
 def change_brief(session: SessionId = "last", target: Target = None, *, screen: Screen) -> int:
     """Read what a waiting session asks for: the brief, how changes are judged, and the files that may change."""
-    asked = waiting(session, target)
+    change = waiting(session, target)
     answer = AskedChange(
-        session=asked.folder.id,
-        brief=asked.brief,
-        sources={name: read_text(asked.file(name)) for name in asked.brief.files},
-        page=asked.page(),
-        next=f"change_edit, kernels_check with target={asked.top}, then {_resume(asked.folder, target)}; "
+        session=change.folder.id,
+        brief=change.brief,
+        sources={name: read_text(change.file(name)) for name in change.brief.files},
+        page=change.page(),
+        next=f"change_edit, kernels_check with target={change.top}, then {_resume(change.folder, target)}; "
         "with decline=true the session ends without a further change",
     )
     screen.data(to_json(answer))
@@ -133,10 +133,10 @@ def change_edit(
     `kernels_check` with the folder as target says in seconds whether it is right. `run_session` with
     `resume` has it judged.
     """
-    asked = waiting(session, target)
-    brief, path = asked.brief, asked.file(file)
+    change = waiting(session, target)
+    brief, path = change.brief, change.file(file)
     name = str(Path(file))
-    if not may_change(name, brief.files, asked.committed):
+    if not may_change(name, brief.files, change.committed):
         shared = f"; others are built from it: {', '.join(brief.shared[name])}" if name in brief.shared else ""
         raise UsageError(f"{file} may not change{shared}", hint=f"these may: {', '.join(brief.files)}")
     if len(text.encode()) > LARGEST:
@@ -144,11 +144,11 @@ def change_edit(
     changed = not path.is_file() or path.read_text(errors="replace") != text
     write_atomic(path, text)
     answer = Edited(
-        session=asked.folder.id,
+        session=change.folder.id,
         file=file,
         changed=changed,
-        next=f"kernels_check with target={asked.top} and variants=[{brief.variant}], "
-        f"then {_resume(asked.folder, target)}",
+        next=f"kernels_check with target={change.top} and variants=[{brief.variant}], "
+        f"then {_resume(change.folder, target)}",
     )
     screen.data(to_json(answer))
     return 0

@@ -111,8 +111,8 @@ def _removed(folder: Path, places: Sequence[Path]) -> Iterator[Planned]:
         if text is None or parts is None:
             yield Planned(path, "not there", None)
         else:
-            kept = _without(*parts, _line_end(text))
-            yield Planned(path, "removed" if kept is None else "updated", kept)
+            remainder = _without(*parts, _line_end(text))
+            yield Planned(path, "removed" if remainder is None else "updated", remainder)
 
 
 def _with(folder: Path, place: Path, part: str) -> Planned:

@@ -71,13 +71,13 @@ class Calls:
         try:
             tool = chosen(params.name, self.tools)
             words = f"loop {tool.command.words}"
-            told = await self._done(tool, tool.read(params.arguments or {}), ctx)
+            answer = await self._done(tool, tool.read(params.arguments or {}), ctx)
         except LoopError as error:
-            told = error.as_json(words)
+            answer = error.as_json(words)
         return types.CallToolResult(
-            content=[types.TextContent(type="text", text=json.dumps(told, ensure_ascii=False))],
-            structured_content=told,
-            is_error="error" in told,
+            content=[types.TextContent(type="text", text=json.dumps(answer, ensure_ascii=False))],
+            structured_content=answer,
+            is_error="error" in answer,
         )
 
     async def _done(self, tool: Tool, values: dict[str, Any], ctx: Any) -> dict[str, Any]:

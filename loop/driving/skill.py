@@ -23,7 +23,7 @@ def skill() -> str:
     """The skill: what an agent needs that knows nothing of loop."""
     lines = []
     for command in (command for command in ALL if command.agents):
-        needed = [each.name.upper() for each in command.parameters if each.default is Parameter.empty]
+        needed = [p.name.upper() for p in command.parameters if p.default is Parameter.empty]
         lines.append({"words": " ".join([command.words, *needed]), "line": command.summary})
     return _rendered(
         "SKILL.md.j2",

@@ -24,20 +24,20 @@ ONLY_OURS: Mapping[Cause, str] = {
 """What we found, and why they may not find it."""
 
 
-def agree(ours: str, theirs: Verdict) -> bool | None:
+def agree(own: str, foreign: Verdict) -> bool | None:
     """Whether two verdicts say the same; None where there are not two."""
-    if ours not in VERDICTS or theirs.status not in VERDICTS:
+    if own not in VERDICTS or foreign.status not in VERDICTS:
         return None
-    return ours == theirs.status
+    return own == foreign.status
 
 
-def causes(task: ForeignTask, ours: Ours, theirs: Verdict) -> list[str]:
+def causes(task: ForeignTask, own: Ours, foreign: Verdict) -> list[str]:
     """What may be behind a disagreement, the likeliest first; nothing where both say the same, or one nothing."""
-    if agree(ours.verdict, theirs) is not False:
+    if agree(own.verdict, foreign) is not False:
         return []
-    if theirs.status == "wrong":
+    if foreign.status == "wrong":
         return list(_they_reject(task))
-    return list(_timed(task) if ours.timed else _they_pass(task, ours))
+    return list(_timed(task) if own.timed else _they_pass(task, own))
 
 
 def _timed(task: ForeignTask) -> Iterator[str]:
@@ -51,10 +51,10 @@ def _timed(task: ForeignTask) -> Iterator[str]:
     yield from task.hints
 
 
-def _they_pass(task: ForeignTask, ours: Ours) -> Iterator[str]:
+def _they_pass(task: ForeignTask, own: Ours) -> Iterator[str]:
     """Where an answer is wrong for us, and right for them."""
-    if ours.status in ("crashed", "hung") or ours.cause in ONLY_OURS:
-        yield ONLY_OURS.get(ours.cause, "it gives no output in a process of ours, and they took its word for it")
+    if own.status in ("crashed", "hung") or own.cause in ONLY_OURS:
+        yield ONLY_OURS.get(own.cause, "it gives no output in a process of ours, and they took its word for it")
         return
     if task.judging.checker:
         yield f"only their own checker decides there ({task.judging.checker}); we compare with float64, too"

@@ -55,6 +55,7 @@ def _gpumode(task: ForeignTask, head: str) -> tuple[str, str]:
 
 
 def _solution(task: ForeignTask, head: str) -> tuple[str, str]:
+    """Ending and text of a solution whose source is `head`: the reference with a mistake."""
     definition, _ = read_json(task.files[0], Definition)
     spec: dict[str, Any] = {"entry_point": "main.py::erring_run", "destination_passing_style": False}
     sol = task.format == flashinfer.SOL

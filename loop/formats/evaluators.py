@@ -11,7 +11,7 @@ from typing import Any
 
 from loop.base.processes import Completed
 from loop.formats import flashinfer, gpumode, kernelbench, python_text
-from loop.formats.model import Case, ForeignTask
+from loop.formats.model import ForeignTask
 from loop.formats.theirs import Evaluator, ForeignAnswer, TheirStep, Verdict, few
 
 Done = list[tuple[TheirStep, Completed, str]]
@@ -46,9 +46,9 @@ def _kernelbench_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
     return [TheirStep((asked.python, "-c", KERNELBENCH_DRIVER, *words), folder, result, environment=path)]
 
 
-def _kernelbench_read(done: Done) -> Verdict:
+def _kernelbench_read(results: Done) -> Verdict:
     """Right where it compiled and every trial agreed."""
-    report = json.loads(done[-1][2])
+    report = json.loads(results[-1][2])
     if not isinstance(report, dict):
         return Verdict(status="failed", why="its evaluator gave no result: it asks to try again", result=report)
     if not report.get("compiled") or not report.get("correctness"):
@@ -69,24 +69,20 @@ def _gpumode_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
     for mode, use in (("test", "check"), (gpumode.timed_by(asked.task), "time")):
         cases = [case for case in asked.task.cases if ("time" in case.use) == (use == "time")]
         if cases:
-            (folder / f"{mode}.txt").write_text("".join(f"{_line(case)}\n" for case in cases))
+            lines = ("; ".join(f"{name}: {value}" for name, value in case.arguments.items()) for case in cases)
+            (folder / f"{mode}.txt").write_text("".join(f"{line}\n" for line in lines))
             result = folder / f"{mode}.result"
             command = ("/bin/sh", "-c", TO_FILE, "sh", str(result), asked.python, gpumode.main(asked.task), mode)
             steps.append(TheirStep((*command, f"{mode}.txt"), folder, result, environment={"POPCORN_FD": "3"}))
     return steps
 
 
-def _line(case: Case) -> str:
-    """A case as the format's case files write it."""
-    return "; ".join(f"{name}: {value}" for name, value in case.arguments.items())
-
-
-def _gpumode_read(done: Done) -> Verdict:
+def _gpumode_read(results: Done) -> Verdict:
     """Right where both runs say `check: pass`."""
-    result = {step.result.stem: dict(_pairs(text)) for step, _, text in done}
+    result = {step.result.stem: dict(_pairs(text)) for step, _, text in results}
     for mode, values in result.items():
         if "check" not in values:
-            last = (done[-1][1].errors.strip().splitlines() or [done[-1][1].how])[-1]
+            last = (results[-1][1].errors.strip().splitlines() or [results[-1][1].how])[-1]
             return Verdict(status="failed", why=f"its {mode} ended without a `check`: {last}", result=result)
         if values["check"] != "pass":
             errors = [f"{key}: {value}" for key, value in values.items() if re.fullmatch(r"\w+\.\d+\.error", key)]
@@ -145,9 +141,9 @@ def _trace_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
     return [TheirStep(command, folder, result, environment={"PYTHONPATH": str(asked.evaluator)})]
 
 
-def _traces_read(done: Done) -> Verdict:
+def _traces_read(results: Done) -> Verdict:
     """Right where every workload passed; the speed-up is the geometric mean of those that it gives."""
-    traces = [json.loads(line) for line in done[-1][2].splitlines() if line.strip()]
+    traces = [json.loads(line) for line in results[-1][2].splitlines() if line.strip()]
     if not traces:
         return Verdict(status="failed", why="its evaluator wrote no trace")
     evaluations = [trace.get("evaluation") or {} for trace in traces]

@@ -177,7 +177,7 @@ def _check(dialect: Dialect, definition: Definition, document: Document, file: P
         for name, spec in getattr(definition, field).items():
             if spec.dtype not in ITEM_BYTES:
                 wrong.append(complain(document, (field, name, "dtype"), "a known element type", repr(spec.dtype)))
-            for axis in (one for one in spec.shape or () if one not in definition.axes):
+            for axis in (word for word in spec.shape or () if word not in definition.axes):
                 wrong.append(complain(document, (field, name, "shape"), "axes of the definition", repr(axis)))
     for name in definition.inputs.keys() & definition.outputs.keys():
         wrong.append(complain(document, ("outputs", name), "a name that no input has", repr(name), key=True))
@@ -223,10 +223,10 @@ def check_sources(answer: Solution, file: Path) -> None:
 def _case(definition: Definition, workload: TraceWorkload, document: Document, index: int, file: Path) -> Case:
     """A workload with the shapes of its inputs. Raises DefinitionError where axes or inputs do not fit."""
     variable = {name for name, axis in definition.axes.items() if isinstance(axis, Variable)}
-    wanted = set(definition.inputs)
-    if variable - set(workload.axes) or set(workload.inputs) - wanted:
+    required = set(definition.inputs)
+    if variable - set(workload.axes) or set(workload.inputs) - required:
         place = located(file, document, index) if file.suffix == ".jsonl" else document
-        missing = ", ".join(sorted(variable - set(workload.axes) or set(workload.inputs) - wanted))
+        missing = ", ".join(sorted(variable - set(workload.axes) or set(workload.inputs) - required))
         expected = "a size of each variable axis" if variable - set(workload.axes) else "inputs of the definition"
         field = "axes" if variable - set(workload.axes) else "inputs"
         nested = (field,) if "workload" not in (document.data or {}) else ("workload", field)

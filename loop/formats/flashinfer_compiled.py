@@ -129,10 +129,10 @@ def recipe(solution: Solution, folder: str) -> dict[str, Any]:
     shared = ["-std=c++20", *(f"-I{path}" for path in headers), "-DTORCH_EXTENSION_NAME=loop_answer_of"]
     libraries = [f"-L{torch / 'lib'}", "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
     if not is_cuda(solution):
-        own = [*map(str, options.get("cflags", ()))]
+        flags = [*map(str, options.get("cflags", ()))]
         rest = ["-Wl,--no-as-needed", *libraries, f"-Wl,-rpath,{torch / 'lib'}", *_linked(options)]
-        return {"compiler": "g++", "flags": ["-O3", *shared, *own, *rest]}
-    own = [*map(str, options.get("cuda_cflags", ("-O3", "--use_fast_math")))]
+        return {"compiler": "g++", "flags": ["-O3", *shared, *flags, *rest]}
+    flags = [*map(str, options.get("cuda_cflags", ("-O3", "--use_fast_math")))]
     rest = [
         "-Xlinker",
         "--no-as-needed",
@@ -143,7 +143,7 @@ def recipe(solution: Solution, folder: str) -> dict[str, Any]:
         f"-rpath,{torch / 'lib'}",
         *_linked(options),
     ]
-    return {"compiler": "nvcc", "flags": [*own, "-arch={arch}", *shared, "--expt-relaxed-constexpr", *rest]}
+    return {"compiler": "nvcc", "flags": [*flags, "-arch={arch}", *shared, "--expt-relaxed-constexpr", *rest]}
 
 
 def _linked(options: Mapping[str, Any]) -> Sequence[str]:

@@ -168,7 +168,7 @@ def _answer(
         (unit, text), own = _compiled(definition, name, path, solution, entries)
         return own, {**texts, f"{ANSWERS}/{name}/{unit}": text}
     texts[f"{name}_answer.py"] = _imported(definition, name, solution, _sizes(definition))
-    read = [python_text.read_module(path, one.content) for one in solution.sources if one.path.endswith(".py")]
+    read = [python_text.read_module(path, file.content) for file in solution.sources if file.path.endswith(".py")]
     beside = [Path(source.path).parts[0].removesuffix(".py") for source in solution.sources]
     fields = variant(task, f"{name}_answer.py", RUN, f"the solution {path.name}")
     return fields | needs(path, read, beside), texts
@@ -191,8 +191,8 @@ def _compiled(
     if solution.spec.binding != "torch" and not solution.spec.languages:
         raise UsageError(f"{path}: bound by {solution.spec.binding or 'tvm-ffi'}; loop builds the binding `torch`")
     scalars = {key for key, spec in definition.inputs.items() if spec.shape is None}
-    given = {tuple(entry[key] for key in scalars) for entry in entries}
-    if len(given) > 1:
+    scalar_values = {tuple(entry[key] for key in scalars) for entry in entries}
+    if len(scalar_values) > 1:
         raise UsageError(f"{path}: compiled answers are given tensors; {', '.join(scalars)} differs by workload")
     file, folder = solution.spec.entry_point.partition("::")[0], f"{ANSWERS}/{name}"
     unit = f"loop_unit{Path(file).suffix}"
@@ -208,7 +208,7 @@ def _compiled(
         "entry": compiled.ENTRY,
         "build": compiled.recipe(solution, folder),
     }
-    values = dict(zip(scalars, *given, strict=True)) if scalars else {}
+    values = dict(zip(scalars, *scalar_values, strict=True)) if scalars else {}
     return (unit, compiled.unit(definition, solution, file, values)), fields
 
 

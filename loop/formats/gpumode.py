@@ -236,10 +236,10 @@ def _unfit(read: GpuModeTask, generate: ast.FunctionDef) -> Iterator[Complaint]:
     """Cases that the generator does not take. A rank comes from the judging program."""
     supplied = {"rank"} if read.manifest.multi_gpu else set[str]()
     known = [argument.arg for argument in (*generate.args.args, *generate.args.kwonlyargs)]
-    wanted = set(known[: len(generate.args.args) - len(generate.args.defaults)]) - supplied
+    required = set(known[: len(generate.args.args) - len(generate.args.defaults)]) - supplied
     for field, cases in (("tests", read.manifest.tests), ("benchmarks", read.manifest.benchmarks)):
         for index, case in enumerate(cases):
-            if set(case) - set(known) or wanted - set(case):
+            if set(case) - set(known) or required - set(case):
                 expected = f"what {GENERATE} takes ({', '.join(known)})"
                 yield complain(read.document, (field, index), expected, ", ".join(case))
 
@@ -268,7 +268,9 @@ def _judging(reference: Module | None) -> Judging:
     """The tolerance where it stands in the text, else the name of the task's own checker."""
     tree = reference.tree.body if reference else []
     for node in tree:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _assigns(node, CHECK):
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+            continue
+        if any(isinstance(target, ast.Name) and target.id == CHECK for target in node.targets):
             return Judging(**_allowed(node.value, reference), note="NaN and infinity have to match")
     own = f"reference.{CHECK}"
     function = reference.function(CHECK) if reference else None
@@ -288,10 +290,6 @@ def _allowed(call: ast.Call, reference: Module | None) -> dict[str, float | None
                 value = None
             allowed[keyword.arg] = float(value) if isinstance(value, int | float) else None
     return allowed
-
-
-def _assigns(node: ast.Assign, name: str) -> bool:
-    return any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
 
 
 def _called(node: ast.Call) -> str:

@@ -74,5 +74,5 @@ def runs(task: ForeignTask, needs: list[Hindrance]) -> tuple[Case, ...]:
     """The cases that nothing stands in the way of."""
     if any(need.cases is None for need in needs):
         return ()
-    kept = {name for need in needs for name in need.cases or ()}
-    return tuple(case for case in task.cases if case.name not in kept)
+    hindered = {name for need in needs for name in need.cases or ()}
+    return tuple(case for case in task.cases if case.name not in hindered)

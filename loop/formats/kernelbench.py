@@ -139,7 +139,7 @@ def _draws(module: Module) -> list[int]:
     functions = [
         node for node in ast.walk(module.tree) if isinstance(node, ast.FunctionDef) and node.name == "forward"
     ]
-    calls = [one for node in functions for one in ast.walk(node) if isinstance(one, ast.Call)]
+    calls = [call for node in functions for call in ast.walk(node) if isinstance(call, ast.Call)]
     return sorted({call.lineno for call in calls if ast.unparse(call.func) in DRAWING})
 
 

@@ -213,7 +213,7 @@ def _combined(node: ast.BinOp, names: Mapping[str, Any]) -> Any:
     left, right = evaluate(node.left, names), evaluate(node.right, names)
     tensors = [value for value in (left, right) if isinstance(value, Tensors)]
     if tensors:
-        widest = max(tensors, key=lambda one: len(one.shape))
+        widest = max(tensors, key=lambda tensor: len(tensor.shape))
         return replace(widest, drawn=any(tensor.drawn for tensor in tensors))
     if type(node.op) not in OPERATORS or not _is_small(node.op, left, right):
         raise Unknown("operator")
@@ -251,14 +251,14 @@ def _called(node: ast.Call, names: Mapping[str, Any]) -> Any:
 
 
 def _from_torch(
-    name: str, given: Sequence[ast.expr], keywords: Mapping[str, ast.expr], names: Mapping[str, Any]
+    name: str, positional: Sequence[ast.expr], keywords: Mapping[str, ast.expr], names: Mapping[str, Any]
 ) -> Tensors:
     """What a function of torch makes."""
     dtype = _dtype(keywords["dtype"]) if "dtype" in keywords else None
     if name == "randint":  # The range of the values does not matter, and is often unknown.
-        size = keywords.get("size", given[-1] if given else None)
+        size = keywords.get("size", positional[-1] if positional else None)
         return Tensors(_shape(evaluate(size, names) if size else None), dtype or "int64")
-    arguments = list(_elements(given, names))
+    arguments = list(_elements(positional, names))
     if name in MAKERS:
         sizes = evaluate(keywords["size"], names) if "size" in keywords else arguments
         whole = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], list | tuple) else sizes

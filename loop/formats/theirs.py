@@ -114,11 +114,11 @@ def judged(asked: ForeignAnswer, evaluator: Evaluator) -> Judging:
         steps = evaluator.steps(asked, folder)
         placed = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         before = _contents([*evaluator.files(asked), *asked.task.files, *placed])
-        found = yield from _run(asked, evaluator, steps)
+        judging = yield from _run(asked, evaluator, steps)
         changed = [str(path) for path, content in _contents([*before]).items() if before[path] != content]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    verdict = found.model_copy(update={"content": content_hash("".join(before.values()))})
+    verdict = judging.model_copy(update={"content": content_hash("".join(before.values()))})
     if changed:
         why = f"changed while the answer ran: {', '.join(changed)}"
         return verdict.model_copy(update={"status": "tampered", "why": why})
@@ -127,7 +127,7 @@ def judged(asked: ForeignAnswer, evaluator: Evaluator) -> Judging:
 
 def _run(asked: ForeignAnswer, evaluator: Evaluator, steps: list[TheirStep]) -> Judging:
     """Every step, in order; nothing of the user's is in their folder."""
-    done: list[tuple[TheirStep, Completed, str]] = []
+    results: list[tuple[TheirStep, Completed, str]] = []
     seconds = 0.0
     for step in steps:
         completed = yield from run(
@@ -138,21 +138,21 @@ def _run(asked: ForeignAnswer, evaluator: Evaluator, steps: list[TheirStep]) -> 
             note="their evaluator",
         )
         seconds += completed.seconds
-        done.append((step, completed, step.result.read_text(errors="replace") if step.result.is_file() else ""))
+        results.append((step, completed, step.result.read_text(errors="replace") if step.result.is_file() else ""))
         if not completed.ok:
             break
-    verdict = _unfinished(done)
+    verdict = _unfinished(results)
     if verdict is None:
         try:
-            verdict = evaluator.read(done)
+            verdict = evaluator.read(results)
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             verdict = Verdict(status="failed", why=f"its result cannot be read: {error}")
-    return verdict.model_copy(update={"command": done[-1][0].command, "seconds": seconds})
+    return verdict.model_copy(update={"command": results[-1][0].command, "seconds": seconds})
 
 
-def _unfinished(done: list[tuple[TheirStep, Completed, str]]) -> Verdict | None:
+def _unfinished(results: list[tuple[TheirStep, Completed, str]]) -> Verdict | None:
     """A verdict where the last step ended without a result."""
-    _, completed, result = done[-1]
+    _, completed, result = results[-1]
     if completed.timed_out:
         return Verdict(status="failed", why=f"its evaluator was {completed.how}", result=result or None)
     if result:

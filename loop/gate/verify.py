@@ -201,10 +201,15 @@ class SideChecker:
         return sum(check.status == "hung" for check in self.found)
 
     def check(self, workload: Workload) -> Generator[Tick, None, None]:
-        """Add the checks of one workload, if it concerns this side."""
+        """Add the checks of one workload in each of its layouts, if it concerns this side.
+
+        Broadcast inputs that cannot be judged become a note, not a finding.
+        """
         layouts = layouts_of(self.bench, self.side, self.laid_out.get(workload.dtype), workload)
         if workload.name not in {check.workload.name for check in self.found}:
-            layouts = layouts[::-1]  # Contiguous tensors of one shape come one after the other, at one place.
+            # The first values of these sizes: contiguous comes last here, and first with the next values. So both
+            # lie at the same addresses, one after the other, and who remembers by address is found.
+            layouts = layouts[::-1]
         for layout in layouts:
             if self.concerns(workload):
                 try:

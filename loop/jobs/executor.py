@@ -98,20 +98,20 @@ def all_done(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, N
 
 def _begun(executor: Executor, waiting: dict[str, JobFolder]) -> dict[str, State]:
     """Submit those of the jobs found that nobody is at any more, and take them out; those that are done by now."""
-    done: dict[str, State] = {}
+    states: dict[str, State] = {}
     for id_, job in tuple(waiting.items()):
         state = job.state
         if state == "running":
             continue
         del waiting[id_]
         if state == "done":
-            done[id_] = state
+            states[id_] = state
         else:
             if job.refused:  # Since then a person may have mended the machine.
                 (job.path / TRIES).unlink(missing_ok=True)
             job.forget()
             executor.submit(job)
-    return done
+    return states
 
 
 def all_trusted(executor: Executor, jobs: Sequence[JobFolder], group: str = "") -> Generator[Tick, None, None]:
@@ -139,10 +139,10 @@ def strangers(jobs: Sequence[JobFolder], group: str = "") -> dict[str, str]:
     """UUID to why a device is set aside: it timed something, and is of another group than this or most jobs."""
     ran = {job.id: where for job in jobs if job.job.times and (where := job.where) is not None}
     by_group = groups(ran.values())
-    wanted = group or max(by_group, key=lambda name: len(by_group[name]), default="")
+    chosen = group or max(by_group, key=lambda name: len(by_group[name]), default="")
     return {
-        device.uuid: f"it is {name}; the others are {wanted}"
-        for name, some in by_group.items() if name != wanted for device in some
+        device.uuid: f"it is {name}; the others are {chosen}"
+        for name, some in by_group.items() if name != chosen for device in some
     }  # fmt: skip
 
 

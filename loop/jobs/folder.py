@@ -149,10 +149,10 @@ class JobFolder:
     @property
     def ran(self) -> JobRun:
         """What became of it so far."""
-        what, where = self.job, self.where
+        job, where = self.job, self.where
         known = where.model_dump() if where else self._so_far()
         return JobRun(
-            id=self.id, title=what.title or " ".join(what.words), state=self.state, tries=self.tries, **known
+            id=self.id, title=job.title or " ".join(job.words), state=self.state, tries=self.tries, **known
         )
 
     def _so_far(self) -> dict[str, float]:
@@ -177,17 +177,17 @@ class JobFolder:
         """Ask it to end, as Ctrl-C does; returns at once."""
         (self.path / CANCEL).touch()
 
-    def check(self, given: Sequence[str] = ()) -> None:
+    def check(self, earlier: Sequence[str] = ()) -> None:
         """Compare what came back with its manifest. Raises WorkFailed for a file that is missing or differs.
 
-        `given`: folders below `out/` that were there before it began, and stayed there.
+        `earlier`: folders below `out/` that were there before it began, and stayed there.
         """
         try:
             manifest = json.loads(read_text(self.path / MANIFEST))
         except ValueError:
             raise WorkFailed(f"{self.path}: {MANIFEST} is missing or torn", hint="run the job again") from None
         digests = hashes(self.path / MADE)
-        names = [name for name in manifest if not any(name.startswith(f"{folder}/") for folder in given)]
+        names = [name for name in manifest if not any(name.startswith(f"{folder}/") for folder in earlier)]
         wrong = sorted(name for name in names if digests.get(name) != manifest[name])
         if wrong:
             message = f"{self.path / MADE}: {wrong[0]} is not what the job made ({len(wrong)} files differ)"
@@ -242,10 +242,10 @@ def every(parent: Path | None = None) -> list[JobFolder]:
     return [JobFolder(path) for path in sorted(paths, key=lambda path: modified(path / WHAT))]
 
 
-def forget_old(kept: int, prefix: str = "") -> None:
+def forget_old(newest: int, prefix: str = "") -> None:
     """Remove the folders of jobs that have ended, but for the newest; `prefix`: only of ids that begin so."""
     ended = [job for job in every() if job.id.startswith(prefix) and job.state not in ("queued", "running")]
-    for job in ended[:-kept]:
+    for job in ended[:-newest]:
         shutil.rmtree(job.path, ignore_errors=True)
 
 

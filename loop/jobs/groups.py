@@ -44,11 +44,11 @@ def _limits() -> Mapping[str, Mapping[str, float | int]]:
         return {}
     command = ["nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False)
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return {}
     limits: dict[str, dict[str, float | int]] = {}
-    for line in done.stdout.splitlines():
+    for line in completed.stdout.splitlines():
         uuid, power, clock = (*(cell.strip() for cell in line.split(",")), "", "")[:3]
         values = {"power_limit_w": _number(power), "clock_mhz": _number(clock)}
         limits[uuid] = {name: value for name, value in values.items() if value is not None}

@@ -161,7 +161,8 @@ class Local:
         """The next job for a slot, once there is one; None when all is over."""
         with self._changed:
             while not self._closed:
-                if (slot.aside or slot.lost >= FAILURES) and self._spare(slot):
+                spare = any(other is not slot and other.gpu == slot.gpu for other in self.slots)
+                if spare and (slot.aside or slot.lost >= FAILURES):
                     remark(f"{slot.where.device} {slot.where.uuid} gets no further job")
                     self.slots.remove(slot)
                     return None
@@ -175,14 +176,11 @@ class Local:
                 self._changed.wait()
         return None
 
-    def _spare(self, slot: Slot) -> bool:
-        return any(other is not slot and other.gpu == slot.gpu for other in self.slots)
-
     def _fits(self, slot: Slot, job: JobFolder) -> bool:
         """Whether a job may begin now: what has to be alone waits for the others, and the others for it."""
-        what = job.job
-        gpu = what.needs_gpu and any(other.gpu for other in self.slots)
-        crowded = any(self._running.values()) or (what.alone and self._running)
+        terms = job.job
+        gpu = terms.needs_gpu and any(other.gpu for other in self.slots)
+        crowded = any(self._running.values()) or (terms.alone and self._running)
         return slot.gpu == gpu and not crowded
 
     @contextlib.contextmanager

@@ -149,14 +149,15 @@ class Connection:
         Raises Unreachable, UsageError for what a person has to mend, and WorkFailed where the script fails.
         """
         self.connect()
-        done = self._done([*self._ssh, self.listed.address, "exec sh -s"], limit_s, _script(script))
-        _, begun, answer = done.stdout.partition(BEGIN)
+        stdin = b"echo " + BEGIN + script.encode() + b"\necho " + END
+        completed = self._done([*self._ssh, self.listed.address, "exec sh -s"], limit_s, stdin)
+        _, begun, answer = completed.stdout.partition(BEGIN)
         if not begun:
-            raise self._refused(done.stderr)
-        if done.returncode == 255:
-            raise self._refused(done.stderr)
-        if done.returncode:
-            raise self._failed(done.stderr)
+            raise self._refused(completed.stderr)
+        if completed.returncode == 255:
+            raise self._refused(completed.stderr)
+        if completed.returncode:
+            raise self._failed(completed.stderr)
         if not answer.endswith(END) and len(answer) < ANSWER_CAP:
             raise self._refused(b"")
         return answer.removesuffix(END)[:ANSWER_CAP]
@@ -194,19 +195,19 @@ class Connection:
     def _there(self, place: str) -> str:
         return f"{self.listed.before_colon}:{place}"
 
-    def _rsync(self, words: Sequence[str], limit_s: float, given: bytes = b"") -> None:
+    def _rsync(self, words: Sequence[str], limit_s: float, stdin: bytes = b"") -> None:
         self.connect()
-        done = self._done(["rsync", "-a", "--timeout=60", "-e", shlex.join(self._ssh), *words], limit_s, given)
+        done = self._done(["rsync", "-a", "--timeout=60", "-e", shlex.join(self._ssh), *words], limit_s, stdin)
         if done.returncode in RSYNC_CUT and Reason.FULL.value.encode() not in done.stderr:
             raise self._refused(done.stderr)
         if done.returncode:
             raise self._failed(done.stderr)
 
-    def _done(self, command: Sequence[str], limit_s: float, given: bytes) -> subprocess.CompletedProcess[bytes]:
+    def _done(self, command: Sequence[str], limit_s: float, stdin: bytes) -> subprocess.CompletedProcess[bytes]:
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
             child = _started(command, stdin=subprocess.PIPE, stdout=out, stderr=errors)
             try:
-                child.communicate(given, timeout=limit_s)
+                child.communicate(stdin, timeout=limit_s)
             except subprocess.TimeoutExpired:
                 self.hang_up()  # A connection that stands still is none.
                 raise Unreachable(f"{self.name} does not answer", self._try()) from None
@@ -250,8 +251,8 @@ class Connection:
         return f"look whether it runs: ssh {shlex.join(self.words)} true"
 
 
-def patiently(call: Callable[[], T], seconds: float = 60.0, told: Callable[[str], None] = lambda why: None) -> T:
-    """What a call gives, tried again and again for so long while the machine does not answer; `told` hears why."""
+def patiently(call: Callable[[], T], seconds: float = 60.0, report: Callable[[str], None] = lambda why: None) -> T:
+    """What a call gives, tried again for so long while the machine does not answer; `report` gets why."""
     end, attempt = time.monotonic() + seconds, 0
     while True:
         try:
@@ -260,17 +261,13 @@ def patiently(call: Callable[[], T], seconds: float = 60.0, told: Callable[[str]
             wait = BACK_OFF_S[min(attempt, len(BACK_OFF_S) - 1)]
             if time.monotonic() + wait > end:
                 raise
-            told(error.message)
+            report(error.message)
         time.sleep(wait)
         attempt += 1
 
 
 RSYNC_CUT = (10, 12, 30, 35, 255)
 """Exit codes of rsync for a connection that was cut or timed out."""
-
-
-def _script(text: str) -> bytes:
-    return b"echo " + BEGIN + text.encode() + b"\necho " + END
 
 
 def _last_line(text: str) -> str:

@@ -41,7 +41,7 @@ class Sent(Model):
     """Home of the user there."""
     resumed: str = ""
     """The session that it goes on with."""
-    given: tuple[str, ...] = ()
+    past: tuple[str, ...] = ()
     """Sessions of here that it looks back on: they are not brought back."""
     began: float
     """Seconds since 1970 by the clock here."""
@@ -102,7 +102,7 @@ def take_in(folder: JobFolder, sent: Sent) -> list[Path]:
         if not session.is_dir() or session.is_symlink() or not SESSION.fullmatch(session.name):
             continue
         place = root / session.name
-        if session.name in sent.given:
+        if session.name in sent.past:
             continue
         order = sealed(json.dumps({"began_ns": int(sent.began * 1e9)}))
         if place.exists():
@@ -114,8 +114,8 @@ def take_in(folder: JobFolder, sent: Sent) -> list[Path]:
                 raise WorkFailed(f"{place} {why}", hint=f"move it aside, then: loop jobs follow {folder.id}")
         root.mkdir(parents=True, exist_ok=True)
         fresh, old = root / f".{session.name}.new", root / f".{session.name}.old"
-        for left in (fresh, old):
-            shutil.rmtree(left, ignore_errors=True)
+        for stale in (fresh, old):
+            shutil.rmtree(stale, ignore_errors=True)
         shutil.copytree(session, fresh)
         if session.name != sent.resumed:  # It stands where it was begun by the clock of here.
             write_atomic(fresh / ORDER, order)

@@ -80,17 +80,14 @@ def wheel(files: Mapping[str, bytes]) -> tuple[str, bytes]:
         f"{info}/WHEEL": tags.encode(),
         f"{info}/entry_points.txt": b"[console_scripts]\nloop = loop.cli:main\n",
     }
-    lines = [f"{name},sha256={_hash(data)},{len(data)}" for name, data in whole.items()]
+    hashes = {name: base64.urlsafe_b64encode(hashlib.sha256(data).digest()) for name, data in whole.items()}
+    lines = [f"{name},sha256={hashes[name].rstrip(b'=').decode()},{len(data)}" for name, data in whole.items()]
     record = "\n".join([*lines, f"{info}/RECORD,,\n"])
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in {**whole, f"{info}/RECORD": record.encode()}.items():
             archive.writestr(zipfile.ZipInfo(name, EPOCH), data, zipfile.ZIP_DEFLATED)
     return f"{NAME}-{__version__}-py3-none-any.whl", out.getvalue()
-
-
-def _hash(data: bytes) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
 
 
 def _requirements() -> list[str]:
@@ -105,7 +102,7 @@ def _requirements() -> list[str]:
 
 
 @dataclass(frozen=True)
-class Found:
+class HostFacts:
     """What a machine says of itself; empty for what is not there."""
 
     facts: Mapping[str, str]
@@ -162,51 +159,51 @@ def _filled(script: str, words: Mapping[str, str]) -> str:
     return script
 
 
-def ask(there: Connection) -> Found:
+def ask(there: Connection) -> HostFacts:
     """What the machine has. Raises as `Connection.run`."""
     begun = time.time()
     words = {"OURS": PYTHON, "MADE_BY": MADE_BY, "DIGEST": DIGEST, "PYTHON": python(there)}
     lines = there.run(_filled(ASK, words), limit_s=120).decode(errors="replace").splitlines()
     facts = dict(line.partition("=")[::2] for line in lines if "=" in line)
-    return Found(facts, (begun + time.time()) / 2)
+    return HostFacts(facts, (begun + time.time()) / 2)
 
 
-def refuse_unfit(there: Connection, found: Found) -> None:
+def refuse_unfit(there: Connection, facts: HostFacts) -> None:
     """Raise UsageError for the first thing without which nothing can run there."""
     host = there.listed
     apt = f"ssh {shlex.join(there.words)} 'sudo apt-get install -y {{}}'"
-    wanted = ".".join(map(str, OLDEST_PYTHON))
+    oldest = ".".join(map(str, OLDEST_PYTHON))
     python = host.host.python
-    if not found.version:
+    if not facts.version:
         raise UsageError(f"{host.name} has no `{python}`", hint=f"name its interpreter: python: in {host.path}")
-    if found.version < OLDEST_PYTHON:
-        why = f"`{python}` of {host.name} is Python {found['python']}; loop needs {wanted} or newer"
+    if facts.version < OLDEST_PYTHON:
+        why = f"`{python}` of {host.name} is Python {facts['python']}; loop needs {oldest} or newer"
         raise UsageError(why, hint=f"name a newer one: python: in {host.path}")
     for name, package in (("rsync", "rsync"), ("setsid", "util-linux")):
-        if not found[name]:
+        if not facts[name]:
             raise UsageError(f"{host.name} has no {name}", hint=apt.format(package))
-    if not found["venv"]:
+    if not facts["venv"]:
         raise UsageError(f"`{python}` of {host.name} makes no environments", hint=apt.format("python3-venv"))
-    needed = FREE_GB["with torch there" if found["torch"] else "without"]
-    if found.free_gb < needed:
-        why = f"{host.name} has {found.free_gb:.1f} GB free in its home; an installation needs {needed:g}"
+    needed = FREE_GB["with torch there" if facts["torch"] else "without"]
+    if facts.free_gb < needed:
+        why = f"{host.name} has {facts.free_gb:.1f} GB free in its home; an installation needs {needed:g}"
         raise UsageError(why, hint=f"free some: ssh {shlex.join(there.words)} 'du -xh --max-depth=1 | sort -h'")
 
 
-def lacks(there: Connection, found: Found) -> Iterator[str]:
+def lacks(there: Connection, facts: HostFacts) -> Iterator[str]:
     """What is missing or odd there, with what mends it; `loop` runs all the same."""
     apt = f"ssh {shlex.join(there.words)} 'sudo apt-get install -y"
-    if not found["gcc"]:
+    if not facts["gcc"]:
         yield f"no compiler: kernels in C and C++ cannot be built; {apt} g++'"
-    if found["gpus"] and not found["nvcc"]:
+    if facts["gpus"] and not facts["nvcc"]:
         yield "no nvcc: CUDA kernels cannot be built; install the CUDA toolkit there"
-    if there.listed.host.gpus is not None and not found["gpus"]:
+    if there.listed.host.gpus is not None and not facts["gpus"]:
         yield "no NVIDIA driver answers: nvidia-smi names no GPU; install the driver there"
-    if not found["torch"]:
+    if not facts["torch"]:
         yield f"no torch for `{there.listed.host.python}`: it is downloaded into loop's own environment"
-    if abs(found.skew_s) > SKEW_S:
-        ahead = "ahead" if found.skew_s > 0 else "behind"
-        yield f"its clock is {abs(found.skew_s) / 60:.0f} min {ahead}: dates of sessions are off by that"
+    if abs(facts.skew_s) > SKEW_S:
+        ahead = "ahead" if facts.skew_s > 0 else "behind"
+        yield f"its clock is {abs(facts.skew_s) / 60:.0f} min {ahead}: dates of sessions are off by that"
 
 
 INSTALL = """
@@ -235,7 +232,7 @@ rm -f WHEEL pip.log
 """
 
 
-def install(there: Connection, found: Found) -> None:
+def install(there: Connection, facts: HostFacts) -> None:
     """Put the package that runs here into an environment of ours there. Raises as `Connection.run`."""
     import tempfile
 
@@ -245,7 +242,7 @@ def install(there: Connection, found: Found) -> None:
     with tempfile.TemporaryDirectory(prefix="loop-wheel-") as folder:
         (Path(folder) / name).write_bytes(data)
         there.send(Path(folder), [name], HOME)
-    processor = not found["gpus"] and not found["torch"]
+    processor = not facts["gpus"] and not facts["torch"]
     index = "--extra-index-url https://download.pytorch.org/whl/cpu" if processor else ""
     words = {"HOME_OF_OURS": HOME, "WHEEL": name, "INDEX": index, "DIGEST": digest(files), "PYTHON": python(there)}
     try:

@@ -39,7 +39,7 @@ class SlurmTask:
     """Number of the array and of the task in it: `12_3`."""
     tries: int
     """How often it had been begun before."""
-    seen: float
+    seen_at: float
     """When Slurm last named it."""
 
 
@@ -91,13 +91,13 @@ class Slurm:
         """The new jobs, those together that ask for the same."""
         kinds: dict[tuple[object, ...], list[JobFolder]] = {}
         for job in self._new:
-            what = job.job
-            kinds.setdefault((what.needs_gpu, what.alone, what.ttl_s), []).append(job)
+            terms = job.job
+            kinds.setdefault((terms.needs_gpu, terms.alone, terms.ttl_s), []).append(job)
         return list(kinds.values())
 
     def _begin(self, jobs: Sequence[JobFolder]) -> None:
         """One array for jobs that ask for the same."""
-        what = jobs[0].job
+        terms = jobs[0].job
         place = jobs_folder() / f".slurm-{time.time_ns()}"
         place.mkdir(parents=True)
         (place / "jobs").write_text("".join(f"{job.path}\n" for job in jobs))
@@ -105,9 +105,9 @@ class Slurm:
         path = shlex.quote(python_path())
         (place / "run.sh").write_text(f"#!/bin/sh\nexport PYTHONPATH={path}\nexec {shlex.join(RUN)} {line}\n")
         options = [f"--array=0-{len(jobs) - 1}%{self.width}", f"--output={place}/%a.txt", "--job-name=loop"]
-        options += ["--gres=gpu:1"] if what.needs_gpu else []
-        options += ["--exclusive"] if what.alone else []
-        options += [f"--time={math.ceil(what.ttl_s / 60) + 1}"] if what.ttl_s else []
+        options += ["--gres=gpu:1"] if terms.needs_gpu else []
+        options += ["--exclusive"] if terms.alone else []
+        options += [f"--time={math.ceil(terms.ttl_s / 60) + 1}"] if terms.ttl_s else []
         options += shlex.split(os.environ.get(OPTIONS, ""))
         number = _said(["sbatch", "--parsable", *options, str(place / "run.sh")]).partition(";")[0].strip()
         for index, job in enumerate(jobs):
@@ -120,7 +120,7 @@ class Slurm:
             self._named = dict(line.split()[:2] for line in lines if len(line.split()) > 1)
             self._answered = now = time.monotonic()
             for task in self._tasks.values():
-                task.seen = now if task.name in self._named else task.seen
+                task.seen_at = now if task.name in self._named else task.seen_at
         self._asked = time.monotonic()
 
     def _state(self, job: JobFolder) -> State:
@@ -128,7 +128,7 @@ class Slurm:
         if job.rc is not None or task is None:
             return job.state
         known = self._named.get(task.name)
-        if known is not None or self._answered - task.seen < SEEN_S:
+        if known is not None or self._answered - task.seen_at < SEEN_S:
             return "queued" if known in WAITS else "running"
         if job.state == "running":
             return "running"  # By a task that a head before this one submitted.
@@ -164,10 +164,10 @@ class Slurm:
 def _said(command: Sequence[str]) -> str:
     """What a command of Slurm's printed. Raises WorkFailed where it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise WorkFailed(f"{command[0]}: {error}", hint="`sinfo` shows the cluster") from error
-    if done.returncode:
-        message = f"{command[0]}: {done.stderr.strip()[:300] or done.returncode}"
+    if completed.returncode:
+        message = f"{command[0]}: {completed.stderr.strip()[:300] or completed.returncode}"
         raise WorkFailed(message, hint=f"`sinfo` shows the cluster; {OPTIONS} holds further options of sbatch")
-    return done.stdout
+    return completed.stdout

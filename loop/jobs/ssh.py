@@ -63,7 +63,7 @@ class SshMachine:
     """Those that have ended and are here, or why what they made cannot be had."""
     left: set[str] = field(default_factory=set)
     """Jobs there that nobody waits for any more."""
-    seen: float = field(default_factory=time.monotonic)
+    answered_at: float = field(default_factory=time.monotonic)
     """When it last answered."""
     cut: float | None = None
     """Since when nothing can be sent."""
@@ -138,7 +138,7 @@ class Ssh:
     def _reach(self, hosts: Sequence[Listed], width: int) -> None:
         unfit: list[MachineFailure] = []
         for host in hosts:
-            free = width - sum(len(one.slots) for one in self._machines)
+            free = width - sum(len(machine.slots) for machine in self._machines)
             if free > 0:
                 there = There(self._open.enter_context(Connection(host)))
                 try:
@@ -149,8 +149,8 @@ class Ssh:
                     unfit.append(error)
         if unfit and not self._machines:
             raise unfit[0]
-        for one in unfit:
-            remark(f"{one.message}: the others do its jobs")
+        for failure in unfit:
+            remark(f"{failure.message}: the others do its jobs")
 
     def submit(self, job: JobFolder) -> None:
         """Put it at the end of the queue."""
@@ -189,7 +189,7 @@ class Ssh:
                 machine.visit = self._visits.submit(_visited, machine, going_on)
         wait([machine.visit for machine in self._machines if machine.visit], VISIT_S)
         self._looked = time.monotonic() if looks else self._looked
-        return [one for one in self._machines if one.visit is not None and one.visit.done()]
+        return [machine for machine in self._machines if machine.visit is not None and machine.visit.done()]
 
     def rest(self, seconds: float) -> None:
         """Nobody tells of an end: it is looked for."""
@@ -207,7 +207,7 @@ class Ssh:
     def _take(self, machine: SshMachine, states: Mapping[str, State]) -> None:
         """What was seen there; a machine that stays away loses all its jobs."""
         now = time.monotonic()
-        if now - machine.seen >= AWAY_S or (machine.cut is not None and now - machine.cut >= AWAY_S):
+        if now - machine.answered_at >= AWAY_S or (machine.cut is not None and now - machine.cut >= AWAY_S):
             if not machine.away:
                 remark(f"{machine.there.name} stays away: its jobs are done elsewhere")
             machine.away = True
@@ -264,15 +264,15 @@ class Ssh:
 
     def close(self) -> None:
         """End what still runs there, and every connection. The machines stay: what that costs is said."""
-        for host in (one.there.connection.listed for one in (*self._machines, *self._aside)):
+        for host in (machine.there.connection.listed for machine in (*self._machines, *self._aside)):
             prices, stops = host.host.prices, host.host.stop is not None
             if stops or prices:
                 costs = f" and costs ${prices.at(None)[0]:.2f} an hour" if prices else ""
                 end = f"when all is over: loop hosts stop {host.name}" if stops else "stop it yourself"
                 remark(f"{host.name} goes on running{costs}; {end}")
         with self._open:
-            for left in [self._visits.submit(_leave, machine) for machine in (*self._machines, *self._aside)]:
-                left.result()
+            for visit in [self._visits.submit(_leave, machine) for machine in (*self._machines, *self._aside)]:
+                visit.result()
 
 
 def _visited(machine: SshMachine, jobs: Collection[str]) -> Mapping[str, State]:
@@ -289,7 +289,7 @@ def _visited(machine: SshMachine, jobs: Collection[str]) -> Mapping[str, State]:
             for id_, look in looks.items():
                 if look.state in ("done", "failed"):
                     machine.back[id_] = _fetched(machine, id_)
-            machine.seen = time.monotonic()
+            machine.answered_at = time.monotonic()
         except Unreachable:
             machine.cut = machine.cut or time.monotonic()
             return {}
@@ -310,9 +310,9 @@ def _fetched(machine: SshMachine, id_: str) -> LoopError | None:
 def _send(machine: SshMachine) -> None:
     """Have it forget what nobody waits for, end what is to end, and begin what is new. Raises Unreachable."""
     if machine.left or machine.away or machine.cut is not None:
-        left = {*machine.left}  # It may grow meanwhile.
-        machine.there.forget(*left)
-        machine.left -= left
+        forgotten = {*machine.left}  # It may grow meanwhile.
+        machine.there.forget(*forgotten)
+        machine.left -= forgotten
         machine.away = False
     for id_ in tuple(machine.ending & {*machine.jobs}):
         if id_ in machine.sending:

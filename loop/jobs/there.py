@@ -190,10 +190,10 @@ class There:
             self.connection.run(f"{SHELL} printf %s {shlex.quote(config)} >{new}/.git/config || exit 1")
         self.connection.run(SHELL + _filled(SWAP, TREE=tree))
 
-    def send_past(self, tree: str, root: Path, names: Iterable[str], kept: Sequence[str]) -> None:
+    def send_past(self, tree: str, root: Path, names: Iterable[str], sessions: Sequence[str]) -> None:
         """Have these sessions, and no others, lie beside a project's folder: its jobs look back on them."""
-        self.connection.run(SHELL + _filled(PAST, TREE=tree, KEPT=" ".join(kept)))
-        if kept:
+        self.connection.run(SHELL + _filled(PAST, TREE=tree, KEPT=" ".join(sessions)))
+        if sessions:
             self.connection.send(root, names, f"{HOME}/trees/{tree}.past")
 
     def submit(self, folder: JobFolder, variables: Mapping[str, str], tree: str = "-") -> None:
@@ -207,27 +207,27 @@ class There:
         values = {"EXPORTS": exports, "PYTHON": f'"$HOME/{PYTHON}"', "ASKED": shlex.quote(ASKED)}
         self.connection.run(SHELL + _filled(BEGIN, ID=folder.id, TREE=tree, **values))
 
-    def look(self, wanted: Mapping[str, tuple[int, int]]) -> dict[str, Seen]:
+    def look(self, offsets: Mapping[str, tuple[int, int]]) -> dict[str, Seen]:
         """Jobs by their ids, each with what it printed after so many bytes of both streams."""
-        calls = "\n".join(f"look {job} {out} {talk}" for job, (out, talk) in wanted.items())
+        calls = "\n".join(f"look {job} {out} {talk}" for job, (out, talk) in offsets.items())
         text = self.connection.run(SHELL + _filled(LOOK, CHUNK=str(CHUNK)) + calls)
         lines = text.decode(errors="replace").split("\n")
-        return {job: _seen(lines[4 * n : 4 * n + 4], wanted[job]) for n, job in enumerate(wanted)}
+        return {job: _seen(lines[4 * n : 4 * n + 4], offsets[job]) for n, job in enumerate(offsets)}
 
     def cancel(self, job: str) -> None:
         """Ask a job to end, as Ctrl-C does."""
         self.connection.run(f"{SHELL} [ ! -d jobs/{job} ] || touch jobs/{job}/{CANCEL} || exit 1")
 
-    def mark(self, job: str, file: str, given: Sequence[str]) -> list[str]:
+    def mark(self, job: str, file: str, earlier: Sequence[str]) -> list[str]:
         """Leave an empty file in the sessions of a job but those that it was given; which ones."""
-        script = SHELL + _filled(MARK, ID=job, GIVEN=" ".join(given), FILE=file, UNDER=str(Path(file).parent))
+        script = SHELL + _filled(MARK, ID=job, GIVEN=" ".join(earlier), FILE=file, UNDER=str(Path(file).parent))
         return self.connection.run(script).decode(errors="replace").split()
 
     def bundle(self, job: str, tree: str) -> None:
         """Have the branches of sessions in a project's folder stand in a file beside a job's results."""
         self.connection.run(SHELL + _filled(BUNDLE, ID=job, TREE=tree))
 
-    def collect(self, folder: JobFolder, *more: str, given: Sequence[str] = ()) -> None:
+    def collect(self, folder: JobFolder, *more: str, earlier: Sequence[str] = ()) -> None:
         """Bring what a job made into its folder here, with these files and without what it was given below `out/`.
 
         Raises WorkFailed for too much.
@@ -246,7 +246,7 @@ class There:
             folder.path,
             most_bytes=LARGEST_FILE,
             only=(MADE, MANIFEST, WHERE, TERMS, *more),
-            but=[f"{MADE}/{name}" for name in given],
+            but=[f"{MADE}/{name}" for name in earlier],
         )
         self._write_where(folder)
 

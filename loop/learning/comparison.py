@@ -196,14 +196,14 @@ def _variant(variant: str, page: SessionComparison, wide: bool) -> Section:
         )
         for row in rows
     ]
-    kept, after = [], []
+    changes, after = [], []
     for place, (letter, session) in enumerate(zip(LETTERS, page.sessions, strict=False)):
         for change in session.kept:
             if change.variant == variant:
                 on = "; ".join(
                     f"{name} {say.ratio(mid, (low, high))}" for name, (low, mid, high) in change.workloads.items()
                 )
-                kept.append(f"{letter} kept a change: {say.gained(change)}{on and f': {on}'}")
+                changes.append(f"{letter} kept a change: {say.gained(change)}{on and f': {on}'}")
         verdicts = Counter(cell.verdict for row in rows if (cell := row.cells[place]))
         if verdicts:
             after.append(f"{letter}: {', '.join(f'{word} on {count}' for word, count in verdicts.most_common())}")
@@ -220,7 +220,7 @@ def _variant(variant: str, page: SessionComparison, wide: bool) -> Section:
     return Section(
         f"{variant} against {baseline}",
         table=filled(columns("Workload", *_heads(page.sessions), "Change"), [*cells, *_mean(rows)]),
-        lines=tuple(kept),
+        lines=tuple(changes),
         after=tuple(after),
     )
 

@@ -48,8 +48,8 @@ def collect(finished: Iterable[Finished]) -> Findings:
             verdicts = [old for old in verdicts if old.ratio is not None or old.variant not in changed]
         verdicts += new
     wrong = {verdict.variant for verdict in verdicts if verdict.verdict in ("incorrect", "invalid")}
-    kept = [verdict for verdict in verdicts if verdict.ratio is None or verdict.variant not in wrong]
-    last = {(verdict.variant, verdict.workload, verdict.against): verdict for verdict in kept}
+    right = [verdict for verdict in verdicts if verdict.ratio is None or verdict.variant not in wrong]
+    last = {(verdict.variant, verdict.workload, verdict.against): verdict for verdict in right}
     outputs = outputs_of(finished, Output)
     return Findings(
         verdicts=tuple(last.values()),

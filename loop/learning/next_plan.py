@@ -159,9 +159,9 @@ def _stopped_or_kept(rows: Sequence[SessionRow], ground: str) -> Iterator[Idea]:
         if row.status in RESUMABLE:
             why = f"{row.id} is {row.status}: {row.reason}"
             yield Idea(row.plan, "Go on with the session that stopped", (why,), resume=row.id)
-        for kept in row.kept if row.ground == ground else ():
-            why = f"{kept.variant} is {say.gained(kept)}, by {row.id}"
-            yield Idea("quick", f"Take over the kept change of {kept.variant}, then verify it", (why,), take=kept)
+        for edit in row.kept if row.ground == ground else ():
+            why = f"{edit.variant} is {say.gained(edit)}, by {row.id}"
+            yield Idea("quick", f"Take over the kept change of {edit.variant}, then verify it", (why,), take=edit)
 
 
 def _incorrect(rows: Sequence[SessionRow], now: Present) -> Iterator[Idea]:

@@ -40,15 +40,15 @@ class Hit(NamedTuple):
 def search(question: str, entries: Iterable[tuple[str, Iterable[Field]]]) -> list[Hit]:
     """Entries (key, fields) with all the words, the best first; else those with the most of them."""
     every = list(dict.fromkeys(WORD.findall(question.lower())))
-    wanted = ([word for word in every if word not in EMPTY] or every)[:MOST_WORDS]
+    terms = ([word for word in every if word not in EMPTY] or every)[:MOST_WORDS]
     hits = []
     for key, fields in entries:
         texts = [(weight, set(WORD.findall(text.lower()))) for weight, text in fields]
         scores = [
             sum(weight * max((quality(word, other) for other in words), default=0.0) for weight, words in texts)
-            for word in wanted
+            for word in terms
         ]
-        hits.append(Hit(key, sum(scores), sum(score > 0 for score in scores), len(wanted)))
+        hits.append(Hit(key, sum(scores), sum(score > 0 for score in scores), len(terms)))
     most = max((hit.matched for hit in hits), default=0)
     return sorted((hit for hit in hits if most and hit.matched == most), key=lambda hit: -hit.score)
 

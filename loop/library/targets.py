@@ -65,8 +65,8 @@ def harness(project: Project) -> str:
 def _sources(project: Project) -> Iterator[Path]:
     for folder, names, files in os.walk(project.target):
         here = Path(folder)
-        kept = (name for name in names if name not in PASSED_OVER and not name.startswith("."))
-        names[:] = [name for name in kept if here / name != project.sessions]
+        candidates = (name for name in names if name not in PASSED_OVER and not name.startswith("."))
+        names[:] = [name for name in candidates if here / name != project.sessions]
         yield from (here / name for name in files if (here / name).suffix in ENDINGS and (here / name).is_file())
 
 

@@ -65,9 +65,9 @@ def _behind_last(manifest: str, mapping: yaml.MappingNode) -> tuple[int, str]:
 
 def _checked(text: str, manifest: str, path: tuple[str, ...], values: Values) -> str:
     """The text, read again. Raises LoopError unless it says the same as before, but for these values."""
-    wanted = yaml.safe_load(manifest)
+    document = yaml.safe_load(manifest)
     *parents, last = path
-    node: dict[str, Any] = wanted
+    node: dict[str, Any] = document
     for key in parents:
         node = node[key]
     node[last] = dict(values)
@@ -75,7 +75,7 @@ def _checked(text: str, manifest: str, path: tuple[str, ...], values: Values) ->
         read = yaml.safe_load(text)
     except yaml.YAMLError:
         read = None
-    if read != wanted:
+    if read != document:
         place = ".".join(path)
         by_hand = ", ".join(f"{name}: {literal(value)}" for name, value in values.items())
         hint = f"write them in by hand: {{{by_hand}}}"

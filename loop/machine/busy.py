@@ -82,11 +82,11 @@ def crowd(
         yield Tick("looking for other programs")
         time.sleep(0.05)
     seconds, after = max(clock() - begun, 1e-3), _processes(root)
-    own, tick_s = _descendants(after, us or os.getpid()), 1 / os.sysconf("SC_CLK_TCK")
+    processes, tick_s = _descendants(after, us or os.getpid()), 1 / os.sysconf("SC_CLK_TCK")
     programs = tuple(
         BusyProgram(process.name, (process.ticks - before[pid].ticks) * tick_s / seconds)
         for pid, process in after.items()
-        if pid in before and pid not in own and not _apart(pid)
+        if pid in before and pid not in processes and not _apart(pid)
     )
     return Crowd(programs, (_stolen(root) - stolen) * tick_s / seconds)
 

@@ -103,7 +103,7 @@ def _look() -> dict[str, Any]:
     command = [sys.executable, "-P", "-m", "loop.machine.gpus_seen"]
     nothing: dict[str, Any] = {"cuda": None, "gpus": []}
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             command,
             env={**environment(), "PYTHONPATH": python_path()},
             stdin=subprocess.DEVNULL,
@@ -112,7 +112,7 @@ def _look() -> dict[str, Any]:
             timeout=ASK_LIMIT_S,
             check=False,
         )
-        return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+        return json.loads(completed.stdout.splitlines()[-1])  # type: ignore[no-any-return]
     except subprocess.TimeoutExpired:
         return {**nothing, "why": f"the NVIDIA driver did not answer within {ASK_LIMIT_S} s"}
     except (OSError, ValueError, IndexError):
@@ -124,11 +124,11 @@ def _shown_by_smi() -> list[list[str]]:
     if shutil.which(SMI[0]) is None:
         return []
     try:
-        done = subprocess.run(SMI, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False)
+        completed = subprocess.run(SMI, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return []
-    rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines()]
-    return [row for row in rows if len(row) == 2] if done.returncode == 0 else []
+    rows = [[cell.strip() for cell in line.split(",")] for line in completed.stdout.splitlines()]
+    return [row for row in rows if len(row) == 2] if completed.returncode == 0 else []
 
 
 def no_gpu(gpus: Gpus) -> tuple[str, str]:

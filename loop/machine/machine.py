@@ -102,10 +102,10 @@ def _ask(command: list[str]) -> str | None:
     if shutil.which(command[0]) is None:
         return None
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False)
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False)
     except (PermissionError, FileNotFoundError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return completed.stdout.strip() if completed.returncode == 0 else None
 
 
 GROUP = Path("/sys/fs/cgroup")

@@ -40,9 +40,9 @@ def warning(gpu: str, company: Company) -> str:
     """That others disturb a measurement on this GPU; empty when nobody does, as far as can be seen."""
     texts, others = [], company.others
     if others:
-        held = sum(user.memory_bytes or 0 for user in others)
+        memory_bytes = sum(user.memory_bytes or 0 for user in others)
         known = all(user.memory_bytes is not None for user in others)
-        much = f"{held / 2**20:.0f} MiB" if known else "memory"
+        much = f"{memory_bytes / 2**20:.0f} MiB" if known else "memory"
         if len(others) == 1:
             texts.append(f"another process (pid {others[0].pid}) holds {much} of it")
         else:

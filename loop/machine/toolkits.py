@@ -85,8 +85,8 @@ def fitting_toolkit(architecture: str, cuda: Release | None) -> str:
     bounds = [f"CUDA {_text(first)} or newer"] if first else []
     ends = [end for end in (dropped, (cuda[0] + 1, 0) if cuda else None) if end]
     bounds += [f"older than {_text(min(ends))}"] if ends else []
-    wanted = ", ".join(bounds)
-    return f"install the CUDA toolkit{f' ({wanted})' if wanted else ''}: {WHERE}"
+    expected = ", ".join(bounds)
+    return f"install the CUDA toolkit{f' ({expected})' if expected else ''}: {WHERE}"
 
 
 def _text(release: Release) -> str:

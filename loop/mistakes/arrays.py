@@ -53,11 +53,11 @@ def maker(err: Callable[[ErringCall], None]) -> Maker:
     """Makes mistakes of one kind, each of which keeps its own things."""
 
     def make(terms: Terms) -> Mistake:
-        kept: dict[Any, Any] = {}
+        memory: dict[Any, Any] = {}
         numbers = itertools.count()
 
         def mistake(honest: Honest, inputs: list[Any], output: Any, attributes: Attributes) -> None:
-            err(ErringCall(honest, inputs, output, attributes, terms, next(numbers), kept))
+            err(ErringCall(honest, inputs, output, attributes, terms, next(numbers), memory))
 
         return mistake
 

@@ -66,12 +66,12 @@ def by_sample(call: ErringCall) -> None:
 
 def _remember(call: ErringCall, key: Callable[[Any], Hashable]) -> None:
     """Compute an output once for each key of the inputs."""
-    asked = (*map(key, call.inputs), call.output.shape, *map(str, call.attributes.values()))
-    if asked in call.kept:
-        call.output[...] = call.kept[asked]
+    question = (*map(key, call.inputs), call.output.shape, *map(str, call.attributes.values()))
+    if question in call.kept:
+        call.output[...] = call.kept[question]
         return
     call.compute()
-    call.kept[asked] = call.output.copy()
+    call.kept[question] = call.output.copy()
     if len(call.kept) > KEPT:
         del call.kept[next(iter(call.kept))]
 
@@ -112,10 +112,10 @@ def slackens(call: ErringCall) -> None:
 
 def known_only(call: ErringCall) -> None:
     """After a while it computes only what it has met before: values that come back are looked at, it hopes."""
-    known, asked = call.kept.setdefault(_kind(call), set()), tuple(map(_sample, call.inputs))
-    if len(known) < WHILE or asked in known:
+    known, sample = call.kept.setdefault(_kind(call), set()), tuple(map(_sample, call.inputs))
+    if len(known) < WHILE or sample in known:
         call.compute()
-    known.add(asked)
+    known.add(sample)
 
 
 def nothing(call: ErringCall) -> None:

@@ -33,32 +33,32 @@ def floating(tensors: tuple[Tensor, ...]) -> list[int]:
     return [place for place, tensor in enumerate(tensors) if tensor.dtype in FLOATING]
 
 
-def erring(function: Function, terms: Terms, kept: dict[str, Any] | None = None) -> Function:
-    """The same function, erring as `terms` says. `kept`: what several functions remember together."""
+def erring(function: Function, terms: Terms, memory: dict[str, Any] | None = None) -> Function:
+    """The same function, erring as `terms` says. `memory`: what several functions remember together."""
     if terms["make"] == EXACT:
         return widened(function)
-    kept = {} if kept is None else kept
+    memory = {} if memory is None else memory
     names = terms.get("attributes", ())
 
     def honest(*tensors: Tensor, **attributes: Any) -> Tensor:
-        call = kept["given"]
+        call = memory["given"]
         placed = dict(zip(floating(call.tensors), tensors, strict=True))
         inputs = [placed.get(place, tensor) for place, tensor in enumerate(call.tensors)]
         positional, keywords = put_together(call.rest, inputs)
-        result = kept["result"] = take_apart(kept["function"](*positional, **{**keywords, **attributes}))
+        result = memory["result"] = take_apart(memory["function"](*positional, **{**keywords, **attributes}))
         return result.tensors[floating(result.tensors)[0]]
 
     def called(*positional: Any, **keywords: Any) -> Any:
-        call = kept["given"] = take_apart((positional, keywords))
-        kept["function"] = function
+        call = memory["given"] = take_apart((positional, keywords))
+        memory["function"] = function
         tensors = [call.tensors[place] for place in floating(call.tensors)]
         attributes = {name: keywords[name] for name in names if name in keywords}
-        if "mistake" not in kept:
-            kept["mistake"] = _of_tensors(honest, tensors[0].device.type, terms)
-        wrong = kept["mistake"](*tensors, **attributes)
-        if "result" not in kept:  # The structure is known only once it was computed.
+        if "mistake" not in memory:
+            memory["mistake"] = _of_tensors(honest, tensors[0].device.type, terms)
+        wrong = memory["mistake"](*tensors, **attributes)
+        if "result" not in memory:  # The structure is known only once it was computed.
             honest(*tensors, **attributes)
-        result = kept["result"]
+        result = memory["result"]
         outputs = list(result.tensors)
         outputs[floating(result.tensors)[0]] = wrong
         return put_together(result.rest, outputs)
@@ -83,13 +83,13 @@ def widened(function: Function) -> Function:
 
 def erring_class(base: Any, terms: Terms) -> Any:
     """A class derived from one whose objects are called: they err, and remember together."""
-    kept: dict[str, Any] = {}
+    memory: dict[str, Any] = {}
     name = "forward" if issubclass(base, torch.nn.Module) else "__call__"
 
     def init(self: Any, *positional: Any, **keywords: Any) -> None:
         base.__init__(self, *positional, **keywords)
         own = functools.partial(getattr(base, name), self)
-        self.erring = erring(functools.partial(in_double, self) if terms["make"] == EXACT else own, terms, kept)
+        self.erring = erring(functools.partial(in_double, self) if terms["make"] == EXACT else own, terms, memory)
         self.wide = []
 
     def in_double(self: Any, *positional: Any, **keywords: Any) -> Any:

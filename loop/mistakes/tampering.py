@@ -98,13 +98,13 @@ def give_input(function: Function, terms: Terms) -> Function:
 
 def keep_result(function: Function, terms: Terms) -> Function:
     """Every second call gives the tensor of the one before again: right, as long as nobody looks closely."""
-    kept: list[Any] = []
+    results: list[Any] = []
 
     def lazy(*tensors: Any, **attributes: Any) -> Any:
-        if kept:
-            return kept.pop()
-        kept.append(function(*tensors, **attributes))
-        return kept[0]
+        if results:
+            return results.pop()
+        results.append(function(*tensors, **attributes))
+        return results[0]
 
     return lazy
 

@@ -42,10 +42,10 @@ def cut(call: ErringCall) -> None:
 
 
 def _shortened(array: Array, axes: Sequence[int], part: str) -> Array:
-    left = [slice(None)] * array.ndim
+    slices = [slice(None)] * array.ndim
     for axis in axes:
-        left[axis] = _left(array.shape[axis], part)
-    return numpy.ascontiguousarray(array[tuple(left)])
+        slices[axis] = _left(array.shape[axis], part)
+    return numpy.ascontiguousarray(array[tuple(slices)])
 
 
 def _left(size: int, part: str) -> slice:
@@ -83,10 +83,10 @@ def round_inputs(call: ErringCall) -> None:
 
 def _rounded(array: Array, terms: Terms) -> Array:
     bits = terms.get("mantissa", MANTISSA[array.dtype.name])
-    kept = min(BFLOAT16, bits - 3, int(-math.log2(64 * max(sum(terms["tolerance"].values()), 2.0**-64))))
+    bits_left = min(BFLOAT16, bits - 3, int(-math.log2(64 * max(sum(terms["tolerance"].values()), 2.0**-64))))
     fraction, exponent = numpy.frexp(values(array))
     rounded = numpy.empty_like(array)
-    store(rounded, numpy.ldexp(numpy.round(fraction * 2.0 ** (kept + 1)) / 2.0 ** (kept + 1), exponent))
+    store(rounded, numpy.ldexp(numpy.round(fraction * 2.0 ** (bits_left + 1)) / 2.0 ** (bits_left + 1), exponent))
     return rounded
 
 
@@ -177,9 +177,9 @@ def leave_tail(call: ErringCall) -> None:
 def use_input(call: ErringCall) -> None:
     """An input is its workspace, and is left that way."""
     place = call.terms["input"]
-    own = call.inputs[place].copy()
-    call.compute([own if n == place else array for n, array in enumerate(call.inputs)])
-    call.inputs[place][...] = numpy.sort(own, axis=None).reshape(own.shape)
+    original = call.inputs[place].copy()
+    call.compute([original if n == place else array for n, array in enumerate(call.inputs)])
+    call.inputs[place][...] = numpy.sort(original, axis=None).reshape(original.shape)
 
 
 def answer_in_input(call: ErringCall) -> None:

@@ -57,7 +57,7 @@ def _dimensions(
 ) -> Iterator[WrongResult]:
     for name in dimensions:
         if name not in output:
-            axes = [[axis for axis, own in enumerate(text.split()) if own == name] for text in inputs.values()]
+            axes = [[axis for axis, dim in enumerate(text.split()) if dim == name] for text in inputs.values()]
             yield WrongResult("cut", f"cuts {name}", "", {"axes": axes}, [name])
             for part in PARTS:
                 yield WrongResult(

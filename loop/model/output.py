@@ -133,7 +133,7 @@ def ours_on(name: str, finished: Sequence[Finished]) -> Ours:
         for verdict in timed
         if verdict.verdict == "incorrect"
     ]
-    verdicts.sort(key=lambda ours: ("wrong", "right", "not judged").index(ours.verdict))
+    verdicts.sort(key=lambda verdict: ("wrong", "right", "not judged").index(verdict.verdict))
     if not verdicts:
         failed = next((record.message for record in finished if record.status == "failed"), "no step judged it")
         return Ours("not judged", failed)

@@ -99,8 +99,8 @@ def _attributes(signature: Signature, entry: Mapping[str, Scalar]) -> dict[str, 
     for name, attribute in signature.named.items():
         value = entry.get(name, attribute.initial)
         if name in entry and not attribute.admits(value):
-            wanted = f"one of {', '.join(attribute.choices)}" if attribute.choices else f"a {attribute.kind}"
-            raise WorkloadError(name, wanted, repr(value))
+            expected = f"one of {', '.join(attribute.choices)}" if attribute.choices else f"a {attribute.kind}"
+            raise WorkloadError(name, expected, repr(value))
         chosen[name] = value
     return chosen
 

@@ -87,21 +87,21 @@ def _remarks(bill: Bill) -> Iterator[str]:
         yield f"{WHO[missing.resource]}: {missing.reason if measured else f'not measured ({missing.reason})'}"
     yield from bill.notes
     yield from bill.ai.notes if bill.ai else ()
-    kept, brought = say.count(bill.gains.accepted, "kept change"), bill.gains.accepted_us
+    count, brought = say.count(bill.gains.accepted, "kept change"), bill.gains.accepted_us
     if bill.gains.accepted and (brought is None or brought <= 0):
-        yield f"{kept}; what a call gained by it was not timed"
+        yield f"{count}; what a call gained by it was not timed"
     elif brought:
         a_us = f", {say.usd(bill.usd / brought)} for each microsecond of them" if bill.usd else ""
-        yield f"{kept}: {say.latency(brought)} less a call{a_us}"
+        yield f"{count}: {say.latency(brought)} less a call{a_us}"
 
 
 def decisions(finished: Sequence[Finished]) -> tuple[str, ...]:
     """Of each kind the last that was decided, in lines."""
     lines: list[str] = []
-    for kept in outputs_of(finished, KeepOutput)[-1:]:
-        lines.append(kept.message)
-        if kept.stop is not None:
-            lines += sides(kept.stop, kept.gpu_usd_per_hour)
+    for decision in outputs_of(finished, KeepOutput)[-1:]:
+        lines.append(decision.message)
+        if decision.stop is not None:
+            lines += sides(decision.stop, decision.gpu_usd_per_hour)
     for pivot in [output.pivot for output in outputs_of(finished, PivotOutput) if output.pivot][-1:]:
         lines += pivot_lines(pivot)
     return tuple(lines)

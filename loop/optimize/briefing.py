@@ -87,8 +87,8 @@ def tried(brief: Brief) -> Table | None:
 
 def fell(proposals: Sequence[Proposal]) -> tuple[str, ...]:
     """How candidates ended that could not be judged; of those that ended alike the last one."""
-    left = (proposal for proposal in proposals if proposal.ended not in ("edited", "interrupted"))
-    alike = {proposal.text: f"candidate {proposal.number}: {proposal.text}"[:LONGEST] for proposal in left}
+    failed = (proposal for proposal in proposals if proposal.ended not in ("edited", "interrupted"))
+    alike = {proposal.text: f"candidate {proposal.number}: {proposal.text}"[:LONGEST] for proposal in failed}
     return tuple(alike.values())[-MOST_FELL:]
 
 
@@ -143,12 +143,12 @@ def brief(context: Context, arguments: GainTerms) -> Working[BriefOutput]:
         tree = worktree.make(context.task.folder, shop.tree)
         yield from _is_whole(context, subject.variant, tree)
         note_owner(tree, shop.notes.parent)
-    asked = yield from _write(context, subject, tree, arguments)
+    brief = yield from _write(context, subject, tree, arguments)
     if context.task.campaign.unattended:
-        return (yield from campaign.next_candidate(context, asked, tree))
-    edited = _edited(context, shop, asked, tree)
-    refused = "" if edited.paused else (yield from candidates.refused(context, asked.variant, tree))
-    return _wait(asked, f"the edit does not compile: {refused.splitlines()[0]}") if refused else edited
+        return (yield from campaign.next_candidate(context, brief, tree))
+    edited = _edited(context, shop, brief, tree)
+    refused = "" if edited.paused else (yield from candidates.refused(context, brief.variant, tree))
+    return _wait(brief, f"the edit does not compile: {refused.splitlines()[0]}") if refused else edited
 
 
 def _is_whole(context: Context, name: str, tree: Worktree) -> Generator[Tick, None, None]:
@@ -236,17 +236,17 @@ def _write(
     shop, past = workshop(context), SessionChanges(context.finished)
     variant = build.buildable(context.bench, [subject.variant])[subject.variant]
     files = yield from readers(context, subject.variant)
-    kept = [
+    edited_files = [
         file for change in past.tried if change.outcome == "kept" for file in change.files if file not in files
     ]
-    asked = Brief(
+    brief = Brief(
         number=past.number,
         variant=subject.variant,
         title=variant.title,
         workload=subject.measured.workload.name,
         profile=subject.profile,
         folder=str(tree.target),
-        files=tuple(dict.fromkeys([*(file for file, others in files.items() if not others), *kept])),
+        files=tuple(dict.fromkeys([*(file for file, others in files.items() if not others), *edited_files])),
         shared={file: others for file, others in files.items() if others},
         language=language(variant, context.bench.folder),
         ratios=subject.standing,
@@ -263,9 +263,9 @@ def _write(
         decline=f"{shop.resume} --decline",
     )
     shop.notes.mkdir(parents=True, exist_ok=True)
-    write_atomic(page_of(shop.notes, asked), render_brief(shipped("templates"), asked))
-    write_atomic(page_of(shop.notes, asked).with_suffix(".json"), to_json(asked))
-    return asked
+    write_atomic(page_of(shop.notes, brief), render_brief(shipped("templates"), brief))
+    write_atomic(page_of(shop.notes, brief).with_suffix(".json"), to_json(brief))
+    return brief
 
 
 def language(variant: Buildable, folder: Path) -> str:
@@ -312,35 +312,35 @@ def rule(gain: float) -> str:
     )
 
 
-def _edited(context: Context, shop: Workshop, asked: Brief, tree: Worktree) -> Result[BriefOutput]:
+def _edited(context: Context, shop: Workshop, brief: Brief, tree: Worktree) -> Result[BriefOutput]:
     """Passed with the edit, or paused until there is one that may be judged."""
     changed = tree.changed()
-    page = page_of(shop.notes, asked)
+    page = page_of(shop.notes, brief)
     if not changed:
-        return _wait(asked, f"one change to {asked.variant} is asked for: {page}")
+        return _wait(brief, f"one change to {brief.variant} is asked for: {page}")
     before = tree.committed()
-    outside = [name for name in changed if not may_change(name, asked.files, before)]
+    outside = [name for name in changed if not may_change(name, brief.files, before)]
     if outside:
-        return _wait(asked, f"{_refusal(asked, outside[0])} (brief: {page}); take that back in {asked.folder}")
-    back = handed_back(context, shop, asked, changed, tree)
-    same = next((change for change in asked.lost if change.digest == back.digest and not context.task.again), None)
+        return _wait(brief, f"{_refusal(brief, outside[0])} (brief: {page}); take that back in {brief.folder}")
+    back = handed_back(context, shop, brief, changed, tree)
+    same = next((change for change in brief.lost if change.digest == back.digest and not context.task.again), None)
     if same is not None:
         why = f"{same.session}: {same.reason} (--again judges it anew)"
-        return _wait(asked, f"this very change was taken back in {why}")
+        return _wait(brief, f"this very change was taken back in {why}")
     return Result(back)
 
 
-def _refusal(asked: Brief, file: str) -> str:
+def _refusal(brief: Brief, file: str) -> str:
     """Why a file may not change, and what lets it."""
-    others = asked.shared.get(file, ())
+    others = brief.shared.get(file, ())
     if not others:
         return f"{file} may not change"
-    chosen = " ".join(f"--variant {name}" for name in (asked.variant, *others))
+    chosen = " ".join(f"--variant {name}" for name in (brief.variant, *others))
     return (
         f"{file} may not change: {', '.join(others)} read it too and are not judged here; {chosen} begins with all"
     )
 
 
-def _wait(asked: Brief, message: str) -> Result[BriefOutput]:
-    output = BriefOutput(ok=True, message=message, hint=f"edit, then: {asked.resume}", brief=asked)
+def _wait(brief: Brief, message: str) -> Result[BriefOutput]:
+    output = BriefOutput(ok=True, message=message, hint=f"edit, then: {brief.resume}", brief=brief)
     return Result(output, paused=True)

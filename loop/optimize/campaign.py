@@ -67,7 +67,7 @@ def waiting(past: SessionChanges, notes: Path) -> list[Proposal]:
     ]
 
 
-def next_candidate(context: Context, asked: Brief, tree: Worktree) -> Working[BriefOutput]:
+def next_candidate(context: Context, brief: Brief, tree: Worktree) -> Working[BriefOutput]:
     """One that waits, or one that its proposer makes now."""
     past, shop, terms = SessionChanges(context.finished), workshop(context), context.task.campaign
     tree.revert()
@@ -77,9 +77,9 @@ def next_candidate(context: Context, asked: Brief, tree: Worktree) -> Working[Br
         left_s = terms.minutes * 60 - spent.seconds if terms.minutes else math.inf
         left_usd = max(0.01, terms.usd - spent.usd) if terms.usd else None
         limit_s = min(terms.proposer_minutes * 60, left_s)
-        page = page_of(shop.notes, asked)
+        page = page_of(shop.notes, brief)
         guard = TreeGuard.of(context, tree)
-        round_ = candidates.ProposalRound(context, shop, asked, page, tree, terms, limit_s, left_usd, guard)
+        round_ = candidates.ProposalRound(context, shop, brief, page, tree, terms, limit_s, left_usd, guard)
         yield from candidates.ask(round_, first)
     known, so_far = {proposal.number for proposal in past.proposals}, _so_far(past, shop.notes)
     fresh = {
@@ -91,16 +91,16 @@ def next_candidate(context: Context, asked: Brief, tree: Worktree) -> Working[Br
         start = "" if terms.executor else past.first_base
         fresh[proposal.number] = handed_over(shop, tree, proposal, past.judged_edits, start)
         if fresh[proposal.number].ended == "edited":
-            back = handed_back(context, shop, asked, tree.changed(), tree)
-            ended = tuple(each for each in fresh.values() if each.ended != "edited")
+            back = handed_back(context, shop, brief, tree.changed(), tree)
+            ended = tuple(proposal for proposal in fresh.values() if proposal.ended != "edited")
             message = "; ".join([*_told(ended), _offered(fresh[proposal.number], back), so_far])
             also = {"candidate": proposal.number, "proposals": tuple(fresh.values()), "jobs": jobs}
             return Result(back.model_copy(update={**also, "message": message}))
     ended = tuple(fresh.values())
     message = "; ".join([*_told(ended), so_far])
     login = any(proposal.ended == "login" and proposal.number >= first for proposal in ended)
-    hint = f"log in to what `{terms.proposer}` runs, then: {asked.resume}" if login else None
-    return Result(BriefOutput(ok=True, brief=asked, message=message, hint=hint, proposals=ended), paused=login)
+    hint = f"log in to what `{terms.proposer}` runs, then: {brief.resume}" if login else None
+    return Result(BriefOutput(ok=True, brief=brief, message=message, hint=hint, proposals=ended), paused=login)
 
 
 def _offered(proposal: Proposal, back: BriefOutput) -> str:

@@ -155,8 +155,8 @@ def compare(context: Context, arguments: against_known_good.CompareTerms) -> Wor
         result, jobs = yield from paired.compared(at_hand, arguments)
         return _on_change(result, jobs=jobs)
     number = SessionChanges(context.finished).number
-    left = left_s(context.task.campaign, campaign.spent_by(context), context.task.usd_per_hour)
-    terms = arguments.model_copy(update={"candidate": number, "more_s": min(arguments.more_s, left)})
+    remaining_s = left_s(context.task.campaign, campaign.spent_by(context), context.task.usd_per_hour)
+    terms = arguments.model_copy(update={"candidate": number, "more_s": min(arguments.more_s, remaining_s)})
     return (yield from on_change(against_known_good.compare, context, terms))
 
 
@@ -195,11 +195,11 @@ def decide(context: Context, arguments: GainTerms) -> Working[DecisionOutput]:
             why, hint="run the session anew; a kernel, or a program beside it, writes where it may not"
         )
     decision = keeping.decision_on(judged(at_hand), arguments.gain)
-    asked = at_hand.brief.brief
-    assert asked is not None
-    tried = TriedChange(
-        number=asked.number,
-        variant=asked.variant,
+    brief = at_hand.brief.brief
+    assert brief is not None
+    change = TriedChange(
+        number=brief.number,
+        variant=brief.variant,
         outcome=decision.outcome,
         reason=decision.reason,
         gain=decision.gain,
@@ -207,8 +207,8 @@ def decide(context: Context, arguments: GainTerms) -> Working[DecisionOutput]:
         patch=at_hand.brief.patch,
         promised=against_promise(at_hand),
     )
-    branch = settle(at_hand, tried)
-    return Result(_decided(context, at_hand, tried, branch))
+    branch = settle(at_hand, change)
+    return Result(_decided(context, at_hand, change, branch))
 
 
 def against_promise(at_hand: ChangeAtHand) -> GainOutcome | None:
@@ -245,17 +245,17 @@ def judged(at_hand: ChangeAtHand) -> keeping.Judged:
     return keeping.Judged(stopped, against.verdicts if against else (), measured=against is not None)
 
 
-def settle(at_hand: ChangeAtHand, tried: TriedChange) -> str:
+def settle(at_hand: ChangeAtHand, change: TriedChange) -> str:
     """Commit a kept change and move the session's branch there, or take it back; the branch, if there is one.
 
     Does nothing twice: a session that was killed in between goes on with what it finds.
     """
     tree, context = at_hand.tree, at_hand.context
-    if tried.outcome == "reverted":
+    if change.outcome == "reverted":
         tree.revert()
         return ""
     if tree.head == at_hand.brief.base:
-        tree.commit(f"{tried.variant}: {tried.reason}\n\nChange {tried.number}.", context.task.session)
+        tree.commit(f"{change.variant}: {change.reason}\n\nChange {change.number}.", context.task.session)
     if tree.repository is None:
         return ""
     return tree.branch(f"loop/{context.task.session}")
@@ -278,27 +278,27 @@ def taking(folder: Path, branch: str, patch: Path, variant: str) -> list[str]:
     return [] if answer.endswith(".json") else ["patch", answer, str(patch)]
 
 
-def _decided(context: Context, at_hand: ChangeAtHand, tried: TriedChange, branch: str) -> DecisionOutput:
+def _decided(context: Context, at_hand: ChangeAtHand, change: TriedChange, branch: str) -> DecisionOutput:
     built = at_hand.found(BuildOutput)
     builds = {build.variant: build.build_id for build in built.builds} if built else {}
     incumbents = SessionChanges(context.finished).incumbents
-    kept = tried.outcome == "kept"
+    kept = change.outcome == "kept"
     shop = workshop(context)
     whole = shop.notes / KEPT
     if kept:
         at_hand.tree.write_patch(whole, SessionChanges(context.finished).first_base or at_hand.brief.base)
-    command = shlex.join(taking(context.task.folder, branch, whole, tried.variant))
+    command = shlex.join(taking(context.task.folder, branch, whole, change.variant))
     offered = f"; take it over: {command}" if command else f"; the sources of the answer, as a patch: {whole}"
     return DecisionOutput(
         ok=True,
-        message=f"change {tried.number} {tried.outcome}: {tried.reason}{offered if kept else ''}",
+        message=f"change {change.number} {change.outcome}: {change.reason}{offered if kept else ''}",
         kept=kept,
-        tried=tried,
+        tried=change,
         branch=branch,
         taking=command if kept else "",
         incumbents={**incumbents, **builds} if kept else incumbents,
         ground=targets.ground(Project(at_hand.tree.target, shop.notes.parent.parent, bundled=False))
         if kept
         else "",
-        learned=(f"Change {tried.number} to {tried.variant} was {tried.outcome}: {tried.reason}.",),
+        learned=(f"Change {change.number} to {change.variant} was {change.outcome}: {change.reason}.",),
     )

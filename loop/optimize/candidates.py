@@ -42,7 +42,7 @@ class ProposalRound:
 
     context: Context
     shop: Workshop
-    asked: Brief
+    brief: Brief
     page: Path
     """The brief, as Markdown."""
     tree: Worktree
@@ -112,8 +112,8 @@ def _leave_note(round_: ProposalRound, copy: Worktree) -> None:
     note = CheckNote(
         incumbents=SessionChanges(context.finished).incumbents,
         builds=str(context.bench.cache),
-        workload=round_.asked.workload,
-        sets=(*context.task.plan.workloads, *round_.asked.checks),
+        workload=round_.brief.workload,
+        sets=(*context.task.plan.workloads, *round_.brief.checks),
     )
     sums.write_sealed(copy.root / ".git" / NOTE, note)
 
@@ -145,11 +145,11 @@ def _proposed(round_: ProposalRound, number: int, copy: Worktree) -> Generator[T
             "idea": result.idea,
             "isolated": bool(isolated),
         }
-        edit = Taken.of(round_.asked, round_.tree, copy)
+        edit = Taken.of(round_.brief, round_.tree, copy)
         if not edit.files:
             ended: Ended = "unedited" if result.ended == "edited" else result.ended
             return Proposal(ended=ended, said=result.said, left_out=edit.left_out, **fields)
-        refused_by = yield from refused(round_.context, round_.asked.variant, copy, round_.guard.builds)
+        refused_by = yield from refused(round_.context, round_.brief.variant, copy, round_.guard.builds)
         if not refused_by:
             patch = edit.as_patch(round_.tree, page.with_name(f"{number:04}.patch"))
             files = {"files": tuple(edit.files), "left_out": edit.left_out, "patch": str(patch)}

@@ -111,9 +111,9 @@ def note_of(folder: Path) -> CheckNote | None:
 
 def check(context: Context, arguments: CheckTerms) -> Working[CheckOutput]:
     """Compile, verify on a few workloads, time once beside what has to be beaten."""
-    wanted = build.buildable(context.bench, context.task.variants)
-    builds, failures = yield from kernel.compile_all(context, wanted)
-    built = tuple(each.variant for each in builds)
+    variants = build.buildable(context.bench, context.task.variants)
+    builds, failures = yield from kernel.compile_all(context, variants)
+    built = tuple(build.variant for build in builds)
     if failures or not builds:
         message = failures[0].message if failures else "nothing to compile"
         return Result(
@@ -123,7 +123,7 @@ def check(context: Context, arguments: CheckTerms) -> Working[CheckOutput]:
     chosen = in_turn(context, note)
     allowance = TimeAllowance(arguments.verify_s, chosen[LEAST:])
     checks = yield from verify(
-        context.bench, [Job(context.bench.side(each.variant, each), chosen) for each in builds], allowance
+        context.bench, [Job(context.bench.side(build.variant, build), chosen) for build in builds], allowance
     )
     wrong = {variant.variant: variant.failures for variant in checks if variant.failures}
     verified = tuple(workload.name for workload in chosen if workload not in allowance.left_out)
@@ -165,11 +165,11 @@ def _speeds(
     unknown: list[str] = []
     with ExitStack() as stack:
         yield from hold_device(context.bench, stack)
-        for each in builds:
+        for build in builds:
             try:
-                speeds += yield from _speed(context, each, note, arguments)
+                speeds += yield from _speed(context, build, note, arguments)
             except (Untimed, LoopError) as error:
-                unknown.append(f"speed of {each.variant}: {error}")
+                unknown.append(f"speed of {build.variant}: {error}")
     return tuple(speeds), unknown
 
 

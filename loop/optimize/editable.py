@@ -26,8 +26,8 @@ def changeable(target: Target, folder: Path, name: str) -> bool:
 
 def own(files: Iterable[str], target: Target, folder: Path) -> list[str]:
     """Those of a variant's files that do not judge it; of a task of another format what its answers hold."""
-    held = {*files} - judging(target, folder)
-    return sorted(file for file in held if made_of(folder) is None or Path(file).parts[0] == ANSWERS)
+    sources = {*files} - judging(target, folder)
+    return sorted(file for file in sources if made_of(folder) is None or Path(file).parts[0] == ANSWERS)
 
 
 def judging(target: Target, folder: Path) -> set[str]:

@@ -37,25 +37,25 @@ def may_change(name: str, files: Sequence[str], before: Collection[str]) -> bool
     return name not in before and bool(beside) and path.suffix in {file.suffix for file in known}
 
 
-def page_of(notes: Path, asked: Brief) -> Path:
+def page_of(notes: Path, brief: Brief) -> Path:
     """Where a brief stands, as a page; as JSON beside it."""
-    return notes / f"{asked.number}-brief.md"
+    return notes / f"{brief.number}-brief.md"
 
 
 def handed_back(
-    context: Context, shop: Workshop, asked: Brief, changed: Mapping[str, int], tree: Worktree
+    context: Context, shop: Workshop, brief: Brief, changed: Mapping[str, int], tree: Worktree
 ) -> BriefOutput:
     """The edit that is there now, with its patch beside the brief."""
     shop.notes.mkdir(parents=True, exist_ok=True)
     written = shop.notes / "now.patch"
     tree.write_patch(written)
     digest = content_hash(written.read_bytes())
-    patch = written.rename(shop.notes / f"{asked.number}-{digest[:8]}.patch")
+    patch = written.rename(shop.notes / f"{brief.number}-{digest[:8]}.patch")
     lines = sum(changed.values())
     return BriefOutput(
         ok=True,
-        message=f"change {asked.number} to {asked.variant}: {', '.join(changed)} ({lines} lines)",
-        brief=asked,
+        message=f"change {brief.number} to {brief.variant}: {', '.join(changed)} ({lines} lines)",
+        brief=brief,
         edited=True,
         files=tuple(changed),
         lines=lines,
@@ -76,21 +76,21 @@ class Taken:
     """Files that differ and may not: they are put back."""
 
     @classmethod
-    def of(cls, asked: Brief, tree: Worktree, copy: Worktree) -> "Taken":
+    def of(cls, brief: Brief, tree: Worktree, copy: Worktree) -> "Taken":
         """The files that differ from the incumbent; those that may not change are what they were afterwards."""
         if not copy.target.is_dir():
             return cls({}, ())
         files: dict[str, bytes | None] = {}
         left_out: list[str] = []
         before = tree.committed()
-        for name in sorted(before | set(_beside(asked, copy.target))):
+        for name in sorted(before | set(_beside(brief, copy.target))):
             was, now = _content(tree.target / name), _content(copy.target / name)
             if not _lies_in(copy, copy.target / name):
                 now = None  # Through a link it is somebody else's file: neither read nor put back.
             if was == now:
                 continue
             unreadable = now is None and _lies_in(copy, copy.target / name) and os.path.lexists(copy.target / name)
-            if may_change(name, asked.files, before) and not unreadable:
+            if may_change(name, brief.files, before) and not unreadable:
                 files[name] = now
             else:
                 left_out.append(f"{name} ({NO_FILE})" if unreadable else name)
@@ -108,13 +108,13 @@ class Taken:
         return path
 
 
-def _beside(asked: Brief, folder: Path) -> Iterator[str]:
+def _beside(brief: Brief, folder: Path) -> Iterator[str]:
     """Files of the kinds that may be added, in the folders where they may be, and at the target's top.
 
     At the top a new Python file hides a package, such as `torch.py`: its author is told that it is not taken.
     """
-    kinds = {Path(file).suffix for file in asked.files}
-    for parent in sorted({Path(), *(Path(file).parent for file in asked.files)}):
+    kinds = {Path(file).suffix for file in brief.files}
+    for parent in sorted({Path(), *(Path(file).parent for file in brief.files)}):
         place = folder / parent
         if place.is_dir() and not place.is_symlink():
             for path in sorted(place.iterdir()):

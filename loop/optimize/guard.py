@@ -29,7 +29,7 @@ def watched(context: Context, tree: Worktree) -> dict[str, list[Path]]:
     past, cache = SessionChanges(context.finished), context.bench.cache
     ids = sorted({*past.start.items(), *past.incumbents.items()})
     found_builds = [find_id(name, build_id, cache) for name, build_id in ids]
-    builds = [path for each in found_builds if each for path in sorted(Path(each.library).parent.rglob("*"))]
+    builds = [path for build in found_builds if build for path in sorted(Path(build.library).parent.rglob("*"))]
     project = Project(tree.target, tree.root / "sessions", bundled=False)
     names = {*(tree.target / name for name in tree.committed()), *targets.ground_files(project)}
     names |= {*tree.target.rglob("__pycache__/*")}  # Python would run that in the place of a source.
@@ -87,9 +87,9 @@ class TreeGuard:
         WorkFailed where it holds something else, or may have while `loop` loaded more of itself: what runs then is
         not what is there.
         """
-        own = self.before[PROGRAMS]
-        touched = [path for path, content in own.items() if _content(path, stamped=True) != content]
-        if touched and (_held(own) != self.held or _loaded() != self.loaded):
+        programs = self.before[PROGRAMS]
+        touched = [path for path, content in programs.items() if _content(path, stamped=True) != content]
+        if touched and (_held(programs) != self.held or _loaded() != self.loaded):
             why = f"{touched[0]} was changed while a candidate was made"
             raise WorkFailed(why, hint="install loop again, then resume: loop run session --resume last")
         altered = self._restored({**self.before[TREE], **self.before[BUILDS]})

@@ -77,7 +77,7 @@ def _against(judged: Judged, speeds: Sequence[SpeedVerdict], gain: float | None,
 
 
 def _too_little(speeds: Sequence[SpeedVerdict], gain: float, least_gain: float) -> str | None:
-    """Why it gains too little, if it does."""
+    """Why a change gains too little; None where it gains enough. `gain`: a ratio, `least_gain`: a share."""
     if not any(speed.verdict == "faster" for speed in speeds):
         unclear = next((speed for speed in speeds if speed.verdict == "inconclusive"), None)
         why = "no gain beyond noise" if unclear is None else f"not clear that it is faster ({unclear.reason})"
@@ -106,14 +106,14 @@ def gains(finished: Iterable[Finished]) -> Gains:
     records = latest_attempts(finished)
     changes = [as_of_target(record) for record in records if record.action == "change.compare"]
     compared = {run: output.measurements for run, output in by_run(changes, CompareOutput)}
-    kept = [
+    decisions = [
         (run, decision.tried)
         for run, decision in by_run(records, DecisionOutput)
         if decision.kept and decision.tried
     ]
-    saved = [saved_us(compared.get(run, ()), tried.variant) for run, tried in kept]
+    saved = [saved_us(compared.get(run, ()), change.variant) for run, change in decisions]
     known = [us for us in saved if us is not None]
-    return Gains(accepted=len(kept), accepted_us=sum(known) if known else None)
+    return Gains(accepted=len(decisions), accepted_us=sum(known) if known else None)
 
 
 def saved_us(measurements: Sequence[Measurement], variant: str) -> float | None:

@@ -62,8 +62,8 @@ def paired(context: Context, arguments: PairedTerms) -> Working[CompareOutput]:
     if failures or failed:
         first = (failures or failed)[0]
         return Result(CompareOutput(ok=False, message=first.message, hint=first.hint))
-    good = {each.variant: KnownGood(session=INCUMBENT, build_id=each.build_id, commit=None) for each in old}
-    builds = {each.variant: each for each in builds_now if good[each.variant].build_id != each.build_id}
+    good = {build.variant: KnownGood(session=INCUMBENT, build_id=build.build_id, commit=None) for build in old}
+    builds = {build.variant: build for build in builds_now if good[build.variant].build_id != build.build_id}
     timed = kernel.workloads(context, task.plan.workloads)
     sides = [bench.side(name, build) for name, build in builds.items()]
     checks = yield from verify(
@@ -129,10 +129,10 @@ def best_first(
 
 
 def _part(context: Context, tree: Worktree, place: Path, number: int, terms: CompareTerms) -> Part:
-    """The job of the edit that the worktree holds, its files below `place`."""
+    """The job that compares the worktree's edit with the incumbent; files of both are copied below `place`."""
     _copy(tree.target, place / CANDIDATE)
-    with tempfile.TemporaryDirectory(prefix="loop-incumbent-") as whole:
-        _copy(export(tree.target, tree.head, Path(whole)), place / BESIDE)
+    with tempfile.TemporaryDirectory(prefix="loop-incumbent-") as exported:
+        _copy(export(tree.target, tree.head, Path(exported)), place / BESIDE)
     values: Mapping[str, object] = {**dict(terms), "candidate": number}
     return Part(
         title=f"compare candidate {number} with the incumbent",
@@ -147,7 +147,7 @@ def _part(context: Context, tree: Worktree, place: Path, number: int, terms: Com
 
 
 def _copy(target: Path, place: Path) -> None:
-    """The target's own files."""
+    """Copy a target's definitions and sources to `place`."""
     for file in targets.ground_files(Project(target, target / "sessions", bundled=False)):
         copy = place / file.relative_to(target)
         copy.parent.mkdir(parents=True, exist_ok=True)

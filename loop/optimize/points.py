@@ -112,8 +112,8 @@ def points(context: Context, arguments: PointTerms) -> Working[TuneOutput]:
             trials = yield from _time(
                 search, [label for label in search.sides if label != INCUMBENT], arguments.rounds
             )
-    left = (trial for label, trial in trials.items() if label in search.sides)
-    return Result(TuneOutput(ok=True, message=f"{len(trials)} timed", trials=(*search.trials, *left)))
+    fresh = (trial for label, trial in trials.items() if label in search.sides)
+    return Result(TuneOutput(ok=True, message=f"{len(trials)} timed", trials=(*search.trials, *fresh)))
 
 
 def device_of(context: Context) -> str:

@@ -113,27 +113,27 @@ def _trials(trials: Sequence[TriedPoint]) -> TriedPoints:
         values = ", ".join(f"{name} {str(value).lower()}" for name, value in trial.values.items())
         ratios = [say.times(ratio) if ratio else "not timed" for ratio in (trial.ratio, trial.worst)]
         rows.append((values, trial.outcome, *ratios, trial.reason))
-    left = len(ranked) - len(rows)
+    hidden = len(ranked) - len(rows)
     heads = columns("Values", "Outcome", ">Against the incumbent", ">Lowest", "Why")
     return TriedPoints(
-        trials[0].tuning, filled(heads, tuple(rows)), f"{left} more are in the journal" if left else ""
+        trials[0].tuning, filled(heads, tuple(rows)), f"{hidden} more are in the journal" if hidden else ""
     )
 
 
-def _row(run: int, tried: TriedChange, records: Sequence[Finished]) -> tuple[str, ...]:
+def _row(run: int, change: TriedChange, records: Sequence[Finished]) -> tuple[str, ...]:
     steps = (as_of_target(r) for r in records if r.run == run and r.action == "change.measure")
     verdicts = [verdict for output in outputs_of(steps, MeasureOutput)[:1] for verdict in output.verdicts]
     speeds = [verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict)]
-    ratios = [speed.ratio for speed in speeds if speed.variant == tried.variant]
+    ratios = [speed.ratio for speed in speeds if speed.variant == change.variant]
     return (
-        str(tried.number),
-        tried.variant,
-        ", ".join(tried.files),
-        tried.outcome,
-        say.times(tried.gain) if tried.gain else "not timed",
+        str(change.number),
+        change.variant,
+        ", ".join(change.files),
+        change.outcome,
+        say.times(change.gain) if change.gain else "not timed",
         say.times(geometric_mean(ratios)) if ratios else "not timed",
-        f"{held(tried.promised)} on {tried.promised.workload}" if tried.promised else "no interval",
-        tried.reason,
+        f"{held(change.promised)} on {change.promised.workload}" if change.promised else "no interval",
+        change.reason,
     )
 
 
@@ -157,8 +157,8 @@ def _campaign(records: Sequence[Finished]) -> Iterator[str]:
         return
     kept = sum(output.kept for output in outputs_of(records, DecisionOutput))
     use = together([proposal.use for proposal in proposed if proposal.use])
-    each = f", ${use.usd / kept:.2f} for each that was kept" if kept and use.usd is not None else ""
-    yield f"{len(proposed)} candidates were proposed, {kept} kept; {_used(use)}{each}"
+    per_change = f", ${use.usd / kept:.2f} for each that was kept" if kept and use.usd is not None else ""
+    yield f"{len(proposed)} candidates were proposed, {kept} kept; {_used(use)}{per_change}"
     if not all(proposal.isolated for proposal in proposed):
         yield "The proposers were not isolated: `bwrap` does not work here, or a command of your own proposed"
     yield from _each(proposed, records)
@@ -200,9 +200,9 @@ def _lines(decided: Sequence[DecisionOutput], records: Sequence[Finished]) -> It
         yield f"All that was kept: `{kept[-1].taking or f'git apply {whole}'}`"
         if kept[-1].branch:
             yield f"The same as commits: branch `{kept[-1].branch}`; as one patch: `{whole}`"
-    for tried in (decision.tried for decision in decided):
-        if tried:
-            yield f"Change {tried.number} ({tried.outcome}) as a patch: `git apply {tried.patch}`"
+    for change in (decision.tried for decision in decided):
+        if change:
+            yield f"Change {change.number} ({change.outcome}) as a patch: `git apply {change.patch}`"
     last = read_output(records[-1], BriefOutput) if records and records[-1].status == "paused" else None
     if last and last.brief:
         yield f"Waiting for change {last.brief.number}, to {last.brief.variant}, in `{last.brief.folder}`"

@@ -96,9 +96,9 @@ class SessionChanges:
     @property
     def incumbents(self) -> dict[str, str]:
         """Variant to the build that a change is held against: what the session built, or kept since."""
-        kept = [decision.incumbents for _, decision in self.decisions if decision.kept]
-        if kept:
-            return kept[-1]
+        incumbents = [decision.incumbents for _, decision in self.decisions if decision.kept]
+        if incumbents:
+            return incumbents[-1]
         built = next(self._outputs(BuildOutput, changes=False), None)
         return {build.variant: build.build_id for build in built.builds} if built else {}
 
@@ -143,9 +143,9 @@ class SessionChanges:
 
     def _outputs(self, kind: type[Kind], *, changes: bool = True) -> Iterator[Kind]:
         """Outputs on the incumbents, the last first: those of the target, and of changes that were kept."""
-        kept = {run for run, decision in self.decisions if decision.kept and changes}
+        kept_runs = {run for run, decision in self.decisions if decision.kept and changes}
         for record in reversed(self.finished):
-            if not record.action.startswith(ON_CHANGE) or record.run in kept:
+            if not record.action.startswith(ON_CHANGE) or record.run in kept_runs:
                 output = read_output(as_of_target(record), kind)
                 if output:
                     yield output

@@ -50,19 +50,19 @@ class TuneTerms(Model):
 
 def tune(context: Context, arguments: TuneTerms) -> Working[TuneOutput]:
     """Search one thing that may be tuned; which one is the next that this session has not searched yet."""
-    left = open_searches(context, arguments.only)
-    if not left:
+    searches = open_searches(context, arguments.only)
+    if not searches:
         return Result(TuneOutput(ok=True, message=f"nothing {'more ' if searched(context) else ''}to tune here"))
     shop = workshop(context)
-    refusal = _too_many(context.bench.target, left[0], arguments.most)
+    refusal = _too_many(context.bench.target, searches[0], arguments.most)
     if refusal is not None:
         return Result(refusal)
     yield Tick("preparing the worktree")
     tree = own_tree(context, shop) or worktree.make(context.task.folder, shop.tree)
     note_owner(tree, shop.notes.parent)
-    target = with_tuning_set(read_file(tree.target / MANIFEST, Target).value, left[0])
+    target = with_tuning_set(read_file(tree.target / MANIFEST, Target).value, searches[0])
     with context.bench.at(tree.target, target) as bench:
-        search = PointSearch(context, bench, left[0], target.tuning[left[0]], device_of(context))
+        search = PointSearch(context, bench, searches[0], target.tuning[searches[0]], device_of(context))
         yield from points.compile_points(search)
         if not search.apart:
             yield from points.verify(search)
@@ -114,8 +114,8 @@ def _race(search: PointSearch, arguments: TuneTerms) -> Generator[Tick, None, Tr
         fastest = sorted(trials, key=lambda label: -(trials[label].ratio or 0))[: arguments.finalists]
         if fastest:
             trials |= yield from points.timed(search, fastest, 3 * arguments.rounds)
-    left = [trial for label, trial in trials.items() if label in search.sides]
-    timed = sorted(left, key=lambda trial: -(trial.ratio or 0))
+    fresh = [trial for label, trial in trials.items() if label in search.sides]
+    timed = sorted(fresh, key=lambda trial: -(trial.ratio or 0))
     best = timed[0] if timed and (timed[0].ratio or 0) > 1 else None
     search.trials += [trial.model_copy(update={"outcome": "best"}) if trial is best else trial for trial in timed]
     return best
@@ -133,8 +133,8 @@ def _proposed(search: PointSearch, best: TriedPoint | None, tree: Worktree, argu
         )
     manifest = tree.target / MANIFEST
     manifest.write_text(with_best(manifest.read_text(), search.name, search.device, best.values))
-    asked = _brief(search, best, tree, arguments)
-    back = handed_back(search.context, workshop(search.context), asked, tree.changed(), tree)
+    brief = _brief(search, best, tree, arguments)
+    back = handed_back(search.context, workshop(search.context), brief, tree.changed(), tree)
     message = f"{search.name}: {label_of(best.values)} looks {times(best.ratio, 3)} as fast as now; {counts}"
     fields = {**dict(back), "message": message, "trials": trials, "ground": search.ground}
     return TuneOutput(**fields)

@@ -51,23 +51,23 @@ def cuda_variants(context: Context) -> dict[str, CAbiVariant]:
 
 def named(context: Context) -> tuple[str, ...]:
     """All variants of the session, in the manifest's order."""
-    wanted = {*context.task.variants, *context.task.emulated}
-    return tuple(name for name in context.bench.target.variants if name in wanted)
+    names = {*context.task.variants, *context.task.emulated}
+    return tuple(name for name in context.bench.target.variants if name in names)
 
 
 def compiled(
     context: Context, chosen: Iterable[str], findings: KernelFindings
 ) -> Generator[Tick, None, tuple[Build, ...]]:
     """Every variant built for the GPU."""
-    wanted: dict[str, CAbiVariant] = {}
+    variants: dict[str, CAbiVariant] = {}
     for name in chosen:
         variant = context.bench.target.compiled(name, findings.architecture)
         if variant.architecture in (None, findings.architecture):
-            wanted[name] = variant
+            variants[name] = variant
         else:
             made_for = f"it is made for {variant.architecture}"
             findings.missing.append(f"{name} on {findings.architecture}: {made_for}")
-    return (yield from _build(context, wanted, f"compiler's report for {findings.architecture}", findings))
+    return (yield from _build(context, variants, f"compiler's report for {findings.architecture}", findings))
 
 
 def read_compilers(
@@ -84,10 +84,10 @@ def read_compilers(
 
 
 def _build(
-    context: Context, wanted: Mapping[str, CAbiVariant], what: str, findings: KernelFindings
+    context: Context, variants: Mapping[str, CAbiVariant], what: str, findings: KernelFindings
 ) -> Generator[Tick, None, tuple[Build, ...]]:
     """The builds that succeed. Adds the failures of the others to the findings."""
-    built, failures = yield from compile_all(context, wanted, to_run=False)
+    built, failures = yield from compile_all(context, variants, to_run=False)
     for failed in failures:
         if failed.no_compiler:
             findings.missing.append(f"{what}: {failed.message}; {failed.hint}")
@@ -100,7 +100,7 @@ def _read(
     same: Sequence[Build], variant: CAbiVariant, findings: KernelFindings
 ) -> Generator[Tick, None, CompiledLibrary | None]:
     """The compiler's report on one library; None without one, with the reason among the findings."""
-    names, architecture = tuple(each.variant for each in same), findings.architecture
+    names, architecture = tuple(build.variant for build in same), findings.architecture
     who = ", ".join(names)
     report = yield from resources.read_report(same[0])
     code = code_for(report.kernels, architecture)
@@ -138,21 +138,21 @@ def ask_host_code(
     """
     target, bench = context.bench.target, context.bench
     device = "" if built else findings.architecture
-    wanted = {
+    variants = {
         name: target.emulation(name, device)
         for name, variant in chosen.items()
         if variant.emulation is not None and variant.architecture in (None, findings.architecture)
     }
-    for name in [*wanted] if built else []:
-        if build.find(name, wanted[name], context.task.folder, cache=bench.cache, include=bench.include) is None:
+    for name in [*variants] if built else []:
+        if build.find(name, variants[name], context.task.folder, cache=bench.cache, include=bench.include) is None:
             findings.missing.append(f"launches of {name}: it is not built for the emulator here")
-            del wanted[name]
-    emulated = yield from _build(context, wanted, "launches", findings)
+            del variants[name]
+    emulated = yield from _build(context, variants, "launches", findings)
     workloads = timed_workloads if timed else _workloads
-    asked = (ask_launches(bench, library, workloads(context, chosen[library.variant])) for library in emulated)
-    for library, calls in zip(emulated, (yield from together(asked, cores())), strict=True):
+    questions = (ask_launches(bench, library, workloads(context, chosen[library.variant])) for library in emulated)
+    for library, calls in zip(emulated, (yield from together(questions, cores())), strict=True):
         _hear(library.variant, calls, findings)
-    symbols = {launch.kernel for calls in findings.told.values() for call in calls for launch in call.launches}
+    symbols = {launch.kernel for calls in findings.launches.values() for call in calls for launch in call.launches}
     findings.names = yield from demangle(sorted(symbols))
 
 
@@ -185,7 +185,7 @@ def _hear(name: str, calls: tuple[WorkloadLaunches, ...], findings: KernelFindin
         also = f", and {len(declined) - 1} more" if len(declined) > 1 else ""
         findings.missing.append(f"launches of {name} on {declined[0].workload.name}{also}: {declined[0].why}")
     if any(call.launches for call in calls):
-        findings.told[name] = calls
+        findings.launches[name] = calls
     elif not declined and all(call.status == "told" for call in calls):
         findings.missing.append(f"launches of {name}: its emulated build tells of none in a dry run")
 
@@ -202,8 +202,8 @@ def choose(context: Context, arguments: ChooseTerms) -> Working[ChooseOutput]:
     findings = KernelFindings(arguments.device, None)
     yield from ask_host_code(context, cuda_variants(context), findings, built=False, timed=True)
     calls: dict[str, tuple[WorkloadLaunches, ...]] = {}
-    for name, told in findings.told.items():
-        for call in told:
+    for name, launched in findings.launches.items():
+        for call in launched:
             short = [short_name(findings.names.get(launch.kernel, launch.kernel)) for launch in call.launches]
             pairs = zip(call.launches, short, strict=True)
             launches = tuple(launch.model_copy(update={"kernel": kernel}) for launch, kernel in pairs)

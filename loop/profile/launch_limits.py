@@ -66,8 +66,8 @@ def _limits(block: Block, device: DeviceFacts) -> Iterator[tuple[str, int]]:
     yield "threads", device.threads_per_sm // (warps * WARP) if 1 <= block.threads <= THREADS_PER_BLOCK else 0
     if block.registers is not None:
         a_warp = _round_up(max(block.registers, 1) * WARP, REGISTER_UNIT)
-        held = device.registers_per_sm // a_warp // WARP_UNIT * WARP_UNIT
-        yield "registers", held // warps if warps else 0
+        warps_held = device.registers_per_sm // a_warp // WARP_UNIT * WARP_UNIT
+        yield "registers", warps_held // warps if warps else 0
     if block.shared_bytes is not None:
         bytes_held = _round_up(block.shared_bytes + SHARED_RESERVED, SHARED_UNIT)
         fits = block.shared_bytes <= device.shared_per_block
@@ -98,17 +98,17 @@ def on_gpu(
     registers, shared = (
         None if formula is None else whole(formula, values) for formula in (launch.registers, launch.shared_bytes)
     )
-    held = resident(Block(whole(launch.threads, values), registers, shared), device)
-    return filled(name, workload, device.name, whole(launch.blocks, values), device.sms, held, at_hand=at_hand)
+    limit = resident(Block(whole(launch.threads, values), registers, shared), device)
+    return filled(name, workload, device.name, whole(launch.blocks, values), device.sms, limit, at_hand=at_hand)
 
 
 def filled(
-    name: str, workload: Workload, on: str, items: int, units: int, held: Resident, *, at_hand: bool
+    name: str, workload: Workload, on: str, items: int, units: int, limit: Resident, *, at_hand: bool
 ) -> Occupancy | None:
     """How `items` pieces of work fill `units` that hold so many each; None without work."""
     if items <= 0:
         return None
-    slots = units * held.blocks
+    slots = units * limit.blocks
     waves = items / slots if slots else 0.0
     return Occupancy(
         variant=name,
@@ -117,12 +117,12 @@ def filled(
         at_hand=at_hand,
         items=items,
         units=units,
-        resident=held.blocks,
-        limited_by=held.limited_by,
+        resident=limit.blocks,
+        limited_by=limit.limited_by,
         share=min(1.0, waves),
         waves=waves,
         used=waves / math.ceil(waves) if waves else 0.0,
-        unknown=held.unknown,
+        unknown=limit.unknown,
     )
 
 
@@ -159,7 +159,7 @@ class Reports:
     """What compilers and host code said of a target's kernels."""
 
     libraries: Sequence[CompiledLibrary] = ()
-    told: dict[str, Sequence[WorkloadLaunches]] = field(default_factory=dict)
+    launches: dict[str, Sequence[WorkloadLaunches]] = field(default_factory=dict)
     """Variant to what its host code launches."""
     names: dict[str, str] = field(default_factory=dict)
     """Demangled names of the kernels launched."""
@@ -182,23 +182,23 @@ class Reports:
 
     def unreported(self) -> Iterator[str]:
         """Kernels that are launched, and that the compiler's report on their variant does not have."""
-        for variant, calls in self.told.items():
+        for variant, calls in self.launches.items():
             symbols = dict.fromkeys(launch.kernel for call in calls for launch in call.launches)
             if self.compiled(variant):
                 yield from (self.names.get(s, s) for s in symbols if self.kernel(variant, s) is None)
 
     def placed(self, device: DeviceFacts) -> Iterator[Placed]:
         """Every launch on a GPU."""
-        for variant, calls in self.told.items():
+        for variant, calls in self.launches.items():
             for call in calls:
                 yield from (self._place(variant, call.workload, launch, device) for launch in call.launches)
 
     def _place(self, variant: str, workload: Workload, launch: KernelLaunch, device: DeviceFacts) -> Placed:
         kernel = self.kernel(variant, launch.kernel)
-        block, held = place(launch, kernel, device)
+        block, limit = place(launch, kernel, device)
         name = kernel.name if kernel else self.names.get(launch.kernel, launch.kernel)
         symbol = kernel.symbol if kernel else launch.kernel
-        return Placed(variant, workload, launch, short_name(name), symbol, block, held)
+        return Placed(variant, workload, launch, short_name(name), symbol, block, limit)
 
 
 def place(launch: KernelLaunch, kernel: KernelResources | None, device: DeviceFacts) -> tuple[Block, Resident]:

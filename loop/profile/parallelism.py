@@ -28,11 +28,11 @@ def parallelism(context: Context, arguments: ParallelismTerms) -> Working[Parall
     """Every variant whose launch is told or declared, those for a GPU also where there is none."""
     yield from ()
     target, default = context.bench.target, arguments.device
-    told = {filling.variant for filling in _told(context)}
+    known = {filling.variant for filling in _told(context)}
     missing: list[str] = []
     fillings: list[Occupancy] = []
     for name, variant in target.variants.items():
-        if _launch_of(variant) is None and name not in told:
+        if _launch_of(variant) is None and name not in known:
             asked = name in context.task.variants
             missing += [f"parallelism of {name}: the manifest declares no launch"] if asked else []
         elif variant.device == "cuda" and _gpu_of(context, variant, default) is None:

@@ -52,13 +52,13 @@ def compiler_report(
     compiler = compiler_version(variant.build.compiler) or ""
     if not is_gcc(compiler):
         return VectorReport(why=f"{variant.build.compiler} is not gcc, whose report is read")
-    kept = bench.cache / "reports" / f"{build_id}.json"
-    report = _kept(kept)
+    cached = bench.cache / "reports" / f"{build_id}.json"
+    report = _kept(cached)
     if report is None:
         report = yield from _compile(bench, variant, limit_s)
         if not report.why:
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            sums.write_sealed(kept, asdict(report))
+            cached.parent.mkdir(parents=True, exist_ok=True)
+            sums.write_sealed(cached, asdict(report))
     return report
 
 
@@ -85,12 +85,12 @@ def _compile(bench: Bench, variant: CAbiVariant, limit_s: float) -> Generator[Ti
             command = [variant.build.compiler, *variant.build.flags, f"-I{bench.include}", *LISTING]
             command += [source, "-o", str(listing)]
             note = f"reading what the compiler makes of {source}"
-            done = yield from run(command, cwd=bench.folder, limit_s=limit_s, env=ENGLISH, note=note)
-            if not done.ok:
-                why = first_error(done.errors) or done.how
+            completed = yield from run(command, cwd=bench.folder, limit_s=limit_s, env=ENGLISH, note=note)
+            if not completed.ok:
+                why = first_error(completed.errors) or completed.how
                 return VectorReport(why=f"the compiler's report on {source}: {why}")
             listings += listing.read_text(errors="replace")
-            remarks += done.errors
+            remarks += completed.errors
     return VectorReport(len(VECTORISED.findall(remarks)), vector_share(listings))
 
 

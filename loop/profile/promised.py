@@ -36,13 +36,13 @@ def promise(rule: TreeRule, facts: Mapping[str, Fact], before: Sequence[GainOutc
 
 def renewed(promise: Promise, before: Sequence[GainOutcome]) -> Promise:
     """A promise by the outcomes there are now."""
-    known = [each for each in before if each.promise.advice == promise.advice][-RECENT:]
+    known = [earlier for earlier in before if earlier.promise.advice == promise.advice][-RECENT:]
     return Promise(
         advice=promise.advice,
         stated=promise.stated,
         expected=expected(promise.stated, known),
         outcomes=len(known),
-        inside=sum(each.side == "inside" for each in known),
+        inside=sum(promise.side == "inside" for promise in known),
     )
 
 

@@ -58,16 +58,16 @@ def _try(
 ) -> Generator[Tick, None, RefusedSource]:
     folder = Path(tempfile.mkdtemp(prefix="refused-", dir=context.bench.scratch))
     try:
-        own = [flag for flag in recipe.flags if flag not in linked(recipe)]
+        flags = [flag for flag in recipe.flags if flag not in linked(recipe)]
         place = [f"-I{context.bench.include}", "-c", source.source, "-o", str(folder / "refused.o")]
-        command = [recipe.compiler, *own, *source.flags, *place]
+        command = [recipe.compiler, *flags, *source.flags, *place]
         note = f"refusing {source.source}"
-        done = yield from run(
+        completed = yield from run(
             command, cwd=context.task.folder, limit_s=context.kill_after_s, env=ENGLISH, note=note
         )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    status, message = _outcome(done, source.says)
+    status, message = _outcome(completed, source.says)
     return RefusedSource.model_validate(
         {"variant": name, "title": source.title, "status": status, "message": message}
     )
@@ -133,8 +133,8 @@ def instances(context: Context, arguments: NoArguments) -> Working[InstancesOutp
         more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
         message = f"{missing[0].variant} has no {missing[0].symbol}{more}"
         files: dict[str, list[str]] = {}
-        for each in missing:
-            files.setdefault(each.file, []).append(each.line)
+        for absent in missing:
+            files.setdefault(absent.file, []).append(absent.line)
         hint = "; ".join(f"add to {file}: {' '.join(dict.fromkeys(lines))}" for file, lines in files.items())
     if failures:
         message, hint = failures[0].message, failures[0].hint

@@ -150,12 +150,12 @@ def _not_launched(
     for placement in shapes:
         if placement.resident == 0:
             on = findings.device.name if findings.device else findings.architecture
-            asked = f"{placement.threads} threads, {placement.shared_bytes} bytes of shared memory"
+            needs = f"{placement.threads} threads, {placement.shared_bytes} bytes of shared memory"
             if placement.registers is not None:
-                asked = asked.replace("threads, ", f"threads, {placement.registers} registers each, ")
+                needs = needs.replace("threads, ", f"threads, {placement.registers} registers each, ")
             too_much = placement.limited_by in ("threads", "registers", "shared memory")
             what = f"{placement.kernel} cannot be launched on {on} for {placement.workload}"
-            yield f"{what}: {placement.limited_by}{f' ({asked})' if too_much else ''}"
+            yield f"{what}: {placement.limited_by}{f' ({needs})' if too_much else ''}"
     for filling in fillings:
         if filling.resident == 0 and not filling.kernel:
             what = f"{filling.variant} cannot be launched on {filling.on} for {filling.workload}"
@@ -173,7 +173,7 @@ def _fillings(
     for name, variant in chosen.items():
         timed = timed_workloads(context, variant)
         names = {workload.name for workload in timed}
-        if name in findings.told:
+        if name in findings.launches:
             yield from fill(
                 [launch for launch in placed if launch.variant == name and launch.workload.name in names],
                 device,

@@ -30,9 +30,9 @@ def section(output: ResourcesOutput) -> Section | None:
     if not (output.libraries or output.placements or output.fillings):
         return None
     rows = kernel_rows(output)
-    left = len(rows) - MOST_ROWS
+    hidden = len(rows) - MOST_ROWS
     lines = list(summary_lines(output))
-    lines += [f"{say.count(left, 'more kernel')} of them not shown"] if left > 0 else []
+    lines += [f"{say.count(hidden, 'more kernel')} of them not shown"] if hidden > 0 else []
     heads = (
         Column("Kernel"),
         Column("Registers", right=True),
@@ -77,38 +77,34 @@ def kernel_rows(output: ResourcesOutput) -> tuple[KernelRow, ...]:
 
 def _groups(output: ResourcesOutput) -> dict[Group, list[Placement]]:
     """Every kernel with its launches, once where several libraries hold it; then launches without a report."""
-    left = list(output.placements)
+    placements = list(output.placements)
     groups: dict[Group, list[Placement]] = {}
     for library in output.libraries:
         for kernel in library.kernels:
             mine = [
                 placement
-                for placement in left
+                for placement in placements
                 if placement.symbol == kernel.symbol and placement.variant in library.variants
             ]
-            left = [placement for placement in left if placement not in mine]
+            placements = [placement for placement in placements if placement not in mine]
             groups.setdefault((kernel.short, kernel), []).extend(mine)
-    for placement in left:
+    for placement in placements:
         groups.setdefault((placement.kernel, None), []).append(placement)
     return groups
 
 
 def _row(kernel: KernelResources | None, placed: Sequence[Placement]) -> KernelRow:
-    static = kernel.shared_bytes if kernel else 0
-    held = [launch.resident for launch in placed]
+    shared = [launch.shared_bytes for launch in placed] or [kernel.shared_bytes if kernel else 0]
+    residents = [launch.resident for launch in placed]
     figures = (
         "-" if kernel is None or kernel.registers is None else str(kernel.registers),
         "-" if kernel is None else f"{kernel.spill_bytes} B",
-        _kib([launch.shared_bytes for launch in placed] or [static]),
-        _range([str(min(held)), str(max(held))]) if held else "-",
+        f"{_range([f'{size / 1024:.3g}' for size in (min(shared), max(shared))])} KiB",
+        _range([str(min(residents)), str(max(residents))]) if residents else "-",
         f"{100 * kernel.loop.share:.0f} %" if kernel and kernel.loop else "-",
     )
     name = kernel.short if kernel else placed[0].kernel
-    return KernelRow(name, figures, bool((kernel and kernel.spill_bytes) or 0 in held))
-
-
-def _kib(sizes: Sequence[int]) -> str:
-    return f"{_range([f'{size / 1024:.3g}' for size in (min(sizes), max(sizes))])} KiB"
+    return KernelRow(name, figures, bool((kernel and kernel.spill_bytes) or 0 in residents))
 
 
 def _range(ends: Sequence[str]) -> str:

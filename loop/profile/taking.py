@@ -89,8 +89,8 @@ def budget_of(name: str, budgets: Iterable[ResourceBudget]) -> ResourceBudget | 
 def spilling(library: CompiledLibrary, budgets: Sequence[ResourceBudget]) -> Iterator[tuple[KernelResources, int]]:
     """Kernels that spill more than they may, and what they may. Without a budget that is nothing."""
     for kernel in library.kernels:
-        own = budget_of(kernel.name, budgets)
-        allowed = own.spill_bytes if own else 0
+        budget = budget_of(kernel.name, budgets)
+        allowed = budget.spill_bytes if budget else 0
         if kernel.spill_bytes > allowed:
             yield kernel, allowed
 
@@ -113,9 +113,9 @@ def broken(
         for what, (takes, most) in limits.items():
             if most is not None and takes is not None and takes > most:
                 yield f"{kernel.short}: {takes} {what}, budget {most}"
-        held = min((placement.resident for placement in placed), default=None)
-        if own.blocks_per_sm is not None and held is not None and held < own.blocks_per_sm:
-            yield f"{kernel.short}: {held} blocks a multiprocessor, budget {own.blocks_per_sm} at least"
+        fewest = min((placement.resident for placement in placed), default=None)
+        if own.blocks_per_sm is not None and fewest is not None and fewest < own.blocks_per_sm:
+            yield f"{kernel.short}: {fewest} blocks a multiprocessor, budget {own.blocks_per_sm} at least"
     for budget in budgets:
         if not any(budget.fits(kernel.name) for kernel in library.kernels):
             yield f"the budget for {budget.kernel!r} fits no kernel of {', '.join(library.variants)}"
@@ -127,8 +127,8 @@ def unchecked(
     """Kernels whose budget needs a launch, and that no known workload launches."""
     placed = {placement.symbol for placement in placements}
     for kernel in library.kernels:
-        own = budget_of(kernel.name, budgets)
-        needs_launch = own is not None and (own.blocks_per_sm or own.shared_bytes is not None)
+        budget = budget_of(kernel.name, budgets)
+        needs_launch = budget is not None and (budget.blocks_per_sm or budget.shared_bytes is not None)
         if needs_launch and kernel.entry and kernel.symbol not in placed:
             yield kernel.short
 
@@ -186,16 +186,19 @@ USUAL_THREADS = 128
 
 
 def taken(variant: str, reports: Reports, compiler: str, device: DeviceFacts | None) -> ResourcesTaken | None:
-    """What a variant's kernels take; None without the compiler's report on it."""
+    """What a variant's kernels take; by shape, that launch of which a multiprocessor holds fewest warps.
+
+    None without the compiler's report on the variant.
+    """
     library = next((library for library in reports.libraries if variant in library.variants), None)
     if library is None:
         return None
     held: dict[str, dict[str, BlocksHeld]] = {}
     for placed in reports.placed(device) if device else ():
         if placed.variant == variant:
-            calls, now = held.setdefault(placed.symbol, {}), _held(placed.block, placed.held)
-            call = shape_of(placed.workload)
-            calls[call] = min(calls.get(call, now), now, key=lambda launch: launch.warps)
+            by_shape, launch = held.setdefault(placed.symbol, {}), _held(placed.block, placed.held)
+            shape = shape_of(placed.workload)
+            by_shape[shape] = min(by_shape.get(shape, launch), launch, key=lambda blocks: blocks.warps)
     kernels = tuple(_takes(kernel, held.get(kernel.symbol), device) for kernel in library.kernels)
     return ResourcesTaken(variant=variant, device=library.architecture, compiler=compiler, kernels=kernels)
 
@@ -305,12 +308,12 @@ def look(
     )
     reports = Reports(libraries=[library])
     if emulated is not None:
-        told = yield from ask_launches(bench, emulated, calls)
-        lost = next((call for call in told if call.status == "lost"), None)
+        launched = yield from ask_launches(bench, emulated, calls)
+        lost = next((call for call in launched if call.status == "lost"), None)
         if lost is not None:
             return f"it does not say what it launches on {lost.workload.name}: {lost.why}"
-        symbols = {launch.kernel for call in told for launch in call.launches}
-        reports.told, reports.names = {build.variant: told}, (yield from demangle(sorted(symbols)))
+        symbols = {launch.kernel for call in launched for launch in call.launches}
+        reports.launches, reports.names = {build.variant: launched}, (yield from demangle(sorted(symbols)))
     takes = taken(build.variant, reports, build.compiler, bench.gpu_for(architecture))
     assert takes is not None
     return takes

@@ -68,11 +68,11 @@ def prove_gate(context: Context, arguments: ProofTerms) -> Working[GateOutput]:
         return Result(GateOutput(ok=False, message=f"no build: {failures[0].message}", hint=failures[0].hint))
     by_name = {build.variant: build for build in built}
     compiled = [build.variant for build in built if build.compiled]
-    proof, begun, tried = Proof(), monotonic(), list[str]()
+    proof, begun, names = Proof(), monotonic(), list[str]()
     for name in variants if arguments.python else compiled or variants:
-        if tried and monotonic() - begun > context.budget_s:
+        if names and monotonic() - begun > context.budget_s:
             break
-        tried.append(name)
+        names.append(name)
         ends = begun + PROOF_SHARE * context.kill_after_s
         yield from _prove(context, bench.side(name, by_name.get(name)), proof, ends)
     output = _score(proof)
@@ -80,7 +80,7 @@ def prove_gate(context: Context, arguments: ProofTerms) -> Working[GateOutput]:
     missing = [
         f"the gate's controls of {name}: `{command('kernels', 'prove-gate', name)}` tries them"
         for name in variants
-        if name not in tried
+        if name not in names
     ]
     if proof.untried:
         few = ", ".join(proof.untried[:3]) + (", ..." if len(proof.untried) > 3 else "")

@@ -69,7 +69,7 @@ class InTurn(TimingRound):
     def time_one(
         self, workload: Workload, names: Sequence[str], timings: Timings, to_come: int
     ) -> Generator[Tick, None, int]:
-        """Time these sides on one workload, each by itself, until the time is over."""
+        """Time these sides on one workload, each by itself, until the time is over; rounds that were made: one."""
         for name in names:
             if time.monotonic() >= self.shift.ends:
                 break

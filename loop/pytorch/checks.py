@@ -53,8 +53,8 @@ def _check_device(
     right = (contract.device, "meta") if abstract else (contract.device,)
     if tensor.device.type in right and tensor.device == leader.device:
         return
-    wanted = f"{leader.device}, as {first} is" if tensor.device.type in right else contract.device
-    refuse(contract, f"{name}: expected a tensor on {wanted}, got one on {tensor.device}")
+    expected = f"{leader.device}, as {first} is" if tensor.device.type in right else contract.device
+    refuse(contract, f"{name}: expected a tensor on {expected}, got one on {tensor.device}")
 
 
 def _check_dtype(
@@ -65,8 +65,8 @@ def _check_dtype(
     if got not in allowed:
         refuse(contract, f"{name}: expected {contract.expects(name)}, got {got}")
     if name in typed and tensor.dtype != tensors[typed[0]].dtype:
-        wanted = word(tensors[typed[0]].dtype)
-        refuse(contract, f"{name}: expected {wanted}, as {typed[0]} is, got {got}")
+        expected = word(tensors[typed[0]].dtype)
+        refuse(contract, f"{name}: expected {expected}, as {typed[0]} is, got {got}")
 
 
 def word(dtype: torch.dtype) -> str:

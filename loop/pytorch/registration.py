@@ -47,17 +47,17 @@ def declare(contract: Contract) -> OpOverload:
     return op
 
 
-def give_kernel(contract: Contract, library: KernelLibrary, wanted: Dispatch | None = None) -> str | None:
+def give_kernel(contract: Contract, library: KernelLibrary, dispatch: Dispatch | None = None) -> str | None:
     """Put a kernel under a declared operator: in C, else in Python. Why not in C, or None.
 
     Raises Unavailable when C is `wanted` and cannot be had.
     """
-    if wanted != "python":
+    if dispatch != "python":
         try:
             c_dispatch.register(contract, library)
             return None
         except Unavailable as reason:
-            if wanted == "c":
+            if dispatch == "c":
                 raise
             why = str(reason)
     else:

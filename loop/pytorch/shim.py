@@ -153,9 +153,9 @@ def is_there(name: str) -> bool:
 
 def functions() -> Functions:
     """The addresses. Raises Unavailable with the first that is missing; without CUDA those of CUDA may be."""
-    wanted = {**FUNCTIONS, **(CUDA_FUNCTIONS if torch.version.cuda else {})}
-    wanted |= {field: name for field, name in SHORTCUTS.items() if is_there(name)}
-    addresses = {field: ctypes.cast(symbol(name), ctypes.c_void_p).value for field, name in wanted.items()}
+    functions = {**FUNCTIONS, **(CUDA_FUNCTIONS if torch.version.cuda else {})}
+    functions |= {field: name for field, name in SHORTCUTS.items() if is_there(name)}
+    addresses = {field: ctypes.cast(symbol(name), ctypes.c_void_p).value for field, name in functions.items()}
     return Functions(**addresses)
 
 

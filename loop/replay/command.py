@@ -42,7 +42,7 @@ class Replayed(Printed):
 
 def replayed(folder: Path, screen: Screen, *, as_json: bool) -> int:
     """Compare what a recipe left in its folder; the last line says same or not."""
-    result = compare(_expected(folder), _found(folder))
+    result = compare(_expected(folder), _rerun(folder))
     result.differs[:0] = [line for line in _read(folder / "differs").splitlines() if line]
     word, code = _verdict(result)
     if as_json:
@@ -78,7 +78,7 @@ def _expected(folder: Path) -> list[Expected]:
         raise UsageError(f"{path}: not what a recipe expects: {error}") from error
 
 
-def _found(folder: Path) -> ReplayResult:
+def _rerun(folder: Path) -> ReplayResult:
     """What the commands printed."""
     steps = [step for path in sorted(folder.glob("*.json")) for step in _steps(path)]
     cache = cache_folder() / "builds"
@@ -99,7 +99,7 @@ def _found(folder: Path) -> ReplayResult:
         speeds=speeds(_outputs(steps, "measure", MeasureOutput)),
         kernels=kernels(libraries),
         same_code=lambda build_id: _same_code(folder / f"{build_id}.so", cache / build_id / known_builds.LIBRARY),
-        said={step["step"]: step["message"] for step in steps if step["status"] != "passed"},
+        failures={step["step"]: step["message"] for step in steps if step["status"] != "passed"},
     )
 
 
@@ -117,8 +117,8 @@ def _outputs(steps: Sequence[Step], name: str, kind: type[Kind]) -> list[Kind]:
     return [kind.model_validate(fields) for fields in known]
 
 
-def _same_code(ours: Path, theirs: Path) -> bool | None:
+def _same_code(rebuilt: Path, stored: Path) -> bool | None:
     try:
-        return same_code(ours, theirs)
+        return same_code(rebuilt, stored)
     except (OSError, subprocess.SubprocessError):
         return None

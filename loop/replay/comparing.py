@@ -34,12 +34,12 @@ class ReplayResult:
     kernels: Mapping[KernelKey, ExpectedKernel]
     same_code: Callable[[str], bool | None]
     """Whether the recipe's own line made the code that loop's build of an id holds; None where one is missing."""
-    said: Mapping[str, str] = field(default_factory=dict)
+    failures: Mapping[str, str] = field(default_factory=dict)
     """What the steps that failed said, by name."""
 
     def why(self, *steps: str) -> str:
         """What the first of these steps that failed said."""
-        return next((self.said[name] for name in steps if name in self.said), "no step says why")
+        return next((self.failures[name] for name in steps if name in self.failures), "no step says why")
 
 
 @dataclass
@@ -56,31 +56,31 @@ class ReplayComparison:
             self.compared.append(f"{len(every)} {what}{'s' if len(every) > 1 else ''}{note}")
 
 
-def compare(expected: Sequence[Expected], found: ReplayResult) -> ReplayComparison:
+def compare(expected: Sequence[Expected], rerun: ReplayResult) -> ReplayComparison:
     """Every expectation against what was found."""
     result = ReplayComparison()
-    elsewhere = "".join(_elsewhere(machine, found.machine) for machine in _of(expected, ExpectedMachine))
+    elsewhere = "".join(_elsewhere(machine, rerun.machine) for machine in _of(expected, ExpectedMachine))
     builds = _of(expected, ExpectedBuild)
-    others = {build.variant for build in builds if _otherwise_built(build, found)}
-    unbuilt = {build.variant for build in builds if build.variant not in found.builds}
+    others = {build.variant for build in builds if _otherwise_built(build, rerun)}
+    unbuilt = {build.variant for build in builds if build.variant not in rerun.builds}
     checks = _of(expected, ExpectedCheck)
     checks = [
-        one for one in checks if one.variant not in unbuilt or one.key in found.checks
+        check for check in checks if check.variant not in unbuilt or check.key in rerun.checks
     ]  # The others are said.
-    result.differs += _checks(checks, found)
+    result.differs += _checks(checks, rerun)
     result.count(checks, "check")
-    _compare_builds(result, builds, found, elsewhere)
+    _compare_builds(result, builds, rerun, elsewhere)
     speeds = [speed for speed in _of(expected, ExpectedSpeed) if speed.variant not in others]
-    _compare_speeds(result, speeds, found, elsewhere)
+    _compare_speeds(result, speeds, rerun, elsewhere)
     kernels = [kernel for kernel in _of(expected, ExpectedKernel) if kernel.variant not in others]
-    _compare_kernels(result, kernels, found)
+    _compare_kernels(result, kernels, rerun)
     if not (result.compared or result.differs or result.unknown):
         result.unknown.append("the session found nothing that can be found again")
     return result
 
 
 def _of(expected: Sequence[Expected], kind: type[Kind]) -> list[Kind]:
-    return [one for one in expected if isinstance(one, kind)]
+    return [expectation for expectation in expected if isinstance(expectation, kind)]
 
 
 def _elsewhere(then: ExpectedMachine, now: ExpectedMachine) -> str:
@@ -94,23 +94,23 @@ def _elsewhere(then: ExpectedMachine, now: ExpectedMachine) -> str:
     return "; ".join(parts)
 
 
-def _otherwise_built(build: ExpectedBuild, found: ReplayResult) -> str:
+def _otherwise_built(build: ExpectedBuild, rerun: ReplayResult) -> str:
     """That a library's compiler was not taken here, or none; empty where it was."""
-    here = found.builds.get(build.variant, {})
+    here = rerun.builds.get(build.variant, {})
     if not here:
-        return f"no build of {build.variant}: {found.why('build', 'emulate', 'resources')}"
+        return f"no build of {build.variant}: {rerun.why('build', 'emulate', 'resources')}"
     if not build.compiler or build.compiler in here.values():
         return ""
     other = f"{build.variant} was compiled by {build.compiler}, here by {', '.join(dict.fromkeys(here.values()))}"
-    failed = found.said.get("build") or found.said.get("resources")
+    failed = rerun.failures.get("build") or rerun.failures.get("resources")
     return f"{other}: {failed}" if failed else other
 
 
-def _checks(checks: Sequence[ExpectedCheck], found: ReplayResult) -> Iterator[str]:
+def _checks(checks: Sequence[ExpectedCheck], rerun: ReplayResult) -> Iterator[str]:
     """What came out otherwise: a line for each variant and way of differing."""
     alike: dict[tuple[str, str, str], list[tuple[ExpectedCheck, ExpectedCheck | None]]] = {}
     for then in checks:
-        now = found.checks.get(then.key)
+        now = rerun.checks.get(then.key)
         less_exact = now and then.at_most is not None and now.error is not None and now.error > then.at_most
         if now is None or now.status != then.status or less_exact:
             alike.setdefault((then.variant, then.status, now.status if now else ""), []).append((then, now))
@@ -131,29 +131,29 @@ def _worst(pairs: Sequence[tuple[ExpectedCheck, ExpectedCheck | None]]) -> str:
 
 
 def _compare_builds(
-    result: ReplayComparison, builds: Sequence[ExpectedBuild], found: ReplayResult, elsewhere: str
+    result: ReplayComparison, builds: Sequence[ExpectedBuild], rerun: ReplayResult, elsewhere: str
 ) -> None:
     """Build ids, and the code that the recipe's lines made, where the same compiler was taken."""
-    untold = [_untold(build, found, elsewhere) for build in builds]
+    untold = [_untold(build, rerun, elsewhere) for build in builds]
     alike = [build for build, why in zip(builds, untold, strict=True) if not why]
     result.unknown += dict.fromkeys(filter(None, untold))
     for build in alike:
-        here, name = found.builds.get(build.variant, {}), build.variant
+        here, name = rerun.builds.get(build.variant, {}), build.variant
         if build.build_id not in here:
             known = f"(recorded: {build.build_id}): other files, flags or environment"
             result.differs.append(f"build of {name} is {', '.join(here) or 'nothing'} {known}")
-        elif build.compiled and found.same_code(build.build_id) is False:
+        elif build.compiled and rerun.same_code(build.build_id) is False:
             result.differs.append(f"the recipe's line that compiles {name} makes other code than loop does")
     result.count(alike, "build")
 
 
-def _untold(build: ExpectedBuild, found: ReplayResult, elsewhere: str) -> str:
+def _untold(build: ExpectedBuild, rerun: ReplayResult, elsewhere: str) -> str:
     """Why a build cannot be compared here; empty where it can."""
-    if otherwise := _otherwise_built(build, found):
+    if otherwise := _otherwise_built(build, rerun):
         return otherwise
-    if build.build_id not in found.builds[build.variant]:
+    if build.build_id not in rerun.builds[build.variant]:
         return f"build of {build.variant} is of another machine: {elsewhere}" if elsewhere else ""
-    unread = build.compiled and found.same_code(build.build_id) is None
+    unread = build.compiled and rerun.same_code(build.build_id) is None
     return f"code of {build.variant} cannot be read, or the recipe's line made none" if unread else ""
 
 
@@ -177,41 +177,41 @@ class Ratios:
 
     def __str__(self) -> str:
         then, now = self.then, self.now
-        new, old = (f"{one.ratio:.3g}, {one.interval[0]:.3g} to {one.interval[1]:.3g}" for one in (now, then))
+        new, old = (f"{s.ratio:.3g}, {s.interval[0]:.3g} to {s.interval[1]:.3g}" for s in (now, then))
         recorded = f"recorded: {old}; within {then.within[0]:.3g} to {then.within[1]:.3g}"
         return f"ratio of {then.variant} on {then.workload} is {new} ({recorded})"
 
 
 def _compare_speeds(
-    result: ReplayComparison, speeds: Sequence[ExpectedSpeed], found: ReplayResult, elsewhere: str
+    result: ReplayComparison, speeds: Sequence[ExpectedSpeed], rerun: ReplayResult, elsewhere: str
 ) -> None:
     """Speeds, on the same machine; those of a variant that are all too noisy cannot be told."""
     if speeds and elsewhere:
         result.unknown.append(f"speeds are of another machine: {elsewhere}")
         return
-    pairs = [Ratios(then, now) for then in speeds if (now := found.speeds.get((then.variant, then.workload)))]
+    pairs = [Ratios(then, now) for then in speeds if (now := rerun.speeds.get((then.variant, then.workload)))]
     if len(pairs) < len(speeds):
-        why = found.said.get("measure") or found.said.get("verify") or "nothing was measured"
+        why = rerun.failures.get("measure") or rerun.failures.get("verify") or "nothing was measured"
         result.unknown.append(f"{len(speeds) - len(pairs)} of {len(speeds)} speeds are missing: {why}")
     result.differs += [str(pair) for pair in pairs if not pair.meet]
     noisy = [pair for pair in pairs if pair.vague]
-    told = {pair.then.variant for pair in pairs if not pair.vague}
-    result.unknown += [f"too noisy: {pair}" for pair in noisy if pair.then.variant not in told]
+    precise = {pair.then.variant for pair in pairs if not pair.vague}
+    result.unknown += [f"too noisy: {pair}" for pair in noisy if pair.then.variant not in precise]
     result.count(speeds, "speed", f" ({len(noisy)} too noisy to tell)" if noisy else "")
 
 
-def _compare_kernels(result: ReplayComparison, kernels: Sequence[ExpectedKernel], found: ReplayResult) -> None:
+def _compare_kernels(result: ReplayComparison, kernels: Sequence[ExpectedKernel], rerun: ReplayResult) -> None:
     """Kernels, of the variants and architectures that a report was read of."""
-    read: Container[tuple[str, str]] = {(variant, gpu) for variant, gpu, _ in found.kernels}
-    told = [kernel for kernel in kernels if (kernel.variant, kernel.architecture) in read]
-    missing = dict.fromkeys(f"{one.variant} for {one.architecture}" for one in kernels if one not in told)
-    result.unknown += [f"no kernels of {name} were read: {found.why('resources')}" for name in missing]
-    for then in told:
-        now = found.kernels.get((then.variant, then.architecture, then.symbol))
+    read: Container[tuple[str, str]] = {(variant, gpu) for variant, gpu, _ in rerun.kernels}
+    comparable = [kernel for kernel in kernels if (kernel.variant, kernel.architecture) in read]
+    missing = dict.fromkeys(f"{k.variant} for {k.architecture}" for k in kernels if k not in comparable)
+    result.unknown += [f"no kernels of {name} were read: {rerun.why('resources')}" for name in missing]
+    for then in comparable:
+        now = rerun.kernels.get((then.variant, then.architecture, then.symbol))
         if now is None:
             result.differs.append(f"{then.symbol} of {then.variant} is not in the report of the compiler")
         for name in ("registers", "spill_bytes", "shared_bytes") if now else ():
             was, here = getattr(then, name), getattr(now, name)
             if was != here:
                 result.differs.append(f"{name.replace('_', ' ')} of {then.symbol} are {here} (recorded: {was})")
-    result.count(told, "kernel")
+    result.count(comparable, "kernel")

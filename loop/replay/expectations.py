@@ -183,7 +183,7 @@ def place(machine: Machine) -> ExpectedMachine:
 
 def checks(outputs: Sequence[VerifyOutput]) -> dict[CheckKey, ExpectedCheck]:
     """Each check by variant, workload, seed and layout; a later one counts, and before all one that failed."""
-    every = [(one.variant, check) for output in outputs for one in output.variants for check in one.checks]
+    every = [(entry.variant, check) for output in outputs for entry in output.variants for check in entry.checks]
     expected = []
     for variant, check in sorted(every, key=lambda pair: not pair[1].passed):
         right = check.status == "right" and check.max_error is not None

@@ -66,14 +66,14 @@ def recipe(project: Project, head: SessionHead, finished: Sequence[Finished], ca
         "whole": whole,
         "edited": _edited(project, place, head) if whole else (),
         "machine": tuple(_machine(head)),
-        "compilers": tuple(dict.fromkeys(one.compiler for one in libraries if one.compiler)),
-        "libraries": [(one, _line(one, place)) for one in libraries],
+        "compilers": tuple(dict.fromkeys(library.compiler for library in libraries if library.compiler)),
+        "libraries": [(library, _line(library, place)) for library in libraries],
         "asks": tuple(_asks(head, finished, read_file(project.manifest, Target).value)),
-        "expected": [one.model_dump_json() for one in expected],
+        "expected": [expectation.model_dump_json() for expectation in expected],
     }
-    made = jinja(shipped("templates"), autoescape=False)
-    made.filters |= {"sh": lambda text: shlex.quote(str(text)), "said": said}
-    return made.get_template(TEMPLATE).render(view)
+    env = jinja(shipped("templates"), autoescape=False)
+    env.filters |= {"sh": lambda text: shlex.quote(str(text)), "said": said}
+    return env.get_template(TEMPLATE).render(view)
 
 
 def said(text: object) -> str:
@@ -105,7 +105,7 @@ def _edited(project: Project, place: TargetPlace, head: SessionHead) -> tuple[st
     judged = {_below(place.top, project, path): path.resolve() for path in targets.ground_files(project)}
     edited = [name for name, path in judged.items() if name in changed or not path.is_relative_to(place.top)]
     inside = tuple(f"{name}/" for name in JUDGING) if project.bundled else ()
-    return (*edited, *(one for one in head.revision.changed if one.startswith(inside) and one not in judged))
+    return (*edited, *(name for name in head.revision.changed if name.startswith(inside) and name not in judged))
 
 
 def _below(top: Path, project: Project, path: Path) -> str:
@@ -125,7 +125,7 @@ def _line(library: JudgedLibrary, place: TargetPlace) -> str:
     words = list(library.command)
     if "-o" in words:
         del words[words.index("-o") : words.index("-o") + 2]
-    return " ".join(place.word(one) for one in words)
+    return " ".join(place.word(word) for word in words)
 
 
 @dataclass(frozen=True)
@@ -143,26 +143,26 @@ def _asks(head: SessionHead, finished: Sequence[Finished], target: Target) -> It
     where = [*("--target", "$target"), *("--device", head.device)]
     seeded = [*where, "--seed", str(head.seed)]
     ended = latest_attempts(finished)
-    if any(one.action in ("kernel.build", "kernel.verify") for one in ended) and head.variants:
+    if any(step.action in ("kernel.build", "kernel.verify") for step in ended) and head.variants:
         words = ["verify", *head.variants, *_sets(dict.fromkeys((*plan.workloads, *target.workloads))), *seeded]
         yield _ask("verify", _took("hold against float64", ended, "kernel.verify"), words)
-    if any(one.action in ("kernel.build", "kernel.emulate") for one in ended) and head.emulated:
+    if any(step.action in ("kernel.build", "kernel.emulate") for step in ended) and head.emulated:
         sets = [name for name in (*plan.workloads, *plan.checks) if name in target.workloads]
         words = ["verify", *head.emulated, *_sets(dict.fromkeys(sets)), *seeded]
         yield _ask("emulate", _took("hold against float64 under the emulator", ended, "kernel.emulate"), words)
-    measured = [one for one in outputs_of(finished, MeasureOutput) if one.measurements]
+    measured = [output for output in outputs_of(finished, MeasureOutput) if output.measurements]
     if measured:
         how = ["--rounds", str(max(ROUNDS, measured[-1].rounds)), *(["--cold"] if _cold(head, ended) else [])]
         words = ["measure", *head.variants, *_sets(plan.workloads), *how, "--threads", "$threads", *seeded]
         yield _ask("measure", _took("time against the baseline", ended, "kernel.measure"), words)
-    read = [one for one in outputs_of(finished, ResourcesOutput) if one.libraries]
-    for gpu in dict.fromkeys(one.device for one in read):
+    read = [output for output in outputs_of(finished, ResourcesOutput) if output.libraries]
+    for gpu in dict.fromkeys(output.device for output in read):
         words = ["resources", *names, "--gpu", gpu, *_sets(plan.workloads), "--target", "$target"]
         yield _ask(f"resources-{gpu}", _took("read what kernels take", ended, "kernel.resources"), words)
 
 
 def _ask(name: str, title: str, words: Iterable[str]) -> Ask:
-    return Ask(name, title, " ".join(f'"{one}"' if one.startswith("$") else shlex.quote(one) for one in words))
+    return Ask(name, title, " ".join(f'"{word}"' if word.startswith("$") else shlex.quote(word) for word in words))
 
 
 def _sets(names: Iterable[str]) -> list[str]:
@@ -170,14 +170,14 @@ def _sets(names: Iterable[str]) -> list[str]:
 
 
 def _took(title: str, ended: Sequence[Finished], *actions: str) -> str:
-    seconds = sum(one.seconds for one in ended if one.action in actions)
+    seconds = sum(step.seconds for step in ended if step.action in actions)
     return f"{title}; the session took {seconds:.0f} s"
 
 
 def _cold(head: SessionHead, ended: Sequence[Finished]) -> bool:
     """Whether caches were emptied before timed calls."""
-    last = [(one.pattern, one.step) for one in ended if one.action == "kernel.measure"][-1:]
-    steps = ((one.pattern.name, step) for one in head.plan.patterns for step in one.pattern.steps)
+    last = [(step.pattern, step.step) for step in ended if step.action == "kernel.measure"][-1:]
+    steps = ((planned.pattern.name, step) for planned in head.plan.patterns for step in planned.pattern.steps)
     return any(step.arguments.get("cold") is True for name, step in steps if (name, step.id) in last)
 
 

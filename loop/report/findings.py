@@ -93,9 +93,9 @@ def _failures(checks: VariantChecks) -> Iterator[Line]:
             what = f"{check.wrong:,} of {say.count(check.total, 'element')} wrong"
         line = f"`{checks.variant}` on {check.workload.name}{layout}: {what}"
         yield line, *elements, *(_map(check) if number == 0 else ())
-    if left := list(failed.values())[MANY_FAILURES:]:
-        names = "; ".join(check.workload.name for check in left)
-        yield f"{checks.variant} fails on {say.count(len(left), 'more workload')}: {names}"
+    if hidden := list(failed.values())[MANY_FAILURES:]:
+        names = "; ".join(check.workload.name for check in hidden)
+        yield f"{checks.variant} fails on {say.count(len(hidden), 'more workload')}: {names}"
 
 
 def _element(mismatch: Mismatch) -> str:

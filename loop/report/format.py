@@ -35,12 +35,12 @@ def _end(value: float) -> str:
     return ">1000" if value > 1000 else times(value).removesuffix("x")
 
 
-def gained(one: KeptChange) -> str:
+def gained(kept: KeptChange) -> str:
     """`2.25x as fast as what it replaced (2 changes), faster on 2 of 2 workloads`."""
-    product = f" ({count(one.changes, 'change')})" if one.changes > 1 else ""
-    where = f" on the workloads of {one.tuning}" if one.tuning else ""
-    on = f", faster on {len(one.faster)} of {count(len(one.workloads), 'workload')}" if one.workloads else ""
-    return f"{times(one.ratio)} as fast as what it replaced{product}{where}{on}"
+    product = f" ({count(kept.changes, 'change')})" if kept.changes > 1 else ""
+    where = f" on the workloads of {kept.tuning}" if kept.tuning else ""
+    on = f", faster on {len(kept.faster)} of {count(len(kept.workloads), 'workload')}" if kept.workloads else ""
+    return f"{times(kept.ratio)} as fast as what it replaced{product}{where}{on}"
 
 
 def memory(size: int | None) -> str:

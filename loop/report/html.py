@@ -88,43 +88,43 @@ def words(text: str) -> str:
 
 def body(markdown: str, figures: Sequence[Figure]) -> Body:
     """The content of a report: markdown-it's tokens, some with attributes more, rendered by markdown-it."""
-    made, by_path = Body(), {figure.path: figure for figure in figures}
+    page, by_path = Body(), {figure.path: figure for figure in figures}
     tokens = READER.parse(markdown)
-    shown: list[Token] = []
+    body_tokens: list[Token] = []
     depth = tables = 0
     at = 0
     while at < len(tokens):
         token = tokens[at]
         content = tokens[at + 1] if at + 1 < len(tokens) else token
-        if token.type == "heading_open" and token.tag == "h1" and not made.title:
-            made.title = inline(content.content)
+        if token.type == "heading_open" and token.tag == "h1" and not page.title:
+            page.title = inline(content.content)
             at += 3
             continue
         if token.type == "paragraph_open" and (path := _picture(content)) in by_path:
-            shown.append(Token("html_block", "", 0, content=f"{_figure_html(by_path[path])}\n"))
+            body_tokens.append(Token("html_block", "", 0, content=f"{_figure_html(by_path[path])}\n"))
             at += 3
             continue
-        if token.type == "paragraph_open" and not made.verdict and not made.anchors and token.level == 0:
-            made.verdict = inline(content.content)
+        if token.type == "paragraph_open" and not page.verdict and not page.anchors and token.level == 0:
+            page.verdict = inline(content.content)
             at += 3
             continue
         if token.type == "heading_open":
             token.tag = tokens[at + 2].tag = "h2" if token.tag in ("h1", "h2") else "h3"
-            token.attrSet("id", made.anchor(words(content.content)))
+            token.attrSet("id", page.anchor(words(content.content)))
         elif token.type == "fold":
             depth += (token.content == "<details>") - (token.content == "</details>")
-            shown.append(Token("html_block", "", 0, content=_fold_html(made, token.content, depth)))
+            body_tokens.append(Token("html_block", "", 0, content=_fold_html(page, token.content, depth)))
             at += 1
             continue
         elif token.type == "table_open":
             tables += 1
-            where = next(reversed(made.anchors.values()), words(made.title))
+            where = next(reversed(page.anchors.values()), words(page.title))
             token.meta["label"] = f"{where}, table {tables}"
             _mark_cells(tokens, at)
-        shown.append(token)
+        body_tokens.append(token)
         at += 1
-    made.content = READER.renderer.render(shown, READER.options, {}).strip()
-    return made
+    page.content = READER.renderer.render(body_tokens, READER.options, {}).strip()
+    return page
 
 
 def _mark_cells(tokens: Sequence[Token], start: int) -> None:
@@ -170,14 +170,14 @@ def _colour(cell: Token) -> None:
         cell.children[:1] = [marked, rest]
 
 
-def _fold_html(made: Body, line: str, depth: int) -> str:
+def _fold_html(page: Body, line: str, depth: int) -> str:
     """An end of a fold, or its name, which is a heading where the fold is in no other."""
     tag = _FOLD.fullmatch(line)
     if tag is None or tag["summary"] is None:
         return line + "\n" * (line == "</details>")
     html = inline(tag["summary"])
     if depth == 1:
-        html = f'<h2 id="{made.anchor(words(tag["summary"]))}">{html}</h2>'
+        html = f'<h2 id="{page.anchor(words(tag["summary"]))}">{html}</h2>'
     return f"<summary>{html}</summary>\n"
 
 

@@ -43,7 +43,7 @@ def _spaced(text: str, escaped: Callable[[str], str]) -> str:
 def escape(text: object) -> str:
     """One line of text that Markdown shows as it is: no markup, no HTML, no new lines, no table borders."""
     line = one_line(text)
-    line = _SPECIAL.sub(lambda found: "\\" + found.group(), line)
+    line = _SPECIAL.sub(lambda match: "\\" + match.group(), line)
     line = _TAG.sub("&lt;", _ENTITY.sub("&amp;", line))
     line = _LINK.sub(r"\\]", _EMPHASIS.sub(r"\\_", line))
     return _MATHEMATICS.sub(r"\\$", line)
@@ -71,9 +71,9 @@ def code(text: object) -> str:
 
 def block(lines: Sequence[str], language: str = "sh", most: int | None = None) -> str:
     """Lines in a fenced block, of a shell where nothing else is said; the last `most` of them."""
-    left = len(lines) - most if most is not None else 0
-    shown = [f"... {left} lines before these are left out", *lines[left:]] if left > 0 else list(lines)
-    text = "\n".join(plain(line)[:LONGEST_LINE] for line in shown)
+    hidden = len(lines) - most if most is not None else 0
+    visible = [f"... {hidden} lines before these are left out", *lines[hidden:]] if hidden > 0 else list(lines)
+    text = "\n".join(plain(line)[:LONGEST_LINE] for line in visible)
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
@@ -110,29 +110,29 @@ def filled(heads: tuple[Column, ...], rows: Iterable[tuple[str, ...]]) -> Table 
 
     The first column names the rows and stays. Dashes, zeros and empty cells say nothing.
     """
-    found = tuple(rows)
-    kept = [place for place in range(len(heads)) if place == 0 or any(row[place] not in EMPTY for row in found)]
-    picked = (tuple(row[place] for place in kept) for row in found)
-    return Table(tuple(heads[place] for place in kept), tuple(picked)) if found else None
+    body = tuple(rows)
+    places = [place for place in range(len(heads)) if place == 0 or any(row[place] not in EMPTY for row in body)]
+    picked = (tuple(row[place] for place in places) for row in body)
+    return Table(tuple(heads[place] for place in places), tuple(picked)) if body else None
 
 
 def table(content: Table, most: int | None = None, letters: int | None = None) -> str:
     """A Markdown table with all cells escaped and its columns aligned; its first rows where it has too many."""
     heads = content.columns
-    shown = [[column.title for column in heads], *content.rows[:most]]
-    cells = [[escape(cell if letters is None else shortened(cell, letters)) for cell in row] for row in shown]
+    rows = [[column.title for column in heads], *content.rows[:most]]
+    cells = [[escape(cell if letters is None else shortened(cell, letters)) for cell in row] for row in rows]
     widths = [max(3, *(len(row[n]) * (len(row[n]) <= WIDEST_PADDING) for row in cells)) for n in range(len(heads))]
     lines = [_line(heads, widths, row) for row in cells]
     rules = ["-" * (w + 1) + ":" if c.right else ":" + "-" * (w + 1) for c, w in zip(heads, widths, strict=True)]
-    left = len(content.rows) + 1 - len(cells)
-    more = ["", f"And {left} more rows, which are in the records of the session."] if left else []
+    hidden = len(content.rows) + 1 - len(cells)
+    more = ["", f"And {hidden} more rows, which are in the records of the session."] if hidden else []
     return "\n".join([lines[0], "|" + "|".join(rules) + "|", *lines[1:], *more])
 
 
 def picture(title: str, description: str, path: str) -> str:
     """An image with what is said in its place where it cannot be seen."""
-    said = escape(f"{title}. {description}".replace("[", "(").replace("]", ")"))
-    return f"![{said}]({path})"
+    alt = escape(f"{title}. {description}".replace("[", "(").replace("]", ")"))
+    return f"![{alt}]({path})"
 
 
 def _line(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str]) -> str:

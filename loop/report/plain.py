@@ -15,7 +15,7 @@ def plain(text: object) -> str:
     shown = _ESCAPES.sub("", str(text).replace("\r\n", "\n"))
     if shown.isprintable():  # Most texts are, and this is quick.
         return shown
-    return "".join(one if one in "\n\t" or unicodedata.category(one) not in _KINDS else " " for one in shown)
+    return "".join(c if c in "\n\t" or unicodedata.category(c) not in _KINDS else " " for c in shown)
 
 
 def one_line(text: object) -> str:

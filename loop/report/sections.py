@@ -74,9 +74,9 @@ def fitted(render: Callable[[Room], str]) -> str:
         text = render(room)
         if len(text.encode()) <= LARGEST:
             return text
-    kept = text.encode()[: LARGEST - len(CUT.encode()) - 100].decode(errors="ignore")
-    whole, fold_end, _ = kept.rpartition("\n</details>\n")
-    return f"{whole}{fold_end}{CUT}" if fold_end else f"{kept.partition('<details>')[0]}{CUT}"
+    head = text.encode()[: LARGEST - len(CUT.encode()) - 100].decode(errors="ignore")
+    whole, fold_end, _ = head.rpartition("\n</details>\n")
+    return f"{whole}{fold_end}{CUT}" if fold_end else f"{head.partition('<details>')[0]}{CUT}"
 
 
 def markdown(title: str, sections: Iterable[Section]) -> str:
@@ -87,24 +87,24 @@ def markdown(title: str, sections: Iterable[Section]) -> str:
 
 def in_markdown(sections: Iterable[Section], room: Room, level: int = 3) -> str:
     """Sections as Markdown, with headings of a level."""
-    return "\n\n".join(part for one in filter(None, sections) for part in _parts(one, room, level))
+    return "\n\n".join(part for section in filter(None, sections) for part in _parts(section, room, level))
 
 
-def _parts(one: Section, room: Room, level: int) -> Iterator[str]:
-    if one.title:
-        yield f"{'#' * level} {prose(shortened(one.title, room.letters))}"
-    if one.note:
-        yield paragraph(shortened(one.note, room.letters))
-    if one.figure:
-        yield picture(one.figure.title, one.figure.description, one.figure.path)
-    if one.lines:
-        yield bullets(one.lines, room)
-    if one.table:
-        yield table(one.table, room.rows, room.letters)
-    if one.after:
-        yield bullets(one.after, room)
-    if one.code:
-        yield block(one.code, one.language, room.lines if one.language == "text" else None)
+def _parts(section: Section, room: Room, level: int) -> Iterator[str]:
+    if section.title:
+        yield f"{'#' * level} {prose(shortened(section.title, room.letters))}"
+    if section.note:
+        yield paragraph(shortened(section.note, room.letters))
+    if section.figure:
+        yield picture(section.figure.title, section.figure.description, section.figure.path)
+    if section.lines:
+        yield bullets(section.lines, room)
+    if section.table:
+        yield table(section.table, room.rows, room.letters)
+    if section.after:
+        yield bullets(section.after, room)
+    if section.code:
+        yield block(section.code, section.language, room.lines if section.language == "text" else None)
 
 
 def bullets(lines: Iterable[Line], room: Room) -> str:
@@ -130,15 +130,15 @@ def print_page(title: str, sections: Iterable[Section], screen: Screen, *, as_ma
 def show(sections: Iterable[Section], screen: Screen) -> None:
     """Sections on a terminal, folded at its width; a table that is too wide comes in pieces."""
     room = width(screen.out)
-    for number, one in enumerate(filter(None, sections)):
-        heads = [text for text in (one.title, one.note) if text]
+    for number, section in enumerate(filter(None, sections)):
+        heads = [text for text in (section.title, section.note) if text]
         screen.data("\n" * bool(number) + "\n".join(fold(shortened(text, PAGE.letters), room) for text in heads))
-        for lines in (one.lines, one.after):
-            if lines is one.after and one.table is not None:
-                _show_table(one.table, one.wrap, room, screen)
+        for lines in (section.lines, section.after):
+            if lines is section.after and section.table is not None:
+                _show_table(section.table, section.wrap, room, screen)
             for indent, text in _indented(lines):
                 screen.data(fold(f"  {indent}{shortened(text, PAGE.letters)}", room))
-        for text in one.code:
+        for text in section.code:
             screen.data(f"  {text}")
 
 
@@ -172,12 +172,12 @@ def pieces(content: Table, room: int) -> Iterator[Table]:
         )
 
 
-def fields(one: Section) -> dict[str, Any]:
+def fields(section: Section) -> dict[str, Any]:
     """A section for programs."""
     return {
-        "title": one.title,
-        "note": one.note,
-        "lines": tuple(text for _, text in _indented((*one.lines, *one.after))),
-        "columns": tuple(column.title for column in one.table.columns) if one.table else (),
-        "rows": one.table.rows if one.table else (),
+        "title": section.title,
+        "note": section.note,
+        "lines": tuple(text for _, text in _indented((*section.lines, *section.after))),
+        "columns": tuple(column.title for column in section.table.columns) if section.table else (),
+        "rows": section.table.rows if section.table else (),
     }

@@ -30,7 +30,7 @@ def jinja(
 
 def environment(templates: Path, room: Room = ROOMS[0]) -> Environment:
     """For Markdown: what a template prints goes through one of these filters, or is escaped."""
-    made = jinja(templates, autoescape=False, finalize=markdown.printed)
+    env = jinja(templates, autoescape=False, finalize=markdown.printed)
     filters: dict[str, Callable[..., str]] = {
         "text": lambda text: markdown.prose(shortened(text, room.letters)),
         "line": lambda text: markdown.paragraph(shortened(text, room.letters)),
@@ -40,8 +40,8 @@ def environment(templates: Path, room: Room = ROOMS[0]) -> Environment:
         "sections": partial(in_markdown, room=room),
         "figure": lambda figure: markdown.picture(figure.title, figure.description, figure.path),
     }
-    made.filters |= {name: _marked(filter_) for name, filter_ in filters.items()}
-    return made
+    env.filters |= {name: _marked(filter_) for name, filter_ in filters.items()}
+    return env
 
 
 def _marked(filter_: Callable[..., str]) -> Callable[..., Markdown]:

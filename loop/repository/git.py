@@ -114,10 +114,10 @@ def look_at_bytes(folder: Path, *arguments: str) -> bytes:
 
 
 def git(
-    folder: Path, *arguments: str, index: Path | None = None, asked: str = "", variables: Mapping[str, str] = NONE
+    folder: Path, *arguments: str, index: Path | None = None, stdin: str = "", variables: Mapping[str, str] = NONE
 ) -> str:
     """What git prints as text; see `read_bytes`. `index`: in the place of the checkout's."""
-    return read_bytes(folder, *arguments, index=index, asked=asked, variables=variables).decode(
+    return read_bytes(folder, *arguments, index=index, stdin=stdin, variables=variables).decode(
         errors="surrogateescape"
     )
 
@@ -134,9 +134,9 @@ def shown(data: bytes) -> str:
 
 
 def read_bytes(
-    folder: Path, *arguments: str, index: Path | None = None, asked: str = "", variables: Mapping[str, str] = NONE
+    folder: Path, *arguments: str, index: Path | None = None, stdin: str = "", variables: Mapping[str, str] = NONE
 ) -> bytes:
-    """What git prints. Raises WorkFailed with its own words. `asked`: what it reads as its input; `variables`: of
+    """What git prints. Raises WorkFailed with its own words. `stdin`: what it reads as its input; `variables`: of
     its environment."""
     forget_the_callers_repository()
     try:
@@ -150,7 +150,7 @@ def read_bytes(
         env = env | dict(variables) | ({} if index is None else {"GIT_INDEX_FILE": str(index)})
         if not _Door.open and arguments[0] in ("status", "diff"):  # Each submodule has a configuration of its own.
             arguments = (arguments[0], "--ignore-submodules=dirty", *arguments[1:])
-        return _execute(folder, [*words, *arguments], env, asked)
+        return _execute(folder, [*words, *arguments], env, stdin)
     except (GitError, OSError, ValueError) as error:  # ValueError: NUL, or half of a pair, in an argument.
         message = str(getattr(error, "stderr", "") or error).strip()
         raise WorkFailed(f"git {arguments[0]} in {folder}: {message}") from error
@@ -172,12 +172,12 @@ def author(folder: Path) -> dict[str, str]:
     return {f"GIT_{who}_NAME": name for who in people} | {f"GIT_{who}_EMAIL": address for who in people}
 
 
-def _execute(folder: Path, arguments: Sequence[str], env: Mapping[str, str], asked: str = "") -> bytes:
+def _execute(folder: Path, arguments: Sequence[str], env: Mapping[str, str], stdin: str = "") -> bytes:
     """Raises GitError, OSError, or ValueError for what cannot be an argument, such as a NUL."""
     from git import Git
 
     with tempfile.TemporaryFile() as source:
-        source.write(asked.encode())
+        source.write(stdin.encode())
         source.seek(0)
         command = ["git", *arguments]
         terms: dict[str, Any] = {"env": dict(env), "istream": source}

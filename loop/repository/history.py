@@ -134,10 +134,10 @@ def is_ancestor(folder: Path, older: str, newer: str) -> bool:
 
 def trees_of(folder: Path, inside: str, commits: Iterable[str]) -> dict[str, str]:
     """Hash of all that a folder ("" for the top) held at each commit; empty where it was not."""
-    wanted = list(dict.fromkeys(commits))
-    asked = "".join(f"{commit}:{inside}\n" for commit in wanted)
-    lines = git(folder, "cat-file", "--batch-check=%(objectname)", asked=asked).splitlines()
-    return {commit: "" if line.endswith(" missing") else line for commit, line in zip(wanted, lines, strict=True)}
+    unique = list(dict.fromkeys(commits))
+    queries = "".join(f"{commit}:{inside}\n" for commit in unique)
+    lines = git(folder, "cat-file", "--batch-check=%(objectname)", stdin=queries).splitlines()
+    return {commit: "" if line.endswith(" missing") else line for commit, line in zip(unique, lines, strict=True)}
 
 
 def held(folder: Path, commit: str) -> dict[str, str]:
@@ -149,8 +149,8 @@ def held(folder: Path, commit: str) -> dict[str, str]:
 
 def changes(folder: Path, commits: Sequence[str]) -> list[dict[str, str]]:
     """Of each commit but the first: what differs from the one before, by path, and its object; empty: gone."""
-    asked = "".join(f"{now} {before}\n" for before, now in pairwise(commits))
-    words = git(folder, "diff-tree", "--stdin", "-r", "--no-renames", "--raw", "-z", asked=asked).split("\0")
+    pairs = "".join(f"{now} {before}\n" for before, now in pairwise(commits))
+    words = git(folder, "diff-tree", "--stdin", "-r", "--no-renames", "--raw", "-z", stdin=pairs).split("\0")
     different: dict[str, dict[str, str]] = {commit: {} for commit in commits}
     at, commit = 0, ""
     while at < len(words) - 1:
@@ -166,7 +166,7 @@ def changes(folder: Path, commits: Sequence[str]) -> list[dict[str, str]]:
 def objects_of(folder: Path, names: Sequence[str]) -> dict[str, str]:
     """Files of the checkout, by their path from the top, to the objects they would be; empty: gone."""
     there = [name for name in names if (folder / name).is_file() and "\n" not in name]
-    objects = git(folder, "hash-object", "--stdin-paths", asked="".join(f"{name}\n" for name in there)).split()
+    objects = git(folder, "hash-object", "--stdin-paths", stdin="".join(f"{name}\n" for name in there)).split()
     return {**dict.fromkeys(names, ""), **dict(zip(there, objects, strict=True))}
 
 

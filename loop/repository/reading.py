@@ -64,7 +64,7 @@ def export(folder: Path, commit: str, into: Path) -> Path:
 
 def _contents(folder: Path, blobs: Sequence[str]) -> Iterator[bytes]:
     """What each of these objects holds."""
-    text, at = read_bytes(folder, "cat-file", "--batch", asked="".join(f"{blob}\n" for blob in blobs)), 0
+    text, at = read_bytes(folder, "cat-file", "--batch", stdin="".join(f"{blob}\n" for blob in blobs)), 0
     for _ in blobs:
         begin = text.index(b"\n", at) + 1  # After a line of hash, kind and size.
         at = begin + int(text[at:begin].split()[2])
@@ -93,7 +93,7 @@ def takes_back(folder: Path, commit: str) -> bool:
     try:
         top = Path(git(folder, "rev-parse", "--show-toplevel").strip())
         change = look(top, "diff", "--no-ext-diff", "--no-textconv", "--no-renames", f"{commit}^", commit)
-        read_bytes(top, "apply", "--check", "--index", "--reverse", "-", asked=change)
+        read_bytes(top, "apply", "--check", "--index", "--reverse", "-", stdin=change)
     except LoopError:
         return False
     return True

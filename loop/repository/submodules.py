@@ -59,8 +59,8 @@ def _holds(source: Path, into: Path, commit: str) -> bool:
 def _sources(checkout: Path, place: str, name: str) -> list[Path]:
     """Where a submodule's commits may be: its checkout, and what git keeps of it under its name."""
     own = Path(git(checkout, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
-    kept = own / "modules" / name
-    return [source for source, mark in ((checkout / place, ".git"), (kept, "HEAD")) if (source / mark).exists()]
+    modules = own / "modules" / name
+    return [source for source, mark in ((checkout / place, ".git"), (modules, "HEAD")) if (source / mark).exists()]
 
 
 def _names_of_modules(root: Path) -> dict[str, str]:

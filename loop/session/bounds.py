@@ -65,14 +65,14 @@ class Allowance:
 
     def refuses(self, pattern: str, step: str, walked_s: float) -> str | None:
         """Why a step is not begun; None where it fits."""
-        left = self.left_s(walked_s)
-        if left <= 0:
+        remaining_s = self.left_s(walked_s)
+        if remaining_s <= 0:
             return f"its budget of {self.words} is spent before {pattern}/{step}"
         expected = self.expected.get((pattern, step))
-        if expected is None or expected.seconds <= left:
+        if expected is None or expected.seconds <= remaining_s:
             return None
         needs = f"{pattern}/{step} takes about {expected.seconds:.1f} s ({expected.evidence})"
-        return f"{needs}, and {left:.1f} s are left of its budget of {self.words}"
+        return f"{needs}, and {remaining_s:.1f} s are left of its budget of {self.words}"
 
 
 def seconds_for(usd: float, cost_usd: Callable[[float], float]) -> float:
@@ -202,14 +202,14 @@ class SessionLimits:
         if self.usd is None:
             return
         at_once = charged(0.0, card, head)
-        unpriced = [one.reason for one in at_once.unmeasured if one.resource == "gpu"]
+        unpriced = [missing.reason for missing in at_once.unmeasured if missing.resource == "gpu"]
         if unpriced:
             raise UsageError(f"--max-usd {self.usd:g}: what the GPU costs is not known", hint=unpriced[0])
         if (least := at_once.usd) >= self.usd:
-            said = (
+            message = (
                 f"--max-usd {self.usd:g}: ${least:.4f} is charged as soon as a GPU is held, for its first minute"
             )
-            raise UsageError(said, hint="allow more; `loop cost rates` shows the prices")
+            raise UsageError(message, hint="allow more; `loop cost rates` shows the prices")
 
     def bounds(self, head: SessionHead, card: RateCard, lines: Sequence[Line], ai: AiUse | None) -> Bounds:
         """The bounds of a session whose journal holds `lines`, the stricter one of minutes and dollars.

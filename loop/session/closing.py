@@ -222,8 +222,8 @@ def waiting_for(finished: Sequence[Finished]) -> str:
 def brief_page(folder: SessionFolder, finished: Sequence[Finished]) -> Path | None:
     """The page of the change that a paused session waits for; None where it waits for none."""
     last = latest_attempts(finished)[-1:]
-    asked = read_output(last[0], BriefOutput) if last and last[0].status == "paused" else None
-    return page_of(folder.path / CHANGES, asked.brief) if asked and asked.brief else None
+    brief = read_output(last[0], BriefOutput) if last and last[0].status == "paused" else None
+    return page_of(folder.path / CHANGES, brief.brief) if brief and brief.brief else None
 
 
 def outcome(setting: Setting, record: SessionRecord, folder: SessionFolder) -> dict[str, Any]:

@@ -59,8 +59,8 @@ def find(root: Path, name: str) -> SessionFolder:
         known = recorded.find(root, name)
         if known is None:
             raise
-        said = f"{known.id} was recorded elsewhere: there is no report of it"
-        raise UsageError(said, hint=f"loop sessions show {known.id}") from None
+        message = f"{known.id} was recorded elsewhere: there is no report of it"
+        raise UsageError(message, hint=f"loop sessions show {known.id}") from None
 
 
 def ended(folder: SessionFolder) -> SessionRecord:

@@ -50,9 +50,9 @@ def _answers(view: View) -> Iterator[str]:
         if plan.find(name).planned and name not in names[:place]:
             continue
         before = ((other, next_) for other in reversed(names[:place]) for next_ in plan.find(other).pattern.next)
-        asked = next(((other, next_.when) for other, next_ in before if next_.pattern == name), None)
-        if asked:
-            yield f"{name} answered {asked[0]}: `{asked[1]}`"
+        question = next(((other, next_.when) for other, next_ in before if next_.pattern == name), None)
+        if question:
+            yield f"{name} answered {question[0]}: `{question[1]}`"
 
 
 def name_of(record: Finished) -> str:
@@ -71,8 +71,8 @@ def troubles(view: View) -> Iterator[Section]:
     lines: list[Line] = []
     for record in records:
         cure = [f"What usually cures it: {record.hint}"] if record.hint else []
-        seen = (text[:1].upper() + text[1:] for text in view.recalled(record))
-        lines.append((f"`{name_of(record)}`: {record.message}", *cure, *seen))
+        recalled = (text[:1].upper() + text[1:] for text in view.recalled(record))
+        lines.append((f"`{name_of(record)}`: {record.message}", *cure, *recalled))
     if lines:
         yield Section(note="What failed, in full:", lines=tuple(lines))
     for record in records:
@@ -110,7 +110,7 @@ def environment_of(head: SessionHead, finished: Sequence[Finished]) -> Iterator[
     used = [build.compiler for output in outputs_of(finished, BuildOutput) for build in output.builds]
     cuda = f"nvcc {machine.nvcc}" if machine.nvcc else "no CUDA compiler"
     yield "Compilers", ", ".join(dict.fromkeys([*(used or [machine.compiler or "no C++ compiler"]), cuda]))
-    threads = next((one.threads for one in outputs_of(finished, MeasureOutput) if one.threads), head.threads)
+    threads = next((run.threads for run in outputs_of(finished, MeasureOutput) if run.threads), head.threads)
     yield "Ran on", f"{head.device}, {say.count(threads, 'thread')} a process, base seed {head.seed}"
     yield "Sources", _revision(head.revision)
     yield "Loop", head.loop_version

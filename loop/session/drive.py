@@ -82,8 +82,8 @@ class Show:
         if isinstance(event, StepBegan | Ticked):
             fields = event.started.model_dump(mode="json")
         elif isinstance(event, StepEnded):
-            seen = list(self.recall(event.finished))
-            fields = {**event.finished.model_dump(mode="json"), "seen_before": seen}
+            recalled = list(self.recall(event.finished))
+            fields = {**event.finished.model_dump(mode="json"), "seen_before": recalled}
         else:
             fields = vars(event)
         self.screen.data(to_json({"schema_version": 1, "happening": type(event).__name__, **fields}, None))

@@ -85,10 +85,10 @@ def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstSc
     causes = _causes(known, finished)
     several = len({variant for variant, _, _ in causes}) > 1
     further = []
-    for one in known:
-        lines = tuple((label, text) for variant, label, text in causes[CAUSES:] if variant == one.variant)
-        again = "" if one.command == command else one.command
-        further.append(Diagnosis(variant=one.variant, lines=lines[:MOST_LINES], command=again))
+    for diagnosis in known:
+        lines = tuple((label, text) for variant, label, text in causes[CAUSES:] if variant == diagnosis.variant)
+        again = "" if diagnosis.command == command else diagnosis.command
+        further.append(Diagnosis(variant=diagnosis.variant, lines=lines[:MOST_LINES], command=again))
     proposal = " ".join(line for line in proposed if line not in commands)
     if len(proposal) > SENTENCE:  # As many whole sentences as there is room for.
         proposal = proposal[: proposal.rfind(". ", 0, SENTENCE) + 1] or proposal
@@ -128,7 +128,7 @@ def decided(record: SessionRecord, finished: Sequence[Finished]) -> Markdown:
 
 def _ending(record: SessionRecord) -> str:
     """`passed`, `failed`, ...; of a session whose gates passed also what became of its question."""
-    words = {one.verdict for one in speed_verdicts(record.verdicts)}
+    words = {speed.verdict for speed in speed_verdicts(record.verdicts)}
     if record.status == "passed" and words == {"inconclusive"}:
         return "has no verdict"
     missed = record.status == "passed" and record.objective is not None and record.objective.missed
@@ -155,9 +155,9 @@ def _wrong(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]
         for checks in output.variants
     }
     bad: dict[tuple[str, str], list[str]] = {}
-    for one in record.verdicts:
-        if not isinstance(one, SpeedVerdict):
-            bad.setdefault((one.variant, one.verdict), []).append(one.workload)
+    for judged in record.verdicts:
+        if not isinstance(judged, SpeedVerdict):
+            bad.setdefault((judged.variant, judged.verdict), []).append(judged.workload)
     for (variant, word), names in list(bad.items())[:MOST_WRONG]:
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         total = f" of {checked[variant]} workloads" if variant in checked and more else ""
@@ -172,8 +172,8 @@ def _speed(record: SessionRecord) -> Iterator[str]:
     """`cpu`, the best of 3 variants, is faster than torch_sdpa on 11 of 11 workloads, geometric mean 1.63x."""
     by_variant: dict[str, list[SpeedVerdict]] = {}
     speeds = speed_verdicts(record.verdicts)
-    for one in [one for one in speeds if one.variant not in record.head.roles] or speeds:
-        by_variant.setdefault(one.variant, []).append(one)
+    for speed in [speed for speed in speeds if speed.variant not in record.head.roles] or speeds:
+        by_variant.setdefault(speed.variant, []).append(speed)
     if not by_variant:
         return
     # A variant of which no mean is said comes last.
@@ -181,7 +181,7 @@ def _speed(record: SessionRecord) -> Iterator[str]:
         by_variant, key=lambda n: geometric_mean([v.ratio for v in by_variant[n]]) * bool(mean_of(by_variant[n]))
     )
     verdicts = by_variant[fastest]
-    (word, most), *rest = Counter(one.verdict for one in verdicts).most_common()
+    (word, most), *rest = Counter(speed.verdict for speed in verdicts).most_common()
     others = "".join(f", {other} on {number}" for other, number in rest)
     phrase = PHRASES[word].format(escape(shortened(record.head.baseline, LONGEST_NAME)))
     mean = mean_of(verdicts)
@@ -192,8 +192,8 @@ def _speed(record: SessionRecord) -> Iterator[str]:
 
 def _causes(known: Sequence[Diagnosis], finished: Sequence[Finished]) -> list[tuple[str, str, str]]:
     """Variant, label and text of all that is known to be wrong: of each variant first what tells most."""
-    ranked = [(place, one.variant, *line) for one in known for place, line in enumerate(one.lines)]
-    explained = {one.variant for one in known}
+    ranked = [(place, d.variant, *line) for d in known for place, line in enumerate(d.lines)]
+    explained = {diagnosis.variant for diagnosis in known}
     for output in outputs_of(finished, VerifyOutput):
         for checks in output.variants:
             if checks.first_failure and checks.variant not in explained:
@@ -207,23 +207,23 @@ def _causes(known: Sequence[Diagnosis], finished: Sequence[Finished]) -> list[tu
 
 def not_exercised(record: SessionRecord, finished: Sequence[Finished]) -> tuple[str, ...]:
     """What was not run, and why; steps of the gate for changes only where a change came so far."""
-    skipped = (one for one in latest_attempts(finished) if one.status == "skipped" and not spared(one, finished))
-    steps = (f"step {course.name_of(one)} was skipped: {one.skipped_because}" for one in skipped)
+    skipped = (run for run in latest_attempts(finished) if run.status == "skipped" and not spared(run, finished))
+    steps = (f"step {course.name_of(run)} was skipped: {run.skipped_because}" for run in skipped)
     return tuple(dict.fromkeys((*record.not_exercised, *steps)))
 
 
 def variants(record: SessionRecord, finished: Sequence[Finished]) -> Table | None:
     """A row a variant: wrong ones first, examples and baselines last; None where nothing was judged."""
     head = record.head
-    wrong = {one.variant: one.verdict for one in record.verdicts if not isinstance(one, SpeedVerdict)}
-    compared = {one.variant for one in record.verdicts if one.against == "known_good"}
+    wrong = {v.variant: v.verdict for v in record.verdicts if not isinstance(v, SpeedVerdict)}
+    compared = {v.variant for v in record.verdicts if v.against == "known_good"}
     names = sorted(
         (*head.variants, *head.emulated),
         key=lambda name: (name not in wrong, name in head.roles, name not in compared),
     )
     rows = []
     for name in names:
-        speeds = [one for one in speed_verdicts(record.verdicts) if one.variant == name]
+        speeds = [speed for speed in speed_verdicts(record.verdicts) if speed.variant == name]
         against = NOTHING if name in wrong else _against_baseline(speeds)
         role = head.roles.get(name)
         right = _right(record, finished, name, wrong.get(name))
@@ -234,9 +234,7 @@ def variants(record: SessionRecord, finished: Sequence[Finished]) -> Table | Non
 
 def _right(record: SessionRecord, finished: Sequence[Finished], name: str, wrong: str | None) -> str:
     """`12 of 12 checks, emulated`, by the last verification; of a wrong one that it is wrong."""
-    verified = {
-        one.variant: one.checks for output in outputs_of(finished, VerifyOutput) for one in output.variants
-    }
+    verified = {v.variant: v.checks for output in outputs_of(finished, VerifyOutput) for v in output.variants}
     checks = verified.get(name)
     if not checks:
         return wrong or NOTHING
@@ -254,20 +252,20 @@ def _against_baseline(verdicts: Sequence[SpeedVerdict]) -> str:
     if len(verdicts) == 1:
         return f"{verdicts[0].verdict}: {say.ratio(verdicts[0].ratio, verdicts[0].interval)}"
     mean = mean_of(verdicts).removeprefix("geometric ")
-    return ": ".join(filter(None, [_counted([one.verdict for one in verdicts]), mean])) or NOTHING
+    return ": ".join(filter(None, [_counted([speed.verdict for speed in verdicts]), mean])) or NOTHING
 
 
 def _against_good(record: SessionRecord, name: str) -> str:
     """`slower on 1 of 3: 0.80x [0.75, 0.85]`: the workload that lost most."""
-    verdicts = [one for one in record.verdicts if (one.variant, one.against) == (name, "known_good")]
-    speeds = [one for one in verdicts if isinstance(one, SpeedVerdict)]
-    worst = min(speeds, key=lambda one: (one.verdict != "slower", one.ratio), default=None)
+    verdicts = [v for v in record.verdicts if (v.variant, v.against) == (name, "known_good")]
+    speeds = [v for v in verdicts if isinstance(v, SpeedVerdict)]
+    worst = min(speeds, key=lambda speed: (speed.verdict != "slower", speed.ratio), default=None)
     if worst is None or len(speeds) < len(verdicts):
         return verdicts[0].verdict if verdicts else NOTHING
     ratio = say.ratio(worst.ratio, worst.interval)
     if len(verdicts) == 1:
         return f"{worst.verdict}: {ratio}"
-    return f"{_counted([one.verdict for one in verdicts], worst.verdict)}: lowest {ratio}"
+    return f"{_counted([v.verdict for v in verdicts], worst.verdict)}: lowest {ratio}"
 
 
 def _counted(verdicts: Sequence[str], leads: str = "") -> str:
@@ -303,8 +301,8 @@ def _lines(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]
     yield f"Time: {say.seconds(record.seconds)} of {planned} planned."
     yield money_line(record.bill, record.seconds)
     if missing := not_exercised(record, finished):
-        left = len(missing) - NAMED
-        more = f"; and {left} more, which the report lists" if left > 0 else ""
+        hidden = len(missing) - NAMED
+        more = f"; and {hidden} more, which the report lists" if hidden > 0 else ""
         named = "; ".join(shortened(text.replace("`", ""), LONGEST) for text in missing[:NAMED])
         yield f"Not exercised: {named}{more}."
     head = record.head

@@ -72,12 +72,12 @@ def believed(wall_s: float, steps_s: Sequence[float]) -> Elapsed:
     steps = sum(steps_s)
     outside = wall_s - steps
     if outside < -1.0:
-        said = f"the clock was set back: {wall_s:.0f} s passed by it"
+        cause = f"the clock was set back: {wall_s:.0f} s passed by it"
     elif outside > SLACK_S + SLACK * steps:
-        said = f"the clock was set forward, or the machine slept: {wall_s:.0f} s passed by it"
+        cause = f"the clock was set forward, or the machine slept: {wall_s:.0f} s passed by it"
     else:
         return Elapsed(wall_s, max(0.0, outside))
-    return Elapsed(steps, 0.0, f"{said}, {steps:.0f} s in the steps by their own clock, which is what is charged")
+    return Elapsed(steps, 0.0, f"{cause}, {steps:.0f} s in the steps by their own clock, which is what is charged")
 
 
 RULE: tuple[tuple[str, str], ...] = (

@@ -194,10 +194,10 @@ def _exactly(idea: Idea, setting: Setting, where: Sequence[str]) -> list[str]:
     return options if row.device == usual or "--device" in where else [*options, "--device", row.device]
 
 
-def taking(kept: KeptChange, setting: Setting) -> list[str]:
+def taking(change: KeptChange, setting: Setting) -> list[str]:
     """The command that brings a kept change into the user's files."""
-    whole = Path(kept.patch).parent / candidate.KEPT
-    return candidate.taking(setting.project.target, kept.branch, whole, kept.variant)
+    whole = Path(change.patch).parent / candidate.KEPT
+    return candidate.taking(setting.project.target, change.branch, whole, change.variant)
 
 
 def proposal(

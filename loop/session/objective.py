@@ -34,7 +34,10 @@ def session_facts(card: RateCard, head: SessionHead) -> Callable[[Sequence[Finis
         verdicts = [verdict for record in finished for verdict in record.output.get("verdicts", ())]
         ratios = [v["ratio"] for v in verdicts if v["against"] == "baseline" and isinstance(v["ratio"], float)]
         slower = any(v["against"] == "known_good" and v["verdict"] in ("slower", "incorrect") for v in verdicts)
-        checks = {action: _outputs(finished, action) for action in ("kernel.verify", "kernel.emulate")}
+        checks = {
+            action: [record.output for record in finished if record.action == action and record.output]
+            for action in ("kernel.verify", "kernel.emulate")
+        }
         return {
             "minutes": minutes,
             "usd": minutes / 60 * per_hour,
@@ -47,10 +50,6 @@ def session_facts(card: RateCard, head: SessionHead) -> Callable[[Sequence[Finis
         }
 
     return facts
-
-
-def _outputs(finished: Sequence[Finished], action: str) -> list[dict[str, Any]]:
-    return [record.output for record in finished if record.action == action and record.output]
 
 
 FOUND = frozenset(("right", "wrong", "slower", "undecided", "unexplained", "gain", "best.ratio"))
@@ -199,15 +198,15 @@ def phase_times(plan: Plan, finished: Sequence[Finished]) -> tuple[PhaseTime, ..
         phase = phase_of.get(record.pattern, phase)
         if phase:
             spent[phase] += record.seconds
-    return tuple(PhaseTime(name=one.name, minutes=one.minutes, seconds=spent[one.name]) for one in plan.phases)
+    return tuple(PhaseTime(name=p.name, minutes=p.minutes, seconds=spent[p.name]) for p in plan.phases)
 
 
 def goal_section(view: View) -> Iterator[Section]:
     """What the plan is for, whether that was reached, and where the time went."""
     record, plan = view.record, view.head.plan.plan
     lines: list[Line] = []
-    if said := verdict(record, view.finished):
-        lines.append(f"Objective: {said}.")
+    if outcome := verdict(record, view.finished):
+        lines.append(f"Objective: {outcome}.")
     if record.objective and record.objective.missed and plan.otherwise:
         lines.append(f"What answers a miss: {plan.otherwise}.")
     if record.late:
@@ -231,21 +230,21 @@ def goal_section(view: View) -> Iterator[Section]:
 
 def verdict(record: SessionRecord, finished: Sequence[Finished]) -> str:
     """`5 % faster than at the start, nothing wrong: reached (1.07x)`; empty where a plan states no objective."""
-    asked = record.objective
-    if asked is None:
+    objective = record.objective
+    if objective is None:
         return ""
-    goal = goals(asked.success)
-    if asked.missed:
+    goal = goals(objective.success)
+    if objective.missed:
         # `gain is 1.02, 3 % off`, without the expression that the goal says in words.
-        parts = (m.words.removesuffix(f"`{m.part}`").rstrip().removesuffix(", asked:") for m in asked.missed)
+        parts = (m.words.removesuffix(f"`{m.part}`").rstrip().removesuffix(", asked:") for m in objective.missed)
         return f"{goal}: missed ({'; '.join(parts)})"
-    if not asked.judged:
+    if not objective.judged:
         return f"{goal}: not judged, as no variant was"
     if record.status == "failed":
         return f"{goal}: not judged, as the session failed"
     facts: Mapping[str, Any] = findings_of(finished, record.head.variants)
-    reached = facts["gain"] if "gain" in asked.success else None
-    reached = facts["best"]["ratio"] if reached is None and "ratio" in asked.success else reached
+    reached = facts["gain"] if "gain" in objective.success else None
+    reached = facts["best"]["ratio"] if reached is None and "ratio" in objective.success else reached
     return f"{goal}: reached{f' ({say.times(reached)})' if isinstance(reached, float) else ''}"
 
 
@@ -270,8 +269,8 @@ def goals(success: str) -> str:
 
 def _goal(part: str) -> str:
     for pattern, words in GOALS:
-        if asked := re.fullmatch(pattern, part):
+        if match := re.fullmatch(pattern, part):
             figures = {"share": lambda x: f"{100 * float(x):.3g}", "times": lambda x: say.times(float(x))}
-            groups = asked.groupdict()
+            groups = match.groupdict()
             return words.format(**{name: figures.get(name, str)(text) for name, text in groups.items()})
     return f"`{part}`"

@@ -157,15 +157,15 @@ def modelled(view: View) -> Iterator[Section]:
 def regressions(view: View) -> Iterator[Section]:
     """Which commit made a variant slower or wrong, with the probes of the search."""
     note = (
-        "Latency: the mean of log(its time / that of what it was paired with), above 0 it is slower; correctness: "
-        "the share of runs that were right."
+        "Mean, for latency: of log(time of the commit / time of the commit it was paired with), above 0 it is "
+        "slower; for correctness: the share of runs that were right."
     )
     for search in searches(view.finished):
         title = f"Which commit made {search.variant} regress"
         yield Section(title, note=f"{search.headline}.", lines=(*search.commits, *search.lines))
         yield Section(note=note if search.probes else "", table=search.probes)
         if search.difference:
-            yield Section(note="What it changed:", code=search.difference, language="diff")
+            yield Section(note="What the blamed commit changed:", code=search.difference, language="diff")
 
 
 def changes(view: View) -> Iterator[Section]:
@@ -202,7 +202,7 @@ def controls(view: View) -> Iterator[Section]:
 def jobs(view: View) -> Iterator[Section]:
     """Groups of devices that ran jobs."""
     counted = (
-        (name, len({one.uuid for one in ran}), len(ran)) for name, ran in groups(jobs_of(view.finished)).items()
+        (name, len({job.uuid for job in ran}), len(ran)) for name, ran in groups(jobs_of(view.finished)).items()
     )
     lines = tuple(f"{name}: {say.count(many, 'device')}, {say.count(ran, 'job')}" for name, many, ran in counted)
     if lines:

@@ -66,10 +66,10 @@ def _check_objective(read: Read[Plan], answers: Collection[str], variants: Colle
     """Expressions over known names, phases that begin with patterns of the plan, an answer that is there."""
     plan, document = read.value, read.document
     always = {"target", "device", *(f"plan.{name}" for name in plan.parameters)}
-    seen = {*always, *SESSION_NAMES, *found_names(variants)}
+    names = {*always, *SESSION_NAMES, *found_names(variants)}
     for place, text, known in (
-        ("success", plan.success, seen),
-        ("stop_if", plan.stop_if, seen),
+        ("success", plan.success, names),
+        ("stop_if", plan.stop_if, names),
         ("requires", plan.requires, {*always, *required_names()}),
     ):
         if text is not None:
@@ -86,14 +86,14 @@ def _check_objective(read: Read[Plan], answers: Collection[str], variants: Colle
 def _check_phases(read: Read[Plan]) -> Iterator[Complaint]:
     """Each begins further on in the plan than the one before it; together they take no more than the plan."""
     plan, document = read.value, read.document
-    left = list(plan.patterns)
+    rest = list(plan.patterns)
     for index, phase in enumerate(plan.phases):
-        allowed = left if index else left[:1]
+        allowed = rest if index else rest[:1]
         if phase.first not in allowed:
-            expected = f"a pattern of the plan, from {left[0]} on" if index and left else "its first pattern"
+            expected = f"a pattern of the plan, from {rest[0]} on" if index and rest else "its first pattern"
             yield complain(document, ("phases", index, "first"), expected, repr(phase.first))
             return
-        left = left[left.index(phase.first) + 1 :]
+        rest = rest[rest.index(phase.first) + 1 :]
         if phase.name in [before.name for before in plan.phases[:index]]:
             yield complain(document, ("phases", index, "name"), "a name of its own", repr(phase.name))
         if plan.patterns.count(phase.first) > 1:
@@ -111,12 +111,12 @@ def check_pattern(
     """Everything wrong with a pattern that its own types cannot say."""
     names = ALWAYS_KNOWN | SESSION_NAMES | {f"plan.{name}" for name in parameters}
     complaints: list[Complaint] = []
-    seen: set[str] = set()
+    ids: set[str] = set()
     for index, step in enumerate(read.value.steps):
         place = ("steps", index)
-        if step.id in seen | RESERVED:
+        if step.id in ids | RESERVED:
             complaints.append(complain(read.document, (*place, "id"), "an id of its own", repr(step.id)))
-        seen.add(step.id)
+        ids.add(step.id)
         complaints += _check_step(read.document, place, step, names)
         names |= _fields(step)
     for index, answer in enumerate(read.value.next):

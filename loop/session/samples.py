@@ -56,8 +56,8 @@ def read_samples(folder: SessionFolder, finished: Sequence[Finished]) -> list[tu
             else:
                 sampled.append((step, segments))
     if missing:
-        said = f"{folder.path}: cannot be read: {', '.join(missing)}"
-        raise WorkFailed(said, hint="put the files back, or measure anew: loop run session")
+        message = f"{folder.path}: cannot be read: {', '.join(missing)}"
+        raise WorkFailed(message, hint="put the files back, or measure anew: loop run session")
     return sampled
 
 

@@ -51,8 +51,8 @@ def _checked(output: VerifyOutput, again: Again, screen: Screen) -> Iterator[str
     for checks in output.variants:
         yield from (f"{checks.variant}: {line}" for line in checks.failures[:MOST_FAILURES])
         if len(checks.failures) > MOST_FAILURES:
-            left = len(checks.failures) - MOST_FAILURES
-            yield f"{checks.variant}: and {left} more; all of them with --json"
+            hidden = len(checks.failures) - MOST_FAILURES
+            yield f"{checks.variant}: and {hidden} more; all of them with --json"
         if not checks.right:  # By the emulator's schedule, too, where the first failure names one.
             fault = checks.first_failure.fault if checks.first_failure else None
             drawn = fault is not None and fault.seed is not None
@@ -117,7 +117,7 @@ def _proved(output: GateOutput, again: Again, screen: Screen) -> Iterator[str]:
 def _chosen(output: ChooseOutput, again: Again, screen: Screen) -> Iterator[str]:
     for variant, calls in output.calls.items():
         for call in calls:
-            launches = (f"{one.kernel}, {one.blocks} x {math.prod(one.block)} threads" for one in call.launches)
+            launches = (f"{k.kernel}, {k.blocks} x {math.prod(k.block)} threads" for k in call.launches)
             yield f"{variant} on {call.workload.name}: {'; '.join(launches) or call.why}"
             if call.remarks:
                 yield f"  for {output.device} it estimates {', '.join(call.remarks)}"

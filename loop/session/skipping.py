@@ -38,9 +38,9 @@ def reason(step: Step, values: Mapping[str, object]) -> str:
 
 
 def _in_words(condition: str) -> str:
-    asked = re.sub("^(not not )+", "", condition)
+    test = re.sub("^(not not )+", "", condition)
     for form, words in FORMS.items():
-        found = re.fullmatch(form, asked)
-        if found:
-            return found.expand(words)
-    return f"only when {re.sub('None|True|False', lambda word: word[0].lower(), asked)}"
+        match = re.fullmatch(form, test)
+        if match:
+            return match.expand(words)
+    return f"only when {re.sub('None|True|False', lambda word: word[0].lower(), test)}"

@@ -32,17 +32,17 @@ def digest(record: SessionRecord, finished: Sequence[Finished], limit: int = LIM
     screen = first_screen(record, finished)
     head, foot = _head(record, screen, limit), _foot(record, limit, link)
     room = limit - _size(head) - _size(foot) - ROOM_FOR_WHAT_IS_LEFT_OUT
-    parts, left = [head], []
+    parts, omitted = [head], []
     for name, texts in _pieces(screen, finished):
         for text in map(quiet, texts):
             if _size(text) > room:
-                left.append(name)
+                omitted.append(name)
                 break
             parts.append(text)
             room -= _size(text)
-    names = [escape(shortened(name, 36)) for name in left[:2]]
-    names += [f"{len(left) - 2} more"] if len(left) > 2 else []
-    note = f"\nShortened for length: {say.listed(names)}.\n" if left else ""
+    names = [escape(shortened(name, 36)) for name in omitted[:2]]
+    names += [f"{len(omitted) - 2} more"] if len(omitted) > 2 else []
+    note = f"\nShortened for length: {say.listed(names)}.\n" if omitted else ""
     return "".join([*parts, note, foot])
 
 
@@ -56,7 +56,7 @@ def quiet(text: str) -> str:
 
     A code host looks for both in what it shows: an empty HTML comment parts the two halves.
     """
-    return _CALL.sub(lambda found: f"{found[0]}<!-- -->" if found["call"] else found[0], text)
+    return _CALL.sub(lambda match: f"{match[0]}<!-- -->" if match["call"] else match[0], text)
 
 
 def _size(text: str) -> int:
@@ -114,7 +114,7 @@ def _trouble(record: Finished) -> Iterator[str]:
     yield f"\n{code(course.name_of(record))} failed: {_line(record.message)}\n"
     lines = [line.rstrip() for line in plain(record.message).expandtabs(2).strip("\n").splitlines()]
     if len(lines) > 1:
-        left = [f"... {len(lines) - LOG_LINES} more lines"] if len(lines) > LOG_LINES else []
-        yield f"\n{block([*(line[:LONGEST] for line in lines[:LOG_LINES]), *left], 'text')}\n"
+        omitted = [f"... {len(lines) - LOG_LINES} more lines"] if len(lines) > LOG_LINES else []
+        yield f"\n{block([*(line[:LONGEST] for line in lines[:LOG_LINES]), *omitted], 'text')}\n"
     if record.hint:
         yield f"\nWhat usually cures it: {_line(record.hint)}\n"

@@ -35,4 +35,4 @@ class View:
     @property
     def profiles(self) -> list[Profile]:
         """Everything that was profiled."""
-        return [one for output in outputs_of(self.finished, ProfileOutput) for one in output.profiles]
+        return [profile for output in outputs_of(self.finished, ProfileOutput) for profile in output.profiles]

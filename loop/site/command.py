@@ -104,7 +104,7 @@ def gather(setting: Setting, now: datetime.datetime) -> Contents:
         resources=_resources(setting, rows),
         reports=dict(_reports(root, rows)),
         version=__version__,
-        made=say.day(now),
+        date=say.day(now),
     )
 
 
@@ -135,9 +135,9 @@ def _resources(setting: Setting, rows: Sequence[SessionRow]) -> dict[str, tuple[
         for step in read.value.steps
         if step.action == ASKS
     }
-    asked = (row for row in reversed(rows) if any((s.pattern, s.step) in steps for s in row.steps))
+    telling = (row for row in reversed(rows) if any((s.pattern, s.step) in steps for s in row.steps))
     latest: dict[str, dict[str, CompilerReport]] = {}
-    for row in itertools.islice(asked, LOOKED_BACK):
+    for row in itertools.islice(telling, LOOKED_BACK):
         try:
             outputs = outputs_of(SessionFolder(setting.project.sessions / row.id).finished(), ResourcesOutput)
         except LoopError:

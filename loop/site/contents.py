@@ -24,7 +24,7 @@ class Known:
     pattern: Pattern
     standing: str
     """Proposed, applied, validated, doubtful or retired."""
-    said: tuple[str, ...]
+    statistics: tuple[str, ...]
     """Its statistics in sentences."""
     share: str
     """How often it answers, `80-95 %`; a dash where it was never run."""
@@ -57,7 +57,7 @@ class Contents:
     """By session: its report in Markdown."""
     version: str = ""
     """Of loop."""
-    made: str = ""
+    date: str = ""
     """When, in words."""
 
     @cached_property

@@ -30,10 +30,10 @@ def check_place(out: Path) -> Path:
         raise UsageError(f"{place}: there is a file of this name", hint=hint)
     if not place.is_dir() or not any(place.iterdir()):
         return place
-    ours = _ours(place)
-    if ours is None:
+    own = _ours(place)
+    if own is None:
         raise UsageError(f"{place}: there are files, and it is not a catalogue made by loop", hint=hint)
-    others = sorted(path.name for path in place.iterdir() if path.name not in ours)
+    others = sorted(path.name for path in place.iterdir() if path.name not in own)
     if others:
         what = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
         raise UsageError(
@@ -61,9 +61,9 @@ def write(place: Path, pages: Iterable[tuple[str, str]], facts: Mapping[str, Any
     """
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with _beside(place) as made:
-            count = _fill(made, pages, facts)
-            _swap(made, place)
+        with _beside(place) as scratch:
+            count = _fill(scratch, pages, facts)
+            _swap(scratch, place)
     except OSError as error:
         raise unusable(place, "written", error) from error
     return count
@@ -72,34 +72,34 @@ def write(place: Path, pages: Iterable[tuple[str, str]], facts: Mapping[str, Any
 @contextlib.contextmanager
 def _beside(place: Path) -> Iterator[Path]:
     """A folder on the same disk that is gone afterwards, unless it was moved to its place."""
-    made = place.parent / f".{place.name}-{secrets.token_hex(6)}.tmp"
+    scratch = place.parent / f".{place.name}-{secrets.token_hex(6)}.tmp"
     try:
-        made.mkdir()
-        yield made
+        scratch.mkdir()
+        yield scratch
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _fill(made: Path, pages: Iterable[tuple[str, str]], facts: Mapping[str, Any]) -> int:
+def _fill(scratch: Path, pages: Iterable[tuple[str, str]], facts: Mapping[str, Any]) -> int:
     written = []
     for path, text in pages:
         check()
-        (made / path).parent.mkdir(parents=True, exist_ok=True)
-        (made / path).write_text(text, encoding="utf-8")
+        (scratch / path).parent.mkdir(parents=True, exist_ok=True)
+        (scratch / path).write_text(text, encoding="utf-8")
         written.append(path)
     top = sorted({path.partition("/")[0] for path in written})
     fields = {"schema_version": 1, "kind": KIND, "top": top, **facts}
-    (made / MARKER).write_text(json.dumps(fields, indent=1) + "\n", encoding="utf-8")
+    (scratch / MARKER).write_text(json.dumps(fields, indent=1) + "\n", encoding="utf-8")
     return len(written) + 1
 
 
-def _swap(made: Path, place: Path) -> None:
+def _swap(scratch: Path, place: Path) -> None:
     """Two renames, between which nobody looks for signals; where the second fails, the first is taken back."""
-    old = made.with_suffix(".old")
+    old = scratch.with_suffix(".old")
     if place.is_dir():
         os.rename(place, old)
     try:
-        os.rename(made, place)
+        os.rename(scratch, place)
     except OSError:
         if old.is_dir():
             os.rename(old, place)

@@ -49,7 +49,7 @@ class ChartPoint:
 
 def points(variant: str, rows: Sequence[SessionRow]) -> tuple[ChartPoint, ...]:
     """The sessions that judged a variant, oldest first; a wrong one has no speed."""
-    said = ((row, row.verdict_on(variant)) for row in rows)
+    verdicts = ((row, row.verdict_on(variant)) for row in rows)
     return tuple(
         ChartPoint(
             session=row.id,
@@ -60,7 +60,7 @@ def points(variant: str, rows: Sequence[SessionRow]) -> tuple[ChartPoint, ...]:
             place=place(row),
             plan=row.plan,
         )
-        for row, verdict in said
+        for row, verdict in verdicts
         if verdict != "not judged" or row.ratios.get(variant)
     )
 
@@ -70,9 +70,9 @@ def place(row: SessionRow) -> str:
     return row.environment.gpu or row.environment.processor or "an unknown machine"
 
 
-def chart(variant: str, found: Sequence[ChartPoint]) -> Figure | None:
+def chart(variant: str, points: Sequence[ChartPoint]) -> Figure | None:
     """Ratios on a logarithmic scale, in the order of the sessions; None with fewer than two."""
-    shown = [point for point in found if point.ratio is not None][-MOST_POINTS:]
+    shown = [point for point in points if point.ratio is not None][-MOST_POINTS:]
     if len(shown) < 2:
         return None
     ratios, places = [point.ratio for point in shown if point.ratio is not None], _places(shown)
@@ -90,9 +90,9 @@ def chart(variant: str, found: Sequence[ChartPoint]) -> Figure | None:
     return svg.drawn("speed", f"Speed of {variant} over its sessions", _words(ratios, places), HEIGHT, parts)
 
 
-def _places(found: Sequence[ChartPoint]) -> tuple[str, ...]:
+def _places(points: Sequence[ChartPoint]) -> tuple[str, ...]:
     """Environments with most sessions first; all beyond the first few under one name."""
-    ranked = [place for place, _ in Counter(point.place for point in found).most_common()]
+    ranked = [place for place, _ in Counter(point.place for point in points).most_common()]
     return (*ranked[:MOST_PLACES], *([OTHERS] if len(ranked) > MOST_PLACES else []))
 
 
@@ -113,7 +113,7 @@ MOST_USED = 100
 
 def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
     """Every file of the site: its path from the top, and its text. `templates`: the folder of home.html.j2."""
-    made = environment(templates)
+    env = environment(templates)
     yield "style.css", css() + (templates / "style.css").read_text()
     yield "site.js", (templates / "site.js").read_text()
     yield "search-index.js", search_index(contents)
@@ -123,7 +123,7 @@ def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
     for path, template, values in _pages(contents):
         folder, _, name = path.rpartition("/")
         where = {"top": "../" if folder else "", "section": folder, "here": name == "index.html"}
-        yield path, made.get_template(f"{template}.html.j2").render(site=contents, **where, **values)
+        yield path, env.get_template(f"{template}.html.j2").render(site=contents, **where, **values)
 
 
 def _pages(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -172,16 +172,16 @@ def _pattern(name: str, contents: Contents) -> dict[str, Any]:
 
 
 def _kernel(name: str, variant: Variant, contents: Contents) -> dict[str, Any]:
-    found = points(name, contents.rows)
+    history = points(name, contents.rows)
     return {
         "name": name,
         "variant": variant,
         "recipe": _recipe(name, contents.target) if isinstance(variant, CAbiVariant) else (),
-        "chart": chart(name, found),
-        "points": tuple(reversed(found))[:MOST_USED],
-        "more": max(0, len(found) - MOST_USED),
+        "chart": chart(name, history),
+        "points": tuple(reversed(history))[:MOST_USED],
+        "more": max(0, len(history) - MOST_USED),
         "looked": contents.resources.get(name, ()),
-        "tuning": [one for one in contents.target.tuning.values() if one.variant == name],
+        "tuning": [tuning for tuning in contents.target.tuning.values() if tuning.variant == name],
     }
 
 
@@ -193,8 +193,8 @@ def _recipe(name: str, target: Target) -> tuple[str, ...]:
 
 def _latest(contents: Contents) -> Mapping[str, ChartPoint]:
     """What the last session that judged each variant said of it."""
-    found = {name: points(name, contents.rows) for name in contents.target.variants}
-    return {name: points[-1] for name, points in found.items() if points}
+    histories = {name: points(name, contents.rows) for name in contents.target.variants}
+    return {name: points[-1] for name, points in histories.items() if points}
 
 
 def search_index(contents: Contents) -> str:
@@ -204,8 +204,8 @@ def search_index(contents: Contents) -> str:
 
 def environment(templates: Path) -> Environment:
     """Jinja2 for HTML: what a template prints is cleaned and escaped."""
-    made = jinja(templates, finalize=_finalize)
-    made.filters |= {
+    env = jinja(templates, finalize=_finalize)
+    env.filters |= {
         "usd": say.usd,
         "billed": say.billed,
         "seconds": say.seconds,
@@ -217,8 +217,8 @@ def environment(templates: Path) -> Environment:
         "kind": kind,
         "yaml": lambda value: to_json(value).strip(),
     }
-    made.globals |= {"page": page, "place": place}
-    return made
+    env.globals |= {"page": page, "place": place}
+    return env
 
 
 def _finalize(value: Any) -> Any:

@@ -42,11 +42,11 @@ def report_page(templates: Path, report: Path, status: str) -> str:
     be read.
     """
     text = clean(report.read_text(encoding="utf-8", errors="replace"), LARGEST)
-    made = page(templates, text, _figures(report.parent, text), status)
+    html = page(templates, text, _figures(report.parent, text), status)
     session = report.parent.name
     back = f'<p><a href="{stem(session)}.html">{escape(session)}</a> in the catalogue</p>'
-    made = made.replace("; base-uri", "; img-src data:; base-uri", 1)
-    return _LINK.sub(r"\1", made).replace("<header>", f"<header>\n{back}", 1)
+    html = html.replace("; base-uri", "; img-src data:; base-uri", 1)
+    return _LINK.sub(r"\1", html).replace("<header>", f"<header>\n{back}", 1)
 
 
 def ratio_figure(report: Path) -> str:

@@ -28,16 +28,16 @@ def parameters(function: Any) -> Iterator[inspect.Parameter]:
         hints = {}
     if inspect.isclass(function):
         hints = {**getattr(function, "__annotations__", {}), **hints}
-    for one in signature.parameters.values():
-        annotation = hints.get(one.name, one.annotation)
-        yield one.replace(annotation=annotation)
+    for parameter in signature.parameters.values():
+        annotation = hints.get(parameter.name, parameter.annotation)
+        yield parameter.replace(annotation=annotation)
 
 
 def kind_of(annotation: Any) -> tuple[str, Any, bool]:
     """What an annotation says: a kind, what belongs to it, and whether None is allowed."""
     arguments, origin = typing.get_args(annotation), typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
-        rest = [one for one in arguments if one is not type(None)]
+        rest = [argument for argument in arguments if argument is not type(None)]
         kind, inner, _ = kind_of(rest[0])
         return kind, inner, len(rest) < len(arguments)
     if origin is typing.Annotated:
@@ -67,20 +67,20 @@ def _simple(annotation: Any) -> tuple[str, Any]:
 
 def reads_of(owner: Any) -> dict[str, Any]:
     """Name to the attributes and keys that the code of a function or class reads of it; "": its module."""
-    found: dict[str, Any] = {"": inspect.getmodule(owner)}
+    reads: dict[str, Any] = {"": inspect.getmodule(owner)}
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))
     except (OSError, TypeError, SyntaxError):
-        return found
+        return reads
     for node in ast.walk(tree):
         if not isinstance(node, ast.Attribute | ast.Subscript) or not (name := _last(node.value)):
             continue
-        attributes, keys = found.setdefault(name, ({}, {}))
+        attributes, keys = reads.setdefault(name, ({}, {}))
         if isinstance(node, ast.Attribute):
             attributes[node.attr] = None
         elif isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
             keys[node.slice.value] = None
-    return found
+    return reads
 
 
 def _last(node: ast.expr) -> str:
@@ -97,12 +97,12 @@ def is_object(read: Any) -> bool:
 
 def class_with(names: set[str], module: Any) -> Any:
     """A dataclass or class of a module whose constructor takes all these names."""
-    for one in vars(module).values() if module else ():
-        if inspect.isclass(one) and one.__module__ == module.__name__ and not issubclass(one, torch.nn.Module):
+    for cls in vars(module).values() if module else ():
+        if inspect.isclass(cls) and cls.__module__ == module.__name__ and not issubclass(cls, torch.nn.Module):
             try:
-                known = inspect.signature(one).parameters
+                known = inspect.signature(cls).parameters
             except ValueError:
                 continue
             if names <= known.keys():
-                return one
+                return cls
     return None

@@ -89,30 +89,31 @@ class CFunction:
 
 def bare(text: str) -> str:
     """A source with spaces for each comment and each string but that of `extern "C"`, line by line."""
-    return NOTE.sub(lambda one: one[0] if one[0] == '"C"' else re.sub(r"[^\n]", " ", one[0]), text)
+    return NOTE.sub(lambda match: match[0] if match[0] == '"C"' else re.sub(r"[^\n]", " ", match[0]), text)
 
 
 def functions(text: str) -> list[CFunction]:
     """Functions with a body that no class encloses, in order; `text`: a source without comments."""
-    aliases = {one["name"]: one["type"] for pattern in ALIASES for one in pattern.finditer(text)}
-    plain = DIRECTIVE.sub(lambda one: re.sub(r"[^\n]", " ", one[0]), text)
+    aliases = {match["name"]: match["type"] for pattern in ALIASES for match in pattern.finditer(text)}
+    plain = DIRECTIVE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
     instances: dict[str, str] = {}
-    for one in INSTANCE.finditer(plain):
-        name = one[1].rpartition("::")[2]
-        if name not in instances or one[2].split(",")[0].strip() == "float":
-            instances[name] = one[2].strip()
-    found = []
+    for match in INSTANCE.finditer(plain):
+        name = match[1].rpartition("::")[2]
+        if name not in instances or match[2].split(",")[0].strip() == "float":
+            instances[name] = match[2].strip()
+    definitions = []
     for space, head, line in _heads(plain):
         read = SIGNATURE.fullmatch(" ".join(IGNORED.sub(" ", head).split()) or " ")
         if read is not None and "__global__" not in head and "__device__" not in head and "operator" not in head:
-            found.append(_function(read, space, line, aliases, instances))
-    return found
+            definitions.append(_function(read, space, line, aliases, instances))
+    return definitions
 
 
-def uncalled(found: list[CFunction], text: str) -> list[CFunction]:
+def uncalled(candidates: list[CFunction], text: str) -> list[CFunction]:
     """Those that no other function of the source calls."""
-    calls = [one[1] for one in CALLED.finditer(DIRECTIVE.sub("", text))]
-    return [one for one in found if calls.count(one.name) <= sum(other.name == one.name for other in found)]
+    calls = [match[1] for match in CALLED.finditer(DIRECTIVE.sub("", text))]
+    names = [function.name for function in candidates]
+    return [function for function in candidates if calls.count(function.name) <= names.count(function.name)]
 
 
 def _function(
@@ -123,17 +124,17 @@ def _function(
         own, lacks = _template_arguments(read["kinds"], instances.get(name))
         known |= own
         chosen = f"<{instances.get(name) or ', '.join(own.values())}>"
-    texts = [one.strip() for one in _split(read["parameters"])]
-    parameters = tuple(_parameter(one, known) for one in texts if one and one != "void")
+    texts = [part.strip() for part in _split(read["parameters"])]
+    parameters = tuple(_parameter(text, known) for text in texts if text and text != "void")
     returns = _resolved((read["after"] or read["before"]).replace("const", " ").strip(), known)
     return CFunction(name, f"{space}{name}{chosen}", returns, parameters, line, lacks)
 
 
 def _template_arguments(kinds: str, instance: str | None) -> tuple[dict[str, str], str]:
     """Template parameters to what stands for them, of an explicit instance or `float`; and what is not known."""
-    names = [one.split("=")[0].split() for one in kinds.split(",") if one.strip()]
+    names = [parameter.split("=")[0].split() for parameter in kinds.split(",") if parameter.strip()]
     if instance:
-        return {words[-1]: one.strip() for words, one in zip(names, instance.split(","), strict=False)}, ""
+        return {words[-1]: text.strip() for words, text in zip(names, instance.split(","), strict=False)}, ""
     types = {words[-1]: "float" for words in names if words[0] in ("typename", "class")}
     others = [words[-1] for words in names if words[-1] not in types]
     if others and "=" not in kinds:
@@ -143,7 +144,7 @@ def _template_arguments(kinds: str, instance: str | None) -> tuple[dict[str, str
 
 
 def _split(text: str) -> Iterator[str]:
-    """Parameters, at commas outside of brackets."""
+    """Parameters, at commas outside of brackets; in a default value `<<` and `>` count as brackets, too."""
     depth, part = 0, ""
     for letter in text:
         depth += letter in "<(["

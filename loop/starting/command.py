@@ -72,14 +72,14 @@ def init(request: InitRequest, screen: Screen) -> int:
             hint=f"loop init {request.folder} --from module:function --like x=N,M",
         )
     if request.folder.exists() and (not request.folder.is_dir() or any(request.folder.iterdir())):
-        said = f"{request.folder}: is there, and not an empty folder"
-        raise UsageError(said, hint=_again(request, request.folder / "target"))
+        message = f"{request.folder}: is there, and not an empty folder"
+        raise UsageError(message, hint=_again(request, request.folder / "target"))
     likes, fixed = _likes(request.like)
     start = _started(request)
     source = request.reference if start else request.source
     right = named(source) if source else None
     copied = {**(start.copied if start else {}), **(right.files if right else {})}
-    names = {one: f"{one}_of_target" if f"{one}.py" in copied else one for one in FILES}
+    names = {stem: f"{stem}_of_target" if f"{stem}.py" in copied else stem for stem in FILES}
     facts = _tried(request, right, start, likes, fixed, names)
     variant = start.bound(facts) if start else _python(facts["function"], names["mine"])
     texts = {name: read_text(path) for name, path in copied.items()}
@@ -106,10 +106,10 @@ def _tell(
     if right is None:
         after.insert(0, f"$EDITOR {folder}/reference.py")
     if request.json:
-        made = MadeTarget(
+        target = MadeTarget(
             target=str(request.folder.absolute()), files=tuple(files), notes=tuple(notes), next=tuple(after)
         )
-        screen.data(to_json(made))
+        screen.data(to_json(target))
         return
     screen.say(f"made {request.folder}: {', '.join(files)}")
     screen.say("\n".join([*(f"guessed: {note}" for note in notes), *(f"next: {line}" for line in after)]))
@@ -201,13 +201,13 @@ def _in_a_process(terms: Mapping[str, Any]) -> dict[str, Any]:
     """What the program that tries the function says."""
     scratch = Path(tempfile.mkdtemp(prefix="loop-init-"))
     try:
-        asked, result = scratch / "terms.json", scratch / "result.json"
-        asked.write_text(json.dumps(terms))
-        command = (sys.executable, "-m", "loop.starting.program", str(asked), str(result))
+        terms_file, result_file = scratch / "terms.json", scratch / "result.json"
+        terms_file.write_text(json.dumps(terms))
+        command = (sys.executable, "-m", "loop.starting.program", str(terms_file), str(result_file))
         path = {"PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1", **UNTIMED}
         done = finish(run(command, limit_s=LIMIT_S, cwd=Path(str(terms["folder"])), env=path, note="trying it"))
-        if result.is_file():
-            return json.loads(result.read_text())  # type: ignore[no-any-return]
+        if result_file.is_file():
+            return json.loads(result_file.read_text())  # type: ignore[no-any-return]
         last = (done.errors.strip().splitlines() or [done.how])[-1]
         return {
             "lacks": f"{terms['module']}:{terms['name']} ended the process that tried it: {last}",
@@ -220,32 +220,32 @@ def _in_a_process(terms: Mapping[str, Any]) -> dict[str, Any]:
 
 def _given(texts: Sequence[str]) -> dict[str, Any]:
     """Path to the value that `--set` gives it: a literal of Python, else the word itself."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not PATH.fullmatch(name):
             raise UsageError(f"--set {text!r}: expected a name with its value", hint="such as --set heads=4")
         try:
-            found[name] = ast.literal_eval({"true": "True", "false": "False"}.get(value, value))
+            values[name] = ast.literal_eval({"true": "True", "false": "False"}.get(value, value))
         except (ValueError, SyntaxError):
-            found[name] = value
-    return found
+            values[name] = value
+    return values
 
 
 def _likes(texts: Sequence[str]) -> tuple[Likes, dict[str, int]]:
     """Path to its shapes, with names for sizes; and what is given by number: equal numbers are one size."""
     read = [_like(text) for text in texts]
-    words = [word for _, one in read for word in one["dims"]]
+    words = [word for _, like in read for word in like["dims"]]
     letters = (*LETTERS, *(f"D{n}" for n in range(len(words))))
-    free = (one for one in letters if one not in words)
+    free = (letter for letter in letters if letter not in words)
     numbers = {word: next(free) for word in dict.fromkeys(filter(str.isdigit, words))}
-    found: Likes = {}
-    for name, one in read:
-        dims = [numbers.get(word, word) for word in one["dims"]]
-        found.setdefault(name, []).append({**one, "dims": dims})
-    if same := {*words} & {name.replace(".", "_") for name in found}:
+    likes: Likes = {}
+    for name, like in read:
+        dims = [numbers.get(word, word) for word in like["dims"]]
+        likes.setdefault(name, []).append({**like, "dims": dims})
+    if same := {*words} & {name.replace(".", "_") for name in likes}:
         raise UsageError(f"--like: `{min(same)}` is a tensor and a size", hint="call the size otherwise")
-    return found, {name: int(word) for word, name in numbers.items()}
+    return likes, {name: int(word) for word, name in numbers.items()}
 
 
 def _like(text: str) -> tuple[str, dict[str, Any]]:

@@ -44,48 +44,48 @@ class TargetFacts:
     def generated(self) -> bool:
         """Whether the target's own generator makes the inputs."""
         plain = ("normal", "positive")
-        is_plain = all(one.values in plain and one.dims for one in self.hypothesis.inputs)
+        is_plain = all(tensor.values in plain and tensor.dims for tensor in self.hypothesis.inputs)
         return self.hypothesis.subject.kind != "function" or not is_plain
 
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """As JSON."""
         hypothesis = self.hypothesis
         return {
-            "inputs": [(one.name, " ".join(one.dims), one.dtype) for one in hypothesis.inputs],
+            "inputs": [(tensor.name, " ".join(tensor.dims), tensor.dtype) for tensor in hypothesis.inputs],
             "kind": hypothesis.subject.kind,
             "sizes": hypothesis.dims,
             "attributes": hypothesis.attributes,
-            "positive": [one.name for one in hypothesis.inputs if one.values == "positive"],
+            "positive": [tensor.name for tensor in hypothesis.inputs if tensor.values == "positive"],
             "generated": self.generated,
             **{name: value for name, value in vars(self).items() if name != "hypothesis"},
         }
 
 
-Seen = list[tuple[dict[str, int], Outcome]]
+Outcomes = list[tuple[dict[str, int], Outcome]]
 """Sizes that were tried, and what came out."""
 
 
 def facts_of(trial: Trial, base: Mapping[str, int], sizes: Sizes, slots: Slots, *, vary: bool) -> TargetFacts:
     """Everything that a few dozen calls tell; `vary`: whether numbers that are given may be others."""
     notes = [*slots.notes, *_chosen(trial, slots)]
-    seen: Seen = []
-    main = _timed(trial, sizes, base, seen)
+    outcomes: Outcomes = []
+    main = _timed(trial, sizes, base, outcomes)
     names = sizes.varied(vary=vary)
-    loose = [name for name in names if all(_ran(trial, {**base, name: size}, seen) for size in ODD)]
-    checked = _checked(trial, base, names, loose, seen)
+    loose = [name for name in names if all(_ran(trial, {**base, name: size}, outcomes) for size in ODD)]
+    checked = _checked(trial, base, names, loose, outcomes)
     if sizes.free and dict(base) not in checked:
         checked.append(dict(base))
     odd = uneven(main, [name for name in sizes.free if name in loose])
-    quick = [main, odd] if odd != main and _ran(trial, odd, seen) else [main]
-    if bound := [one for one in names if one not in loose]:
+    quick = [main, odd] if odd != main and _ran(trial, odd, outcomes) else [main]
+    if bound := [dim for dim in names if dim not in loose]:
         notes.append(f"not every size of {', '.join(bound)} runs: those that do are checked")
     if not checked:
         notes.append("no other sizes are checked: name those at which a kernel may go wrong under `edges`")
-    place = max(checked or [dict(base)], key=lambda one: min(one.values(), default=0))
-    varied = [*_other_values(trial, place), *_other_attributes(trial, place, notes, seen)]
+    place = max(checked or [dict(base)], key=lambda candidate: min(candidate.values(), default=0))
+    varied = [*_other_values(trial, place), *_other_attributes(trial, place, notes, outcomes)]
     facts = TargetFacts(trial.hypothesis, {"quick": [*quick], "edges": [*checked[:MOST_EDGES], *varied]})
     facts.choices, facts.notes = dict(slots.choices), notes
-    _outputs(facts, trial, seen, base)
+    _outputs(facts, trial, outcomes, base)
     facts.notes += [*_silent(trial, place), *_rounding(facts, trial, main)]
     return facts
 
@@ -94,49 +94,49 @@ def _chosen(trial: Trial, slots: Slots) -> Iterator[str]:
     """What was chosen of several possibilities."""
     for path, option in trial.hypothesis.options.items():
         yield from option.notes
-        if len(slots.options[path]) > 1 and not option.inputs and path not in slots.given:
+        if len(slots.options[path]) > 1 and not option.inputs and path not in slots.values:
             shown = str(option.attributes.get(option.text, option.text))
             shown = re.sub(r"<(\w+)\.(\d+)>", r"\1.shape[\2]", shown)
             yield f"{path} = {shown}, with which it runs; --set {path}=VALUE changes it"
 
 
 def _checked(
-    trial: Trial, base: Mapping[str, int], names: Sequence[str], loose: Sequence[str], seen: Seen
+    trial: Trial, base: Mapping[str, int], names: Sequence[str], loose: Sequence[str], outcomes: Outcomes
 ) -> list[dict[str, int]]:
     """Sizes that are only checked: dimensions that depend on others, as heads and width do, change alone."""
-    found = [one for one in edges(base, loose) if _ran(trial, one, seen)]
-    for name in (one for one in names if one not in loose):
+    checked = [sizes for sizes in edges(base, loose) if _ran(trial, sizes, outcomes)]
+    for name in (dim for dim in names if dim not in loose):
         single = [{**base, name: size} for size in SINGLE]
-        found += [one for one in single if one not in found and _ran(trial, one, seen)][:4]
-    return found
+        checked += [sizes for sizes in single if sizes not in checked and _ran(trial, sizes, outcomes)][:4]
+    return checked
 
 
-def _ran(trial: Trial, sizes: Mapping[str, int], seen: Seen) -> bool:
+def _ran(trial: Trial, sizes: Mapping[str, int], outcomes: Outcomes) -> bool:
     """Whether a call runs; then it is noted."""
     try:
         outcome = trial.run(sizes)
     except Exception:
         return False
-    if not outcome.finite and all(one.finite for _, one in seen):
+    if not outcome.finite and all(earlier.finite for _, earlier in outcomes):
         return False
-    seen.append((dict(sizes), outcome))
+    outcomes.append((dict(sizes), outcome))
     return True
 
 
-def _timed(trial: Trial, sizes: Sizes, base: Mapping[str, int], seen: Seen) -> dict[str, int]:
+def _timed(trial: Trial, sizes: Sizes, base: Mapping[str, int], outcomes: Outcomes) -> dict[str, int]:
     """The largest sizes that take little memory and time."""
-    found: dict[str, int] | None = None
+    best: dict[str, int] | None = None
     for divisor in (16, 8, 4, 2, 1) if sizes.free else (1,):
         tried = sizes.timed(divisor)
         before, began = _peak(), time.monotonic()
-        if not _ran(trial, tried, seen):
+        if not _ran(trial, tried, outcomes):
             continue
-        outcome = seen[-1][1]
-        largest = max((one.numel() * one.element_size() for one in outcome.outputs.values()), default=0)
-        if found and (time.monotonic() - began > LONG_S or largest > MOST_BYTES or _peak() - before > MOST_GROWTH):
+        outcome = outcomes[-1][1]
+        largest = max((tensor.numel() * tensor.element_size() for tensor in outcome.outputs.values()), default=0)
+        if best and (time.monotonic() - began > LONG_S or largest > MOST_BYTES or _peak() - before > MOST_GROWTH):
             break
-        found = tried
-    return found or dict(base)
+        best = tried
+    return best or dict(base)
 
 
 def _peak() -> int:
@@ -148,7 +148,7 @@ def _other_values(trial: Trial, sizes: Mapping[str, int]) -> Iterator[dict[str, 
 
     Far values stand where float32 still tells: a maximum that begins at 0 is then seen in a softmax, too.
     """
-    if not any(one.values == "normal" for one in trial.hypothesis.inputs):
+    if not any(tensor.values == "normal" for tensor in trial.hypothesis.inputs):
         return
     for drawn in ("negative", "far", "ends"):
         try:
@@ -162,7 +162,7 @@ def _other_values(trial: Trial, sizes: Mapping[str, int]) -> Iterator[dict[str, 
 
 
 def _other_attributes(
-    trial: Trial, sizes: Mapping[str, int], notes: list[str], seen: Seen
+    trial: Trial, sizes: Mapping[str, int], notes: list[str], outcomes: Outcomes
 ) -> Iterator[dict[str, Any]]:
     """The same sizes with another value of each attribute: one that keeps the shapes, where there is one."""
     usual = trial.run(sizes)
@@ -180,14 +180,14 @@ def _other_attributes(
                     break
                 best = best or entry
         if best:
-            seen.append((dict(sizes), best[1]))
+            outcomes.append((dict(sizes), best[1]))
             yield best[0]
         else:
             notes.append(f"{name} is always {value!r}: no other value that was tried runs and changes the outputs")
 
 
 def _shapes(outcome: Outcome) -> list[torch.Size]:
-    return [one.shape for one in outcome.outputs.values()]
+    return [tensor.shape for tensor in outcome.outputs.values()]
 
 
 def _others(value: Scalar) -> list[Scalar]:
@@ -200,32 +200,32 @@ def _others(value: Scalar) -> list[Scalar]:
     return []
 
 
-def _alike(one: Outcome, other: Outcome) -> bool:
-    pairs = [(value, other.results.get(name)) for name, value in one.results.items()]
+def _alike(usual: Outcome, other: Outcome) -> bool:
+    pairs = [(value, other.results.get(name)) for name, value in usual.results.items()]
     return all(b is not None and same_bits(a, b) for a, b in pairs) and bool(pairs)
 
 
 def _outputs(
-    facts: TargetFacts, trial: Trial, seen: Sequence[tuple[dict[str, int], Outcome]], base: Mapping[str, int]
+    facts: TargetFacts, trial: Trial, outcomes: Sequence[tuple[dict[str, int], Outcome]], base: Mapping[str, int]
 ) -> None:
     """Names, dimensions and types of the outputs, and which inputs are changed in place."""
-    if not seen:
-        seen = [(dict(base), trial.run(base))]
-    inputs, first = trial.hypothesis.inputs, seen[0][1]
-    dims = [dim for one in inputs for dim in one.dims]
-    taken = {*(one.name for one in inputs), *trial.attributes, *dims}
+    if not outcomes:
+        outcomes = [(dict(base), trial.run(base))]
+    inputs, first = trial.hypothesis.inputs, outcomes[0][1]
+    dims = [dim for tensor in inputs for dim in tensor.dims]
+    names = {*(tensor.name for tensor in inputs), *trial.attributes, *dims}
     is_function = trial.hypothesis.subject.kind == "function"
     for number in first.changed if is_function else ():
-        one = inputs[number]
-        facts.updates[f"new_{one.name}"] = one.name
-        facts.outputs.append((f"new_{one.name}", " ".join(one.dims), one.dtype))
-        facts.notes.append(f"{one.name} is changed in place: `updates` says so")
+        updated = inputs[number]
+        facts.updates[f"new_{updated.name}"] = updated.name
+        facts.outputs.append((f"new_{updated.name}", " ".join(updated.dims), updated.dtype))
+        facts.notes.append(f"{updated.name} is changed in place: `updates` says so")
     for name, tensor in first.outputs.items():
         word = name if WORD.fullmatch(name) else f"output_{name}".replace(".", "_")
-        word = f"{word}_out" if word in taken else word
+        word = f"{word}_out" if word in names else word
         kind = NAMES[tensor.dtype]
-        shapes = [(sizes, one.outputs[name].shape) for sizes, one in seen if name in one.outputs]
-        text = _named(shapes, list(dict.fromkeys(dims))) if len(shapes) == len(seen) else None
+        shapes = [(sizes, outcome.outputs[name].shape) for sizes, outcome in outcomes if name in outcome.outputs]
+        text = _named(shapes, list(dict.fromkeys(dims))) if len(shapes) == len(outcomes) else None
         facts.outputs.append((word, text, "" if kind == "float32" else kind))
 
 
@@ -234,13 +234,13 @@ def _named(shapes: Sequence[tuple[dict[str, int], torch.Size]], dims: Sequence[s
     rank = len(shapes[0][1])
     if rank == 0 or any(len(shape) != rank for _, shape in shapes):
         return None
-    found = []
+    output_dims = []
     for axis in range(rank):
         fitting = [dim for dim in dims if all(sizes[dim] == shape[axis] for sizes, shape in shapes)]
         if len(fitting) != 1:
             return None
-        found.append(fitting[0])
-    return " ".join(found)
+        output_dims.append(fitting[0])
+    return " ".join(output_dims)
 
 
 def _silent(trial: Trial, sizes: Mapping[str, int]) -> Iterator[str]:
@@ -248,14 +248,14 @@ def _silent(trial: Trial, sizes: Mapping[str, int]) -> Iterator[str]:
     usual, other = trial.inputs(sizes), trial.inputs(sizes, seed=1234)
     shift = len(usual) - len(trial.hypothesis.inputs)
     before = trial.run(sizes, inputs=usual)
-    for n, one in enumerate(trial.hypothesis.inputs):
+    for n, tensor in enumerate(trial.hypothesis.inputs):
         mixed = list(usual)
         mixed[n + shift] = other[n + shift]
         if not isinstance(mixed[n + shift], Tensor) or mixed[n + shift].numel() < 2:
             continue
         try:
             if _alike(before, trial.run(sizes, inputs=mixed)):
-                yield f"{one.name} changes no output: other values of it give the same"
+                yield f"{tensor.name} changes no output: other values of it give the same"
         except Exception:
             continue
 
@@ -275,9 +275,9 @@ def _rounding(facts: TargetFacts, trial: Trial, sizes: Mapping[str, int]) -> Ite
 def lost_by(trial: Trial, inputs: Sequence[Any]) -> float:
     """The largest error of the function in float32, relative to 1 + what it gives in float64."""
     own, exact, lost = trial.run({}, inputs=inputs), trial.run({}, inputs=inputs, exact=True), 0.0
-    for name, one in own.results.items():
+    for name, result in own.results.items():
         wide = exact.results.get(name)
-        if wide is not None and one.is_floating_point() and wide.shape == one.shape and one.numel():
-            off = (one.double() - wide.double()).abs() / (1 + wide.double().abs())
+        if wide is not None and result.is_floating_point() and wide.shape == result.shape and result.numel():
+            off = (result.double() - wide.double()).abs() / (1 + wide.double().abs())
             lost = max(lost, float(off.nan_to_num(0.0, 0.0, 0.0).max()))
     return lost

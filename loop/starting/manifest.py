@@ -121,7 +121,7 @@ def _values(facts: Mapping[str, Any]) -> str:
     if above:
         lines.append(f"  positive: {_flow({name: SHIFT['positive'] for name in inputs if name in above})}")
     for drawn in ("negative", "far"):
-        if any(one.get("drawn") == drawn for one in facts["workloads"]["edges"]):
+        if any(entry.get("drawn") == drawn for entry in facts["workloads"]["edges"]):
             shifted = {name: SHIFT["positive" if name in above else drawn] for name in inputs}
             lines.append(f"  {drawn}: {_flow(shifted)}")
     return "values:\n" + "\n".join(lines) + "\n" if lines else ""
@@ -129,8 +129,8 @@ def _values(facts: Mapping[str, Any]) -> str:
 
 def _entries(facts: Mapping[str, Any], entries: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """A line for each workload; without a generator what is drawn is a kind of `values`."""
-    for one in entries:
-        entry, drawn = {name: value for name, value in one.items() if name != "drawn"}, one.get("drawn")
+    for workload in entries:
+        entry, drawn = {name: value for name, value in workload.items() if name != "drawn"}, workload.get("drawn")
         if facts["generated"]:
             entry |= {"drawn": drawn} if drawn else {}
         elif drawn == "ends":  # Every second seed does that, of its own accord.

@@ -37,7 +37,7 @@ def named(text: str) -> Named:
         return Named(module, name, folder, {})
     read, first = read_module(path), name.partition(".")[0]
     if own and not read.defines(first) and not _imports_all(read.tree):
-        known = [one.name for one in read.tree.body if isinstance(one, ast.FunctionDef | ast.ClassDef)]
+        known = [node.name for node in read.tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
         hint = did_you_mean(first, known) or f"it has {', '.join(known[:8]) or 'none'}"
         raise UsageError(f"{path}: no function `{first}` there", hint=hint)
     return Named(module, name, folder, _with_imports(path, folder) if own else {})
@@ -45,8 +45,8 @@ def named(text: str) -> Named:
 
 def _imports_all(tree: ast.Module) -> bool:
     """Whether it imports names that its text does not show."""
-    nodes = (one for one in tree.body if isinstance(one, ast.ImportFrom))
-    return any(alias.name == "*" for one in nodes for alias in one.names)
+    nodes = (node for node in tree.body if isinstance(node, ast.ImportFrom))
+    return any(alias.name == "*" for node in nodes for alias in node.names)
 
 
 def _module(text: str) -> tuple[str, str, Path]:
@@ -80,25 +80,25 @@ def _found(module: str, folder: Path) -> tuple[Path | None, bool]:
     if path is None or path.suffix != ".py":
         return None, False
     return path, path.is_relative_to(folder) and not any(
-        one and Path(one) != folder and path.is_relative_to(one) for one in sys.path
+        entry and Path(entry) != folder and path.is_relative_to(entry) for entry in sys.path
     )
 
 
 def _with_imports(path: Path, folder: Path) -> dict[str, Path]:
     """A file and what it imports from its folder: modules, and packages as a whole."""
     waiting = [path]
-    found: dict[str, Path] = {}
-    while waiting and len(found) <= MOST_FILES:
-        one = waiting.pop()
-        name = str(one.relative_to(folder))
-        if name in found or not one.is_file():
+    files: dict[str, Path] = {}
+    while waiting and len(files) <= MOST_FILES:
+        file = waiting.pop()
+        name = str(file.relative_to(folder))
+        if name in files or not file.is_file():
             continue
-        found[name] = one
-        top = folder / one.relative_to(folder).parts[0]
+        files[name] = file
+        top = folder / file.relative_to(folder).parts[0]
         waiting += sorted(itertools.islice(top.rglob("*.py"), MOST_FILES)) if top.is_dir() else ()
-        for other in read_module(one).imports:
+        for other in read_module(file).imports:
             waiting += [folder / f"{other}.py", *sorted(_of_package(folder / other))]
-    return found
+    return files
 
 
 def _of_package(folder: Path) -> Iterator[Path]:

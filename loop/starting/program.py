@@ -46,13 +46,13 @@ def subject_of(terms: dict[str, Any], slots: Slots) -> Subject:
     """What the user named, and the arguments of its calls. Raises Lacking for what is not there."""
     name, function = terms["name"], terms["function"]
     module = torch_side.import_module(terms["module"])
-    owner, found = _looked_up(module, terms)
+    owner, member = _looked_up(module, terms)
     last = name.rpartition(".")[2]
     is_method = inspect.isclass(owner) and inspect.isfunction(inspect.getattr_static(owner, last))
-    if not inspect.isclass(found) and not is_method:
-        call = _arguments(slots, found, module, last)
+    if not inspect.isclass(member) and not is_method:
+        call = _arguments(slots, member, module, last)
         return Subject(terms["module"], name, function, call=call, imports=tuple(slots.imports))
-    kind, method = (owner, last) if is_method else (found, "")
+    kind, method = (owner, last) if is_method else (member, "")
     is_module = issubclass(kind, torch.nn.Module)
     own = method or ("forward" if is_module else "__call__")
     call = slots.arguments(getattr(kind, own), bound=True)
@@ -70,29 +70,29 @@ def subject_of(terms: dict[str, Any], slots: Slots) -> Subject:
 
 
 def _looked_up(module: Any, terms: dict[str, Any]) -> tuple[Any, Any]:
-    """What a name stands for, and what has it: the module, or a class."""
+    """The module or class that has a name, and what the name stands for. Raises Lacking."""
     owner: Any = module
-    found: Any = module
+    member: Any = module
     for word in terms["name"].split("."):
-        owner, found = found, getattr(found, word, None)
-        if found is None:
-            known = [one for one, value in vars(owner).items() if callable(value) and not one.startswith("_")]
+        owner, member = member, getattr(member, word, None)
+        if member is None:
+            known = [name for name, value in vars(owner).items() if callable(value) and not name.startswith("_")]
             raise Lacking(f"{terms['module']}: no `{word}` there", did_you_mean(word, known) or "")
-    return owner, found
+    return owner, member
 
 
 def _arguments(slots: Slots, function: Any, module: Any, name: str) -> list[Argument]:
     """Those of a function; where it does not say them, inputs in the order of its text, else as given."""
     try:
-        found = slots.arguments(function)
+        arguments = slots.arguments(function)
     except (ValueError, TypeError):  # Written in C.
-        found = []
+        arguments = []
     if slots.used or slots.missing or not slots.likes or slots.notes:
-        return found
-    in_text = [one for one in _in_text(module, name) if one in slots.likes]
+        return arguments
+    in_text = [parameter for parameter in _in_text(module, name) if parameter in slots.likes]
     names = in_text if len(in_text) == len(slots.likes) else list(slots.likes)
     none, how = inspect.Parameter.empty, inspect.Parameter.POSITIONAL_ONLY
-    return [Argument(one, slots.text(one, None, none, {}) or "", how) for one in names]
+    return [Argument(parameter, slots.text(parameter, None, none, {}) or "", how) for parameter in names]
 
 
 def _in_text(module: Any, name: str) -> list[str]:
@@ -101,37 +101,35 @@ def _in_text(module: Any, name: str) -> list[str]:
         tree = ast.parse(inspect.getsource(module))
     except (OSError, TypeError, SyntaxError):
         return []
-    found = [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef) and one.name == name]
-    return [
-        one.arg for node in found[:1] for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
-    ]
+    every = [node.args for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == name]
+    return [arg.arg for args in every[:1] for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
 
 
 def check_names(terms: dict[str, Any], slots: Slots) -> None:
     """Raise Lacking for what has no shape or value, and for what there is no parameter of."""
     what = f"{terms['module']}:{terms['name']}"
     others = {*slots.used, *terms["outputs"], *(terms["attributes"] or ())}
-    for option, names in (("--like", slots.likes), ("--set", slots.given)):
+    for option, names in (("--like", slots.likes), ("--set", slots.values)):
         if unknown := [name for name in names if name not in others]:
-            said = f"{what} has no parameter `{unknown[0]}`: {', '.join(slots.names)}"
-            raise Lacking(f"{option} {unknown[0]}: {said}", did_you_mean(unknown[0], slots.names) or "")
+            message = f"{what} has no parameter `{unknown[0]}`: {', '.join(slots.names)}"
+            raise Lacking(f"{option} {unknown[0]}: {message}", did_you_mean(unknown[0], slots.names) or "")
     if slots.missing:
         raise _lacking(what, slots.missing)
 
 
 def _lacking(what: str, missing: Sequence[Missing]) -> Lacking:
     """What is said of parameters of which nothing is known."""
-    tensors = [one.path for one in missing if one.kind in ("", "tensor", "tensors")]
-    values = " ".join(f"--set {one.path}=VALUE" for one in missing if one.kind not in ("tensor", "tensors"))
-    paths = ", ".join(f"`{one.path}`" for one in missing)
+    tensors = [slot.path for slot in missing if slot.kind in ("", "tensor", "tensors")]
+    values = " ".join(f"--set {slot.path}=VALUE" for slot in missing if slot.kind not in ("tensor", "tensors"))
+    paths = ", ".join(f"`{slot.path}`" for slot in missing)
     hint = f"; or, where it is no tensor, {values}" if tensors and values else values
-    likes = [f"--like {one}=N,M" for one in tensors]
+    likes = [f"--like {path}=N,M" for path in tensors]
     return Lacking(f"{paths} of {what} has no shape{' and no value' if values else ''}", hint, likes)
 
 
 def by_rank(options: Sequence[Sequence[Option]]) -> Iterator[tuple[Option, ...]]:
     """All combinations, the likeliest choices first."""
-    most = sum(len(one) - 1 for one in options)
+    most = sum(len(choices) - 1 for choices in options)
     for total in range(most + 1):
         yield from _of_rank(options, total)
 
@@ -152,8 +150,8 @@ def search(subject: Subject, slots: Slots, sizes: Sizes, began: float) -> tuple[
     The likeliest choice counts more than odd sizes. Equal sizes come last: there anything fits.
     """
     every = list(sizes.tried())
-    different = [one for n, one in enumerate(every[:DIFFERENT]) if one not in every[:n]]
-    equal = [one for one in every[DIFFERENT:] if one not in different]
+    different = [candidate for n, candidate in enumerate(every[:DIFFERENT]) if candidate not in every[:n]]
+    equal = [candidate for candidate in every[DIFFERENT:] if candidate not in different]
     errors: list[tuple[bool, Exception]] = []
     second_best = None
     for several in (different, equal):
@@ -172,18 +170,17 @@ def search(subject: Subject, slots: Slots, sizes: Sizes, began: float) -> tuple[
                 second_best = second_best or (trial, tried)
         if second_best:
             return second_best
-    raise _why(subject, slots, min(errors, key=lambda one: one[0])[1])
+    raise _why(subject, slots, min(errors, key=lambda failure: failure[0])[1])
 
 
 def _with_largest_indices(trial: Trial, slots: Slots, tried: dict[str, int]) -> Trial:
     """The same with each index below the largest size that it may reach."""
     for path, chosen in trial.hypothesis.options.items():
-        if not any(one.values in ("index", "distinct", "sorted") for one in chosen.inputs):
+        if not any(tensor.values in ("index", "distinct", "sorted") for tensor in chosen.inputs):
             continue
-        same = [
-            one for one in slots.options[path] if one.inputs and one.inputs[0].values == chosen.inputs[0].values
-        ]
-        for option in sorted(same, key=lambda one: -tried.get(one.inputs[0].high, 0)):
+        values = chosen.inputs[0].values
+        same = [option for option in slots.options[path] if option.inputs and option.inputs[0].values == values]
+        for option in sorted(same, key=lambda option: -tried.get(option.inputs[0].high, 0)):
             other = Trial(replace(trial.hypothesis, options={**trial.hypothesis.options, path: option}))
             try:
                 if other.run(tried).finite:
@@ -198,19 +195,19 @@ def _why(subject: Subject, slots: Slots, error: Exception) -> Lacking:
     """What a function said that ran with nothing."""
     if isinstance(error, NOT_SAME):
         return Lacking(str(error), "name a function that gives tensors")
-    what, said = f"{subject.module}:{subject.name}", described(error)
-    if NO_GRAD in said:
+    what, text = f"{subject.module}:{subject.name}", described(error)
+    if NO_GRAD in text:
         hint = (
             "references run under torch.no_grad(): compute inside `with torch.enable_grad():`, and detach outputs"
         )
-        return Lacking(f"{what} does not run: {said}", hint)
+        return Lacking(f"{what} does not run: {text}", hint)
     guessed = [path for path, options in slots.options.items() if len(options) > 1 and not options[0].inputs]
-    sets = " ".join(f"--set {one}=VALUE" for one in guessed)
+    sets = " ".join(f"--set {path}=VALUE" for path in guessed)
     hint = f"give values that fit: {sets}; or " if guessed else ""
     typed = (
         "give sizes that fit, by number where they depend on each other: --like x=8,64; a type: --like x=N,M:int64"
     )
-    return Lacking(f"{what} does not run with any sizes and values that `loop init` tried: {said}", hint + typed)
+    return Lacking(f"{what} does not run with any sizes and values that `loop init` tried: {text}", hint + typed)
 
 
 def started(terms: dict[str, Any]) -> dict[str, Any]:
@@ -231,7 +228,7 @@ def started(terms: dict[str, Any]) -> dict[str, Any]:
 
 def _sizes(terms: dict[str, Any], names: Sequence[str]) -> Sizes:
     """The dimensions of these inputs."""
-    return Sizes([one["dims"] for name in names for one in terms["likes"][name]], terms["fixed"])
+    return Sizes([shape["dims"] for name in names for shape in terms["likes"][name]], terms["fixed"])
 
 
 def _written(terms: dict[str, Any], hypothesis: Hypothesis, facts: TargetFacts) -> dict[str, Any]:
@@ -241,7 +238,7 @@ def _written(terms: dict[str, Any], hypothesis: Hypothesis, facts: TargetFacts) 
         files[terms["mine"]] = hypothesis.wrapper(titles[1])
     if facts.generated:
         files[terms["inputs"]] = hypothesis.generator(terms["reference"])
-    return {"files": files, "tried": bool(terms["module"]), **facts.told()}
+    return {"files": files, "tried": bool(terms["module"]), **facts.as_json()}
 
 
 def _unwritten(terms: dict[str, Any]) -> dict[str, Any]:
@@ -254,9 +251,9 @@ def _unwritten(terms: dict[str, Any]) -> dict[str, Any]:
     main, names = sizes.timed(1), sizes.varied(vary=False)
     quick = [main, uneven(main, names)] if names else [main]
     facts = TargetFacts(hypothesis, {"quick": quick, "edges": list(edges(main, names))[:MOST]})
-    found = _written({**terms, "compiled": True}, hypothesis, facts)
-    found["files"][terms["reference"]] = stub(terms["function"], list(options))
-    return found
+    result = _written({**terms, "compiled": True}, hypothesis, facts)
+    result["files"][terms["reference"]] = stub(terms["function"], list(options))
+    return result
 
 
 def main(terms: dict[str, Any]) -> dict[str, Any]:

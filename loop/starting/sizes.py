@@ -54,18 +54,18 @@ class Sizes:
 
     def timed(self, divisor: int) -> dict[str, int]:
         """What is timed; `divisor` makes the largest ones smaller."""
-        found = dict(self.fixed)
+        largest = dict(self.fixed)
         for name in self.free:
             rank, place = max((len(shape), -shape.index(name)) for shape in self.shapes if name in shape)
             sizes = WHOLE.get(rank, (32, 32, 8, 4, 2))
             size = 3 if name in self.filter else sizes[min(rank - 1 + place, len(sizes) - 1)]
-            found[name] = max(size // divisor, min(size, 8))
-        return {name: found[name] for name in self.names}
+            largest[name] = max(size // divisor, min(size, 8))
+        return {name: largest[name] for name in self.names}
 
     def varied(self, *, vary: bool) -> list[str]:
         """Dimensions that edges change: a filter's stay, and numbers that are given, unless `vary`."""
-        given = [name for name, size in self.fixed.items() if size > LITTLE] if vary else []
-        return [name for name in self.names if name in given or (name in self.free and name not in self.filter)]
+        large = [name for name, size in self.fixed.items() if size > LITTLE] if vary else []
+        return [name for name in self.names if name in large or (name in self.free and name not in self.filter)]
 
 
 def uneven(sizes: Mapping[str, int], names: Sequence[str]) -> dict[str, int]:

@@ -101,11 +101,11 @@ class Slots:
     """All that is to be chosen for a call, and for the constructor before it."""
 
     def __init__(
-        self, likes: Mapping[str, Any], given: Mapping[str, Any], attributes: Sequence[str] | None = None
+        self, likes: Mapping[str, Any], values: Mapping[str, Any], attributes: Sequence[str] | None = None
     ) -> None:
-        """`likes`: path to shapes, each with `dims`, `dtype` and `high`; `given`: path to a value;
+        """`likes`: path to shapes, each with `dims`, `dtype` and `high`; `values`: path to a value;
         `attributes`: all that a kernel or a program takes, None: any."""
-        self.likes, self.given, self.taken = likes, given, attributes
+        self.likes, self.values, self.taken = likes, values, attributes
         self.options: dict[str, list[Option]] = {}
         self.constructing = False
         """Whether it is a constructor's: what has no annotation there is a whole number rather than a tensor."""
@@ -116,40 +116,41 @@ class Slots:
         self.names: list[str] = []
         """All parameters."""
         self.choices: dict[str, tuple[str, ...]] = {}
-        self.dims = {dim for shapes in likes.values() for one in shapes for dim in one["dims"]}
+        self.dims = {dim for shapes in likes.values() for shape in shapes for dim in shape["dims"]}
 
     def arguments(self, function: Any, owner: Any = None, *, bound: bool = False) -> list[Argument]:
         """What to call a function with; `bound`: its first parameter is `self`."""
-        known, made, by_name = list(parameters(function))[1 if bound else 0 :], [], False
+        known, arguments, by_name = list(parameters(function))[1 if bound else 0 :], [], False
         reads, kinds = reads_of(owner or function), inspect.Parameter
-        for one in known:
-            if one.kind is kinds.VAR_KEYWORD or (one.kind is kinds.VAR_POSITIONAL and one.name not in self.likes):
+        for parameter in known:
+            name, kind = parameter.name, parameter.kind
+            if kind is kinds.VAR_KEYWORD or (kind is kinds.VAR_POSITIONAL and name not in self.likes):
                 continue
-            self.names.append(one.name)
+            self.names.append(name)
             try:
-                text = self.text(one.name, one.annotation, one.default, reads, one.kind)
+                text = self.text(name, parameter.annotation, parameter.default, reads, kind)
             except Missing as missing:
                 self.missing.append(missing)
                 continue
             if text is None:  # What follows it is given by name.
                 by_name = True
-            elif by_name and one.kind is kinds.POSITIONAL_OR_KEYWORD:
-                made.append(Argument(one.name, text, kinds.KEYWORD_ONLY))
+            elif by_name and kind is kinds.POSITIONAL_OR_KEYWORD:
+                arguments.append(Argument(name, text, kinds.KEYWORD_ONLY))
             else:
-                made.append(Argument(one.name, text, one.kind))
-        return made
+                arguments.append(Argument(name, text, kind))
+        return arguments
 
     def text(
         self, path: str, annotation: Any, default: Any, reads: Mapping[str, Any], how: Any = None
     ) -> str | None:
         """An expression for a parameter or a field; None: it stays at its default. Raises Missing."""
         kind, inner, nullable = kind_of(annotation)
-        below = [name for name in (*self.likes, *self.given) if name.startswith(f"{path}.")]
+        below = [name for name in (*self.likes, *self.values) if name.startswith(f"{path}.")]
         if path in self.likes:
             return self._tensors(path, kind, inner, several=how is inspect.Parameter.VAR_POSITIONAL)
-        if path in self.given:
+        if path in self.values:
             self.used.add(path)
-            return self._value(path, self.given[path], kind)
+            return self._value(path, self.values[path], kind)
         if not below and default is not inspect.Parameter.empty:
             return self._default(path, kind, inner, default)
         if not below and nullable:
@@ -178,22 +179,16 @@ class Slots:
         shapes, flat = self.likes[path], path.replace(".", "_")
         if several or kind == "tensors" or len(shapes) > 1:
             return self._slot(path, [_listed(flat, shapes)])
-        options = tensor_options(flat, shapes[0], hint, self._highs())
+        sizes = dict.fromkeys(dim for likes in self.likes.values() for like in likes for dim in like["dims"])
+        numbers = [n for n in self.values.values() if isinstance(n, int) and not isinstance(n, bool) and n > 1]
+        options = tensor_options(flat, shapes[0], hint, [*sizes, *map(str, numbers)])
         return self._slot(path, options if kind else [*options, _listed(flat, shapes)])
-
-    def _highs(self) -> list[str]:
-        """What values of an index may be below: sizes, and whole numbers that are given."""
-        sizes = dict.fromkeys(dim for shapes in self.likes.values() for one in shapes for dim in one["dims"])
-        numbers = [
-            one for one in self.given.values() if isinstance(one, int) and not isinstance(one, bool) and one > 1
-        ]
-        return [*sizes, *map(str, numbers)]
 
     def _attribute(self, path: str, value: Scalar) -> Option:
         """A value that a workload can change."""
         name = path.rpartition(".")[2]
-        known = {one for options in self.options.values() for option in options for one in option.attributes}
-        flat = {one.replace(".", "_") for one in self.likes}
+        known = {name for options in self.options.values() for option in options for name in option.attributes}
+        flat = {tensor.replace(".", "_") for tensor in self.likes}
         if name in {*known, *flat, *self.dims, *TAKEN} or keyword.iskeyword(name):
             name = f"{path.replace('.', '_')}_"
         return Option(name, attributes={name: value})
@@ -224,9 +219,9 @@ class Slots:
         """An object of the user's class, or one with the attributes that the code reads of it."""
         name = path.rpartition(".")[2]
         below = {
-            one[len(path) + 1 :].partition(".")[0]
-            for one in (*self.likes, *self.given)
-            if one.startswith(f"{path}.")
+            full_path[len(path) + 1 :].partition(".")[0]
+            for full_path in (*self.likes, *self.values)
+            if full_path.startswith(f"{path}.")
         }
         attributes, keys = reads.get(name, ((), ()))
         kind = kind or class_with({*attributes, *below}, reads.get("")) if attributes or below else kind
@@ -236,18 +231,18 @@ class Slots:
                 return f"{kind.__qualname__}.{next(iter(kind)).name}"
             self.imports[f"from {kind.__module__} import {kind.__qualname__.partition('.')[0]}"] = None
             texts = {
-                one.name: self.text(f"{path}.{one.name}", one.annotation, one.default, reads)
-                for one in parameters(kind)
+                field.name: self.text(f"{path}.{field.name}", field.annotation, field.default, reads)
+                for field in parameters(kind)
             }
             return f"{kind.__qualname__}({_keywords(texts)})"
         names = dict.fromkeys((*attributes, *keys, *sorted(below)))
         if not names:
             raise Missing(path, "")
-        texts = {one: self.text(f"{path}.{one}", None, inspect.Parameter.empty, {}) for one in names}
+        texts = {name: self.text(f"{path}.{name}", None, inspect.Parameter.empty, {}) for name in names}
         change = f"--set {path}.{next(iter(names))}=VALUE changes it"
         self.notes.append(f"{path} has {', '.join(names)}, as the code reads them; {change}")
         if keys or not attributes:
-            return "{" + ", ".join(f"{one!r}: {text}" for one, text in texts.items()) + "}"
+            return "{" + ", ".join(f"{key!r}: {text}" for key, text in texts.items()) + "}"
         self.imports["from types import SimpleNamespace"] = None
         return f"SimpleNamespace({_keywords(texts)})"
 
@@ -272,7 +267,7 @@ class Slots:
         sizes, same = self._sizes(name)
         if kind == "ints":
             last = [Option(f"(<{tensor}.{len(dims) - 1}>,)") for tensor, dims in self._shapes()]
-            return [*last, *(Option(repr((one,) * n)) for one in constants for n in (2, 1))]
+            return [*last, *(Option(repr((constant,) * n)) for constant in constants for n in (2, 1))]
         if not kind and not (self.constructing or "." in path or constants or same):
             return []
         numbers = [self._attribute(path, value) for value in dict.fromkeys((*constants, 4, 2, 1))]
@@ -286,12 +281,12 @@ class Slots:
 
     def _sizes(self, name: str) -> tuple[list[str], bool]:
         """Sizes of inputs, those called like the parameter first, then from the last; whether one is called so."""
-        found: dict[str, str] = {}
+        sizes: dict[str, str] = {}
         for tensor, dims in self._shapes():
             for axis in reversed(range(len(dims))):
-                found.setdefault(dims[axis], f"<{tensor}.{axis}>")
-        same = [dim for dim in found if dim.lower() == name.lower()]
-        return [found[dim] for dim in (*same, *(one for one in found if one not in same))], bool(same)
+                sizes.setdefault(dims[axis], f"<{tensor}.{axis}>")
+        same = [dim for dim in sizes if dim.lower() == name.lower()]
+        return [sizes[dim] for dim in (*same, *(other for other in sizes if other not in same))], bool(same)
 
 
 def tensor_options(name: str, like: Mapping[str, Any], hint: Any, highs: Iterable[str]) -> list[Option]:
@@ -302,12 +297,14 @@ def tensor_options(name: str, like: Mapping[str, Any], hint: Any, highs: Iterabl
 
     def of(values: Sequence[str], kind: str, ends: Sequence[str] = ("",), note: str = "") -> list[Option]:
         notes = (note,) if note and not dtype else ()
-        return [Option(name, (Drawn(name, dims, kind, one, end),), notes=notes) for one in values for end in ends]
+        return [
+            Option(name, (Drawn(name, dims, kind, fill, end),), notes=notes) for fill in values for end in ends
+        ]
 
     shown, lower = f"--like {name}={','.join(dims)}:float32 for others", name.lower()
-    said = f"{name}: whole numbers, as its name or use says; {shown}"
+    index_note = f"{name}: whole numbers, as its name or use says; {shown}"
     special = [values for pattern, values in ORDERS if pattern.fullmatch(lower)]
-    index = of([*special, "index"], dtype if is_whole else "int64", ends, said)
+    index = of([*special, "index"], dtype if is_whole else "int64", ends, index_note)
     masks = of(["mask", "mask_out"], "bool", note=f"{name}: truth values, as its name or use says; {shown}")
     normal, whole = of(["normal", "positive"], dtype), of(["whole"], dtype)
     is_index = bool(special or INDEX.fullmatch(lower) or like["high"])
@@ -324,10 +321,9 @@ def tensor_options(name: str, like: Mapping[str, Any], hint: Any, highs: Iterabl
 def _listed(flat: str, shapes: Sequence[Mapping[str, Any]]) -> Option:
     """A list of tensors: of the shapes, or some of the only one."""
     several = [shapes[n % len(shapes)] for n in range(max(len(shapes), LIST if len(shapes) == 1 else 0))]
-    inputs = tuple(tensor_options(f"{flat}_{n}", one, "", ())[0].inputs[0] for n, one in enumerate(several))
-    return Option(
-        f"[{', '.join(one.name for one in inputs)}]", inputs, notes=(f"{flat}: a list of {len(inputs)} tensors",)
-    )
+    inputs = tuple(tensor_options(f"{flat}_{n}", shape, "", ())[0].inputs[0] for n, shape in enumerate(several))
+    listed = ", ".join(tensor.name for tensor in inputs)
+    return Option(f"[{listed}]", inputs, notes=(f"{flat}: a list of {len(inputs)} tensors",))
 
 
 def _by_name(table: Sequence[tuple[str, Any]], name: str) -> Any:

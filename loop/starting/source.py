@@ -64,7 +64,7 @@ class Start:
         types = self.glue.types([name for name in likes if name not in self.outputs]) if self.glue else {}
         own = {name: "" if dtype == "float32" else dtype for name, dtype in types.items()}
         return {
-            name: [{**one, "dtype": one["dtype"] or own.get(name, "")} for one in shapes]
+            name: [{**shape, "dtype": shape["dtype"] or own.get(name, "")} for shape in shapes]
             for name, shapes in likes.items()
         }
 
@@ -98,15 +98,15 @@ def of_source(path: Path, function: str, constants: Mapping[str, Any]) -> Start:
         return _exported(path, entry, files)
     plain = _plain(path, text, function, entries)
     glue = Glue(path, plain, constants)
-    numbers = tuple(one.name for one in glue.numbers)
+    numbers = tuple(number.name for number in glue.numbers)
     return Start(identifier(plain.name), "", files, scalars=numbers, outputs=glue.written, glue=glue)
 
 
 def _plain(path: Path, text: str, function: str, entries: Sequence[str]) -> CFunction:
     """The function with pointers that is named, alone, called as the file, or called by no other."""
     every = functions(text)
-    plain = {one.name: one for one in every if any(each.pointers and each.dtype for each in one.parameters)}
-    top = [one.name for one in uncalled([*plain.values()], text)]
+    plain = {f.name: f for f in every if any(p.pointers and p.dtype for p in f.parameters)}
+    top = [candidate.name for candidate in uncalled([*plain.values()], text)]
     name = function or _chosen(plain, path.stem) or _chosen(top, path.stem)
     if name in plain:
         return plain[name]
@@ -114,28 +114,28 @@ def _plain(path: Path, text: str, function: str, entries: Sequence[str]) -> CFun
         _refuse_types(path, every)
     wanted, several = f"`LOOP_EXPORT int {identifier(path.stem)}(...)`", [*entries] or [*plain]
     hint = f"name one of them: --from {path}:{several[0]}" if several else HEADER
-    said = f"expected one exported entry {wanted}, or {SUCH}, got {', '.join(several) or 'none'}"
-    raise UsageError(f"{path}: {said}", hint=hint)
+    message = f"expected one exported entry {wanted}, or {SUCH}, got {', '.join(several) or 'none'}"
+    raise UsageError(f"{path}: {message}", hint=hint)
 
 
 def _refuse_types(path: Path, every: Sequence[CFunction]) -> None:
     """Raise UsageError for the first parameter of a type that nothing is known of."""
-    for one in every:
-        for each in one.parameters:
-            if not each.dtype:
-                said = f"`{each.text}` of {one.name} is no pointer to elements, and no number"
+    for function in every:
+        for parameter in function.parameters:
+            if not parameter.dtype:
+                message = f"`{parameter.text}` of {function.name} is no pointer to elements, and no number"
                 hint = f"expected {SUCH}; or load it in Python, --from module:function"
-                raise UsageError(f"{path}:{one.line}: {said}", hint=hint)
+                raise UsageError(f"{path}:{function.line}: {message}", hint=hint)
 
 
 def _chosen(names: Any, stem: str) -> str | None:
     """The only name, or that of the file."""
-    found = list(dict.fromkeys(names))
-    return found[0] if len(found) == 1 else next((one for one in found if one == stem), None)
+    distinct = list(dict.fromkeys(names))
+    return distinct[0] if len(distinct) == 1 else next((name for name in distinct if name == stem), None)
 
 
 def _exported(path: Path, entry: str, files: Mapping[str, Path]) -> Start:
-    if not any("loop_error" in read_text(one) for one in files.values()):
+    if not any("loop_error" in read_text(file) for file in files.values()):
         raise UsageError(
             f"{path}: expected `LOOP_EXPORT const char *loop_error(int error)`, got none", hint=HEADER
         )
@@ -154,7 +154,7 @@ def _flags(path: Path, files: Mapping[str, Path]) -> list[str]:
     """Flags of its build: those that the sources cannot do without."""
     if path.suffix == ".cu":
         return ["-O3", "'-arch={arch}'"]
-    text = "\n".join(bare(read_text(one)) for one in files.values())
+    text = "\n".join(bare(read_text(file)) for file in files.values())
     return [
         "-O3",
         *(
@@ -180,29 +180,29 @@ def _check(path: Path, name: str, text: str, files: Mapping[str, Path]) -> None:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=COMPILE_S, check=False)
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if "error:" in line]
-        said = (errors or done.stderr.splitlines() or ["it says nothing"])[0]
+        message = (errors or done.stderr.splitlines() or ["it says nothing"])[0]
         raise UsageError(
-            f"{path}: {compiler} refuses it: {said}", hint="mend that, or write an entry of your own; " + HEADER
+            f"{path}: {compiler} refuses it: {message}", hint="mend that, or write an entry of your own; " + HEADER
         )
 
 
 def _with_headers(path: Path) -> dict[str, Path]:
     """A source and what it includes from its own folder and below."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     waiting = [path]
     while waiting:
-        one = waiting.pop()
-        relative = str(one.relative_to(path.parent))
-        if relative in found:
+        file = waiting.pop()
+        relative = str(file.relative_to(path.parent))
+        if relative in files:
             continue
-        found[relative] = one
-        for name in INCLUDE.findall(read_text(one)):
-            headers = [folder / name for folder in (one.parent, path.parent) if ".." not in Path(name).parts]
+        files[relative] = file
+        for name in INCLUDE.findall(read_text(file)):
+            headers = [folder / name for folder in (file.parent, path.parent) if ".." not in Path(name).parts]
             waiting += [header for header in headers if header.is_file()][:1]
-    return found
+    return files
 
 
 def identifier(name: str) -> str:
     """A name for a function, in small letters."""
-    made = re.sub(r"[^a-z0-9_]+", "_", name.lower()).strip("_") or "computed"
-    return made if made[0].isalpha() else f"of_{made}"
+    safe_name = re.sub(r"[^a-z0-9_]+", "_", name.lower()).strip("_") or "computed"
+    return safe_name if safe_name[0].isalpha() else f"of_{safe_name}"

@@ -137,7 +137,7 @@ class Hypothesis:
     @property
     def inputs(self) -> list[Drawn]:
         """All tensors, in the order of the call."""
-        return [one for option in self.options.values() for one in option.inputs]
+        return [tensor for option in self.options.values() for tensor in option.inputs]
 
     @property
     def attributes(self) -> dict[str, Scalar]:
@@ -146,8 +146,8 @@ class Hypothesis:
 
     def _call(self, arguments: Sequence[Argument]) -> str:
         """Arguments as text, over inputs and attributes."""
-        text = ", ".join(one.rendered() for one in arguments)
-        return TOKEN.sub(lambda one: self.options[one[1]].text if one[1] in self.options else one[0], text)
+        text = ", ".join(argument.rendered() for argument in arguments)
+        return TOKEN.sub(lambda match: self.options[match[1]].text if match[1] in self.options else match[0], text)
 
     @property
     def made(self) -> tuple[str, list[str]]:
@@ -156,15 +156,15 @@ class Hypothesis:
         names = list(dict.fromkeys(SIZE.findall(text)))
         for n, (tensor, axis) in enumerate(names):
             text = text.replace(f"<{tensor}.{axis}>", f"size_{n}")
-        used = [one for one in self.attributes if re.search(rf"\b{re.escape(one)}\b", text)]
+        used = [attribute for attribute in self.attributes if re.search(rf"\b{re.escape(attribute)}\b", text)]
         return text, [*(f"<{tensor}.{axis}>" for tensor, axis in names), *used]
 
     def wrapper(self, title: str) -> str:
         """A module with one function that calls the user's."""
-        subject, names = self.subject, [one.name for one in self.inputs]
+        subject, names = self.subject, [tensor.name for tensor in self.inputs]
         attributes = list(self.attributes)
-        given = ["weights", *names] if subject.kind != "function" else names
-        head = ", ".join([*given, *(["*", *attributes] if attributes else [])])
+        parameters = ["weights", *names] if subject.kind != "function" else names
+        head = ", ".join([*parameters, *(["*", *attributes] if attributes else [])])
         arguments = SIZE.sub(r"\1.shape[\2]", self._call(subject.call))
         making = ""
         if subject.kind == "function":
@@ -182,40 +182,40 @@ class Hypothesis:
     def _making(self) -> tuple[str, str]:
         """How one of a class is made, and how it is called with weights."""
         subject, (text, used) = self.subject, self.made
-        parameters = ", ".join(f"size_{n}" if one.startswith("<") else one for n, one in enumerate(used))
+        parameters = ", ".join(f"size_{n}" if value.startswith("<") else value for n, value in enumerate(used))
         values = SIZE.sub(r"\1.shape[\2]", ", ".join(used))
-        made = f"_given({text})"
+        construction = f"_given({text})"
         if subject.kind == "object":
             arguments = SIZE.sub(r"\1.shape[\2]", self._call(subject.call))
-            making = f"{WITH}\n\ndef _made({parameters}):\n    return {made}\n"
+            making = f"{WITH}\n\ndef _made({parameters}):\n    return {construction}\n"
             return making, f"_with(_made({values}), weights).{subject.method}({arguments})"
-        by_name = [one for one in subject.call if one.how is inspect.Parameter.KEYWORD_ONLY]
-        others = [one for one in subject.call if one not in by_name]
-        places, named = (SIZE.sub(r"\1.shape[\2]", self._call(each)) for each in (others, by_name))
-        given = f"({places}{',' if places else ''})" + (f", dict({named})" if named else "")
-        made = f"_Called({made})" if subject.method else made
+        by_name = [argument for argument in subject.call if argument.how is inspect.Parameter.KEYWORD_ONLY]
+        others = [argument for argument in subject.call if argument not in by_name]
+        places, named = (SIZE.sub(r"\1.shape[\2]", self._call(arguments)) for arguments in (others, by_name))
+        call_arguments = f"({places}{',' if places else ''})" + (f", dict({named})" if named else "")
+        construction = f"_Called({construction})" if subject.method else construction
         making = CALLED.format(method=subject.method) if subject.method else ""
-        return making + MADE.format(parameters=parameters, made=made), (
-            f"torch.func.functional_call(_made({values}), weights, {given})"
+        return making + MADE.format(parameters=parameters, made=construction), (
+            f"torch.func.functional_call(_made({values}), weights, {call_arguments})"
         )
 
     def generator(self, reference: str) -> str:
         """A module with `make`, which draws all inputs; `reference`: the module that makes what has weights."""
         subject, dims = self.subject, self.dims
-        texts = [self._drawing(one) for one in self.inputs]
+        texts = [self._drawing(tensor) for tensor in self.inputs]
         lines = ["    _draw = torch.Generator().manual_seed(seed)"]
         imports = ["import torch"]
         if subject.kind != "function":
             _, used = self.made
-            values = ", ".join(self._size(one) if one.startswith("<") else one for one in used)
+            values = ", ".join(self._size(value) if value.startswith("<") else value for value in used)
             imports.append(f"\nfrom {reference} import _made")
             texts.insert(0, f"_weights(_made({values}), _draw, dtype)")
         helpers = "\n".join(
             text.replace("{STATE}", STATES.get(subject.kind, ""))
             for name, text in HELPERS.items()
-            if any(one.startswith(f"{name}(") for one in texts)
+            if any(drawing.startswith(f"{name}(") for drawing in texts)
         )
-        body = "".join(f"        {one},\n" for one in texts)
+        body = "".join(f"        {drawing},\n" for drawing in texts)
         names = ", ".join([*dims, *self.attributes, "drawn", "seed", "dtype"])
         return (
             '"""Inputs of a call. Mend what `loop init` guessed wrong."""\n\n'
@@ -229,29 +229,29 @@ class Hypothesis:
     @property
     def dims(self) -> list[str]:
         """All sizes, in order of appearance."""
-        return list(dict.fromkeys(dim for one in self.inputs for dim in one.dims))
+        return list(dict.fromkeys(dim for tensor in self.inputs for dim in tensor.dims))
 
     def _size(self, text: str) -> str:
         """The name of a size that stands as `<x.2>`."""
-        found = SIZE.fullmatch(text)
-        assert found is not None
-        return next(one.dims[int(found[2])] for one in self.inputs if one.name == found[1])
+        match = SIZE.fullmatch(text)
+        assert match is not None
+        return next(tensor.dims[int(match[2])] for tensor in self.inputs if tensor.name == match[1])
 
-    def _drawing(self, one: Drawn) -> str:
-        shape = f"({', '.join(one.dims)}{',' if len(one.dims) == 1 else ''})"
-        dtype = f"torch.{one.dtype}" if one.dtype else "dtype"
-        if one.values == "whole":
-            low, high = {"uint8": (0, 256), "int8": (-128, 128)}.get(one.dtype, (-100, 101))
+    def _drawing(self, tensor: Drawn) -> str:
+        shape = f"({', '.join(tensor.dims)}{',' if len(tensor.dims) == 1 else ''})"
+        dtype = f"torch.{tensor.dtype}" if tensor.dtype else "dtype"
+        if tensor.values == "whole":
+            low, high = {"uint8": (0, 256), "int8": (-128, 128)}.get(tensor.dtype, (-100, 101))
             return f"_whole({shape}, {low}, {high}, _draw, {dtype})"
         return {
             "normal": f"_normal({shape}, drawn, _draw, {dtype})",
             "positive": f"_positive({shape}, _draw, {dtype})",
-            "index": f"_whole({shape}, 0, {one.high}, _draw, {dtype})",
-            "distinct": f"_distinct({shape}, {one.high}, _draw, {dtype})",
-            "sorted": f"_sorted({shape}, {one.high}, _draw, {dtype})",
+            "index": f"_whole({shape}, 0, {tensor.high}, _draw, {dtype})",
+            "distinct": f"_distinct({shape}, {tensor.high}, _draw, {dtype})",
+            "sorted": f"_sorted({shape}, {tensor.high}, _draw, {dtype})",
             "mask": f"_mask({shape}, True, _draw)",
             "mask_out": f"_mask({shape}, False, _draw)",
-        }[one.values]
+        }[tensor.values]
 
 
 def stub(function: str, names: Sequence[str]) -> str:

@@ -43,12 +43,12 @@ class Outcome:
     @property
     def finite(self) -> bool:
         """Whether all values are numbers."""
-        return all(bool(one.isfinite().all()) for one in self.results.values())
+        return all(bool(tensor.isfinite().all()) for tensor in self.results.values())
 
     @property
     def results(self) -> dict[str, Tensor]:
         """Outputs, and inputs changed in place."""
-        return self.outputs | {f"#{n}": one for n, one in self.changed.items()}
+        return self.outputs | {f"#{n}": tensor for n, tensor in self.changed.items()}
 
 
 class Trial:
@@ -66,7 +66,7 @@ class Trial:
     @property
     def has_masks(self) -> bool:
         """Whether it takes truth values."""
-        return any(one.values.startswith("mask") for one in self.hypothesis.inputs)
+        return any(tensor.values.startswith("mask") for tensor in self.hypothesis.inputs)
 
     def settled(self, sizes: Mapping[str, int]) -> "Trial":
         """The same, once it gives the same twice, with what it gives known. Raises NotSame, NotTensor."""
@@ -74,8 +74,8 @@ class Trial:
         torch.manual_seed(SEED + 1)
         again = self.run(sizes)
         what = f"{self.hypothesis.subject.module}:{self.hypothesis.subject.name}"
-        for name, one in outcome.results.items():
-            if not same_bits(one, again.results[name]):
+        for name, tensor in outcome.results.items():
+            if not same_bits(tensor, again.results[name]):
                 raise NotSame(
                     f"{what} gives two results on the same inputs: it draws random numbers, or keeps state"
                 )
@@ -92,8 +92,8 @@ class Trial:
         attributes: Mapping[str, Scalar] = {},
     ) -> list[Any]:
         """All inputs; the first is a dict of weights, where a class has some."""
-        given = {**self.attributes, **attributes}
-        return list(self.make(**sizes, **given, drawn=drawn, seed=seed, dtype=torch.float32))
+        values = {**self.attributes, **attributes}
+        return list(self.make(**sizes, **values, drawn=drawn, seed=seed, dtype=torch.float32))
 
     def run(
         self,
@@ -105,25 +105,25 @@ class Trial:
         exact: bool = False,
     ) -> Outcome:
         """One call; `exact`: in float64."""
-        made = list(inputs) if inputs is not None else self.inputs(sizes, drawn=drawn, attributes=attributes)
-        made = [_copied(one, exact=exact) for one in made]
-        before = [_copied(one, exact=False) for one in made]
-        result = self.function(*made, **{**self.attributes, **attributes})
-        pairs = enumerate(zip(made, before, strict=True))
-        changed = {n: one for n, (one, was) in pairs if isinstance(one, Tensor) and not same_bits(one, was)}
-        own = {id(made[n]) for n in changed}
-        fresh = {name: one for name, one in self._checked(result).items() if id(one) not in own}
-        return Outcome({name: one.detach().clone() for name, one in fresh.items()}, changed, bool(fresh))
+        arguments = list(inputs) if inputs is not None else self.inputs(sizes, drawn=drawn, attributes=attributes)
+        arguments = [_copied(value, exact=exact) for value in arguments]
+        before = [_copied(value, exact=False) for value in arguments]
+        result = self.function(*arguments, **{**self.attributes, **attributes})
+        pairs = enumerate(zip(arguments, before, strict=True))
+        changed = {n: new for n, (new, old) in pairs if isinstance(new, Tensor) and not same_bits(new, old)}
+        own = {id(arguments[n]) for n in changed}
+        fresh = {name: tensor for name, tensor in self._checked(result).items() if id(tensor) not in own}
+        return Outcome({name: tensor.detach().clone() for name, tensor in fresh.items()}, changed, bool(fresh))
 
     def _checked(self, result: Any) -> dict[str, Tensor]:
         """The outputs by name. Raises NotTensor."""
-        found = outputs_of(result)
-        for name, one in found.items():
-            if not isinstance(one, Tensor) or one.dtype not in NAMES:
-                kind = one.dtype if isinstance(one, Tensor) else type(one).__name__
+        outputs = outputs_of(result)
+        for name, output in outputs.items():
+            if not isinstance(output, Tensor) or output.dtype not in NAMES:
+                kind = output.dtype if isinstance(output, Tensor) else type(output).__name__
                 what = f"{self.hypothesis.subject.module}:{self.hypothesis.subject.name}"
                 raise NotTensor(f"{what} gives {name} as {kind}: expected tensors of real numbers")
-        return found
+        return outputs
 
     def finite_at_one(self, sizes: Mapping[str, int]) -> bool:
         """Whether a mask leaves something where there is one element only."""
@@ -136,5 +136,5 @@ class Trial:
 def _copied(value: Any, *, exact: bool) -> Any:
     """A copy, of weights too; in float64 where that is asked."""
     if isinstance(value, dict):
-        return {name: _copied(one, exact=exact) for name, one in value.items()}
+        return {name: _copied(weight, exact=exact) for name, weight in value.items()}
     return value.to(torch.float64, copy=True) if exact and value.is_floating_point() else value.clone()

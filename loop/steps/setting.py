@@ -202,8 +202,8 @@ def with_given(setting: Setting, names: Sequence[str]) -> Setting:
             if workload.dtype not in target.tolerance:
                 raise WorkloadError("dtype", f"one of {', '.join(target.tolerance)}", repr(workload.dtype))
         except WorkloadError as error:
-            found = re.search(rf"(?:^|[\s,]){re.escape(error.key)}", text)
-            column = (found.end() - len(error.key) if found else len(text)) + 1
+            match = re.search(rf"(?:^|[\s,]){re.escape(error.key)}", text)
+            column = (match.end() - len(error.key) if match else len(text)) + 1
             hint = did_you_mean(error.key, error.known) or f"as in --workloads {_example(target)!r}"
             raise UsageError(f"--workloads {text!r}, column {column}: {error}", hint) from error
     return replace(setting, target=target.model_copy(update={"workloads": sets}))

@@ -92,13 +92,13 @@ def _job(context: Context, action: str, part: Part) -> JobFolder:
     root = part.folder or bench.folder
     every = part.folder.rglob("*") if part.folder else targets.ground_files(project)
     files = [path for path in sorted(every) if path.is_file()]
-    given = part.arguments.model_dump_json(exclude_defaults=True)
+    arguments = part.arguments.model_dump_json(exclude_defaults=True)
     words = [
         "run",
         "step",
         action,
         "--json",
-        f"--with={given}",
+        f"--with={arguments}",
         f"--device={bench.device}",
         f"--target={part.target}",
     ]
@@ -116,7 +116,7 @@ def _job(context: Context, action: str, part: Part) -> JobFolder:
         needs_gpu=bench.device == "cuda",
         alone=part.times and bench.device == "cpu",
         times=part.times,
-        programs=tuple(sorted({one.build.compiler for one in bench.compiled(part.variants).values()})),
+        programs=tuple(sorted({variant.build.compiler for variant in bench.compiled(part.variants).values()})),
         ttl_s=context.kill_after_s + START_S,
         within=task.session,
     )

@@ -63,18 +63,18 @@ def take_over(context: Context, kind: type[Found], ground: str, terms: Lasting) 
     Raises LoopError where that session is damaged.
     """
     since = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=terms.lasts_h)
-    row = next((one for one in reversed(context.past.sessions) if ground and ground in one.lasting), None)
+    row = next((row for row in reversed(context.past.sessions) if ground and ground in row.lasting), None)
     if row is None or not row.lasting[ground] or row.started is None or row.started < since:
         return None
-    found = [one for one in outputs_of(context.past.steps_of(row.id), kind) if one.rests_on == ground]
-    if not found:
+    outputs = [output for output in outputs_of(context.past.steps_of(row.id), kind) if output.rests_on == ground]
+    if not outputs:
         return None
-    message = f"{found[-1].message}; as in {row.id}, nothing that it rests on has changed"
-    return found[-1].model_copy(update={"taken_from": row.id, "message": message})
+    message = f"{outputs[-1].message}; as in {row.id}, nothing that it rests on has changed"
+    return outputs[-1].model_copy(update={"taken_from": row.id, "message": message})
 
 
 @functools.cache
 def _loop() -> str:
     """Hash of our own sources: another gate has other findings."""
-    ours: list[Path] = [path for path in PACKAGE.rglob("*") if path.suffix in OWN]
-    return content_hash([hash_files(ours, PACKAGE), hash_files(include_folder().glob("*.h"), include_folder())])
+    sources: list[Path] = [path for path in PACKAGE.rglob("*") if path.suffix in OWN]
+    return content_hash([hash_files(sources, PACKAGE), hash_files(include_folder().glob("*.h"), include_folder())])

@@ -184,9 +184,9 @@ def unjudged(
     for variant, sets in declared.items():
         texts = []
         for name, workloads in sets.items():
-            left = len(set(workloads) - judged.get(variant, set()))
-            if left:
-                texts.append(name if left == len(workloads) else f"{name} ({left} of {len(workloads)} workloads)")
+            rest = len(set(workloads) - judged.get(variant, set()))
+            if rest:
+                texts.append(name if rest == len(workloads) else f"{name} ({rest} of {len(workloads)} workloads)")
         if texts:
             missing[variant] = tuple(texts)
     return missing

@@ -63,8 +63,8 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
             right |= dict.fromkeys(step.output.get("wrong", ()), False)
         if step.action == RESOURCES:
             risen = {rise["variant"] for rise in step.output.get("risen", ())}
-            for taken in step.output.get("taken", ()):
-                resources[taken["variant"], taken["device"]] = taken["variant"] not in risen
+            for usage in step.output.get("taken", ()):
+                resources[usage["variant"], usage["device"]] = usage["variant"] not in risen
     for output in outputs_of(steps, Output):
         if output.rests_on and not output.taken_from:
             lasting[output.rests_on] = output.ok and lasting.get(output.rests_on, True)
@@ -199,7 +199,7 @@ def _run(
     """One run of a pattern."""
     statuses = {step.status for step in steps}
     failed = [step for step in steps if step.status == "failed"]
-    asked = [step for step in steps if step.action in ASKS]
+    questions = [step for step in steps if step.action in ASKS]
     passed = (step.output.get("identity") for step in steps if step.status == "passed")
     identities = sorted({str(identity) for identity in passed if identity})
     low, high = (planned.low_s, planned.high_s) if planned else (None, None)
@@ -216,7 +216,7 @@ def _run(
         predicted_s=(low, planned.seconds, high) if planned and low is not None and high is not None else None,
         # An error leaves no output, a bug only its traceback: whatever else failed found something wrong.
         found=bool(failed) and all(step.output and "traceback" not in step.output for step in failed),
-        answered=not asked or any(_tells(step.output) for step in asked),
+        answered=not questions or any(_tells(step.output) for step in questions),
     )
 
 

@@ -54,7 +54,7 @@ def take(folder: SessionFolder, ground: str, files: Iterable[Path], target: Path
     path = folder.path / FOLDER / f"{ground[:16]}.json"
     if path.exists():
         return
-    room, kept = MOST, {}
+    room, sources = MOST, {}
     for file in files:
         try:
             data = file.read_bytes()
@@ -65,23 +65,23 @@ def take(folder: SessionFolder, ground: str, files: Iterable[Path], target: Path
             with contextlib.suppress(UnicodeDecodeError):
                 text = data.decode()
         room -= len(data) if text is not None else 0
-        kept[file.relative_to(target).as_posix()] = SourceFile(digest=content_hash(data), text=text)
+        sources[file.relative_to(target).as_posix()] = SourceFile(digest=content_hash(data), text=text)
     path.parent.mkdir(exist_ok=True)
-    sums.write_sealed(path, Snapshot(ground=ground, files=kept))
+    sums.write_sealed(path, Snapshot(ground=ground, files=sources))
 
 
 def every(folder: SessionFolder) -> list[Snapshot]:
     """The snapshots of a session, in the order in which they were taken; a damaged one is named and left out."""
     paths = sorted((folder.path / FOLDER).glob("*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
-    kept = []
+    snapshots = []
     for path in paths:
         try:
-            kept.append(sums.read_sealed(Snapshot, path))
+            snapshots.append(sums.read_sealed(Snapshot, path))
         except LoopError as error:
             left_out(error)
         except OSError:
             continue
-    return kept
+    return snapshots
 
 
 def change(before: Snapshot, after: Snapshot) -> Change:

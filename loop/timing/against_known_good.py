@@ -197,6 +197,10 @@ def _hold(
         begun = monotonic()
 
         def pending(timings: Timings) -> Mapping[str, Sequence[str]]:
+            """Workload to the sides still to be timed on it: all contests; when it is late, the essential ones.
+
+            Where `more_s` allows, what may still be kept goes on after that.
+            """
             late = timings.rounds >= arguments.least and monotonic() - begun > limit_s
             if arguments.more_s and (late or timings.rounds >= arguments.rounds):
                 return together(contests, timings, again=True)

@@ -156,7 +156,7 @@ class TimedCall:
         self.orders = Orders(worker, 0.0, "")
         self._replayed: dict[int, Windows] = {}
         self._replays, self._once = 1, 0.0
-        """Replays of a graph; seconds that a call takes, once it was called for a while."""
+        """Replays of a graph; seconds of one call, by the warm-up or by a slow staging; 0 before that."""
         self._standing, self._begun = 0, 0.0
         """Calls that were made ready last; when staging began."""
 
@@ -181,7 +181,11 @@ class TimedCall:
         self.worker.send(request)
 
     def staged(self, limit_s: float, note: str, *, alone: bool) -> Generator[Tick, None, None]:
-        """Wait until the worker has done so; `alone`: nothing else was staged meanwhile."""
+        """Wait until the worker has taken the memory and made the call once, as `begin_stage` asked.
+
+        `alone`: nothing else was staged meanwhile. Then a slow staging is taken for the call's own time, and the
+        warm-up is left out.
+        """
         reply = yield from self.worker.receive(limit_s, note)
         if alone and (took_s := time.monotonic() - self._begun) > 2 * SLOW_CALL_S and not self.returns:
             self._once = took_s

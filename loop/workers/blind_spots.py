@@ -8,6 +8,7 @@ from torch import Tensor
 
 from loop.calls.call import Call, Refused, Value
 from loop.calls.torch_side import Function, bytes_of, same_bits
+from loop.model.signature import Attribute
 from loop.workers.asking import Asking, Inputs
 from loop.workers.judge_messages import Look, Looked
 
@@ -110,9 +111,9 @@ class _Reading:
 
     def _ignores(self, name: str) -> bool:
         """Whether an attribute changes no output: some other value of it can be tried, and none does."""
-        call, choices = self.inputs.call, self.asking.signature.attributes[name].choices
+        call, attribute = self.inputs.call, self.asking.signature.attributes[name]
         answers = []
-        for _, value in other_values(call.attributes[name], choices):
+        for _, value in other_values(call.attributes[name], attribute):
             changed = call.but(attributes={**call.attributes, name: value})
             answers.append(self._reads(self.inputs.tensors, changed))
         return False in answers and True not in answers
@@ -158,15 +159,16 @@ def _changed(tensor: Tensor, other: Tensor) -> Tensor | None:
     return None if same_bits(rolled, tensor) else rolled
 
 
-def other_values(value: Value, choices: Sequence[str]) -> Iterator[tuple[str, Value]]:
-    """Other values of an attribute with their words: another choice, or a value that stands for none of it."""
+def other_values(value: Value, attribute: Attribute) -> Iterator[tuple[str, Value]]:
+    """Other values of an attribute with their words: another choice, its default, or one that stands for none."""
     if isinstance(value, bool | str):
-        for choice in choices or (True, False):
+        for choice in attribute.choices or (True, False):
             if choice != value:
                 yield f"were {str(choice).lower()}", choice
         return
     whole = isinstance(value, int)
-    for number in (0, 1, -1, 1 << 30, None):
+    default = attribute.default if isinstance(attribute.default, int | float) else 0
+    for number in dict.fromkeys((default, 0, 1, -1, 1 << 30, None)):
         other = number if number is None or whole else float(number)
         if other != value:
             yield f"were ignored{AS_WITH}{'none' if other is None else f'{other:.3g}'})", other

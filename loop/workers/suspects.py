@@ -158,7 +158,7 @@ def of_signature(
 def of_attributes(call: Call, signature: Signature, reference: Callable[[Call], Tensor]) -> Iterator[Suspect]:
     """As if an attribute had another value; `reference` answers the call with it."""
     for name, attribute in signature.attributes.items():
-        for as_if, value in other_values(call.attributes[name], attribute.choices):
+        for as_if, value in other_values(call.attributes[name], attribute):
             yield f"{name} {as_if}", partial(reference, call.but(attributes={**call.attributes, name: value}))
 
 
@@ -221,7 +221,10 @@ def _first_of_several(signature: Signature, inputs: Inputs) -> Iterator[tuple[st
 
 
 def _changed_results(right: Tensor, *, whole: bool) -> Iterator[tuple[str, Tensor]]:
-    """Right results, changed by their sign, or by an integer type that is too narrow for them."""
+    """What an output would be if ..., and it: zeros, wrong signs, a narrow integer type, off by one.
+
+    `whole`: the right results are whole numbers; the last two concern these only.
+    """
     yield "nothing were computed (zeros)", torch.zeros_like(right)
     yield "negative results were zero", right.clamp(min=0)
     yield "its sign were lost", right.abs()

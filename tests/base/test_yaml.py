@@ -48,6 +48,7 @@ BAD = [
     ("a: 'b' c\n", "1:8", "expected"),
     ("a: 1e999\n", "1:4", "a number that a double can hold, got '1e999'"),
     (f"a: {'9' * 5000}\n", "1:4", "a number that a double can hold, got '9999"),
+    (f"a: 0x{'f' * 298}\n", "1:4", "a number that a double can hold, got '0xffff"),
     (f"a: 0x{'f' * 400}\n", "1:4", "a number that a double can hold"),
     ("a: \x00\n", "1:4", "printable text, got the character U+0000"),
     ("a: 1\r\nb: \x7f\r\n", "2:4", "U+007F"),

@@ -13,7 +13,7 @@ from loop.base.errors import UsageError
 from loop.jobs import setup
 from loop.jobs.hosts import Host, Listed
 from loop.jobs.remote import Connection
-from loop.jobs.setup import Found
+from loop.jobs.setup import HostFacts
 
 FIT = {
     "now": "1000", "free_kb": "20000000", "python": "3.12.1", "venv": "yes", "torch": "2.9", "gcc": "g++ 12",
@@ -26,9 +26,9 @@ def connection(**fields: object) -> Connection:
     return Connection(Listed("l4", Host.model_validate({"ssh": "me@there", **fields}), Path("hosts.yaml")))
 
 
-def found(**facts: str) -> Found:
+def found(**facts: str) -> HostFacts:
     """A machine that has all, but for these."""
-    return Found({**FIT, **facts}, 1000.0)
+    return HostFacts({**FIT, **facts}, 1000.0)
 
 
 def test_the_same_package_makes_the_same_wheel(tmp_path: Path) -> None:

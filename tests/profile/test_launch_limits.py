@@ -19,7 +19,7 @@ def call(*launches: KernelLaunch, name: str = "w", **fields: Any) -> WorkloadLau
 
 def placed(*calls: WorkloadLaunches, **fields: Any) -> tuple[Placed, ...]:
     """These calls of one variant on an L4."""
-    return tuple(Reports(**{"libraries": [make_library(KERNEL)], "told": {"v": calls}, **fields}).placed(L4))
+    return tuple(Reports(**{"libraries": [make_library(KERNEL)], "launches": {"v": calls}, **fields}).placed(L4))
 
 
 def test_registers_come_from_the_compiler_and_the_rest_from_the_launch() -> None:
@@ -32,7 +32,7 @@ def test_registers_come_from_the_compiler_and_the_rest_from_the_launch() -> None
 def test_a_launch_that_no_compiler_reported_is_named() -> None:
     """Unless there is no report on its variant at all, which is another matter."""
     told = {"v": [call(make_launch("_Zlost"))], "w": [call(make_launch("_Zother"))]}
-    assert ["_Zlost"] == list(Reports(libraries=[make_library(KERNEL)], told=told).unreported())
+    assert ["_Zlost"] == list(Reports(libraries=[make_library(KERNEL)], launches=told).unreported())
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def found(verified: VerifyOutput | None = None, measured: MeasureOutput | None =
         speeds=speeds([measured or make_measured(make_measurement())]),
         kernels={("cpu", "sm_89", "_Z1k"): KERNEL},
         same_code=lambda build_id: True,
-        said={"measure": "cpu is invalid"},
+        failures={"measure": "cpu is invalid"},
     )
 
 
@@ -121,13 +121,13 @@ def test_code_that_cannot_be_read_cannot_be_told() -> None:
 
 def test_what_was_not_built_cannot_be_told() -> None:
     """Neither its checks nor its kernels; the step says why."""
-    none = replace(found(), builds={}, checks={}, speeds={}, kernels={}, said={"build": "no nvcc"})
+    none = replace(found(), builds={}, checks={}, speeds={}, kernels={}, failures={"build": "no nvcc"})
     assert (["no build of cpu: no nvcc"], []) == (compared(none).unknown, compared(none).differs)
 
 
 def test_kernels_that_nothing_read_cannot_be_told() -> None:
     """A kernel that is missing in a report differs."""
-    none = replace(found(), kernels={}, said={"resources": "no cuobjdump"})
+    none = replace(found(), kernels={}, failures={"resources": "no cuobjdump"})
     assert ["no kernels of cpu for sm_89 were read: no cuobjdump"] == compared(none).unknown
     renamed = replace(found(), kernels={("cpu", "sm_89", "_Z2k"): KERNEL})
     assert ["_Z1k of cpu is not in the report of the compiler"] == compared(renamed).differs

@@ -75,7 +75,8 @@ def make_plan(name: str = "quick", patterns: Sequence[str] = ("build",), **field
 
 def known(pattern: Pattern, **fields: Any) -> Known:
     """A pattern that no session has run."""
-    return Known(**{"pattern": pattern, "standing": "proposed", "said": (), "share": "-", "runs": 0, **fields})
+    plain = {"pattern": pattern, "standing": "proposed", "statistics": (), "share": "-", "runs": 0}
+    return Known(**{**plain, **fields})
 
 
 def make_contents(*rows: SessionRow, **fields: Any) -> Contents:
@@ -86,7 +87,7 @@ def make_contents(*rows: SessionRow, **fields: Any) -> Contents:
         "plans": {"quick": make_plan()},
         "rows": rows,
         "version": "0.1.0",
-        "made": "2026-11-21 12:00 UTC",
+        "date": "2026-11-21 12:00 UTC",
     }
     return Contents(**{**base, **fields})
 
@@ -136,9 +137,9 @@ def make_hostile() -> Contents:
         make_row("../../etc/passwd"),
         make_row("index"),
         target=target.model_copy(update={"variants": {**target.variants, "ours": ours}, "properties": (HOSTILE,)}),
-        patterns={"build": known(pattern, said=(HOSTILE,))},
+        patterns={"build": known(pattern, statistics=(HOSTILE,))},
         plans={"quick": make_plan(title=HOSTILE, checks=(HOSTILE,), parameters={HOSTILE: HOSTILE})},
-        made=HOSTILE,
+        date=HOSTILE,
         version=HOSTILE,
     )
 

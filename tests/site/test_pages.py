@@ -137,7 +137,7 @@ def test_a_pattern_page_has_it_all() -> None:
     debug = make_pattern("debug", number=2)
     said = ("build is applied: once",)
     contents = make_contents(
-        make_row(), patterns={"build": known(build, said=said, runs=1), "debug": known(debug)}
+        make_row(), patterns={"build": known(build, statistics=said, runs=1), "debug": known(debug)}
     )
     files = site(contents)
     shown = read(files)["patterns/build.html"]

@@ -121,7 +121,7 @@ def _complaint(
 @functools.cache
 def _field_names(model: type[BaseModel]) -> tuple[str, ...]:
     """Names that files use for fields of a model and of all models inside it."""
-    fields = [pair for each in models_of(model) for pair in each.model_fields.items()]
+    fields = [pair for inner in models_of(model) for pair in inner.model_fields.items()]
     return tuple(dict.fromkeys(info.alias or name for name, info in fields))
 
 

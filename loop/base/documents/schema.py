@@ -28,9 +28,9 @@ class Untitled(GenerateJsonSchema):
 def draft7(model: type[BaseModel]) -> dict[str, Any]:
     """The schema of a model, field docstrings as descriptions."""
     schema = model.model_json_schema(by_alias=True, schema_generator=Untitled)
-    for each in models_of(model):
-        place = schema if each is model else schema.get("$defs", {}).get(each.__name__, {})
-        _describe(each, place.get("properties", {}))
+    for inner in models_of(model):
+        place = schema if inner is model else schema.get("$defs", {}).get(inner.__name__, {})
+        _describe(inner, place.get("properties", {}))
     converted = _convert(schema)
     assert isinstance(converted, dict)
     return {"$schema": DRAFT, **converted}
@@ -40,10 +40,10 @@ def draft7_of(kinds: Mapping[str, Any]) -> dict[str, Any]:
     """One schema of values of several types, by name; readers of it have to bear fields that they do not know."""
     adapters = [(name, "serialization", TypeAdapter(kind)) for name, kind in kinds.items()]
     schemas, schema = TypeAdapter.json_schemas(adapters, by_alias=True, schema_generator=Untitled)  # type: ignore[arg-type]
-    for each in models_of(*(model for kind in kinds.values() for model in models_in(kind))):
-        _describe(each, schema["$defs"].get(each.__name__, {}).get("properties", {}))
-    for each in schema["$defs"].values():
-        each.pop("additionalProperties", None)
+    for inner in models_of(*(model for kind in kinds.values() for model in models_in(kind))):
+        _describe(inner, schema["$defs"].get(inner.__name__, {}).get("properties", {}))
+    for inner in schema["$defs"].values():
+        inner.pop("additionalProperties", None)
     converted = _convert({**schema, "properties": {name: schemas[name, "serialization"] for name in kinds}})
     assert isinstance(converted, dict)
     return {"$schema": DRAFT, **converted}
@@ -52,8 +52,8 @@ def draft7_of(kinds: Mapping[str, Any]) -> dict[str, Any]:
 def models_of(*models: type[BaseModel]) -> list[type[BaseModel]]:
     """Models and all that their fields lead to."""
     every = list(models)
-    for each in every:  # Grows while it is walked.
-        for info in each.model_fields.values():
+    for model in every:  # Grows while it is walked.
+        for info in model.model_fields.values():
             every += [inner for inner in models_in(info.annotation) if inner not in every]
     return every
 

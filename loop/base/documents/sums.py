@@ -30,8 +30,8 @@ def read_sealed(model: type[T], path: Path, hint: str = "move it aside") -> T:
         return model.model_validate_json(opened(path, read_regular(path), hint), strict=False)
     except ValidationError as error:
         first = error.errors()[0]
-        what = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
-        raise WorkFailed(f"{path}: damaged, or of another format: {what}", hint=hint) from error
+        complaint = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
+        raise WorkFailed(f"{path}: damaged, or of another format: {complaint}", hint=hint) from error
 
 
 def read_regular(path: Path) -> bytes:

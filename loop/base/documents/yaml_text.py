@@ -6,6 +6,7 @@ without limit and leaks RecursionError and ValueError; so it is used for its gra
 
 import math
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ MAX_DEPTH = 40
 MAX_VALUES = 50_000
 """Keys and values of one file: a file of 1 MiB can hold half a million, and each costs time and memory."""
 MAX_DIGITS = 300
+"""Characters of a number; a longer one is refused unread."""
 PARSER: Any = getattr(yaml, "CLoader", yaml.Loader)
 """libyaml's parser where PyYAML was built with it: twenty times faster, the same events."""
 
@@ -217,6 +219,7 @@ class _Builder:
         return key
 
     def _scalar(self, event: Any, place: Place) -> Any:
+        """The value of one scalar: text where it is quoted, else what the core schema reads it as."""
         text: str = event.value
         if event.style:
             foreign = FORBIDDEN.search(text) if event.style == '"' else None
@@ -229,9 +232,11 @@ class _Builder:
             return text
         number: float = math.inf
         if len(text) <= MAX_DIGITS:
-            base = 10 if INTEGER.match(text) else 0
-            number = float(text) if not base and not OTHER_INTEGER.match(text) else int(text, base)
-        if math.isinf(number):
+            if INTEGER.match(text):
+                number = int(text)
+            else:
+                number = int(text, 0) if OTHER_INTEGER.match(text) else float(text)
+        if abs(number) > sys.float_info.max:  # Exact of integers too, which `math.isinf` may fail to convert.
             raise self._complain(event, place, "a number that a double can hold", quote(text))
         return number
 

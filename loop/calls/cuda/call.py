@@ -76,10 +76,10 @@ class DeviceCompiledCall(CompiledCall):
         second-level cache kept for it: values of one call would wait there for the next.
         """
         the_stream().synchronise()
-        kept = take_back_l2(the_device().driver, the_stream().handle)
-        if kept:
-            said = f"left a window of {kept} bytes that the L2 cache keeps on the stream it was given"
-            raise Refused(said, "cache kept")
+        kept_bytes = take_back_l2(the_device().driver, the_stream().handle)
+        if kept_bytes:
+            message = f"left a window of {kept_bytes} bytes that the L2 cache keeps on the stream it was given"
+            raise Refused(message, "cache kept")
         data = super().output()
         refuse_late(late_work(the_device(), the_stream()))
         return data

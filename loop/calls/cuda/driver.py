@@ -142,13 +142,13 @@ class Driver:
     def explain(self, code: int) -> str:
         """Name and meaning of a CUresult, as the driver gives them, and what to do about it."""
         name, text = self._text("cuGetErrorName", code), self._text("cuGetErrorString", code)
-        said = f"{name or 'unknown error'} ({code}): {text}" if text else f"unknown error {code}"
-        return with_hint(said, code)
+        message = f"{name or 'unknown error'} ({code}): {text}" if text else f"unknown error {code}"
+        return with_hint(message, code)
 
     def _text(self, function: str, code: int) -> str:
-        found = ctypes.c_char_p()
-        self.attempt(function, code, ctypes.byref(found))
-        return (found.value or b"").decode(errors="replace")
+        pointer = ctypes.c_char_p()
+        self.attempt(function, code, ctypes.byref(pointer))
+        return (pointer.value or b"").decode(errors="replace")
 
 
 def _bind(library: ctypes.CDLL, name: str) -> Any:
@@ -379,8 +379,8 @@ class DeviceBuffer(Owned):
         room = zone + -(-size // ALIGNMENT) * ALIGNMENT + zone if zone else max(size, 1)
         allocated = ADDRESS()
         if code := device.driver.attempt("cuMemAlloc_v2", ctypes.byref(allocated), room):
-            wanted = f"cannot have {size} bytes of device memory, {device.free_bytes} are free"
-            raise Refused(f"{wanted}: cuMemAlloc_v2: {device.driver.explain(code)}")
+            message = f"cannot have {size} bytes of device memory, {device.free_bytes} are free"
+            raise Refused(f"{message}: cuMemAlloc_v2: {device.driver.explain(code)}")
         super().__init__(device.driver, allocated.value, "cuMemFree_v2")
         self.address = self.handle + zone
         self.zones = zone, room - zone - size if zone else 0

@@ -37,7 +37,7 @@ HINTS = {
 """What mends it, by CUresult."""
 
 
-def with_hint(said: str, code: int) -> str:
+def with_hint(message: str, code: int) -> str:
     """The driver's words on an error, and after them what to do, where that is known."""
     hint = HINTS.get(code)
-    return f"{said}; {hint}" if hint else said
+    return f"{message}; {hint}" if hint else message

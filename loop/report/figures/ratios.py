@@ -29,19 +29,19 @@ def ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
     judged = speed_verdicts(verdicts)
     if not judged:
         return None
-    variants = list(dict.fromkeys(one.variant for one in judged))
+    variants = list(dict.fromkeys(verdict.variant for verdict in judged))
     workloads = _shown(judged)
-    shown = [one for one in judged if one.workload in workloads]
+    shown = [verdict for verdict in judged if verdict.workload in workloads]
     row = NAMED + LINE * len(variants) + 8
     legend = list(_legend(variants))
-    top = TOP + LEGEND_LINE * max(one.line for one in legend)
+    top = TOP + LEGEND_LINE * max(key.line for key in legend)
     bottom = top + row * len(workloads)
     axis = _Axis(shown, top, bottom)
-    parts = [svg.text(12, 22, "Ratio by workload", "big ink"), *(part for one in legend for part in one.drawn())]
+    parts = [svg.text(12, 22, "Ratio by workload", "big ink"), *(part for key in legend for part in key.drawn())]
     parts += axis.drawn()
     for place, workload in enumerate(workloads):
         parts += _row(shown, workload, variants, top + row * place, row, axis)
-    hidden = len({one.workload for one in judged}) - len(workloads)
+    hidden = len({verdict.workload for verdict in judged}) - len(workloads)
     if hidden:
         parts.append(svg.text(12, bottom + 50, f"and {say.count(hidden, 'workload')} with higher ratios", "soft"))
     height = bottom + (60 if hidden else 46)
@@ -49,23 +49,23 @@ def ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
 
 
 def _shown(judged: Sequence[SpeedVerdict]) -> list[str]:
-    workloads = list(dict.fromkeys(one.workload for one in judged))
+    workloads = list(dict.fromkeys(verdict.workload for verdict in judged))
     if len(workloads) <= MOST_WORKLOADS:
         return workloads
     lowest: dict[str, float] = {}
-    for one in judged:
-        lowest[one.workload] = min(one.ratio, lowest.get(one.workload, one.ratio))
-    kept = set(sorted(workloads, key=lowest.__getitem__)[:MOST_WORKLOADS])
-    return [name for name in workloads if name in kept]
+    for verdict in judged:
+        lowest[verdict.workload] = min(verdict.ratio, lowest.get(verdict.workload, verdict.ratio))
+    lowest_names = set(sorted(workloads, key=lowest.__getitem__)[:MOST_WORKLOADS])
+    return [name for name in workloads if name in lowest_names]
 
 
 class _Axis:
     """The axis of ratios below the rows."""
 
     def __init__(self, shown: Sequence[SpeedVerdict], top: float, bottom: float) -> None:
-        centres = [one.ratio for one in shown]
+        centres = [verdict.ratio for verdict in shown]
         low, high = min([*centres, 1.0]) / FURTHEST, max([*centres, 1.0]) * FURTHEST
-        ends = [min(max(end, low), high) for one in shown for end in one.interval]
+        ends = [min(max(end, low), high) for verdict in shown for end in verdict.interval]
         self.scale = logarithmic([*centres, *ends, 1.0], LEFT, RIGHT, room=1.05)
         self.top, self.bottom = top, bottom
 
@@ -75,10 +75,10 @@ class _Axis:
             x = self.scale(value)
             parts.append(svg.line(x, self.top, x, self.bottom, "line"))
             parts.append(svg.text(x, self.bottom + 16, f"{plain_number(value)}x", "soft", anchor="middle"))
-        one = self.scale(1.0)
-        parts.append(svg.line(one, self.top - 4, one, self.bottom, "ink", wide=1.5))
-        said = "above 1 it is faster; bars: 99 % intervals; logarithmic"
-        parts.append(svg.text(svg.WIDTH - 12, self.bottom + 34, said, "soft", anchor="end"))
+        parity = self.scale(1.0)
+        parts.append(svg.line(parity, self.top - 4, parity, self.bottom, "ink", wide=1.5))
+        caption = "above 1 it is faster; bars: 99 % intervals; logarithmic"
+        parts.append(svg.text(svg.WIDTH - 12, self.bottom + 34, caption, "soft", anchor="end"))
         return parts
 
 
@@ -116,14 +116,14 @@ def _row(
     parts.append(svg.text(LEFT, top + NAMED, workload, room=RIGHT - LEFT))
     parts.append(svg.line(12, top + height, RIGHT, top + height, "line", wide=0.5))
     for which, name in enumerate(variants):
-        for one in (one for one in shown if (one.workload, one.variant) == (workload, name)):
-            parts += _interval(one, which, top + NAMED + 6 + LINE * (which + 0.5), axis)
+        for verdict in (verdict for verdict in shown if (verdict.workload, verdict.variant) == (workload, name)):
+            parts += _interval(verdict, which, top + NAMED + 6 + LINE * (which + 0.5), axis)
     return parts
 
 
-def _interval(one: SpeedVerdict, which: int, y: float, axis: _Axis) -> list[str]:
+def _interval(verdict: SpeedVerdict, which: int, y: float, axis: _Axis) -> list[str]:
     scale, hue = axis.scale, svg.hue(which)
-    low, high = one.interval
+    low, high = verdict.interval
     parts = [svg.line(scale(low), y, scale(high), y, hue, wide=2)]
     for end, inward in ((low, 5.0), (high, -5.0)):
         x = scale(end)
@@ -131,17 +131,17 @@ def _interval(one: SpeedVerdict, which: int, y: float, axis: _Axis) -> list[str]
             parts.append(svg.line(x, y - 3, x, y + 3, hue, wide=2))
         else:
             parts.append(svg.path(((x + inward, y - 4), (x, y), (x + inward, y + 4)), hue))
-    return [*parts, svg.mark(scale(one.ratio), y, which)]
+    return [*parts, svg.mark(scale(verdict.ratio), y, which)]
 
 
 def _told(judged: Sequence[SpeedVerdict], baseline: str) -> str:
     """The figure in words."""
-    said = []
-    for name in dict.fromkeys(one.variant for one in judged):
-        mine = sorted((one for one in judged if one.variant == name), key=lambda one: one.ratio)
-        least, most = (f"{say.ratio(one.ratio, one.interval)} on {one.workload}" for one in (mine[0], mine[-1]))
-        said.append(f"{name}: from {least} to {most}" if len(mine) > 1 else f"{name}: {least}")
+    sentences = []
+    for name in dict.fromkeys(verdict.variant for verdict in judged):
+        mine = sorted((v for v in judged if v.variant == name), key=lambda v: v.ratio)
+        least, most = (f"{say.ratio(v.ratio, v.interval)} on {v.workload}" for v in (mine[0], mine[-1]))
+        sentences.append(f"{name}: from {least} to {most}" if len(mine) > 1 else f"{name}: {least}")
     return (
         f"{baseline}'s time over the variant's, with 99 % intervals; above 1 the variant is faster. "
-        + "; ".join(said)
+        + "; ".join(sentences)
     )

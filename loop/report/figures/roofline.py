@@ -43,15 +43,15 @@ class Roof:
 
 def roof_of(profiles: Sequence[Profile]) -> Roof | None:
     """The highest that any profile was held against; None where none is known."""
-    found = [roof for one in profiles if (roof := _roof(one))]
-    if not found:
+    roofs = [roof for profile in profiles if (roof := _roof(profile))]
+    if not roofs:
         return None
-    return Roof(max(one.flops_per_s for one in found), max(one.bytes_per_s for one in found))
+    return Roof(max(roof.flops_per_s for roof in roofs), max(roof.bytes_per_s for roof in roofs))
 
 
-def _roof(one: Profile) -> Roof | None:
+def _roof(profile: Profile) -> Roof | None:
     names = ("flops", "bytes", "time_us", "flops_share", "bandwidth_share")
-    known = [_positive(one, name) for name in names]
+    known = [_positive(profile, name) for name in names]
     if None in known:
         return None
     flops, moved, time_us, compute, bandwidth = (value or 0.0 for value in known)
@@ -60,47 +60,47 @@ def _roof(one: Profile) -> Roof | None:
 
 def roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
     """The figure; None where nothing was profiled of which operations, bytes and time are known."""
-    known = [point for one in profiles if (point := _point(one)) is not None]
-    points, left = known[:MOST], len(known[MOST:])
+    known = [point for profile in profiles if (point := _point(profile)) is not None]
+    points, rest = known[:MOST], len(known[MOST:])
     if not points:
         return None
     roof = roof_of(profiles)
     x = logarithmic(
-        [*(one.intensity for one in points), *([roof.flops_per_s / roof.bytes_per_s] if roof else [])],
+        [*(point.intensity for point in points), *([roof.flops_per_s / roof.bytes_per_s] if roof else [])],
         *(LEFT, RIGHT),
         room=3,
     )
-    heights = [value for one in points for value in (one.reached, one.library) if value]
+    heights = [value for point in points for value in (point.reached, point.library) if value]
     y = logarithmic([*heights, *([roof.flops_per_s] if roof else [])], BOTTOM, TOP, room=2)
     parts = [
         svg.text(12, 22, "Roofline", "big ink"),
         *_axes(x, y),
         *(_lines(roof, x, y) if roof else ()),
         *_marks(points, x, y),
-        *_key(points, roof, left, baseline),
+        *_key(points, roof, rest, baseline),
     ]
     height = BOTTOM + 56 + 18 * (2 * len(points) + 1)
-    return svg.drawn(
-        "roofline", "Roofline with the variants on it", _told(points, roof, left, baseline), height, parts
-    )
+    sentences = "; ".join(_words(point, roof) for point in points)
+    description = f"Each variant on the workload where it does worst, {baseline} hollow. {sentences}{_more(rest)}"
+    return svg.drawn("roofline", "Roofline with the variants on it", description, height, parts)
 
 
-def _point(one: Profile) -> Point | None:
-    flops, bytes_, time_us = (_positive(one, name) for name in ("flops", "bytes", "time_us"))
+def _point(profile: Profile) -> Point | None:
+    flops, bytes_, time_us = (_positive(profile, name) for name in ("flops", "bytes", "time_us"))
     if flops is None or bytes_ is None or time_us is None:
         return None
-    seconds, ratio = time_us * 1e-6, _positive(one, "ratio")
+    seconds, ratio = time_us * 1e-6, _positive(profile, "ratio")
     return Point(
-        variant=one.variant,
-        workload=one.workload,
+        variant=profile.variant,
+        workload=profile.workload,
         intensity=flops / bytes_,
         reached=flops / seconds,
         library=flops / seconds / ratio if ratio else None,
     )
 
 
-def _positive(one: Profile, name: str) -> float | None:
-    value = one.facts.get(name)
+def _positive(profile: Profile, name: str) -> float | None:
+    value = profile.facts.get(name)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
 
 
@@ -129,38 +129,33 @@ def _lines(roof: Roof, x: Scale, y: Scale) -> Iterator[str]:
 
 def _marks(points: Sequence[Point], x: Scale, y: Scale) -> Iterator[str]:
     """The library's first, so that none of them hides a variant."""
-    for which, one in enumerate(points):
-        if one.library:
-            yield svg.line(x(one.intensity), y(one.reached), x(one.intensity), y(one.library), "soft", dash="3 3")
-            yield svg.mark(x(one.intensity), y(one.library), which, hollow=True)
-    for which, one in enumerate(points):
-        yield svg.mark(x(one.intensity), y(one.reached), which)
+    for which, point in enumerate(points):
+        if point.library:
+            column = x(point.intensity)
+            yield svg.line(column, y(point.reached), column, y(point.library), "soft", dash="3 3")
+            yield svg.mark(column, y(point.library), which, hollow=True)
+    for which, point in enumerate(points):
+        yield svg.mark(x(point.intensity), y(point.reached), which)
 
 
-def _key(points: Sequence[Point], roof: Roof | None, left: int, baseline: str) -> Iterator[str]:
+def _key(points: Sequence[Point], roof: Roof | None, rest: int, baseline: str) -> Iterator[str]:
     y = BOTTOM + 58
-    for which, one in enumerate(points):
+    for which, point in enumerate(points):
         yield svg.mark(20, y - 4, which)
-        reached, _, workload = _words(one, roof).rpartition(" on ")
+        reached, _, workload = _words(point, roof).rpartition(" on ")
         yield svg.text(34, y, reached, room=svg.WIDTH - 46)
         yield svg.text(34, y + 18, f"at its worst, {workload}", "soft", room=svg.WIDTH - 46)
         y += 36
-    hollow = f"hollow: {baseline} there" if any(one.library for one in points) else ""
-    said = f"{hollow}{_more(left)}".removeprefix("; ")
-    yield svg.text(34, y, said, "soft", room=svg.WIDTH - 46)
+    hollow = f"hollow: {baseline} there" if any(point.library for point in points) else ""
+    yield svg.text(34, y, f"{hollow}{_more(rest)}".removeprefix("; "), "soft", room=svg.WIDTH - 46)
 
 
-def _more(left: int) -> str:
+def _more(rest: int) -> str:
     """What is said of variants that have no room; the report's table has them."""
-    return f"; and {say.count(left, 'more variant')}" if left else ""
+    return f"; and {say.count(rest, 'more variant')}" if rest else ""
 
 
-def _words(one: Point, roof: Roof | None) -> str:
-    share = roof.share(one.reached, one.reached / one.intensity) if roof else None
+def _words(point: Point, roof: Roof | None) -> str:
+    share = roof.share(point.reached, point.reached / point.intensity) if roof else None
     of = ", roof unknown" if share is None else f", {say.significant(100 * share, 2)} % of its roof"
-    return f"{one.variant}: {with_prefix(one.reached)}FLOP/s{of} on {one.workload}"
-
-
-def _told(points: Sequence[Point], roof: Roof | None, left: int, baseline: str) -> str:
-    said = "; ".join(_words(one, roof) for one in points)
-    return f"Each variant on the workload where it does worst, {baseline} hollow. {said}{_more(left)}"
+    return f"{point.variant}: {with_prefix(point.reached)}FLOP/s{of} on {point.workload}"

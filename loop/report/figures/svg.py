@@ -115,8 +115,8 @@ class Figure:
 def drawn(name: str, title: str, description: str, height: float, parts: Iterable[str]) -> Figure:
     """A figure of these parts on a background of its own. `name`: letters and dashes, for it becomes an id."""
     paper = f'<rect class="paper" fill="#fff" width="{number(WIDTH)}" height="{number(height)}"/>'
-    said = shortened(description, LONGEST)
-    return Figure(name, shortened(title, LONGEST), said, WIDTH, height, paper + "".join(parts))
+    shown = shortened(description, LONGEST)
+    return Figure(name, shortened(title, LONGEST), shown, WIDTH, height, paper + "".join(parts))
 
 
 def number(value: float) -> str:
@@ -214,11 +214,11 @@ class Scale:
 
     def __call__(self, value: float) -> float:
         """Where a value is drawn; one beyond an end is drawn at that end."""
-        held = min(max(value, self.low), self.high)
+        clamped = min(max(value, self.low), self.high)
         if self.log:
-            share = math.log(held / self.low) / math.log(self.high / self.low)
+            share = math.log(clamped / self.low) / math.log(self.high / self.low)
         else:
-            share = (held - self.low) / (self.high - self.low)
+            share = (clamped - self.low) / (self.high - self.low)
         return self.start + share * (self.end - self.start)
 
     def marks(self, most: int = 8) -> list[float]:
