@@ -1,12 +1,14 @@
 """Every test works in its own folder: caches, state and sessions go there, and the checkout stays as it is."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from loop.calls.own_modules import OWN
+from loop.machine.gpus import gpus
 from loop.workers.bench import Bench
 from tests.targets import ENTRIES, compiled, external, importable, open_bench, write_target
 
@@ -16,11 +18,13 @@ IGNORED = ("__pycache__", "schema")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave the longest runs to `make soak`: what they look at is tested more briefly beside them."""
-    if not os.environ.get("LOOP_SOAK"):
-        for item in items:
-            if item.get_closest_marker("soak"):
-                item.add_marker(pytest.mark.skip(reason="long: LOOP_SOAK=1, or `make soak`"))
+    """Leave the longest runs to `make soak`, and skip what needs a GPU or a compiler that is not here."""
+    left = {} if os.environ.get("LOOP_SOAK") else {"soak": "long: LOOP_SOAK=1, or `make soak`"}
+    left |= {} if shutil.which("nvcc") else {"nvcc": "no nvcc on the PATH"}
+    left |= {} if gpus().first else {"cuda": gpus().why}
+    for item in items:
+        for name in {*left} & {marker.name for marker in item.iter_markers()}:
+            item.add_marker(pytest.mark.skip(reason=left[name]))
 
 
 @pytest.fixture(scope="session")

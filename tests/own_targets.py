@@ -47,7 +47,6 @@ class Own:
     workloads: Sequence[dict[str, Any]]
     attributes: dict[str, Any] = field(default_factory=dict)
     edges: Sequence[dict[str, Any]] = ()
-    values: dict[str, Any] = field(default_factory=dict)
 
 
 OWN = {
@@ -67,27 +66,6 @@ OWN = {
         workloads=[{"N": 64, "D": [256, 1024]}],
         edges=[{"N": [1, 3], "D": [1, 17, 100]}],
     ),
-    "layernorm": Own(
-        inputs={"x": "N D", "weight": "D", "bias": "D"},
-        output="N D",
-        attributes={"eps": {"kind": "number", "default": 1.0e-5}},
-        reference=(
-            "m = x.mean(-1, keepdim=True)\n"
-            "    return (x - m) / torch.sqrt(((x - m) ** 2).mean(-1, keepdim=True) + eps) * weight + bias"
-        ),
-        eager="return torch.nn.functional.layer_norm(x, (x.shape[-1],), weight, bias, eps)",
-        loop="""
-  for (int64_t i = 0; i < N; ++i) {
-    float mean = 0, variance = 0;
-    for (int64_t j = 0; j < D; ++j) mean += a[i * D + j];
-    mean /= D;
-    for (int64_t j = 0; j < D; ++j) variance += (a[i * D + j] - mean) * (a[i * D + j] - mean);
-    const float r = 1 / std::sqrt(variance / D + (float)at[0]);
-    for (int64_t j = 0; j < D; ++j) y[i * D + j] = (a[i * D + j] - mean) * r * b[j] + c[j];
-  }""",
-        workloads=[{"N": [16, 128], "D": 768}],
-        edges=[{"N": 2, "D": [2, 33]}],
-    ),
     "softmax": Own(
         inputs={"x": "R C"},
         output="R C",
@@ -102,37 +80,6 @@ OWN = {
   }""",
         workloads=[{"R": 32, "C": [512, 4096]}],
         edges=[{"R": [1, 5], "C": [1, 9]}, {"R": 8, "C": 64, "values": "wide"}],
-    ),
-    "gelu": Own(
-        inputs={"x": "N M"},
-        output="N M",
-        reference="return 0.5 * x * (1 + torch.erf(x / 2 ** 0.5))",
-        eager="return torch.nn.functional.gelu(x)",
-        loop="for (int64_t i = 0; i < N * M; ++i) y[i] = 0.5f * a[i] * (1 + std::erf(a[i] * 0.70710678f));",
-        workloads=[{"N": 64, "M": [128, 1000]}],
-        edges=[{"N": [1, 3], "M": [1, 17]}],
-    ),
-    "rope": Own(
-        inputs={"x": "B S H D", "cos": "S D", "sin": "S D"},
-        output="B S H D",
-        reference=(
-            "half = x.shape[-1] // 2\n"
-            "    turned = torch.cat([-x[..., half:], x[..., :half]], -1)\n"
-            "    return x * cos[:, None, :] + turned * sin[:, None, :]"
-        ),
-        eager=(
-            "one, two = x.chunk(2, -1)\n"
-            "    return x * cos.unsqueeze(1) + torch.cat((-two, one), -1) * sin.unsqueeze(1)"
-        ),
-        loop="""
-  for (int64_t i = 0; i < B * S * H; ++i)
-    for (int64_t d = 0; d < D; ++d) {
-      const int64_t s = i / H % S, half = D / 2;
-      const float other = d < half ? -a[i * D + d + half] : a[i * D + d - half];
-      y[i * D + d] = a[i * D + d] * b[s * D + d] + other * c[s * D + d];
-    }""",
-        workloads=[{"B": 1, "S": [64, 256], "H": 4, "D": 64}],
-        edges=[{"B": 2, "S": [1, 7], "H": 1, "D": [2, 16]}],
     ),
     "matmul": Own(
         inputs={"a": "M K", "b": "K N"},
@@ -151,87 +98,11 @@ OWN = {
     ),
 }
 """The kernels that most people write first."""
-MORE = {
-    "l2_normalise": Own(
-        inputs={"x": "N D"},
-        output="N D",
-        attributes={"eps": {"kind": "number", "default": 1.0e-12}},
-        reference="return x / x.norm(dim=-1, keepdim=True).clamp(min=eps)",
-        eager="return torch.nn.functional.normalize(x, dim=-1, eps=eps)",
-        loop="""
-  for (int64_t i = 0; i < N; ++i) {
-    float sum = 0;
-    for (int64_t j = 0; j < D; ++j) sum += a[i * D + j] * a[i * D + j];
-    const float norm = std::max(std::sqrt(sum), (float)at[0]);
-    for (int64_t j = 0; j < D; ++j) y[i * D + j] = a[i * D + j] / norm;
-  }""",
-        workloads=[{"N": 64, "D": [128, 2048]}],
-        edges=[{"N": 3, "D": [1, 31]}],
-    ),
-    "swiglu": Own(
-        inputs={"gate": "N M", "up": "N M"},
-        output="N M",
-        reference="return gate * torch.sigmoid(gate) * up",
-        eager="return torch.nn.functional.silu(gate) * up",
-        loop="for (int64_t i = 0; i < N * M; ++i) y[i] = a[i] / (1 + std::exp(-a[i])) * b[i];",
-        workloads=[{"N": 32, "M": [256, 1024]}],
-        edges=[{"N": 1, "M": [1, 19]}],
-    ),
-    "logsumexp": Own(
-        inputs={"x": "N D"},
-        output="N",
-        reference="return torch.logsumexp(x, -1)",
-        eager="m = x.amax(-1)\n    return m + (x - m[:, None]).exp().sum(-1).log()",
-        loop="""
-  for (int64_t i = 0; i < N; ++i) {
-    float top = -INFINITY, sum = 0;
-    for (int64_t j = 0; j < D; ++j) top = std::max(top, a[i * D + j]);
-    for (int64_t j = 0; j < D; ++j) sum += std::exp(a[i * D + j] - top);
-    y[i] = top + std::log(sum);
-  }""",
-        workloads=[{"N": 64, "D": [256, 4096]}],
-        edges=[{"N": [1, 4], "D": [1, 10]}],
-    ),
-    "row_max": Own(
-        inputs={"x": "N D"},
-        output="N",
-        reference="return x.amax(-1)",
-        eager="return x.max(dim=-1).values",
-        loop="for (int64_t i = 0; i < N; ++i) y[i] = *std::max_element(a + i * D, a + (i + 1) * D);",
-        workloads=[{"N": 256, "D": [64, 1024]}],
-        edges=[{"N": [1, 4], "D": [1, 10]}],
-    ),
-    "gather": Own(
-        inputs={"table": "V D", "index": "N"},
-        output="N D",
-        reference="return table[(index.abs() * 7).floor().long() % table.shape[0]]",
-        eager="return torch.nn.functional.embedding((index.abs() * 7).long() % len(table), table)",
-        loop="""
-  for (int64_t i = 0; i < N; ++i)
-    for (int64_t d = 0; d < D; ++d) y[i * D + d] = a[(int64_t)(std::fabs(b[i]) * 7) % V * D + d];""",
-        workloads=[{"V": 100, "D": 64, "N": [64, 500]}],
-        edges=[{"V": 1, "D": 3, "N": 2}],
-    ),
-    "cumsum": Own(
-        inputs={"x": "N D"},
-        output="N D",
-        reference="return x.cumsum(-1)",
-        eager="return torch.cumsum(x, dim=-1)",
-        loop="""
-  for (int64_t i = 0; i < N; ++i) {
-    float sum = 0;
-    for (int64_t j = 0; j < D; ++j) y[i * D + j] = sum += a[i * D + j];
-  }""",
-        workloads=[{"N": 32, "D": [256, 2048]}],
-        edges=[{"N": 2, "D": [1, 33]}],
-    ),
-}
-"""A second batch, of kinds that the first has none of."""
 
 
 def write_own(folder: Path, name: str, **fields: Any) -> Path:
     """Write a target with the variants `in_c` and `eager`; its folder."""
-    own = {**OWN, **MORE}[name]
+    own = OWN[name]
     folder.mkdir(parents=True, exist_ok=True)
     given = ", ".join([*own.inputs, *(["*", *own.attributes] if own.attributes else [])])
     (folder / "functions.py").write_text(f"import torch\n\n\ndef {name}({given}):\n    {own.reference}\n")
@@ -252,7 +123,6 @@ def write_own(folder: Path, name: str, **fields: Any) -> Path:
         "dtypes": {"cpu": "float32", "cuda": "float16"},
         "workloads": {"quick": own.workloads, "edges": own.edges},
         "variants": {"in_c": in_c, "eager": eager},
-        **({"values": own.values} if own.values else {}),
         **fields,
     }
     (folder / "target.yaml").write_text(json.dumps(manifest, indent=1))

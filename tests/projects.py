@@ -8,6 +8,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
+from loop.base.places import shipped
 from loop.cli import app
 
 LOOP = [sys.executable, "-c", "from loop.cli import main; main()"]
@@ -90,6 +91,20 @@ def add_commands(folder: Path, name: str, commands: Sequence[str], number: int =
         (folder / kind).mkdir(exist_ok=True)
     (folder / "patterns" / f"{name}.yaml").write_text(PATTERN.format(name=name, number=number, steps=steps))
     (folder / "plans" / f"{name}.yaml").write_text(PLAN.format(name=name, patterns=name))
+
+
+def add_quick_plan(folder: Path) -> None:
+    """A plan `mine` that verifies, measures and compares as the bundled pattern does, in fewer seconds."""
+    for kind in ("plans", "patterns"):
+        (folder / kind).mkdir(exist_ok=True)
+    (folder / "plans" / "mine.yaml").write_text(
+        "format: 1\nname: mine\ntitle: Verify and measure\npatterns: [single-compilation-unit, baseline-quickly]\n"
+        "workloads: [small]\nbudget: {minutes: 1}\n"
+    )
+    text = (shipped("patterns") / "baseline-first.yaml").read_text().replace("baseline-first", "baseline-quickly")
+    text = text.replace("number: 1\n", "number: 101\n").replace("{rounds: 9}", "{rounds: 2}")
+    text = text.replace("budget_s: 12", "budget_s: 5").replace("budget_s: 8", "budget_s: 2")
+    (folder / "patterns" / "baseline-quickly.yaml").write_text(text)
 
 
 def loop(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -42,21 +42,21 @@ def test_seconds_are_said_as_people_say_them(seconds: float, expected: str) -> N
     assert expected == seconds_text(seconds)
 
 
-def test_long_lines_are_folded_below_their_text() -> None:
-    """What follows is indented further than what it belongs to."""
-    assert "  passed one two\n    three four" == fold("  passed one two three four", 17)
+COMMAND = "loop run session --resume 2026-11-21-120000-baseline --target /home/you/somewhere/else"
 
 
-def test_a_command_is_never_folded() -> None:
-    """It is there to be copied, and so is a path."""
-    command = "loop run session --resume 2026-11-21-120000-baseline --target /home/you/somewhere/else"
-    assert f"go on with:\n  {command}" == fold(f"go on with: {command}", 30)
-    assert f"see\n  {'/long' * 20}" == fold(f"see {'/long' * 20}", 30)
-
-
-def test_a_tree_is_folded_below_its_text() -> None:
-    """Not below its branches."""
-    assert "  ├─ one\n       two" == fold("  ├─ one two", 9)
+@pytest.mark.parametrize(
+    ("text", "width", "expected"),
+    [
+        ("  passed one two three four", 17, "  passed one two\n    three four"),
+        (f"go on with: {COMMAND}", 30, f"go on with:\n  {COMMAND}"),
+        (f"see {'/long' * 20}", 30, f"see\n  {'/long' * 20}"),
+        ("  ├─ one two", 9, "  ├─ one\n       two"),
+    ],
+)
+def test_long_lines_are_folded_below_their_text(text: str, width: int, expected: str) -> None:
+    """Not below the branches of a tree; never a command or a path, which is there to be copied."""
+    assert expected == fold(text, width)
 
 
 HOSTILE = "a\x1b[31mred\x1b]0;title\x07 \x9b5A back\r\x08 \u202eturned\x1b"
@@ -112,6 +112,7 @@ def test_colours_where_nobody_watches(
     for name, value in terms.items():
         monkeypatch.setenv(name, value)
     err = io.StringIO()
+    Screen(io.StringIO(), err).status("working")
     Screen(io.StringIO(), err).outcome("failed", ": build")
     assert ("\x1b[31mfailed\x1b[0m: build\n" if colour else "failed: build\n") == err.getvalue()
     monkeypatch.setenv("NO_COLOR", "1")
@@ -133,15 +134,6 @@ def test_plain_lines_fit_a_terminal_too(name: str, monkeypatch: pytest.MonkeyPat
 def test_a_status_line_is_one_line() -> None:
     """Line ends are gone, the end is cut."""
     assert "a b cc..." == shorten("a\nb   cccccccc", 9)
-
-
-def test_without_a_terminal_there_is_no_colour_and_no_animation() -> None:
-    """Plain lines for logs and pipes."""
-    err = io.StringIO()
-    screen = Screen(io.StringIO(), err)
-    screen.status("working")
-    screen.outcome("passed", ": all of it")
-    assert "passed: all of it\n" == err.getvalue()
 
 
 def test_quiet_silences_talk_but_not_errors() -> None:

@@ -15,7 +15,7 @@ from loop.repository.worktree import Worktree
 from loop.workers.bench import Bench
 from tests.projects import KERNEL, make_project
 from tests.repository.test_history import commit
-from tests.repository.test_reading import git
+from tests.repository.test_reading import put_under_git
 
 NOWHERE = ("compiler: gcc", "compiler: gcc-of-tomorrow")
 
@@ -25,9 +25,7 @@ def folder(tmp_path: Path) -> Path:
     """A project with five commits: the second does not build, the fourth has no compiler."""
     folder = make_project(tmp_path / "project")
     manifest = (folder / "target.yaml").read_text()
-    git(folder, "init", "-q", "-b", "main")
-    git(folder, "add", ".")
-    git(folder, "commit", "-q", "-m", "good")
+    put_under_git(folder, "good")
     commit(folder, "broken", KERNEL.replace("return 0;", "return oops;"), "scale.c")
     commit(folder, "mended", f"{KERNEL}// mended\n", "scale.c")
     commit(folder, "elsewhere", manifest.replace(*NOWHERE), "target.yaml")

@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 
-from loop.base.places import shipped
 from loop.jobs.folder import every
 from loop.model.change import jobs_of
 from loop.store.sessions import SessionFolder
 from tests.bisect.histories import blamed, make_history, searched
 from tests.noise import timed
 from tests.optimize.test_session import LINE, SIZES
-from tests.projects import KERNEL, kill, loop, make_project, start
+from tests.projects import KERNEL, add_quick_plan, kill, loop, make_project, start
 from tests.repository.test_history import commit
-from tests.repository.test_reading import git
+from tests.repository.test_reading import git, put_under_git
 
 SLOW = KERNEL.replace(LINE, f"for (volatile int again = 0; again < 8; again++) {LINE}")
 WRONG = KERNEL.replace("x[i] * (float)", "(i == 7 ? 0 : x[i]) * (float)")
@@ -82,29 +81,13 @@ def test_a_second_search_asks_nothing_again(tmp_path: Path) -> None:
     assert asked == (tmp_path / "asked").read_text()
 
 
-def add_plan(folder: Path) -> None:
-    """A plan that verifies, measures and compares as the bundled pattern does, in fewer rounds and seconds."""
-    for kind in ("plans", "patterns"):
-        (folder / kind).mkdir(exist_ok=True)
-    (folder / "plans" / "mine.yaml").write_text(
-        "format: 1\nname: mine\ntitle: Verify and measure\npatterns: [single-compilation-unit, baseline-quickly]\n"
-        "workloads: [small]\nbudget: {minutes: 1}\n"
-    )
-    text = (shipped("patterns") / "baseline-first.yaml").read_text().replace("baseline-first", "baseline-quickly")
-    text = text.replace("number: 1\n", "number: 101\n").replace("{rounds: 9}", "{rounds: 2}")
-    text = text.replace("budget_s: 12", "budget_s: 5").replace("budget_s: 8", "budget_s: 2")
-    (folder / "patterns" / "baseline-quickly.yaml").write_text(text)
-
-
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A committed and trusted project of the tiny kernel."""
     folder = make_project(tmp_path / "project")
     (folder / "target.yaml").write_text((folder / "target.yaml").read_text().replace(*SIZES))
-    add_plan(folder)
-    git(folder, "init", "-q", "-b", "main")
-    git(folder, "add", ".")
-    git(folder, "commit", "-q", "-m", "good")
+    add_quick_plan(folder)
+    put_under_git(folder, "good")
     assert 0 == loop("trust", str(folder)).returncode
     return folder
 

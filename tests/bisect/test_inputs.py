@@ -12,7 +12,7 @@ from loop.bisect.kernels import own_tree
 from tests.bisect.test_builds import builder
 from tests.projects import KERNEL, make_project
 from tests.repository.test_history import commit
-from tests.repository.test_reading import git
+from tests.repository.test_reading import put_under_git
 
 
 @pytest.fixture
@@ -23,9 +23,7 @@ def folder(tmp_path: Path) -> Path:
     (top / "common").mkdir()
     (top / "common" / "factor.h").write_text("#define FACTOR 2\n")
     (folder / "scale.c").write_text(f'#include "../common/factor.h"\n{KERNEL}')
-    git(top, "init", "-q", "-b", "main")
-    git(top, "add", ".")
-    git(top, "commit", "-q", "-m", "good")
+    put_under_git(top, "good")
     return folder
 
 

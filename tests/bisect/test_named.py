@@ -1,17 +1,14 @@
 """A plain session names the commit of a regression: a slice of `make bench-regressions`."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.bench.regressions import CASES, tried
 
-NEEDS_NVCC = pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on the PATH")
-
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["mask", pytest.param("spills", marks=[pytest.mark.nvcc, NEEDS_NVCC])])
+@pytest.mark.parametrize("name", ["mask", pytest.param("spills", marks=pytest.mark.nvcc)])
 def test_a_plain_session_names_the_commit(name: str, tmp_path: Path) -> None:
     """Of a wrong kernel on the processor, and of one that spills, without a GPU."""
     found = tried(CASES[name], tmp_path)

@@ -19,7 +19,7 @@ from loop.model.workloads import expand
 from tests.bisect.test_command import SLOW, WRONG, bisected, develop
 from tests.optimize.test_session import SIZES
 from tests.projects import KERNEL, loop, make_project
-from tests.repository.test_reading import git
+from tests.repository.test_reading import put_under_git
 
 BROKEN = KERNEL.replace("return 0;", "return oops;")
 
@@ -36,9 +36,7 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> Line:
     """Commits of a small kernel: the second is slow, the third does not build, the fourth is wrong."""
     folder = make_project(tmp_path_factory.mktemp("jobs") / "project")
     (folder / "target.yaml").write_text((folder / "target.yaml").read_text().replace(*SIZES))
-    git(folder, "init", "-q", "-b", "main")
-    git(folder, "add", ".")
-    git(folder, "commit", "-q", "-m", "good")
+    put_under_git(folder, "good")
     develop(folder, {1: SLOW, 2: BROKEN, 3: WRONG}, 6)
     return read_line(folder, "HEAD~6", "HEAD")
 

@@ -24,7 +24,7 @@ from loop.store import index
 from loop.workers.bench import Bench
 from tests.gate.test_emulating import SCALE, emulated
 from tests.makers import make_finished
-from tests.repository.test_reading import git
+from tests.repository.test_reading import commit, git, put_under_git
 from tests.site.catalogues import make_row
 from tests.targets import compiled, make_context, open_bench, write_target
 
@@ -41,17 +41,9 @@ def bench(tmp_path: Path, build_cache: Path, monkeypatch: pytest.MonkeyPatch) ->
         folder, {"ours": compiled(), "gpu": emulated("twice")}, dtypes={"cpu": "float32", "cuda": "float32"}
     )
     (folder / "scale.cu").write_text(SCALE)
-    git(folder, "init", "-q", "-b", "main")
-    keep(folder, "first")
+    put_under_git(folder)
     with open_bench(folder, target, build_cache) as made:
         yield made
-
-
-def keep(folder: Path, subject: str) -> str:
-    """Commit everything; the hash."""
-    git(folder, "add", "-A")
-    git(folder, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", subject)
-    return git(folder, "rev-parse", "HEAD")
 
 
 def edit(folder: Path, name: str, old: str, new: str) -> None:
@@ -61,10 +53,10 @@ def edit(folder: Path, name: str, old: str, new: str) -> None:
     path.write_text(path.read_text().replace(old, new))
 
 
-def right_at(commit: str | None, **fields: Any) -> SessionRow:
+def right_at(sources: str | None, **fields: Any) -> SessionRow:
     """A session that passed on that commit."""
     known: dict[str, Any] = {"variants": ("ours",), "emulated": ("gpu",), "right": ("ours", "gpu"), **fields}
-    return make_row(commit=commit, **known)
+    return make_row(commit=sources, **known)
 
 
 def now(bench: Bench, *, gpu: bool = False, sessions: Sequence[SessionRow] = ()) -> Context:
@@ -88,11 +80,11 @@ def found(context: Context) -> BisectOutput:
 def test_the_commit_that_made_a_kernel_wrong_is_named(bench: Bench, *, gpu: bool) -> None:
     """Among harmless ones, by a session of other workloads; then from before a good end that was none."""
     folder = bench.folder
-    good = keep(folder, "harmless")
+    good = commit(folder, "harmless")
     bug = ("scale.cu", "run(in, out, 2)", "run(in, out, 3)") if gpu else ("scale.h", "2.0f", "3.0f")
     edit(folder, *bug)
-    culprit = keep(folder, "breaks it")
-    late = keep(folder, "harmless again")
+    culprit = commit(folder, "breaks it")
+    late = commit(folder, "harmless again")
     output = found(now(bench, gpu=gpu, sessions=[right_at(good, workloads=("other",))]))
     assert output.answer is not None
     assert (True, [culprit]) == (output.ok, [one.commit for one in output.answer.culprits]), output.message
@@ -106,7 +98,7 @@ def test_the_commit_that_made_a_kernel_wrong_is_named(bench: Bench, *, gpu: bool
 def test_what_was_never_right_is_said_with_the_command(bench: Bench) -> None:
     """Never that nothing has regressed."""
     edit(bench.folder, "scale.h", "2.0f", "3.0f")
-    keep(bench.folder, "breaks it")
+    commit(bench.folder, "breaks it")
     output = found(now(bench))
     assert "a search for why ours is wrong: no earlier session found it good" == output.message
     assert (output.message,) == output.not_exercised
@@ -128,9 +120,9 @@ def test_where_all_is_right_nothing_has_regressed(bench: Bench) -> None:
 @pytest.mark.slow
 def test_good_ends_are_sessions_that_found_the_variant_right(bench: Bench) -> None:
     """By its checks, or because all passed; the last first, each commit once."""
-    commits = [keep(bench.folder, str(number)) for number in range(4)]
+    commits = [commit(bench.folder, str(number)) for number in range(4)]
     edit(bench.folder, "scale.h", "2.0f", "3.0f")
-    keep(bench.folder, "breaks it")
+    commit(bench.folder, "breaks it")
     timed = right_at(commits[1], status="failed", right=("ours",))
     wrong = right_at(commits[2], status="failed", right=("theirs",))
     context = now(
@@ -157,7 +149,7 @@ def test_a_search_begins_where_a_session_last_found_the_variant_good(
     folder.mkdir()
     (folder / "target.yaml").write_text("format: 1\n")
     git(folder, "init", "-q", "-b", "main")
-    good, slower, today = (keep(folder, name) for name in ("good", "slower", "today"))
+    good, slower, today = (commit(folder, name) for name in ("good", "slower", "today"))
     rows = [
         right_at(good, right=("ours",)),
         right_at(slower, right=("ours",), regressed=("ours",), status="failed"),

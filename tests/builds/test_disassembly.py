@@ -1,6 +1,5 @@
 """Hot loops in machine code: which loop is meant, and what counts in it."""
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -102,7 +101,6 @@ def test_what_was_read_once_is_kept_beside_the_library(tmp_path: Path, text: str
 
 
 @pytest.mark.nvcc
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on the PATH")
 def test_a_real_loop_is_found_in_a_real_library(tmp_path: Path) -> None:
     """One matrix instruction an iteration, as often as it is unrolled."""
     tools = disassembler()

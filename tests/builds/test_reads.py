@@ -181,7 +181,6 @@ LOOP_EXPORT int scale() { kernel<<<1, 1>>>(nullptr); return VALUE; }
 
 @pytest.mark.slow
 @pytest.mark.nvcc
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on the PATH")
 def test_what_nvcc_and_its_host_compiler_read_is_seen(folder: Path, tmp_path: Path) -> None:
     """Its many programs, a host compiler that is a script, headers of the device code, files of options."""
     (folder / "scale.cu").write_text(CUDA)

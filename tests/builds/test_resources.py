@@ -1,6 +1,5 @@
 """The assembler's report: lines of several releases and architectures, odd names, and a real compiler's."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from tests.makers import make_build
 from tests.targets import build_one
 from tests.tiny_cuda import cuda, nvcc, write_cuda_target
 
-NEEDS_NVCC = pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on the PATH")
 REPORT = """\
 ptxas warning : Registers are spilled to local memory in function '_Z5spillILi90EEvPf', 1112 bytes spill stores
 ptxas info    : 0 bytes gmem
@@ -128,7 +126,6 @@ def test_a_build_without_a_log_tells_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.nvcc
-@NEEDS_NVCC
 def test_a_real_compilers_report_is_read(tmp_path: Path, build_cache: Path) -> None:
     """Two architectures; 90 floats a thread in 64 registers spill in both."""
     both = ["-gencode", "arch=compute_80,code=sm_80", "-gencode", "arch=compute_89,code=sm_89"]
@@ -148,7 +145,6 @@ def test_a_real_compilers_report_is_read(tmp_path: Path, build_cache: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.nvcc
-@NEEDS_NVCC
 def test_without_a_disassembler_loops_are_unknown_and_the_remedy_is_said(
     tmp_path: Path, build_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

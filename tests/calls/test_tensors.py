@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from loop.calls.tensors import POISON, ROW_PADDING, describe, extent, gather, scatter, strides_of
 
-LAYOUTS = ("contiguous", "strided", "misaligned")
+LAYOUTS = ("contiguous", "strided", "misaligned", "transposed")
 NUMPY = {4: numpy.uint32, 2: numpy.uint16, 8: numpy.uint64}
 """Bytes of an element to a type that holds them whatever they mean."""
 
@@ -84,21 +84,11 @@ def test_a_tensor_is_described_as_the_c_interface_has_it() -> None:
     assert ([2, 3, 0], [11, 1, 0]) == (tensor.sizes[:3], tensor.strides[:3])
 
 
-def test_what_is_spread_out_comes_back_in_every_layout() -> None:
-    """Also where an axis has stride 0. A view of the memory has the same elements."""
-    draw = random.Random(5)
-    for shape in ((), (3,), (1, 4), (2, 3), (4, 1, 3), (2, 3, 4, 5), (2, 0, 3)):
-        for layout in ("contiguous", "strided", "transposed", "broadcast"):
-            same = draw.randrange(len(shape)) if shape else -1
-            strides, item = strides_of(shape, layout, same), draw.choice((1, 2, 4, 8))
-            values = numpy.random.RandomState(1).randint(0, 256, (*shape, item)).astype(numpy.uint8)
-            if layout == "broadcast" and values.size and shape:
-                values = numpy.broadcast_to(values.take([0], axis=same), values.shape).copy()
-            spread = scatter(values.tobytes(), shape, strides, item)
-            assert values.tobytes() == gather(spread, shape, strides, item)
-            if values.size:
-                steps = (*(step * item for step in strides), 1)
-                view = numpy.lib.stride_tricks.as_strided(
-                    numpy.frombuffer(spread, numpy.uint8), values.shape, steps
-                )
-                assert (view == values).all()
+def test_what_is_broadcast_comes_back() -> None:
+    """Where an axis has stride 0, its elements are there once."""
+    for shape in ((3,), (1, 4), (2, 3), (4, 1, 3), (2, 3, 4, 5), (2, 0, 3)):
+        for same in range(len(shape)):
+            strides = strides_of(shape, "broadcast", same)
+            values = numpy.broadcast_to(numbers(shape, 4)[(slice(None),) * same + (slice(0, 1),)], shape)
+            spread = scatter(values.tobytes(), shape, strides, 4)
+            assert values.tobytes() == gather(spread, shape, strides, 4), shape

@@ -16,6 +16,7 @@ from loop.store.sessions import SessionFolder, every
 from tests.jobs.sshd import Server, missing
 from tests.optimize.test_session import SIZES, SLOW, commit_plan, git
 from tests.projects import KERNEL, LOOP, add_commands, loop, make_project
+from tests.repository.test_reading import commit, put_under_git
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")]
 HOSTS = """format: 1
@@ -50,9 +51,7 @@ def project(tmp_path: Path, server: Server) -> Path:
     add_commands(made, "long", [f"until [ -e {tmp_path}/go ]; do sleep 0.05; done"], number=101)
     (made / ".gitignore").write_text("left.txt\nsessions/\n")
     (made / "left.txt").write_text("not sent")
-    git = ["git", "-C", str(made), "-c", "user.name=a", "-c", "user.email=a@b"]
-    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "one"]):
-        subprocess.run([*git, *words], check=True)
+    put_under_git(made)
     assert 0 == loop("trust", str(made)).returncode
     return made
 
@@ -212,9 +211,7 @@ def test_a_bisection_runs_there(project: Path, server: Server) -> None:
     """With the checkout's history, which is sent."""
     for number in range(2, 5):
         (project / "state").write_text(str(number))
-        git = ["git", "-C", str(project), "-c", "user.name=a", "-c", "user.email=a@b"]
-        subprocess.run([*git, "add", "state"], check=True)
-        subprocess.run([*git, "commit", "-qm", f"change {number}"], check=True)
+        commit(project, f"change {number}")
     words = ["--good", "HEAD~3", "--probe", "exit", "--target", str(project), "--on", "l4"]
     done = loop("bisect", *words, "--", "sh", "-c", "test $(cat state 2>/dev/null || echo 0) -lt 3")
     assert 0 == done.returncode, done.stderr

@@ -1,6 +1,5 @@
 """The gate on a GPU: compiled CUDA variants and torch functions, verified and timed for real."""
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -8,7 +7,6 @@ import pytest
 from loop.base.errors import LoopError
 from loop.base.places import include_folder
 from loop.base.processes import finish
-from loop.calls.cuda.driver import Device, NoDevice
 from loop.gate.verify import Job, verify
 from loop.model.measurement import BASELINE
 from loop.model.target import Workload
@@ -21,18 +19,12 @@ from loop.workers.bench import Bench, Side
 from tests.device.make_target import make_target
 from tests.targets import make_sides
 
-pytestmark = pytest.mark.cuda
+pytestmark = [pytest.mark.cuda, pytest.mark.nvcc]
 
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """A bench on the GPU; skips without one."""
-    try:
-        Device()
-    except NoDevice as error:
-        pytest.skip(f"no GPU: {error}")
-    if shutil.which("nvcc") is None:
-        pytest.skip("no nvcc to compile the variants with")
+    """A bench on the GPU."""
     folder = tmp_path_factory.mktemp("gpu")
     target = make_target(folder)
     with Bench(target, folder, folder / "builds", include_folder(), "cuda", 1) as made:

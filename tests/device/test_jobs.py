@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from loop.calls.cuda.driver import Device, NoDevice
 from tests.optimize.test_campaign import GAINS
 from tests.optimize.test_session import commit_plan
 from tests.projects import LOOP, loop, make_project
 
-pytestmark = pytest.mark.cuda
+pytestmark = [pytest.mark.cuda, pytest.mark.nvcc]
 KERNEL = """
 #include <cuda_runtime.h>
 #include "loop_kernel.h"
@@ -58,12 +57,6 @@ def make_cuda_project(folder: Path) -> Path:
 @pytest.mark.slow
 def test_candidates_are_compared_side_by_side_on_the_gpus(tmp_path: Path) -> None:
     """A job each, paired on one device under its lock; and the faster one is kept."""
-    try:
-        Device()
-    except NoDevice as error:
-        pytest.skip(str(error))
-    if shutil.which("nvcc") is None:
-        pytest.skip("no nvcc to compile the variants with")
     folder, script = make_cuda_project(tmp_path / "project"), tmp_path / "propose.py"
     script.write_text(GAINS.replace("scale.c", "scale.cu"))
     words = ["--width", "2", "--max-candidates", "2", "--executor", "local", "--device", "cuda", "--json"]

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -42,8 +41,6 @@ ASK = "from loop.machine.gpus import gpus; print(*(gpu.uuid for gpu in gpus().us
 @pytest.fixture(scope="module")
 def first() -> Gpu:
     """The GPU that everything runs on."""
-    if gpus().first is None:
-        pytest.skip(gpus().why)
     return gpus().usable[0]
 
 
@@ -72,10 +69,9 @@ def test_what_is_known_without_a_context_is_what_the_device_says(first: Gpu) -> 
     assert first.name in gpus().shown
 
 
+@pytest.mark.nvcc
 def test_the_toolkit_here_fits(bench: Bench) -> None:
     """nvcc's release is read, and its code runs under this driver."""
-    if shutil.which("nvcc") is None:
-        pytest.skip("no nvcc on the PATH")
     release = nvcc_release("nvcc")
     print(release, gpus().cuda, gpus().driver)
     assert re.fullmatch(r"\d+\.\d+", str(release))
@@ -124,10 +120,9 @@ def test_a_workload_that_is_larger_than_the_gpu_is_left_out(bench: Bench) -> Non
     assert found.left_out[0].startswith("N1000000 M1000000 float32: inputs and outputs of torch take ")
 
 
+@pytest.mark.nvcc
 def test_a_measurement_says_who_disturbs_it_and_what_has_no_room(first: Gpu, tmp_path: Path) -> None:
     """By the command line: exit 0, a warning, one workload left out by name, and the others measured."""
-    if shutil.which("nvcc") is None:
-        pytest.skip("no nvcc on the PATH")
     make_target(tmp_path / "target")
     where = ("--target", str(tmp_path / "target"))
     loop("trust", where[1])

@@ -9,7 +9,6 @@ import pytest
 from loop.base.places import include_folder
 from loop.base.processes import finish
 from loop.gate.verify import Job, verify
-from loop.machine.gpus import gpus
 from loop.model.workloads import expand
 from loop.timing.schedule import measure
 from loop.timing.terms import Terms
@@ -28,8 +27,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def shared(folder: Path) -> Iterator[Bench]:
     """A bench on the GPU."""
-    if gpus().first is None:
-        pytest.skip(gpus().why)
     target = write_task(folder, "backward")
     with Bench(target, folder, folder / "builds", include_folder(), "cuda", 1) as bench:
         yield bench

@@ -2,7 +2,6 @@
 
 import ctypes
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -16,8 +15,6 @@ from loop.calls.tensors import LoopTensor
 from loop.machine import nvml
 from loop.machine.nvml import open_sensors
 from tests.device.compiling import build_scale, compile_with_nvcc
-
-NEEDS_NVCC = pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on the PATH")
 
 
 def test_a_machine_without_a_driver_is_told_so() -> None:
@@ -116,7 +113,6 @@ def assertion(name: str, arguments: tuple[type, ...]) -> str:
 
 
 @pytest.mark.nvcc
-@NEEDS_NVCC
 def test_functions_and_constants_are_those_of_the_header(tmp_path: Path) -> None:
     """Every name that is bound, the size of each argument and every number, as cuda.h has them."""
     lines = [assertion(name, arguments) for name, arguments in cuda_functions.SIGNATURES.items()]
@@ -129,7 +125,6 @@ ERROR = re.compile(r"/\*\*((?:(?!\*/).)*)\*/\s*CUDA_ERROR_\w+\s*=\s*(\d+)", re.D
 
 
 @pytest.mark.nvcc
-@NEEDS_NVCC
 def test_errors_and_faults_are_those_of_the_header(tmp_path: Path) -> None:
     """Every error with a hint exists; whatever the header says ends a process is a fault, and little else is."""
     (tmp_path / "check.cpp").write_text("#include <cuda.h>\n")
@@ -144,7 +139,6 @@ def test_errors_and_faults_are_those_of_the_header(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.nvcc
-@NEEDS_NVCC
 def test_the_variant_of_these_tests_compiles(tmp_path: Path) -> None:
     """Also where there is no GPU to run it on."""
     build_scale(tmp_path, "-arch=sm_90")

@@ -1,6 +1,5 @@
 """The same fixtures, built otherwise: with the C library's fibers, and by the compiler for a GPU."""
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -38,10 +37,12 @@ def test_libraries_in_one_process_share_nothing(emulated: Fixtures, portable: Fi
 
 @pytest.mark.slow
 @pytest.mark.nvcc
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
-def test_fixtures_are_cuda_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "architecture"), [("everything", "-arch=sm_89"), ("hopper", "-gencode=arch=compute_90a,code=sm_90a")]
+)
+def test_fixtures_are_cuda_too(name: str, architecture: str, tmp_path: Path) -> None:
     """What these tests run is what a GPU would: nvcc takes the same sources."""
-    command = ["nvcc", "-std=c++17", "-arch=sm_89", "-c", f"-I{ROOT / 'kernels' / 'include'}"]
-    source, made = KERNELS / "everything.cu", tmp_path / "everything.o"
+    command = ["nvcc", "-std=c++17", architecture, "-c", f"-I{ROOT / 'kernels' / 'include'}"]
+    source, made = KERNELS / f"{name}.cu", tmp_path / "made.o"
     done = subprocess.run([*command, str(source), "-o", str(made)], capture_output=True, text=True, check=False)
     assert 0 == done.returncode, done.stderr

@@ -1,14 +1,11 @@
 """Hopper's instructions under the emulator: right where a kernel is right, and each missing line said in words."""
 
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy
 import pytest
 
-from tests.conftest import ROOT
 from tests.emulator.fixtures import KERNELS, Array, Fixtures, aligned, compiled, each_seed, line_of, places
 
 FAULTS: dict[str, tuple[int, str]] = {
@@ -137,24 +134,3 @@ def test_lines_of_the_right_operand_may_be_its_rows(hopper: Fixtures) -> None:
 def test_tensor_maps_are_checked(hopper: Fixtures, rows: int, stride: int, box_rows: int, says: str) -> None:
     """As the driver does, which gives no reason."""
     assert says in hopper.fault("map_of", drawn(8, 64, 6), rows, stride, box_rows)
-
-
-@pytest.mark.slow
-@pytest.mark.nvcc
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
-def test_the_fixtures_are_hoppers_own_code(tmp_path: Path) -> None:
-    """nvcc takes the same source for sm_90a."""
-    command = [
-        "nvcc",
-        "-std=c++17",
-        "-gencode=arch=compute_90a,code=sm_90a",
-        "-c",
-        f"-I{ROOT / 'kernels' / 'include'}",
-    ]
-    done = subprocess.run(
-        [*command, str(KERNELS / "hopper.cu"), "-o", str(tmp_path / "hopper.o")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert 0 == done.returncode, done.stderr

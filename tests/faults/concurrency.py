@@ -14,7 +14,7 @@ from loop.store import index
 from tests.faults import Case
 from tests.faults.world import Running, World, make_world, traceback_in
 from tests.projects import make_project
-from tests.repository.test_reading import git
+from tests.repository.test_reading import put_under_git
 
 NAME = "8 processes x 50 sessions in one repository: x 2, x 8, x 40"
 MUST = "nothing lost, no grant lost"
@@ -34,9 +34,7 @@ def cases(seed: int) -> Iterator[Case]:
 def together(folder: Path, *, seed: str, each: int, processes: int = PROCESSES) -> str:
     """Run them all; every session and every grant is there, whole, and in the index."""
     world = make_world(folder, pauses=(0.0, 0.0))
-    git(world.target, "init", "-q", "-b", "main")
-    git(world.target, "add", ".")
-    git(world.target, "commit", "-q", "-m", "first")
+    put_under_git(world.target, "first")
     others = [make_project(folder / f"other-{number}") for number in range(processes)]
     numbers = itertools.count()
     with ThreadPoolExecutor(processes) as pool:

@@ -6,10 +6,8 @@ errors are injected into what `loop` itself opens.
 
 import errno
 import itertools
-import json
 import os
 import random
-import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.cloud.test_preemption import what_matters
 from tests.conftest import ROOT
 from tests.faults.moments import FILLER, mount
 from tests.projects import TARGET, add_commands, make_project
@@ -144,26 +143,11 @@ def lift(kind: str, place: Path) -> None:
         subprocess.run(["umount", str(place)], capture_output=True, check=False)
 
 
-def result(session: Path) -> dict[str, Any]:
-    """What a session found, without its times."""
-    record = json.loads((session / "record.json").read_text())
-    kept = ("status", "reason", "verdicts", "not_exercised", "grade")
-    lines = map(json.loads, (session / "journal.jsonl").read_text().splitlines())
-    steps = {
-        one["step"]: (one["status"], _timeless(one["message"])) for one in lines if one["event"] == "finished"
-    }
-    return {**{name: record[name] for name in kept}, "steps": steps}
-
-
-def _timeless(message: str) -> str:
-    return re.sub(r"cached|compiled in [\d.]+ s", "built", message)
-
-
 def broken(kind: str, place: str, share: float, folder: Path) -> str:
     """What broke of the promise when a fault of a kind came to a place at a share of a session; empty: nothing."""
     disks = Disks(folder)
     disks.session("nothing", 0)
-    expected = result(disks.sessions()[0])
+    expected = what_matters(disks.sessions()[0])
     subprocess.run(["rm", "-rf", *map(str, (folder / "cache").iterdir()), str(disks.sessions()[0])], check=True)
     moments = disks.log.stat().st_size
     at = disks.places[next(name for name, one in PLACES.items() if one == place)]
@@ -175,14 +159,14 @@ def broken(kind: str, place: str, share: float, folder: Path) -> str:
     again = disks.resume() if disks.sessions() else disks.session("nothing", 0)
     if again.returncode != 0:
         return f"it did not go on: exit {again.returncode}: {again.stderr[-1500:]}\nfirst: {done.stderr[-1500:]}"
-    found = result(disks.sessions()[-1])
+    found = what_matters(disks.sessions()[-1])
     return "" if found == expected else f"another result: {found}, not {expected}"
 
 
 def _judged(kind: str, at: Path, done: subprocess.CompletedProcess[str], disks: Disks, expected: Any) -> str:
     """What is wrong with how the disturbed session ended."""
     if done.returncode == 0:
-        found = result(disks.sessions()[-1])
+        found = what_matters(disks.sessions()[-1])
         return "" if found == expected else f"passed with another result: {found}, not {expected}"
     advice = ADVICE[kind].format(at)
     if done.returncode != 75:

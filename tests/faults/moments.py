@@ -5,15 +5,12 @@ the number of moments of an undisturbed run can be counted. WHAT is done once, i
 
 - `fill FOLDER`: a file takes all room of a file system.
 - `lock FOLDER`: the folder is mounted over itself, read-only.
-- `shut FOLDER`: its permission to write is taken away.
-- `limit`: no file may grow from then on.
 - `fail FOLDER ERRNO`: every later try of this process to open a file there for writing fails.
 """
 
 import contextlib
 import ctypes
 import os
-import resource
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -44,12 +41,6 @@ def lock(folder: Path) -> None:
     """Nothing can be opened for writing there any more; what is open stays so."""
     mount(str(folder), folder, flags=MS_BIND)
     mount("none", folder, flags=MS_REMOUNT | MS_BIND | MS_RDONLY)
-
-
-def limit() -> None:
-    """No file may grow."""
-    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
 
 
 class Moments:
@@ -89,13 +80,11 @@ class Moments:
         what, *rest = self.words
         if what == "fail":
             self.failing = (Path(rest[0]), int(rest[1]))
-        elif what == "shut":
-            Path(rest[0]).chmod(0o555)
         elif what in ACTS:
             ACTS[what](*map(Path, rest))
 
 
-ACTS: dict[str, Callable[..., None]] = {"fill": fill, "lock": lock, "limit": limit, "nothing": lambda: None}
+ACTS: dict[str, Callable[..., None]] = {"fill": fill, "lock": lock, "nothing": lambda: None}
 
 
 def _below(path: object, folder: Path) -> bool:

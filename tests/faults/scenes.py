@@ -22,7 +22,7 @@ from tests.faults.world import (
 )
 from tests.optimize.test_session import SIZES, SLOW
 from tests.projects import TARGET
-from tests.repository.test_reading import git
+from tests.repository.test_reading import git, put_under_git
 
 BAD_SINCE = 4
 PROBE = f'test "$(cat state)" -lt {BAD_SINCE}'
@@ -110,9 +110,7 @@ def _edited(folder: Path) -> World:
     (world.target / "target.yaml").write_text(TARGET.replace(*SIZES))
     (world.target / "scale.c").write_text(SLOW)
     write_plan(world.target, "try", [BUILD, *MEASURED])
-    git(world.target, "init", "-q", "-b", "main")
-    git(world.target, "add", ".")
-    git(world.target, "commit", "-q", "-m", "first")
+    put_under_git(world.target, "first")
     with (world.target / "scale.c").open("a") as file:
         file.write("// an uncommitted edit\n")
     allow(world)

@@ -35,12 +35,9 @@ def card(folder: Path, text: str) -> RateCard:
     ("price", "said"),
     [
         ("0", "expected a number above 0"),
-        ("-0.7", "expected a number above 0"),
         ("700.0", "expected a number below 500"),
         (".nan", "expected a finite number"),
-        (".inf", "expected a finite number"),
         ("", "expected a number, got nothing"),
-        ("''", "expected a number, got ''"),
         ("free", "expected a number, got 'free'"),
     ],
 )

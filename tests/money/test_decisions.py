@@ -68,12 +68,10 @@ def test_a_restart_and_who_waits_make_the_cost_of_a_stop() -> None:
     [
         ({"idle_hours": -1, "stop_cost_usd": "1"}, "--idle-hours -1: expected a number from 0"),
         ({"idle_hours": float("nan"), "stop_cost_usd": "1"}, "--idle-hours nan: expected a number from 0"),
-        ({"idle_hours": float("inf"), "stop_cost_usd": "1"}, "--idle-hours inf: expected a number from 0"),
         ({"stop_cost_usd": ""}, "--stop-cost-usd '': expected a number"),
         ({"stop_cost_usd": "a..b"}, "--stop-cost-usd 'a..b': expected a number"),
         ({"stop_cost_usd": "1..2..3"}, "expected a number, or two"),
         ({"stop_cost_usd": "1.20..0.80"}, "the smaller number comes first"),
-        ({"stop_cost_usd": "nan"}, "expected a number from 0"),
         ({"gpu_usd_per_hour": 0}, "expected a price above 0"),
         ({"gpu_usd_per_hour": 700}, "expected a price above 0"),
         ({"restart_minutes": "5", "waiting": "cat"}, "nobody, agent, engineer"),

@@ -27,28 +27,23 @@ def recorded(session: str) -> tuple[str, KeepOrStop]:
     return row["decided"], decide(row["idle_hours"], row["gpu_usd_per_hour"], given(*row["stop_cost_usd"]))
 
 
-def test_five_idle_hours_cost_a_dollar_against_eighty_cents() -> None:
-    """N+4 of the history: the break-even was 4.0 h, and the GPU was kept all the same."""
-    decided, found = recorded("N+4")
-    assert (1.0, 0.8, 4.0, "stop") == (found.idle_usd, found.stop_usd, found.break_even_hours, found.decision)
-    said = "keep: the money says stop (idle $1.00, stop $0.80, break-even 4.0 h)"
-    assert said == keeping.agrees(decided, found)
-
-
-def test_twelve_idle_hours_are_too_many_at_both_ends_of_what_a_stop_costs() -> None:
-    """N+7A: $2.40 against $0.80 to $1.20, break-even 4 to 6 h."""
-    decided, found = recorded("N+7A")
-    assert pytest.approx(2.4) == found.idle_usd
-    assert pytest.approx((4.0, 6.0)) == (found.low.break_even_hours, found.high.break_even_hours)
-    assert ("stop", True) == (found.decision, "says stop" in keeping.agrees(decided, found))
-
-
-def test_seven_idle_hours_are_nothing_beside_an_engineer_who_waits() -> None:
-    """N+7G: $1.40 against $50 to $75; here to keep it was right."""
-    decided, found = recorded("N+7G")
-    assert pytest.approx(1.4) == found.idle_usd
-    assert pytest.approx((250.0, 375.0)) == (found.low.break_even_hours, found.high.break_even_hours)
-    assert ("keep", True) == (found.decision, "the money agrees" in keeping.agrees(decided, found))
+@pytest.mark.parametrize(
+    ("session", "idle_usd", "break_even", "decision", "said"),
+    [
+        ("N+4", 1.0, (4.0, 4.0), "stop", "keep: the money says stop (idle $1.00, stop $0.80, break-even 4.0 h)"),
+        ("N+7A", 2.4, (4.0, 6.0), "stop", "says stop"),
+        ("N+7G", 1.4, (250.0, 375.0), "keep", "the money agrees"),
+    ],
+)
+def test_decisions_of_the_recorded_history(
+    session: str, idle_usd: float, break_even: tuple[float, float], decision: str, said: str
+) -> None:
+    """Five and twelve idle hours cost more than a stop; seven are nothing beside an engineer who waits."""
+    decided, found = recorded(session)
+    assert pytest.approx(idle_usd) == found.idle_usd
+    assert pytest.approx(break_even) == (found.low.break_even_hours, found.high.break_even_hours)
+    assert decision == found.decision
+    assert said in keeping.agrees(decided, found)
 
 
 def test_ends_that_differ_depend() -> None:
@@ -137,11 +132,6 @@ def test_the_session_under_way_measures_its_own_restart() -> None:
     assert 45.0 == keeping.own_restart_s(steps)
     steps[1] = make_finished("build", pattern="compile", output=make_built(make_build(cached=True)))
     assert None is keeping.own_restart_s(steps)
-
-
-def test_without_an_estimate_the_break_even_time_is_the_limit() -> None:
-    """Whoever stops then pays at most twice what foresight would."""
-    assert keeping.advice((2.0, 3.0)).startswith("Keep the GPU for 2.0 h to 3.0 h of idling, then stop it")
 
 
 def test_who_waits_is_the_card_s_business_unless_somebody_says() -> None:

@@ -11,7 +11,7 @@ from loop.optimize.edits import INSTEAD, LARGEST, NO_FILE, Taken, handed_over
 from loop.repository import worktree
 from loop.repository.worktree import Worktree
 from loop.steps.context import Workshop
-from tests.repository.test_reading import git
+from tests.repository.test_reading import git, put_under_git
 
 BRIEF = Brief(
     number=1, variant="ours", title="", workload="w", profile=None, folder="", files=("scale.c",), rule="",
@@ -26,9 +26,7 @@ def trees(tmp_path: Path) -> tuple[Worktree, Worktree]:
     user.mkdir()
     for name, text in (("scale.c", "one\ntwo\nthree\n"), ("target.yaml", "manifest\n"), ("functions.py", "f\n")):
         (user / name).write_text(text)
-    git(user, "init", "-q")
-    git(user, "add", ".")
-    git(user, "commit", "-qm", "first")
+    put_under_git(user, "first")
     tree = worktree.make(user, tmp_path / "tree")
     return tree, worktree.copy_of(tree, tmp_path / "copy")
 
@@ -150,9 +148,7 @@ def test_a_new_file_at_the_top_is_named_where_the_variant_lies_below(tmp_path: P
     user = tmp_path / "user"
     (user / "fast").mkdir(parents=True)
     (user / "fast" / "norm.py").write_text("one\n")
-    git(user, "init", "-q")
-    git(user, "add", ".")
-    git(user, "commit", "-qm", "first")
+    put_under_git(user, "first")
     tree = worktree.make(user, tmp_path / "tree")
     copy = worktree.copy_of(tree, tmp_path / "copy")
     (copy.target / "torch.py").write_text("1 / 0\n")

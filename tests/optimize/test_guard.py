@@ -15,16 +15,14 @@ from loop.repository import worktree
 from loop.repository.worktree import Worktree
 from loop.steps.context import Context
 from tests.projects import make_project
-from tests.repository.test_reading import git
+from tests.repository.test_reading import git, put_under_git
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Worktree:
     """The incumbent of a campaign."""
     folder = make_project(tmp_path / "target")
-    git(folder, "init", "-q", "-b", "main")
-    git(folder, "add", ".")
-    git(folder, "commit", "-q", "-m", "start")
+    put_under_git(folder, "start")
     return worktree.make(folder, tmp_path / "state" / "tree")
 
 

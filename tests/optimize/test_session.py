@@ -12,7 +12,7 @@ import pytest
 from loop.base.places import shipped
 from tests.noise import timed
 from tests.projects import KERNEL, kill, loop, make_project, start
-from tests.repository.test_reading import git
+from tests.repository.test_reading import git, put_under_git
 
 LINE = "for (int64_t i = 0; i < n; i++) y[i] = x[i] * (float)attributes[0];"
 SLOW = KERNEL.replace(LINE, f"for (volatile int again = 0; again < 40; again++) {LINE}")
@@ -96,9 +96,7 @@ def commit_plan(folder: Path) -> None:
         (folder / kind).mkdir()
         (folder / kind / f"{name}.yaml").write_text(text)
     in_haste(folder, "profile-before-optimise")
-    git(folder, "init", "-q", "-b", "main")
-    git(folder, "add", ".")
-    git(folder, "commit", "-q", "-m", "slow")
+    put_under_git(folder, "slow")
 
 
 @pytest.fixture

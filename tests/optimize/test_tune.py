@@ -17,7 +17,7 @@ from loop.optimize.points import PointSearch, nothing_to_beat
 from tests.noise import timed
 from tests.optimize.test_session import LINE, SIZES, in_haste
 from tests.projects import KERNEL, loop, make_project
-from tests.repository.test_reading import git
+from tests.repository.test_reading import git, put_under_git
 
 GUARDED = KERNEL.replace(
     LINE,
@@ -60,9 +60,7 @@ def folder(untrusted: Path) -> Path:
     (untrusted / "plans").mkdir()
     (untrusted / "plans" / "tune.yaml").write_text(PLAN)
     in_haste(untrusted, "tuning")
-    git(untrusted, "init", "-q", "-b", "main")
-    git(untrusted, "add", ".")
-    git(untrusted, "commit", "-q", "-m", "slow")
+    put_under_git(untrusted, "slow")
     assert 0 == loop("trust", str(untrusted)).returncode
     return untrusted
 

@@ -15,7 +15,6 @@ from loop.workers.bench import Bench
 from tests.targets import compiled, make_context, open_bench
 from tests.tiny_cuda import cuda, nvcc, write_cuda_target
 
-NEEDS_NVCC = pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on the PATH")
 WARPS = "rows are cut into whole warps"
 LACKS = "/nowhere/nvcc: no such compiler on the PATH"
 ODD = {"title": "half a warp", "source": "bad.cu", "flags": ["-DROWS=48"], "says": WARPS}
@@ -84,7 +83,6 @@ def looked_up(bench: Bench, *names: str) -> InstancesOutput:
 
 
 @pytest.mark.nvcc
-@NEEDS_NVCC
 def test_a_bad_configuration_is_refused_in_its_own_words(bench: Bench) -> None:
     """The static assertion's, as nvcc prints it."""
     found = refused(bench, "strict")
@@ -96,7 +94,6 @@ def test_a_bad_configuration_is_refused_in_its_own_words(bench: Bench) -> None:
 
 @pytest.mark.slow
 @pytest.mark.nvcc
-@NEEDS_NVCC
 def test_what_compiles_and_what_fails_for_another_reason_fail_the_step(bench: Bench) -> None:
     """Each is told from the other."""
     found = refused(bench, "lax")
@@ -124,7 +121,6 @@ def test_without_any_compiler_nothing_is_claimed(bench: Bench) -> None:
 
 
 @pytest.mark.nvcc
-@NEEDS_NVCC
 @pytest.mark.slow
 def test_a_missing_instance_is_named_with_the_line_that_makes_it(bench: Bench) -> None:
     """Demangled, and the file to add it to."""

@@ -1,6 +1,5 @@
 """`kernel.resources` as a step: real nvcc and g++, spills, budgets, launches, and machines that lack the tools."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +15,6 @@ from tests.makers import make_finished
 from tests.targets import compiled, make_context, open_bench
 from tests.tiny_cuda import cuda, emulator, nvcc, write_cuda_target
 
-NEEDS_NVCC = pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on the PATH")
 ROWS, DOUBLES = "tiny::rows<float, 128>", "tiny::rows<double, 64>"
 LAUNCH = {"blocks": "(N * M + 127) // 128", "threads": 128, "registers": 40, "shared_bytes": 2560}
 VARIANTS: dict[str, Any] = {
@@ -69,7 +67,6 @@ def missing(found: ResourcesOutput) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.nvcc
-@NEEDS_NVCC
 def test_kernels_are_compiled_for_a_gpu_that_is_not_here(bench: Bench) -> None:
     """Variants that share sources and flags share a library, and its report."""
     found = looked(bench, "plain", "floats")
@@ -83,7 +80,6 @@ def test_kernels_are_compiled_for_a_gpu_that_is_not_here(bench: Bench) -> None:
 
 
 @pytest.mark.nvcc
-@NEEDS_NVCC
 @pytest.mark.slow
 def test_launches_meet_the_compilers_report(bench: Bench) -> None:
     """Declared shared memory by the compiler, dynamic by the launch; every type of the variant is asked for."""
@@ -101,7 +97,6 @@ def test_launches_meet_the_compilers_report(bench: Bench) -> None:
 
 @pytest.mark.slow
 @pytest.mark.nvcc
-@NEEDS_NVCC
 def test_a_spill_fails_the_step(bench: Bench) -> None:
     """Though no budget speaks of it; with one that allows it, it is said and passes."""
     found = looked(bench, "crowded")
@@ -121,7 +116,6 @@ def test_a_spill_fails_the_step(bench: Bench) -> None:
 
 @pytest.mark.slow
 @pytest.mark.nvcc
-@NEEDS_NVCC
 def test_broken_budgets_fail_the_step(bench: Bench) -> None:
     """With what is taken and what may be; one that fits no kernel is broken too."""
     found = looked(bench, "tight")
@@ -133,7 +127,6 @@ def test_broken_budgets_fail_the_step(bench: Bench) -> None:
 
 @pytest.mark.slow
 @pytest.mark.nvcc
-@NEEDS_NVCC
 def test_a_kernel_that_cannot_be_launched_fails_the_step(bench: Bench) -> None:
     """With what its block asks for."""
     found = looked(bench, "wide")
@@ -145,7 +138,6 @@ def test_a_kernel_that_cannot_be_launched_fails_the_step(bench: Bench) -> None:
 
 
 @pytest.mark.nvcc
-@NEEDS_NVCC
 def test_what_does_not_compile_fails_the_step(bench: Bench) -> None:
     """With the compiler's first error."""
     found = looked(bench, "broken")
@@ -155,7 +147,6 @@ def test_what_does_not_compile_fails_the_step(bench: Bench) -> None:
 
 
 @pytest.mark.nvcc
-@NEEDS_NVCC
 @pytest.mark.slow
 def test_without_an_emulated_build_the_declared_launch_stands(bench: Bench) -> None:
     """Static arithmetic only: the report says so. Without either nothing tells the launches."""

@@ -1,7 +1,6 @@
 """An operator on a GPU: its stream, graphs, devices, memory. Skipped where there is no GPU or no nvcc."""
 
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from tests.pytorch.operators import BUNDLED, DISPATCHES, Dispatch, exact, in_pyt
 pytestmark = [
     pytest.mark.cuda,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that PyTorch sees"),
-    pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on the PATH"),
+    pytest.mark.nvcc,
 ]
 TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 2e-2}
 LONG = 200_000_000

@@ -15,6 +15,7 @@ from loop.model.record import Revision, SessionHead
 from loop.replay.recipe import NAME, recipe, said, word, write
 from tests.makers import make_finished, make_session_head, make_verify
 from tests.projects import KERNEL, loop, make_project
+from tests.repository.test_reading import put_under_git
 
 PATTERN = """
 format: 1
@@ -102,7 +103,7 @@ def test_a_comment_stays_on_its_line() -> None:
 
 def test_uncommitted_edits_are_named(project: Project, tmp_path: Path) -> None:
     """Their hashes are checked; no commit has them."""
-    commit = committed(project.target)
+    commit = put_under_git(project.target)
     assert "# Edits      none" in script(project, tmp_path, revision=Revision(commit=commit))
     (project.target / "scale.c").write_text(KERNEL + "\n")
     text = script(project, tmp_path, revision=Revision(commit=commit, dirty=True, changed=("scale.c",)))
@@ -130,13 +131,13 @@ def test_a_link_out_of_the_checkout_is_named(project: Project, tmp_path: Path) -
     """Git has the link; no commit has what it leads to."""
     (tmp_path / "far.h").write_text("\n")
     (project.target / "far.h").symlink_to(tmp_path / "far.h")
-    text = script(project, tmp_path, revision=Revision(commit=committed(project.target)))
+    text = script(project, tmp_path, revision=Revision(commit=put_under_git(project.target)))
     assert "without them this ends with `not the same`:\n#            far.h\n" in text
 
 
 def test_edits_that_git_cannot_tell_are_not_none(project: Project, tmp_path: Path) -> None:
     """A commit that is gone."""
-    committed(project.target)
+    put_under_git(project.target)
     assert "# Edits      not known" in script(project, tmp_path, revision=Revision(commit="f" * 40))
 
 
@@ -177,15 +178,6 @@ def test_a_recipe_that_cannot_be_written_ends_no_session(project: Project, tmp_p
     assert "recipe.sh could not be written" in write(project, head_of(project), tmp_path / "no", [], tmp_path)
 
 
-def committed(folder: Path) -> str:
-    """Commit everything; the commit."""
-    author = ["-c", "user.name=a", "-c", "user.email=a@b"]
-    for words in (["init", "-q"], ["add", "-A"], [*author, "commit", "-q", "-m", "x"]):
-        subprocess.run(["git", *words], cwd=folder, check=True, timeout=20)
-    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, check=True, capture_output=True, text=True)
-    return done.stdout.strip()
-
-
 def replay(recipe: Path, folder: Path, tmp_path: Path) -> tuple[int, str]:
     """Run a recipe as a person would: its exit code, and its last line."""
     program = tmp_path / "bin" / "loop"
@@ -201,7 +193,7 @@ def replay(recipe: Path, folder: Path, tmp_path: Path) -> tuple[int, str]:
 @pytest.mark.slow
 def test_a_clone_replays_the_session(project: Project, tmp_path: Path) -> None:
     """Same; not the same with another flag, a wrong kernel, another commit or another line in the recipe."""
-    committed(project.target)
+    put_under_git(project.target)
     loop("trust", str(project.target))
     done = loop("run", "session", "only", "--target", str(project.target))
     assert 0 == done.returncode, done.stderr
@@ -231,7 +223,7 @@ def test_a_clone_replays_the_session(project: Project, tmp_path: Path) -> None:
     (clone / "scale.c").write_text(KERNEL)
     (clone / "target.yaml").write_text((clone / "target.yaml").read_text().replace("-O1", "-O0"))
     subprocess.run(["git", "-C", str(clone), "add", "-A"], check=True, timeout=20)
-    commit = committed(clone)
+    commit = put_under_git(clone)
     loop("trust", str(clone))
     code, line = replay(session / NAME, clone, tmp_path)
     assert 1 == code

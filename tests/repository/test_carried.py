@@ -7,12 +7,7 @@ import pytest
 
 from loop.base.errors import UsageError, WorkFailed
 from loop.repository.carried import carried, settings, take_branches
-
-
-def git(folder: Path, *words: str) -> str:
-    """What git prints."""
-    own = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b"]
-    return subprocess.run([*own, *words], check=True, capture_output=True, text=True).stdout.strip()
+from tests.repository.test_reading import git, put_under_git
 
 
 @pytest.fixture
@@ -23,9 +18,7 @@ def checkout(tmp_path: Path) -> Path:
     for name in ("in/a b.c", "gone.c"):
         (folder / name).write_text("1")
     (folder / ".gitignore").write_text("*.o\n")
-    git(folder, "init", "-q", "-b", "main")
-    git(folder, "add", ".")
-    git(folder, "commit", "-qm", "one")
+    put_under_git(folder)
     for name in ("new.c", "built.o"):
         (folder / name).write_text("2")
     (folder / "gone.c").unlink()

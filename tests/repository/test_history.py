@@ -9,6 +9,7 @@ import pytest
 from loop.base.errors import LoopError
 from loop.repository.history import between, difference, line, resolve, trees_of
 from loop.repository.history import commit as commit_of
+from tests.repository.test_reading import commit as commit_all
 from tests.repository.test_reading import git
 
 
@@ -17,9 +18,7 @@ def commit(folder: Path, name: str, text: str = "x", file: str = "kernel.cpp") -
     path = folder / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
-    git(folder, "add", ".")
-    git(folder, "commit", "-q", "--allow-empty", "-m", name)
-    return git(folder, "rev-parse", "HEAD")
+    return commit_all(folder, name)
 
 
 @pytest.fixture

@@ -18,13 +18,24 @@ def git(folder: Path, *words: str) -> str:
     ).stdout.strip()
 
 
+def commit(folder: Path, message: str = "next") -> str:
+    """Commit everything; the new commit."""
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "--allow-empty", "-m", message)
+    return git(folder, "rev-parse", "HEAD")
+
+
+def put_under_git(folder: Path, message: str = "first") -> str:
+    """Make a folder a repository, and commit what it holds; the commit, on main."""
+    git(folder, "init", "-q", "-b", "main")
+    return commit(folder, message)
+
+
 def make_repository(folder: Path) -> Path:
     """A repository with one commit on main."""
     folder.mkdir()
-    git(folder, "init", "-q", "-b", "main")
     (folder / "kernel.cpp").write_text("one\n")
-    git(folder, "add", ".")
-    git(folder, "commit", "-q", "-m", "first")
+    put_under_git(folder)
     return folder
 
 
@@ -70,13 +81,6 @@ def test_no_repository_and_no_commit_are_no_error(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     git(tmp_path / "empty", "init", "-q")
     assert (None, True) == (revision(tmp_path / "empty").commit, revision(tmp_path / "empty").dirty)
-
-
-def commit(folder: Path, message: str = "next") -> str:
-    """Commit everything; the new commit."""
-    git(folder, "add", "-A")
-    git(folder, "commit", "-q", "-m", message)
-    return git(folder, "rev-parse", "HEAD")
 
 
 def files(folder: Path) -> dict[str, str]:
@@ -186,8 +190,7 @@ def test_names_that_git_quotes_are_read_as_they_are(tmp_path: Path) -> None:
     folder = make_repository(tmp_path / "r")
     for name in ('a "b"', "näme", "tab\there"):
         (folder / name).write_text("one\n")
-    git(folder, "add", ".")
-    git(folder, "commit", "-q", "-m", "second")
+    commit(folder)
     for name in ('a "b"', "tab\there", "neü"):
         (folder / name).write_text("two\n")
     os.utime(folder / "kernel.cpp", (1, 1))
@@ -200,17 +203,15 @@ def test_a_commit_is_taken_back_where_git_revert_would_do_it(tmp_path: Path) -> 
     """Not where a later commit changed the same line, nor where the file was edited since."""
     folder = make_repository(tmp_path / "r")
     (folder / "kernel.cpp").write_text("two\n")
-    git(folder, "commit", "-qam", "second")
-    commit = git(folder, "rev-parse", "HEAD")
-    assert takes_back(folder, commit[:12])
+    second = commit(folder)
+    assert takes_back(folder, second[:12])
     (folder / "other.cpp").write_text("x\n")
-    git(folder, "add", ".")
-    git(folder, "commit", "-qm", "elsewhere")
-    assert takes_back(folder, commit)
+    commit(folder)
+    assert takes_back(folder, second)
     (folder / "kernel.cpp").write_text("two\nmore\n")
-    assert not takes_back(folder, commit)
-    git(folder, "commit", "-qam", "third")
+    assert not takes_back(folder, second)
+    commit(folder)
     (folder / "kernel.cpp").write_text("three\n")
-    git(folder, "commit", "-qam", "fourth")
-    assert not takes_back(folder, commit)
+    commit(folder)
+    assert not takes_back(folder, second)
     assert not takes_back(folder, "0" * 40)

@@ -16,7 +16,7 @@ from loop.repository.leftover import note_owner
 from loop.repository.worktree import AS_IT_STOOD, find, make, make_at, remove, top_of
 from loop.steps.context import Context, Workshop
 from tests.projects import make_project
-from tests.repository.test_reading import git
+from tests.repository.test_reading import git, put_under_git
 
 
 @pytest.fixture
@@ -25,12 +25,10 @@ def target(tmp_path: Path) -> Path:
     top = tmp_path / "repository"
     folder = top / "kernels" / "mine"
     folder.mkdir(parents=True)
-    git(top, "init", "-q", "-b", "main")
     (folder / "kernel.cpp").write_text("one\ntwo\n")
     (top / "shared.h").write_text("shared\n")
     (top / ".gitignore").write_text("*.o\n")
-    git(top, "add", ".")
-    git(top, "commit", "-q", "-m", "first")
+    put_under_git(top)
     for name in ("post-checkout", "pre-commit", "post-commit"):
         hook = top / ".git" / "hooks" / name
         hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
@@ -280,8 +278,7 @@ def test_a_commit_is_the_users_and_says_what_made_it(
     for name in ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL"):
         monkeypatch.delenv(name, raising=False)
     project = make_project(tmp_path / "mine")
-    for words in (("init", "-q"), ("add", "."), ("commit", "-qm", "all")):
-        git(project, *words)
+    put_under_git(project)
     if known:
         git(project, "config", "user.name", "Ada")
         git(project, "config", "user.email", "ada@example.org")

@@ -20,8 +20,6 @@ from tests.makers import (
 
 WORKLOADS = tuple(f"B1 H1 S{size} D64{mask} float32" for size in (32, 64, 128) for mask in (" causal", ""))
 HALVES = tuple(name.replace("float32", "float16") for name in WORKLOADS)
-SCATTER = (0.97, 1.0, 1.05, 0.99, 1.02)
-"""Ratios of five rounds over their mean, about."""
 
 
 def torch_step(**fields: Any) -> Finished:

@@ -1,8 +1,6 @@
 """`loop run session` as a user runs it: real interruptions in processes, everything else in this one."""
 
 import json
-import os
-import random
 import re
 import signal
 import time
@@ -11,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.places import shipped
-from tests.projects import KERNEL, add_commands, here, kill, loop, make_project, start
+from tests.projects import KERNEL, add_commands, add_quick_plan, here, kill, loop, make_project, start
 
 WAITS = ("echo x >> one", "touch begun; test -e go || exec sleep 60")
 """A step that ends, and one that waits until it is let go."""
@@ -22,16 +19,7 @@ WAITS = ("echo x >> one", "touch begun; test -e go || exec sleep 60")
 def folder(tmp_path: Path) -> Path:
     """A trusted project with a plan that verifies, measures and compares in few rounds and seconds."""
     folder = make_project(tmp_path / "project")
-    for kind in ("plans", "patterns"):
-        (folder / kind).mkdir(exist_ok=True)
-    (folder / "plans" / "mine.yaml").write_text(
-        "format: 1\nname: mine\ntitle: Verify and measure\npatterns: [single-compilation-unit, baseline-quickly]\n"
-        "workloads: [small]\nbudget: {minutes: 1}\n"
-    )
-    text = (shipped("patterns") / "baseline-first.yaml").read_text().replace("baseline-first", "baseline-quickly")
-    text = text.replace("number: 1\n", "number: 101\n").replace("{rounds: 9}", "{rounds: 2}")
-    text = text.replace("budget_s: 12", "budget_s: 5").replace("budget_s: 8", "budget_s: 2")
-    (folder / "patterns" / "baseline-quickly.yaml").write_text(text)
+    add_quick_plan(folder)
     assert 0 == here("trust", str(folder))[0]
     return folder
 
@@ -125,28 +113,6 @@ def test_a_session_goes_on_after_a_kill_and_an_interruption(commands: Callable[.
         (line["step"], line["attempt"], line["status"]) for line in lines_of(own) if line["event"] == "finished"
     ]
     assert [("s1", 1, "passed"), ("s2", 2, "aborted"), ("s2", 3, "passed")] == ended
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
-def test_a_signal_at_any_moment_leaves_a_session_that_goes_on(
-    commands: Callable[..., Path], tmp_path: Path, seed: int
-) -> None:
-    """Before it begins, in a write, in a fork, while it closes: the journal is whole, the exit code says so."""
-    draw = random.Random(seed)
-    folder = commands(*["true"] * 6)
-    process = start("run", "session", "try", "--target", str(folder))
-    time.sleep(draw.uniform(0.1, 2.5))
-    for _ in range(2):
-        process.send_signal(draw.choice([signal.SIGINT, signal.SIGTERM, signal.SIGHUP]))
-        time.sleep(draw.uniform(0.0, 0.3))
-    _, errors = process.communicate(timeout=20)
-    begun = sessions(tmp_path) if (tmp_path / "sessions").is_dir() else []
-    assert process.returncode in (0, 130) or (process.returncode < 0 and not begun), errors
-    for own in begun:
-        done = loop("run", "session", "--resume", own.name, "--target", str(folder))
-        assert 0 == done.returncode, done.stderr
-        lines_of(own)
 
 
 @pytest.mark.slow
@@ -253,15 +219,6 @@ def test_wrong_usage_exits_with_2_and_says_what_to_do(words: list[str], said: st
     """Misspelt names come with the nearest right one."""
     code, told = here(*words)
     assert (2, True) == (code, said in told), told
-
-
-def test_no_gpu_is_said() -> None:
-    """--device cuda without a driver: exit 2 and the way out."""
-    done = loop(
-        "run", "session", "--device", "cuda", PATH="/usr/bin:/bin" if not os.path.exists("/dev/nvidia0") else ""
-    )
-    assert 2 == done.returncode
-    assert "--device cpu" in done.stderr
 
 
 @pytest.mark.soak
