@@ -119,7 +119,7 @@ def _open(path: Path) -> IO[str]:
 def _take(file: IO[str], path: Path) -> None:
     """Lock the file and write into it whose it is."""
     try:
-        while not _is_ours(file):
+        while not _is_ours(file):  # Somebody asks just now whether it is held, and lets go at once.
             time.sleep(0.001)
         file.seek(0)
         file.truncate()

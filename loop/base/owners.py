@@ -32,9 +32,9 @@ def stranger(path: Path) -> str:
 
 
 def _way(path: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
-    """The path and all folders above it, as written and where it leads, the top first; whether it is the last.
+    """Each folder above the path, the top first, then the path itself; with True for the path, else False.
 
-    What does not exist is left out.
+    First as it is written, then where its links lead. What does not exist is left out.
     """
     for end in dict.fromkeys((path.absolute(), Path(os.path.realpath(path)))):
         for entry in (*reversed(end.parents), end):

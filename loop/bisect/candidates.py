@@ -170,13 +170,14 @@ HALF_DONE = {
     "CHERRY_PICK_HEAD": ("a cherry-pick", "git cherry-pick --abort"),
     "REVERT_HEAD": ("a revert", "git revert --abort"),
     "rebase-merge": ("a rebase", "git rebase --abort"),
+    "rebase-apply/applying": ("git am", "git am --abort"),
     "rebase-apply": ("a rebase", "git rebase --abort"),
 }
 """What git leaves in its folder in the middle of something: what that is, and how to end it."""
 
 
 def refuse_half_done(top: Path) -> None:
-    """Raises LoopError in the middle of a merge or a rebase: what is in the checkout is nobody's version."""
+    """Raises UsageError in the middle of a merge, rebase or the like: its files are then nobody's version."""
     for name, (what, remedy) in HALF_DONE.items():
         place = Path(git(top, "rev-parse", "--git-path", name).strip())
         if (place if place.is_absolute() else top / place).exists():

@@ -308,6 +308,7 @@ class Hunt:
 
 
 def _why_merged(answer: BisectAnswer, merge: Candidate, branches: Sequence[BisectAnswer]) -> str:
+    """In words: why the last branch is to blame, else why the merge is and what each branch came to."""
     last = branches[-1]
     if last.culprits or last.range:
         return f"{last.why}; it came with the merge {merge.short} ({merge.subject})"
@@ -331,12 +332,18 @@ def bisect_log(line: Line, first_bad: int, skipped: Mapping[str, str], *, certai
 
 
 def _lines(line: Line, first_bad: int, skipped: Mapping[str, str], *, certain: bool) -> Iterator[str]:
-    known = [(number, candidate) for number, candidate in enumerate(line.ends) if candidate.commit != UNCOMMITTED]
-    last, bad = known[-1]
+    """Both ends, then the first bad commit, the one before it and all skipped ones: git infers the others."""
+    committed = [
+        (number, candidate) for number, candidate in enumerate(line.ends) if candidate.commit != UNCOMMITTED
+    ]
+    last, bad = committed[-1]
     yield "git bisect start --first-parent"
+    if last < first_bad < len(line.ends):  # What is uncommitted is to blame: git knows of no bad commit.
+        yield from _said("good", bad)
+        return
     yield from _said("bad", bad)
     yield from _said("good", line.good)
-    for number, candidate in known[1:last]:
+    for number, candidate in committed[1:last]:
         word = "skip" if candidate.commit in skipped else "bad" if number >= first_bad else "good"
         if word == "skip" or number in (first_bad - 1, first_bad):
             yield from _said(word, candidate)

@@ -105,7 +105,10 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def stray_writes(call: Callable[[], Any]) -> list[str]:
-    """What one call writes outside of tensors that it made, a sentence each; nothing where it fails this way."""
+    """What one call writes outside of tensors that it made, a sentence each.
+
+    Nothing where the call raises while its new tensors stand between guard zones.
+    """
     mode = GuardedAllocations()
     try:
         with mode:

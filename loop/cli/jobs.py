@@ -61,8 +61,9 @@ def list_jobs(screen: Screen, *, limit: int, watch: bool, as_json: bool) -> int:
     """A table of jobs; with `watch` again whenever it has changed, until all have ended."""
     card, shown = rates(project(None, Path.cwd())), "?"
     while True:
-        ran = tuple(_read(jobs.every()[-limit:]))
-        costs = {job.id: _usd_per_hour(job, card) * _alone_s(job, ran) / 3600 for job in ran}
+        every = tuple(_read(jobs.every()))
+        ran = every[-limit:]
+        costs = {job.id: _usd_per_hour(job, card) * _charged_s(job, every) / 3600 for job in ran}
         listed = JobList(jobs=ran, usd={job_id: usd for job_id, usd in costs.items() if usd})
         text = to_json(listed) if as_json else "\n".join(map(str, ran))
         if text != shown:
@@ -85,7 +86,7 @@ def _read(folders: Iterable[JobFolder]) -> Iterator[JobRun]:
             remark(f"{error.message}; {error.hint}")
 
 
-def _alone_s(job: JobRun, others: Sequence[JobRun]) -> float:
+def _charged_s(job: JobRun, others: Sequence[JobRun]) -> float:
     """Seconds that a job is charged for: where several shared a host with a price, its share of each second."""
     if job.usd_per_hour is None:
         return job.seconds

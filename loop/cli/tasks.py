@@ -239,17 +239,21 @@ def _judged(
     took: "Took",
     screen: Screen,
 ) -> tuple[tuple[Row, ...], str]:
-    """What both say of each answer, by its name in the target; and why their evaluator says nothing."""
+    """Our verdict and theirs on each answer; and why their evaluator gave none, empty where it did.
+
+    `answers`: name of a variant of the target to its control and file.
+    """
     with took.by("our verification"):
         own = _ours(request, setting, "verify", [*answers])
     themes = {name: control.theme for name, (control, _) in answers.items()}
     if passing := [name for name in answers if themes[name] == "cheat" and own[name].passes]:
-        # Remembered answers are wrong only where calls are timed: their inputs change in between.
+        # A cheat that gives back an earlier output is wrong only in timed calls: inputs change between them.
         with took.by("our timed calls of what verification lets pass"):
             own |= _ours(request, setting, "measure", passing)
     with took.by("its own evaluator"):
         others, why = _theirs(request, task, {name: path for name, (_, path) in answers.items()}, screen)
-    # Beside their verdict, the stated rule is asked only whether a mistake that we let pass makes a difference.
+    # Without their evaluator the stated rule judges all. Else it only tells of each mistake that we let pass
+    # whether it changes any value.
     names = [name for name in answers if why or (themes[name] != "honest" and own[name].passes)]
     with took.by("the rule that its format states"):
         stated = Stated(task, setting, *terms).verdicts(names) if names else {}

@@ -253,11 +253,12 @@ def _sizes(definition: Definition, workload: TraceWorkload) -> dict[str, int]:
 
 
 def _worked_out(expression: str, sizes: Mapping[str, int]) -> int:
+    """The size that an axis's expression gives. Raises Unknown where that is not a whole number."""
     try:
         value = python_text.evaluate(ast.parse(expression, mode="eval").body, sizes)
-    except SyntaxError as error:
+    except (SyntaxError, RecursionError, MemoryError) as error:
         raise Unknown(expression) from error
-    if not isinstance(value, int | float) or math.isnan(value) or value != int(value):
+    if not isinstance(value, int | float) or not math.isfinite(value) or value != int(value):
         raise Unknown(expression)
     return int(value)
 

@@ -167,7 +167,7 @@ class JobFolder:
             document = json.loads(text)
             assert isinstance(document, dict)
             return document
-        except (ValueError, AssertionError) as error:
+        except (ValueError, AssertionError, RecursionError) as error:
             talk = last_line(self.path / TALK) or "nothing"
             what = "it did not begin" if self.refused else "its command printed no result; it said"
             message = f"job {self.id}: {what}: {talk}"

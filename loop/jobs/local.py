@@ -95,7 +95,7 @@ class Local:
         }
 
     def rest(self, seconds: float) -> None:
-        """Until a slot tells of an end."""
+        """Wait so long at most; no longer where a job ends or is submitted, or ended since the last rest."""
         with self._changed:
             if self._ends == self._told:
                 self._changed.wait(seconds)

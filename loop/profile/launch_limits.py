@@ -242,11 +242,11 @@ def placements(placed: Sequence[Placed], timed: Collection[str] = ()) -> tuple[P
 
 
 def fillings(placed: Sequence[Placed], device: DeviceFacts, *, at_hand: bool) -> tuple[Occupancy, ...]:
-    """Of each call how its largest launch, by threads, fills the GPU."""
+    """For each variant and workload: how the launch with the most threads of that call fills the GPU."""
     largest: dict[tuple[str, str], Placed] = {}
     for launch in placed:
-        first = largest.setdefault((launch.variant, launch.workload.name), launch)
-        if launch.launch.blocks * launch.launch.threads > first.launch.blocks * first.launch.threads:
+        so_far = largest.setdefault((launch.variant, launch.workload.name), launch)
+        if launch.launch.blocks * launch.launch.threads > so_far.launch.blocks * so_far.launch.threads:
             largest[launch.variant, launch.workload.name] = launch
     every = []
     for launch in largest.values():

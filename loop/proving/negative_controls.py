@@ -185,12 +185,13 @@ def _same_shape(dimensions: str, other: str) -> Applies:
 
 
 def _attributes(signature: Signature) -> Iterator[Control]:
+    """Of each attribute one control: a wrong number, or the initial value whatever the call asks for."""
     for name, attribute in signature.attributes.items():
         if attribute.kind == "number":
             yield Control(f"wrong {name}", "wrong_number", terms={"attribute": name})
             continue
-        number = attribute_number(attribute.choices, attribute.initial)
-        terms = {"attribute": name, "to": attribute.initial, "number": number}
+        as_double = attribute_number(attribute.choices, attribute.initial)
+        terms = {"attribute": name, "to": attribute.initial, "number": as_double}
         yield Control(f"drops {name}", "set_attribute", applies=_sets(name, attribute.initial), terms=terms)
 
 

@@ -156,7 +156,7 @@ def _mark_cells(tokens: Sequence[Token], start: int) -> None:
             if place:
                 _colour(tokens[at + 1])
             place += 1
-    if rows > 2:
+    if rows > 2:  # The head, and at least two to sort.
         tokens[start].attrs["class"] = "sortable"
 
 

@@ -144,7 +144,7 @@ def _template_arguments(kinds: str, instance: str | None) -> tuple[dict[str, str
 
 
 def _split(text: str) -> Iterator[str]:
-    """Parameters, at commas outside of brackets; in a default value `<<` and `>` count as brackets, too."""
+    """Parameters, at commas outside of brackets. `<` and `>` are taken for brackets, also as operators."""
     depth, part = 0, ""
     for letter in text:
         depth += letter in "<(["

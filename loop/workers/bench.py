@@ -140,7 +140,7 @@ class Bench:
         self._owns_nursery = self._nursery is None
         self.first_call_s = self.target.first_call_s or FIRST_CALL_S
         self._judge.device = self.device
-        if self.forks and self._judge.nursery is None:
+        if self.forks and self._judge.nursery is None:  # Torch is imported once, for judge and workers.
             self._judge.nursery = self.nursery
 
     def __enter__(self) -> "Bench":

@@ -262,7 +262,7 @@ def empty_calls(way: str) -> Stage:
     return Nothing()
 
 
-LOSING = (
+MAY_LOSE_DEVICE = (
     messages.Load,
     messages.Compute,
     messages.StageCall,
@@ -292,13 +292,14 @@ def main(arguments: Sequence[str]) -> None:
     program = WorkerProgram(arena, (bell[0], bell[1]) if bell else None)
 
     def respond(answers: Answers, request: Request[Any]) -> object:
-        """The reply. Where a kernel crashed the process ends instead: nothing works on the device any more."""
+        """The reply. Where a kernel lost the device this process ends instead: nothing works there now."""
         nonlocal cores
-        if cores and not isinstance(request, messages.Load):  # Several processes load at once.
+        # Several processes load at once: none is kept to these cores before its first other request.
+        if cores and not isinstance(request, messages.Load):
             keep_to(cores)
             cores = ""
         reply = answer(answers, request)
-        if isinstance(reply, No) and isinstance(request, LOSING) and (why := faults.why_lost()):
+        if isinstance(reply, No) and isinstance(request, MAY_LOSE_DEVICE) and (why := faults.why_lost()):
             faults.leave(reply.message, why)
         return reply
 

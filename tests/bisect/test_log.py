@@ -25,11 +25,14 @@ def test_git_replays_it_and_comes_to_the_same_commit(tmp_path: Path, first_bad: 
 
 
 def test_what_is_uncommitted_is_no_business_of_git(tmp_path: Path) -> None:
-    """The log ends with the last commit, which is not called bad."""
+    """No commit is called bad where the edits are to blame, and git takes the log."""
     folder = tmp_path / "r"
     commits = make_history(folder, ["a", "b", "c"])
     (folder / "state").write_text("d")
     line = read_line(folder, commits[0], None)
     text = bisect_log(line, 3, {})
     assert "uncommitted" not in text
-    assert "first bad" not in text
+    assert "bad" not in text
+    log = tmp_path / "log"
+    log.write_text(text)
+    git(folder, "bisect", "replay", str(log))
