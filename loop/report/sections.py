@@ -25,7 +25,7 @@ class Room:
     """How much of anything is shown before the rest is left to the records."""
 
     rows: int | None
-    """Of a table."""
+    """Of a table or a list; and parts of a fold."""
     letters: int
     """Of a text."""
     lines: int
@@ -86,8 +86,12 @@ def markdown(title: str, sections: Iterable[Section]) -> str:
 
 
 def in_markdown(sections: Iterable[Section], room: Room, level: int = 3) -> str:
-    """Sections as Markdown, with headings of a level."""
-    return "\n\n".join(part for section in filter(None, sections) for part in _parts(section, room, level))
+    """Sections as Markdown, with headings of a level; the first of them where there are too many."""
+    every = tuple(filter(None, sections))
+    texts = [part for section in every[: room.rows] for part in _parts(section, room, level)]
+    if room.rows and len(every) > room.rows:
+        texts.append(f"And {len(every) - room.rows} more parts, which are in the records of the session.")
+    return "\n\n".join(texts)
 
 
 def _parts(section: Section, room: Room, level: int) -> Iterator[str]:
@@ -108,8 +112,12 @@ def _parts(section: Section, room: Room, level: int) -> Iterator[str]:
 
 
 def bullets(lines: Iterable[Line], room: Room) -> str:
-    """A list in Markdown."""
-    return "\n".join(f"{indent}- {paragraph(shortened(text, room.letters))}" for indent, text in _indented(lines))
+    """A list in Markdown; its first lines where it has too many."""
+    every = tuple(lines)
+    shown = list(every[: room.rows])
+    if len(shown) < len(every):
+        shown.append(f"And {len(every) - len(shown)} more, which are in the records of the session.")
+    return "\n".join(f"{indent}- {paragraph(shortened(text, room.letters))}" for indent, text in _indented(shown))
 
 
 def _indented(lines: Iterable[Line]) -> Iterator[tuple[str, str]]:
