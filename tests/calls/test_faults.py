@@ -15,13 +15,13 @@ from tests.conftest import ROOT
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="faults are told on Linux")
 PROGRAM = """
 import ctypes, json, sys
-from loop.calls.faults import Place, Watch
+from loop.calls.faults import FaultWatch, TensorPlace
 from loop.calls.memory import Buffer
 size, shift, at_end, place, write, guess = json.loads(sys.argv[1])
 buffer = Buffer(size, shift)
 buffer.enclose(at_end=at_end)
 buffer.fill(bytes(size))
-with Watch(lambda: [Place("its input x", buffer.address, buffer.address + size, buffer.reach)]) as watch:
+with FaultWatch(lambda: [TensorPlace("its input x", buffer.address, buffer.address + size, buffer.reach)]) as watch:
     watch.guess = guess
     address = 8 if place is None else buffer.address + place
     ctypes.memset(address, 1, 1) if write else ctypes.string_at(address, 1)

@@ -72,7 +72,7 @@ def test_devices_streams_and_errors(tmp_path: Path) -> None:
 )
 def test_structures_are_those_of_the_bridge(structure: type[ctypes.Structure], tmp_path: Path) -> None:
     """Each field of shim.py where loop_torch.cpp has it."""
-    name = f"LoopTorch{structure.__name__}"
+    name = f"LoopTorch{structure.__name__.removeprefix('Torch')}"
     lines = ["#include <cstddef>", '#include "loop_torch.cpp"']
     lines += [f"static_assert(sizeof({name}) == {ctypes.sizeof(structure)});"]
     for field, *_ in structure._fields_:
