@@ -107,8 +107,9 @@ def exchange_extreme(lines: numpy.ndarray, *, greatest: bool, place: int) -> Non
         extreme = (numpy.max if greatest else numpy.min)(lines, axis=-1)
         sought = numpy.ones(extreme.shape, dtype=bool)
         for n in range(size):
-            here = sought & (lines[..., n] == extreme)
-            numpy.copyto(lines[..., n], end, where=here)
+            slab = lines[..., n]
+            here = sought & ((slab == extreme) | (numpy.isnan(slab) & numpy.isnan(extreme)))
+            numpy.copyto(slab, end, where=here)
             sought &= ~here
     lines[..., place] = extreme
 
