@@ -21,7 +21,8 @@ size, shift, at_end, place, write, guess = json.loads(sys.argv[1])
 buffer = Buffer(size, shift)
 buffer.enclose(at_end=at_end)
 buffer.fill(bytes(size))
-with FaultWatch(lambda: [TensorPlace("its input x", buffer.address, buffer.address + size, buffer.reach)]) as watch:
+places = [TensorPlace("its input x", buffer.address, buffer.address + size, buffer.reach)]
+with FaultWatch(lambda: places) as watch:
     watch.guess = guess
     address = 8 if place is None else buffer.address + place
     ctypes.memset(address, 1, 1) if write else ctypes.string_at(address, 1)
