@@ -67,8 +67,11 @@ TIMED = [
 ]
 
 
-def hopper() -> Kernel:
-    """`tensor_core`, with the parts of `warp_specialized` at hand, from which its ideas were taken out."""
+def hopper(further: bool = False) -> Kernel:
+    """`tensor_core`, with the parts of `warp_specialized` at hand, from which its ideas were taken out.
+
+    The further campaign starts from the change that the first one keeps, and takes the other ideas.
+    """
     folder = shipped("kernels") / "attention"
     manifest = yaml.safe_load((folder / "target.yaml").read_text())
     variant = manifest["variants"]["warp_specialized"]
@@ -93,7 +96,7 @@ def hopper() -> Kernel:
         "         estimate<kDepth>(kTwoGroups, problem, groups_tiling<kDepth, 2>());\n"
     )
     cached = "std::min(units, std::max<int64_t>(1, (24 << 20) / (int64_t(problem.keys) * problem.depth * 4)))"
-    quarter, whole = "std::min(units, kSms / 4)", "heads_of_section(units, row_tiles)"
+    whole = "heads_of_section(units, row_tiles)"
     hidden, all_tiles = (
         f"const int hidden = {text};"
         for text in ("(visible_keys(problem, group_row + 63) + kKeys - 1) / kKeys", "tiles")
@@ -118,49 +121,57 @@ def hopper() -> Kernel:
             (apart, together),
         ),
     }
-    patches = (
-        Patch(
-            "faster",
-            "wgmma and tensor copies: one group copies, two compute; blocks stay; sections by what the L2 holds",
-            entry,
-            (("attention::tensor_core<", "attention::warp_specialized<"),),
-        ),
+    groups_compute = Patch(
+        "faster",
+        "wgmma and tensor copies: one group copies, two compute; blocks stay; sections by what the L2 holds",
+        entry,
+        (("attention::tensor_core<", "attention::warp_specialized<"),),
+    )
+    first = (
+        groups_compute,
         Patch(
             "faster", "three groups share each tile of keys", kernel, (("  return false;\n", "  return true;\n"),)
         ),
         Patch("slower", "groups begin their products in any order", kernel, turns),
-        Patch("faster", "sections of a quarter as many heads as multiprocessors", kernel, ((cached, quarter),)),
-        Patch("wrong", "the mask hides one key too many", kernel, (("8 * n + i > shown", "8 * n + i >= shown"),)),
+    )
+    second = (
         Patch("faster", "a group passes over tiles that its mask hides", kernel, ((all_tiles, hidden),)),
-        Patch("slower", "three stages of keys and values", groups, (("int kStages_ = 2", "int kStages_ = 3"),)),
+        Patch("wrong", "the mask hides one key too many", kernel, (("8 * n + i > shown", "8 * n + i >= shown"),)),
         Patch(
             "faster",
             "sections of equal size, of two rounds at least, each shared out by itself",
             kernel,
-            ((quarter, whole), (together, apart)),
+            ((cached, whole), (together, apart)),
         ),
-        Patch("faster", "three groups or two, by estimated time", kernel, (("  return true;\n", estimated),)),
+        Patch("faster", "three groups or two, by estimated time", kernel, (("  return false;\n", estimated),)),
+        Patch("slower", "three stages of keys and values", groups, (("int kStages_ = 2", "int kStages_ = 3"),)),
     )
+    if further:
+        files[entry] = replaced(ENTRY, *groups_compute.texts)
+    patches = second if further else first
     return Kernel("hopper", "hopper", files, patches, copied="attention")
 
 
 def campaign(kernel: Kernel, device: str, root: Path, into: Path, minutes: float) -> Mapping[str, Any]:
-    """Session of the start, campaign, session of the end, below `root`; records and reports of each are copied."""
-    target = root / "target"
+    """A campaign below `root`. Its report and record are copied to `into`."""
     words = ["--device", device, "--proposer-minutes", "0.5", "--max-minutes", str(minutes)]
-    found = {"campaign": play(root, kernel, CAMPAIGN.format(timed=kernel.timed), kernel.patches, words)}
-    copy(root / "sessions", into / "2-campaign")
+    played = play(root, kernel, CAMPAIGN.format(timed=kernel.timed), kernel.patches, words)
+    copy(root / "sessions", into)
+    return played
+
+
+def story(kernel: Kernel, device: str, root: Path, into: Path, with_kept: bool) -> Any:
+    """A session of the campaign's target below `root`, with or without the changes that the campaign kept."""
+    target, own = root / "target", root / into.name
     (target / "plans" / "story.yaml").write_text(STORY.format(timed=kernel.timed))
-    story = ["run", "session", "story", "--target", str(target), "--variant", kernel.variant, "--device", device]
-    for name in ("1-start", "3-end"):
-        own = root / name
-        own.mkdir()
-        if name == "3-end":
-            (patch,) = root.glob("sessions/*/changes/kept.patch")
-            subprocess.run(["git", "apply", str(patch)], cwd=target, check=True)
-        _, found[name] = session(own, target, story)
-        copy(own / "sessions", into / name)
-    return found
+    own.mkdir()
+    if with_kept:
+        (patch,) = root.glob("sessions/*/changes/kept.patch")
+        subprocess.run(["git", "apply", str(patch)], cwd=target, check=True)
+    words = ["run", "session", "story", "--target", str(target), "--variant", kernel.variant, "--device", device]
+    _, said = session(own, target, words)
+    copy(own / "sessions", into)
+    return said
 
 
 def copy(sessions: Path, into: Path) -> None:
@@ -190,6 +201,7 @@ def failure(root: Path, into: Path) -> Mapping[str, Any]:
 
 KERNELS: Mapping[str, tuple[Any, str]] = {
     "hopper": (hopper, "cuda"),
+    "hopper-further": (lambda: hopper(further=True), "cuda"),
     "cpu": (cpu, "cpu"),
     "own": (lambda: pool()[1], "cpu"),
 }
@@ -212,7 +224,10 @@ def main(words: Sequence[str] | None = None) -> None:
             found = failure(root, given.into)
         else:
             make, device = KERNELS[given.name]
-            found = campaign(make(), device, root, given.into, given.minutes)
+            kernel = make()
+            found = {"campaign": campaign(kernel, device, root, given.into / "2-campaign", given.minutes)}
+            for name in ("1-start", "3-end"):
+                found[name] = story(kernel, device, root, given.into / name, name == "3-end")
         print(json.dumps(found, indent=1))
 
 
