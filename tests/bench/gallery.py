@@ -1,7 +1,7 @@
 """The sessions of docs/gallery: campaigns from a slower start, made again by the product itself.
 
     python -m tests.bench.gallery hopper --into docs/gallery/hopper    # on an H100 or H200
-    python -m tests.bench.gallery cpu --into docs/gallery/cpu          # also: own, failure
+    python -m tests.bench.gallery cpu --into docs/gallery/cpu          # also: hopper-further, own, failure
 
 A session measures the start against PyTorch. A campaign then takes one change after another from a script, each
 judged. A last session measures the end against PyTorch. Records and reports are copied, samples are not.
