@@ -1,59 +1,36 @@
-"""What a search over commits is given, asks, is told and answers. Commits are numbered from the good end, 0."""
+"""What a search over commits is given, asks and answers. Commits are numbered from the good end, 0."""
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Literal
 
-from loop.model.bisect import Claim
+from loop.model.bisect import Claim, Probe
 
 Metric = Literal["latency", "correctness"]
 SearchMetric = Literal["latency", "correctness", "resources"]
-"""What is asked of a kernel's commits. Resources are told by runs that pass or fail, as correctness is."""
-Word = Literal["confirmed", "failed", "open"]
-"""What a confirmation says so far."""
+"""What is asked of a kernel's commits. A resource either rises or not, like a run that fails or passes."""
 Key = tuple[int, int, int]
-"""A confirmation: position of the culprit and of its parent, and the number of its claim."""
+"""A confirmation: positions of the culprit and of its parent, and the number of its claim."""
 
 
 @dataclass(frozen=True)
 class WeighedCommit:
     """A commit of the first-parent line, as far as a search has to know it."""
 
+    name: str
+    """Its hash."""
     weight: float = 1.0
     """How likely it brought the regression, before anything is measured: relative to the others."""
     group: str = ""
     """Hash of its build inputs. Commits with the same one are the same program; empty: unlike any other."""
-    name: str = ""
-    """What people call it: the beginning of its hash."""
-
-
-@dataclass(frozen=True)
-class Positions:
-    """The history as positions: commits that are the same program share one."""
-
-    place: tuple[int, ...]
-    """Position of each commit."""
-    first: tuple[int, ...]
-    """The commit with which each position begins: a step between positions is its work."""
-    prior: tuple[float, ...]
-    """Probability that the step is at a position; 0 at the first."""
-
-    @property
-    def last(self) -> int:
-        """The position of the bad end."""
-        return len(self.first) - 1
-
-    def shown(self, position: int) -> int:
-        """The commit to build for a position: an end is itself, others are the first of their kind."""
-        return len(self.place) - 1 if position == self.last else self.first[position]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is searched: commits from the good end to the bad end."""
+    """The commits to search. Neighbours that are the same program share a *position*."""
 
     commits: tuple[WeighedCommit, ...]
     """Oldest first; the first is the good end, the last the bad one."""
@@ -62,28 +39,38 @@ class Problem:
     """Whether commits of unlike groups are unlike binaries; else several neighbours may be the same one."""
 
     @functools.cached_property
-    def positions(self) -> Positions:
-        """The history as positions. Nothing can have changed between two commits that are alike."""
-        opened = [0] * (len(self.commits) + 1)
-        for first_alike, other in self._alike():
-            opened[first_alike] += 1
-            opened[other] -= 1
-        inside = [0, *accumulate(opened[:-1])][: len(self.commits)]
-        begins = [index == 0 or inside[index] == 0 for index in range(len(self.commits))]
-        first = [index for index, new in enumerate(begins) if new]
-        place = [number - 1 for number in accumulate(begins)]
-        weights = [0.0, *(max(self.commits[index].weight, 0.0) for index in first[1:])]
-        weights = weights if any(weights) else [0.0] + [1.0] * (len(first) - 1)
-        total = math.fsum(weights) or 1.0
-        return Positions(tuple(place), tuple(first), tuple(weight / total for weight in weights))
+    def place(self) -> tuple[int, ...]:
+        """Position of each commit. Nothing can have changed between two commits of one group."""
+        last_of = {commit.group: number for number, commit in enumerate(self.commits) if commit.group}
+        ends = accumulate((last_of.get(c.group, number) for number, c in enumerate(self.commits)), max)
+        joined = [False, *(end >= number + 1 for number, end in enumerate(ends))]  # To the commit before it.
+        return tuple(accumulate(int(number > 0 and not joined[number]) for number in range(len(self.commits))))
 
-    def _alike(self) -> Sequence[tuple[int, int]]:
-        """The first and the last commit of each group."""
-        spans: dict[str, tuple[int, int]] = {}
-        for index, commit in enumerate(self.commits):
-            if commit.group:
-                spans[commit.group] = spans.get(commit.group, (index, index))[0], index
-        return list(spans.values())
+    @functools.cached_property
+    def first(self) -> tuple[int, ...]:
+        """The commit with which each position begins: a step between two positions is its work."""
+        return tuple(self.place.index(position) for position in range(self.place[-1] + 1))
+
+    @functools.cached_property
+    def prior(self) -> tuple[float, ...]:
+        """Probability that the step is at a position; 0 at the first."""
+        weights = [max(self.commits[number].weight, 0.0) for number in self.first[1:]]
+        weights = weights if any(weights) else [1.0] * len(weights)
+        total = math.fsum(weights) or 1.0
+        return (0.0, *(weight / total for weight in weights))
+
+    @property
+    def last(self) -> int:
+        """The position of the bad end."""
+        return self.place[-1]
+
+    def shown(self, position: int) -> int:
+        """The commit to build for a position: an end is itself, others are the first of their kind."""
+        return len(self.place) - 1 if position == self.last else self.first[position]
+
+    def name(self, position: int) -> str:
+        """The commit of a position, for people."""
+        return self.commits[self.shown(position)].name[:12]
 
 
 @dataclass(frozen=True)
@@ -97,37 +84,9 @@ class Try:
     why: str
     """For people, in the table of probes."""
     against: int = 0
-    """Latency: the commit whose binary is the reference in the same pair; 0 in the search."""
+    """The commit beside which it is timed, in pairs; 0, the good end, except in a confirmation."""
     claim: Claim | None = None
     """Set in a confirmation: fresh observations that the search does not use."""
-
-
-@dataclass(frozen=True)
-class Broken:
-    """The commit cannot be tested: it does not build, or its binary does not run."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Lost:
-    """The observation did not come about for a reason that says nothing of the commit."""
-
-    reason: str
-
-
-Values = Sequence[float]
-"""Latency: log(time of the commit / time of the reference), above 0 is slower. Correctness: 1 for a run that
-passed, else 0."""
-Outcome = Values | Broken | Lost
-
-
-@dataclass(frozen=True)
-class SearchTry:
-    """A line of the journal: what was asked, and what came."""
-
-    asked: Try
-    outcome: Outcome
 
 
 @dataclass(frozen=True)
@@ -146,12 +105,12 @@ class Culprit:
 
 @dataclass(frozen=True)
 class SearchEnd:
-    """What a search came to, of the whole history or between two ends."""
+    """What a search came to."""
 
     outcome: Literal["culprit", "several", "range", "no_regression", "inconclusive"]
     why: str
     shares: tuple[float, ...] = ()
-    """Confidence in each commit; of several culprits, each part of the history has its own whole."""
+    """Share of each commit in the likelihood; of several culprits, each part of the history has its own whole."""
     found: tuple[Culprit, ...] = ()
     swapped: bool = False
     """The good end is the one that regresses."""
@@ -164,87 +123,61 @@ class SearchEnd:
     @property
     def range(self) -> tuple[int, int] | None:
         """First and last of commits that cannot be told apart, where there are some."""
-        return next(
-            ((culprit.first, culprit.last) for culprit in self.found if culprit.first != culprit.last), None
-        )
-
-
-@dataclass
-class Confirmation:
-    """The observations of one confirmation."""
-
-    claim: Claim
-    values: dict[int, list[float]] = field(default_factory=dict)
-    """By the position that was observed."""
+        runs = [(culprit.first, culprit.last) for culprit in self.found if culprit.first != culprit.last]
+        return runs[0] if runs else None
 
 
 @dataclass
 class Observations:
-    """What the journal says, by position."""
+    """What the probes so far say, by position."""
 
     problem: Problem
     values: dict[int, list[float]] = field(default_factory=dict)
-    """Observations of the search."""
-    confirmations: dict[Key, Confirmation] = field(default_factory=dict)
+    """Latency: log(time of the commit / time of the good end), above 0 is slower. Correctness: 1 for a run that
+    passed, else 0."""
+    claims: dict[Key, Claim] = field(default_factory=dict)
+    """Confirmations, and what each has to show."""
+    fresh: dict[tuple[Key, int], list[float]] = field(default_factory=dict)
+    """What a confirmation observed of a position."""
     broken: dict[int, str] = field(default_factory=dict)
     """Positions that cannot be tested, and why."""
     built: set[int] = field(default_factory=set)
     """Positions whose build is there."""
-    lost: int = 0
-    """Tries in a row that were lost, the last one included."""
-    reason: str = ""
-    """Why the last one was."""
+    lost: list[str] = field(default_factory=list)
+    """Why the last tries in a row said nothing of a commit."""
     observations: int = 0
-
-    @property
-    def positions(self) -> Positions:
-        """Those of the problem."""
-        return self.problem.positions
 
     def look(self, position: int, batch: int, why: str) -> Try:
         """A try that observes a position."""
-        return Try(self.positions.shown(position), batch, why)
-
-    def name(self, position: int) -> str:
-        """The commit of a position, for people."""
-        return self.problem.commits[self.positions.shown(position)].name
+        return Try(self.problem.shown(position), batch, why)
 
     def count(self, position: int) -> int:
         """Observations of the search at a position."""
         return len(self.values.get(position, ()))
 
-    def fresh(self, key: Key, position: int) -> list[float]:
-        """What a confirmation has observed of a position."""
-        confirmation = self.confirmations.get(key)
-        return confirmation.values.get(position, []) if confirmation else []
 
-
-def read(problem: Problem, journal: Sequence[SearchTry]) -> Observations:
-    """The state of a search that has asked and been told this.
-
-    Ratios to another commit than the good end come from a search with other ends: they say nothing here.
-    """
-    observations, place = Observations(problem), problem.positions.place
-    for line in journal:
-        asked, outcome = line.asked, line.outcome
-        if not isinstance(outcome, Broken | Lost):
-            outcome = [float(value) for value in outcome if math.isfinite(value)] or Lost("no value came")
-        if isinstance(outcome, Lost):
-            observations.lost, observations.reason = observations.lost + 1, outcome.reason
+def read(problem: Problem, probes: Sequence[Probe]) -> Observations:
+    """What these probes say. Ratios to another commit than the good end come from other searches: left out."""
+    seen = Observations(problem)
+    number: Mapping[str, int] = {commit.name: index for index, commit in enumerate(problem.commits)}
+    for probe in probes:
+        values = [value for value in probe.values if math.isfinite(value)]
+        if probe.status == "lost" or (probe.status == "measured" and not values):
+            seen.lost.append(probe.reason or "no value came")
             continue
-        observations.lost, observations.reason = 0, ""
-        position, against = place[asked.commit], place[asked.against]
-        if isinstance(outcome, Broken):
-            observations.broken[position] = outcome.reason
+        seen.lost = []
+        position, against = problem.place[number[probe.commit]], problem.place[number[probe.against]]
+        if probe.status == "broken":
+            seen.broken[position] = probe.reason
             continue
-        observations.built |= {position, against}
-        if asked.claim is not None:  # Either side of a confirmation may be the one that was observed.
-            key = max(position, against), min(position, against), asked.claim.number
-            kept = observations.confirmations.setdefault(key, Confirmation(asked.claim)).values
+        seen.built |= {position, against}
+        if probe.claim is not None:  # Either side of a confirmation may be the one that was observed.
+            key = max(position, against), min(position, against), probe.claim.number
+            seen.claims.setdefault(key, probe.claim)
+            seen.fresh.setdefault((key, position), []).extend(values)
         elif problem.metric == "correctness" or against == 0:
-            kept = observations.values
+            seen.values.setdefault(position, []).extend(values)
         else:
             continue
-        observations.observations += len(outcome)
-        kept.setdefault(position, []).extend(outcome)
-    return observations
+        seen.observations += len(values)
+    return seen

@@ -1,30 +1,21 @@
-"""What runs that pass or fail say of a commit: a test that fails, always or at times, from some commit on. Pure.
+"""What runs that pass or fail say: a test that fails, always or at times, from some commit on. Pure.
 
-Before the step a run fails with rate a, from it on with rate b. Three hypotheses, with prior weights:
-
-    always      a = 0, b = 1                                    one run decides a commit
-    at times    a = 0, b uniform                                a failure decides, passes add up
-    more often  a ~ Beta(1/2, 10), b uniform                    the good end fails as well, seldom
-
-A step's likelihood is the weighted sum of B(x + failed, y + passed) / B(x, y) of both sides. Consistent results
-leave the first alone, and the search is plain bisection.
+Before the step a run fails with one rate, from it on with another. Each commit votes for its side by the log
+likelihood ratio of its runs; the score of a gap is the sum of the votes of the commits above it. While no commit both
+failed and passed, the rates are near 0 and 1, and the search is plain bisection.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from itertools import accumulate
 from statistics import fmean
 
-from loop.bisect.model import Key, Observations, SearchEnd, Try, Word
+from loop.bisect.model import Key, Observations, SearchEnd, Try
 from loop.model.bisect import Claim
 
-Beta = tuple[float, float]
-HYPOTHESES: tuple[tuple[float, Beta | None, Beta | None], ...] = (
-    (0.90, None, None),
-    (0.07, None, (1.0, 1.0)),
-    (0.03, (0.5, 10.0), (1.0, 1.0)),
-)
-"""Weight, and the rate before and after the step; None: exactly 0 before it, 1 after it."""
+PLAIN = 0.005
+"""Failure rate before the step, and pass rate after it, while all results are consistent."""
 TWICE, ALIKE = 2, 4
 """Runs of a commit at first; runs of each end, all failing, after which they are alike."""
 NEVER, MOST = 60, 200
@@ -32,7 +23,7 @@ NEVER, MOST = 60, 200
 NEEDED, FUTILE = 100.0, 20.0
 """Evidence that confirms a culprit; that denies it."""
 LEAST = 0.02
-"""No rate is expected nearer to 0 or 1."""
+"""No rate of a confirmation is expected nearer to 0 or 1."""
 DRIFTED = "so it is good today: what failed before may have come from the machine, the compiler or the inputs"
 
 
@@ -41,10 +32,7 @@ class Runs:
 
     def __init__(self, observations: Observations) -> None:
         self.seen = observations
-
-    def runs(self, position: int) -> Sequence[float]:
-        """Those of a position."""
-        return self.seen.values.get(position, [])
+        self.fit = functools.cache(self._fit)
 
     def plain(self, low: int, high: int) -> bool:
         """Whether no commit both failed and passed, so far."""
@@ -56,7 +44,7 @@ class Runs:
         for end in (high, low):
             if (missing := TWICE - self.seen.count(end)) > 0:
                 return self.seen.look(end, missing, "end: does it fail today, and does the good end pass?")
-        good, bad = self.runs(low), self.runs(high)
+        good, bad = self.seen.values[low], self.seen.values[high]
         plain = self.plain(low, high)
         if (plain and all(good) and not any(bad)) or runs_evidence(bad, good, (0.5, 0.05)) >= NEEDED:
             return None
@@ -79,59 +67,55 @@ class Runs:
             end, why = min((high, low), key=self.seen.count), "end: it does not always fail, how often does it?"
         return self.seen.look(end, TWICE + self.seen.count(end) // 8, why)
 
-    def counts(self, low: int, high: int) -> tuple[list[int], list[int], list[int]]:
-        """Positions with runs, and before each of them, and after the last, the failures and passes so far."""
-        positions = [at for at in sorted(self.seen.values) if low <= at <= high and self.runs(at)]
-        failed = [0, *accumulate(sum(not run for run in self.runs(at)) for at in positions)]
-        passed = [0, *accumulate(sum(map(bool, self.runs(at))) for at in positions)]
-        return positions, failed, passed
-
-    def scores(self, low: int, high: int) -> tuple[Sequence[int], Sequence[float]]:
-        """See above."""
-        positions, failed, passed = self.counts(low, high)
-        scores = []
-        for gap in range(1, len(positions)):
-            logs = [
-                math.log(weight)
-                + _log_rate(before, failed[gap], passed[gap], fixed=False)
-                + _log_rate(after, failed[-1] - failed[gap], passed[-1] - passed[gap], fixed=True)
-                for weight, before, after in HYPOTHESES
+    def _fit(self, low: int, high: int) -> tuple[list[int], list[float], tuple[float, float]]:
+        """Positions with runs, the score of each gap between two of them, and the rates before and after the best."""
+        positions = [at for at in sorted(self.seen.values) if low <= at <= high and self.seen.values[at]]
+        failed = [sum(not run for run in self.seen.values[at]) for at in positions]
+        passed = [sum(map(bool, self.seen.values[at])) for at in positions]
+        plain, best, scores = self.plain(low, high), 0, [0.0]
+        rates = PLAIN, 1 - PLAIN
+        for turn in range(3):  # Rates and the best gap follow from each other.
+            if not plain:
+                start, end = (1, len(positions) - 1) if turn == 0 else (best + 1, best + 1)
+                before, after = (sum(failed[:start]), sum(passed[:start])), (sum(failed[end:]), sum(passed[end:]))
+                rates = (before[0] + 0.5) / (sum(before) + 10.5), (after[0] + 1) / (sum(after) + 2)
+                rates = rates[0], max(rates[1], rates[0] + 0.01)
+            votes = [
+                f * math.log(rates[1] / rates[0]) + p * math.log((1 - rates[1]) / (1 - rates[0]))
+                for f, p in zip(failed, passed, strict=True)
             ]
-            best = max(logs)
-            scores.append(best + math.log(math.fsum(math.exp(log - best) for log in logs)))
+            scores = list(accumulate(-vote for vote in votes))[:-1]
+            best = max(range(len(scores)), key=scores.__getitem__)
+        return positions, scores, rates
+
+    def scores(self, low: int, high: int, *, strict: bool) -> tuple[Sequence[int], Sequence[float]]:
+        """Positions with runs, and the score of each gap between two of them."""
+        positions, scores, _ = self.fit(low, high)
         return positions, scores
 
-    def rates(self, low: int, high: int) -> tuple[float, float]:
-        """Failure rates after and before the likeliest step."""
-        _, failed, passed = self.counts(low, high)
-        scores = self.scores(low, high)[1]
-        gap = 1 + max(range(len(scores)), key=scores.__getitem__)
-        after, over = failed[-1] - failed[gap], passed[-1] - passed[gap]
-        return (after + 1) / (after + over + 2), (failed[gap] + 0.5) / (failed[gap] + passed[gap] + 10.5)
-
-    def batch(self, low: int, high: int, position: int, *, sure: bool) -> int:
+    def batch(self, low: int, high: int, position: int, *, strict: bool) -> int:
         """Two runs at first; where commits fail at times, as many as show a failure."""
         count = self.seen.count(position)
         if self.plain(low, high):
             return TWICE if count == 0 else 1
-        rate = max(self.rates(low, high)[0], LEAST)
+        rate = max(self.fit(low, high)[2][1], LEAST)
         return 0 if count >= MOST else min(max(TWICE, math.ceil(1 / rate), count // 4), 16)
 
-    def doubt(self, low: int, high: int) -> float:
-        """Builds do not fail for where their code lies."""
-        return 0.0
+    def enough(self, low: int, high: int) -> int:
+        """Neighbours tell nothing: builds do not fail for where their code lies."""
+        return 0
+
+    def clear(self, low: int, high: int) -> bool:
+        """Nor is a step hidden by that."""
+        return True
 
     def apart(self, low: int, high: int) -> int | None:
         """Failure rates between those of both ends are not looked for."""
         return None
 
-    def beside(self, low: int, high: int, sides: tuple[int, int]) -> Try | None:
-        """Neighbours tell nothing more."""
-        return None
-
     def certain(self, parent: int, suspect: int) -> Try | bool:
         """Consistent results need no confirmation, but suspect and parent some runs more."""
-        if not self.plain(0, self.seen.positions.last):
+        if not self.plain(0, self.seen.problem.last):
             return False
         for at in (parent, suspect):
             if self.seen.count(at) < ALIKE:
@@ -140,13 +124,13 @@ class Runs:
 
     def claim(self, low: int, high: int, number: int) -> Claim:
         """The culprit fails more often than its parent; the rates are those that the search saw."""
-        return Claim(number=number, rates=self.rates(low, high))
+        before, after = self.fit(low, high)[2]
+        return Claim(number=number, rates=(after, before))
 
-    def word(self, key: Key) -> tuple[Word, float]:
-        """What fresh runs of both say."""
-        culprit, parent = (self.seen.fresh(key, position) for position in key[:2])
-        rates = self.seen.confirmations[key].claim.rates
-        evidence = runs_evidence(culprit, parent, rates)
+    def word(self, key: Key) -> tuple[str, float]:
+        """What fresh runs of both say: `confirmed`, `failed` or `open`, and the evidence."""
+        culprit, parent = (self.seen.fresh.get((key, at), []) for at in key[:2])
+        evidence = runs_evidence(culprit, parent, self.seen.claims[key].rates)
         if evidence >= NEEDED:
             return "confirmed", evidence
         over = evidence <= 1 / FUTILE or len(culprit) + len(parent) >= MOST
@@ -154,14 +138,14 @@ class Runs:
 
     def confirm(self, key: Key, claim: Claim) -> Try:
         """More runs of culprit and parent, in turn."""
-        tried, other = sorted(key[:2], key=lambda position: len(self.seen.fresh(key, position)))
-        why = f"confirm: does {self.seen.name(key[0])} fail more often than {self.seen.name(key[1])}?"
-        wanted = self.seen.look(tried, 4, why)
-        return Try(wanted.commit, 4, why, self.seen.positions.shown(other), claim)
+        problem = self.seen.problem
+        tried, other = sorted(key[:2], key=lambda at: len(self.seen.fresh.get((key, at), ())))
+        why = f"confirm: does {problem.name(key[0])} fail more often than {problem.name(key[1])}?"
+        return Try(problem.shown(tried), 4, why, problem.shown(other), claim)
 
     def step(self, low: int, high: int, key: Key) -> tuple[float, bool]:
         """How much more often the culprit fails."""
-        culprit, parent = (1 - fmean(self.seen.fresh(key, position)) for position in key[:2])
+        culprit, parent = (1 - fmean(self.seen.fresh[key, at]) for at in key[:2])
         return culprit - parent, False
 
     def said(self, step: float) -> str:
@@ -180,25 +164,14 @@ def runs_evidence(culprit: Sequence[float], parent: Sequence[float], rates: tupl
     """
     high, low = (min(max(rate, LEAST), 1 - LEAST) for rate in rates)
     both = (high + low) / 2
+
+    def chance(passed: float, rate: float) -> float:
+        return 1 - rate if passed else rate
+
     evidence = highest = 1.0
     for tried, other in zip(culprit, parent, strict=False):
-        evidence *= _chance(tried, high) * _chance(other, low) / (_chance(tried, both) * _chance(other, both))
+        evidence *= chance(tried, high) * chance(other, low) / (chance(tried, both) * chance(other, both))
         highest = max(highest, evidence)
         if highest >= NEEDED:
             return highest
     return evidence
-
-
-def _chance(passed: float, rate: float) -> float:
-    return 1 - rate if passed else rate
-
-
-def _log_rate(prior: Beta | None, failed: int, passed: int, *, fixed: bool) -> float:
-    """log probability of one sequence; where the rate is fixed it has to be all of one kind."""
-    if prior is None:
-        return -1e4 * (passed if fixed else failed)
-    return _log_beta(prior[0] + failed, prior[1] + passed) - _log_beta(*prior)
-
-
-def _log_beta(a: float, b: float) -> float:
-    return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)

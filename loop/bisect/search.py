@@ -1,17 +1,18 @@
 """Which commit brought the regression: what to observe next, until it can be said. Pure: others build and measure.
 
-The next try follows from the journal alone, so an interrupted search goes on from what it kept.
+The next try follows from the probes so far alone, so an interrupted search goes on from what it kept.
 
 1. Both ends are observed until they differ.
-2. The commit in the middle of those in question is observed until its side is decided at 99 to 1. A commit whose
-   side stays open, because builds differ on their own, is stepped over: its neighbours are observed.
-3. Fresh observations of the culprit and its parent confirm the culprit. If they do not, the search goes on without
+2. The commit in the middle of those in question is observed until its side is decided.
+3. Beside the step further builds show how far builds differ on their own. Commits whose side that noise hides
+   stay in question: the answer is a range, or nobody.
+4. Fresh observations of the culprit and its parent confirm the culprit. If they do not, the search goes on without
    it, and gives up after the third.
-4. A culprit that explains too little of the whole step is not alone: both sides of it are searched.
+5. A culprit that explains too little of the whole step is not alone: both sides of it are searched.
 
-Each gap between two commits that were observed has a score, the log likelihood that the step lies in it
-(`latency.Latencies`, `runs.Runs`). The confidence in a commit is its share of exp(score), weighted by how many
-commits are in a gap. Commits that cannot be built leave their share to the next one that can.
+Between two commits that were observed lies a gap. Its score is the log likelihood that the step lies in it
+(`pairs.Pairs`, `runs.Runs`); the share of a commit is its part of exp(score). Commits that cannot be built leave
+their share to the next one that can.
 """
 
 import math
@@ -20,22 +21,19 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Literal
 
-from loop.bisect.latency import Latencies
-from loop.bisect.model import Culprit, Key, Observations, Problem, SearchEnd, SearchTry, Try, read
+from loop.bisect.model import Culprit, Key, Observations, Problem, SearchEnd, Try, read
+from loop.bisect.pairs import Pairs
 from loop.bisect.runs import Runs
+from loop.model.bisect import Probe
 
 LEANING, DECIDED = 0.05, 0.01
 """Share of the other side below which the search goes on past a commit; below which its side is decided."""
-NAMED = 0.99
-"""Confidence at which a single commit is confirmed, and then named."""
-HELD = 0.97
-"""Confidence of a range."""
-DOUBT = 0.1
-"""Share of "there is no step, builds just differ" above which nobody is named."""
 DENIED = 0.01
 """What a failed confirmation leaves of a suspect's odds."""
 SUSPECTS = 3
 """Suspects that are tried before the search gives up."""
+FEW, MANY = 8, 14
+"""Builds that show how far builds differ on their own; where that is likely to be little."""
 WIDEST = 16
 """Commits beyond which, or beyond a quarter of all, a range is no answer; up to five are always one."""
 LOST_MOST = 3
@@ -43,8 +41,7 @@ LOST_MOST = 3
 OBSERVED_MOST = 3000
 """Observations after which the search gives up."""
 
-
-Evidence = Latencies | Runs
+Evidence = Pairs | Runs
 
 
 @dataclass(frozen=True)
@@ -52,36 +49,43 @@ class _Answer:
     """What is known of a stretch of history."""
 
     shares: Sequence[float]
-    """Confidence, by position."""
+    """By position."""
     found: tuple[Culprit, ...] = ()
     stop: SearchEnd | None = None
 
 
-def next_move(problem: Problem, journal: Sequence[SearchTry]) -> Try | SearchEnd:
-    """The next try, or the answer, after what the journal says."""
-    observations = read(problem, journal)
-    evidence = Latencies(observations) if problem.metric == "latency" else Runs(observations)
-    stop = _nothing(observations)
-    move = (
-        _Answer(observations.positions.prior, stop=stop)
-        if stop
-        else _solve(evidence, 0, observations.positions.last)
-    )
-    if isinstance(move, Try) and (stop := _enough(observations)):
-        move = _Answer(observations.positions.prior, stop=stop)
-    return move if isinstance(move, Try) else _concluded(evidence, move)
+def next_move(problem: Problem, probes: Sequence[Probe]) -> Try | SearchEnd:
+    """The next try, or the answer, after these probes."""
+    seen = read(problem, probes)
+    evidence = Pairs(seen) if problem.metric == "latency" else Runs(seen)
+    stop = None
+    ends = [f"the {end} end cannot be tested: {seen.broken[at]}"
+            for end, at in (("good", 0), ("bad", problem.last)) if at in seen.broken]
+    if problem.last == 0:
+        stop = SearchEnd("no_regression", "not in the code: both ends are the same")
+    elif ends:
+        stop = SearchEnd("inconclusive", ends[0])
+    move = _Answer(problem.prior, stop=stop) if stop else _solve(evidence, 0, problem.last)
+    if isinstance(move, Try):
+        if len(seen.lost) >= LOST_MOST:
+            stop = SearchEnd("inconclusive", f"{len(seen.lost)} tries in a row were lost: {seen.lost[-1]}")
+        elif seen.observations >= OBSERVED_MOST:
+            stop = SearchEnd("inconclusive", f"no answer after {seen.observations} observations")
+        else:
+            return move
+        move = _Answer(problem.prior, stop=stop)
+    return _concluded(evidence, move)
 
 
-def next_tries(problem: Problem, journal: Sequence[SearchTry], width: int) -> tuple[Try, ...] | SearchEnd:
+def next_tries(problem: Problem, probes: Sequence[Probe], width: int) -> tuple[Try, ...] | SearchEnd:
     """Up to `width` tries that do not wait for each other: the next one, then the middles on both of its sides."""
-    first = next_move(problem, journal)
+    first = next_move(problem, probes)
     if isinstance(first, SearchEnd):
         return first
-    observations = read(problem, journal)
-    last, position = observations.positions.last, observations.positions.place[first.commit]
-    if first.claim is not None or (observations.count(position) and position != last):
+    seen, position = read(problem, probes), problem.place[first.commit]
+    if first.claim is not None or (seen.count(position) and position != problem.last):
         return (first,)
-    known = {0, last, *observations.values}
+    known = {0, problem.last, *seen.values}
     low = max((at for at in known if at < position), default=0)
     high = min((at for at in known if at > position), default=position)
     stretches, chosen = [(low, position), (position, high)], [position]
@@ -90,70 +94,36 @@ def next_tries(problem: Problem, journal: Sequence[SearchTry], width: int) -> tu
         if len(chosen) >= width or len(stretches) > 8 * width:
             break
         if start < middle < end:
-            chosen += [middle] if middle not in observations.broken and middle not in chosen else []
+            chosen += [middle] if middle not in seen.broken and middle not in chosen else []
             stretches += [(start, middle), (middle, end)]
-    return (first, *(replace(first, commit=observations.positions.shown(at)) for at in chosen[1:]))
-
-
-def _nothing(observations: Observations) -> SearchEnd | None:
-    """Why there is nothing to search, if so."""
-    if observations.positions.last == 0:
-        return SearchEnd("no_regression", "not in the code: both ends are the same")
-    for end, name in ((0, "good"), (observations.positions.last, "bad")):
-        if end in observations.broken:
-            return SearchEnd("inconclusive", f"the {name} end cannot be tested: {observations.broken[end]}")
-    return None
-
-
-def _enough(observations: Observations) -> SearchEnd | None:
-    """Why nothing more is tried, if so."""
-    if observations.lost >= LOST_MOST:
-        return SearchEnd("inconclusive", f"{observations.lost} tries in a row were lost: {observations.reason}")
-    if observations.observations >= OBSERVED_MOST:
-        return SearchEnd("inconclusive", f"no answer after {observations.observations} observations")
-    return None
+    return (first, *(replace(first, commit=problem.shown(at)) for at in chosen[1:]))
 
 
 def _solve(evidence: Evidence, low: int, high: int) -> Try | _Answer:
-    """The next try in a stretch of history, or what is known of it."""
-    nowhere = (0.0,) * len(evidence.seen.positions.prior)
+    """The next try between two positions, or what is known of that stretch."""
+    seen = evidence.seen
+    nowhere = _Answer((0.0,) * len(seen.problem.prior))
     ends = evidence.ends(low, high)
     if ends is not None:
-        return ends if isinstance(ends, Try) else _Answer(nowhere, stop=ends)
+        return ends if isinstance(ends, Try) else replace(nowhere, stop=ends)
     failed = list[Key]()
-    for key, confirmation in evidence.seen.confirmations.items():
+    for key, claim in seen.claims.items():
         if low <= key[1] and key[0] <= high:
             word, strength = evidence.word(key)
-            if word == "open" and evidence.seen.broken.keys().isdisjoint(key[:2]):
-                return evidence.confirm(key, confirmation.claim)
+            if word == "open" and seen.broken.keys().isdisjoint(key[:2]):
+                return evidence.confirm(key, claim)
             if word == "confirmed":
-                return _blame(evidence, low, high, key, strength)
+                step, remains = evidence.step(low, high, key)
+                found = _culprit(evidence, key, strength, step)
+                answer = _Answer(_shares(evidence, low, high, (), strict=False), (found,))
+                return _both(evidence, [(low, key[1]), (key[0], high)], answer) if remains else answer
             failed.append(key)
     if (middle := evidence.apart(low, high)) is not None:
-        return _both(evidence, [(low, middle), (middle, high)], _Answer(nowhere))
+        return _both(evidence, [(low, middle), (middle, high)], nowhere)
     if len(failed) >= SUSPECTS:
-        why = f"{len(failed)} suspects were not confirmed, the last one {evidence.seen.name(failed[-1][0])}"
-        return _Answer(nowhere, stop=SearchEnd("inconclusive", why))
+        why = f"{len(failed)} suspects were not confirmed, the last one {seen.problem.name(failed[-1][0])}"
+        return replace(nowhere, stop=SearchEnd("inconclusive", why))
     return _narrow(evidence, low, high, failed)
-
-
-def _blame(evidence: Evidence, low: int, high: int, key: Key, strength: float) -> Try | _Answer:
-    """A confirmed culprit, and what there is on both sides of it if it does not explain the whole."""
-    culprit, parent, _ = key
-    step, remains = evidence.step(low, high, key)
-    shares = _shares(evidence, low, high, ())
-    held = math.fsum(shares[parent + 1 : culprit + 1])
-    after = held * strength / (1 - held + held * strength) if held else 1.0
-    scaled = [
-        value * (after / held if held else 1.0)
-        if parent < at <= culprit
-        else value * (1 - after) / max(1 - held, 1e-300)
-        for at, value in enumerate(shares)
-    ]
-    if not held:
-        scaled[culprit] = 1.0
-    answer = _Answer([min(value, 1.0) for value in scaled], (_culprit(evidence.seen, key, strength, step),))
-    return _both(evidence, [(low, parent), (culprit, high)], answer) if remains else answer
 
 
 def _both(evidence: Evidence, stretches: Sequence[tuple[int, int]], answer: _Answer) -> Try | _Answer:
@@ -170,67 +140,71 @@ def _both(evidence: Evidence, stretches: Sequence[tuple[int, int]], answer: _Ans
 
 
 def _narrow(evidence: Evidence, low: int, high: int, failed: Sequence[Key]) -> Try | _Answer:
-    """Search between two ends that differ, until the step lies between two neighbours."""
-    observations = evidence.seen
-    shares = _shares(evidence, low, high, failed)
-    below = list(accumulate(shares))
-    """Share of a step at a position or before it, by position: how surely the position is slow."""
-    observed = [
-        at
-        for at in range(low, high + 1)
-        if (observations.count(at) or at in (low, high)) and at not in observations.broken
-    ]
-    for other in (LEANING, DECIDED):
-        good = max(at for at in observed if below[at] <= other or at == low)
-        bad = min((at for at in observed if at > good and below[at] >= 1 - other), default=high)
+    """Search between two ends that differ, until it is decided on which side of the step each commit is."""
+    seen = evidence.seen
+    testable = [at for at in range(low, high + 1) if at not in seen.broken]
+    observed = [at for at in testable if seen.count(at) or at in (low, high)]
+    good, bad, shares, hopeful = low, high, list[float](), False
+    for doubt, strict in ((LEANING, False), (DECIDED, True)):
+        hopeful = testable.index(bad) - testable.index(good) == 1  # Once builds differ by less than is feared.
+        shares = _shares(evidence, low, high, failed, strict=strict)
+        below = list(accumulate(shares))
+        """How surely a position is bad: the share of steps at it or before it."""
+        good = max(at for at in observed if below[at] <= doubt or at == low)
+        bad = min((at for at in observed if at > good and below[at] >= 1 - doubt), default=high)
         inside = [at for at in observed if good < at < bad]
         for at in sorted(inside, key=lambda at: abs(below[at] - 0.5)):
-            if batch := evidence.batch(low, high, at, sure=other == DECIDED):
-                return evidence.seen.look(at, batch, f"again: {below[at]:.0%} that it regressed")
-        fresh = [at for at in range(good + 1, bad) if at not in observations.broken and not observations.count(at)]
-        if fresh and (other == LEANING or bad - good <= WIDEST):
-            broken = [at for at in observations.broken if good < at < bad]
+            if batch := evidence.batch(low, high, at, strict=strict):
+                return seen.look(at, batch, f"again: {below[at]:.0%} that it regressed")
+        fresh = [at for at in testable if good < at < bad and not seen.count(at)]
+        if fresh and doubt == LEANING:
+            broken = [at for at in seen.broken if good < at < bad]
             away = {at: min((abs(at - other) for other in broken), default=1) for at in fresh}
             reach = min(3 ** max(len(broken) - 1, 0), max(away.values()))  # Broken commits lie together: jump.
             at = min((at for at in fresh if away[at] >= reach), key=lambda at: (abs(below[at] - 0.5), at))
-            batch = max(evidence.batch(low, high, at, sure=False), 1)
-            return evidence.seen.look(at, batch, f"probe: {below[at]:.0%} that it regressed")
-    return _accuse(evidence, low, high, shares, failed)
-
-
-def _accuse(
-    evidence: Evidence, low: int, high: int, shares: Sequence[float], failed: Sequence[Key]
-) -> Try | _Answer:
-    """Confirm the suspect. Where no commit is clearly above the noise between builds: a range, or nobody."""
-    observations = evidence.seen
-    testable = [at for at in range(low, high + 1) if at not in observations.broken]
-    upper = list(accumulate(shares))
-    parent, suspect = max(pairwise(testable), key=lambda pair: upper[pair[1]] - upper[pair[0]])
-    confidence, doubt = upper[suspect] - upper[parent], evidence.doubt(low, high)
-    if confidence * (1 - doubt) < NAMED:
-        if wanted := evidence.beside(low, high, (parent, suspect)):
+            batch = max(evidence.batch(low, high, at, strict=strict), 1)
+            return seen.look(at, batch, f"probe: {below[at]:.0%} that it regressed")
+    if testable.index(bad) - testable.index(good) > 1:
+        upper = list(accumulate(shares))
+        parent, suspect = max(pairwise(testable), key=lambda pair: upper[pair[1]] - upper[pair[0]])
+        if wanted := _neighbour(evidence, testable, parent, suspect, MANY if hopeful else FEW):
             return wanted
-        first, last = _shortest(testable, upper, HELD)
-        if doubt > DOUBT or last - first > min(max((high - low) // 4, 5), WIDEST):
-            why = (
-                f"no step is clear of the noise between builds: {observations.name(suspect)} with {confidence:.0%}"
-            )
-            return _Answer(shares, stop=SearchEnd("no_regression" if doubt > 0.5 else "inconclusive", why))
-        parent, suspect = first, last
-    certain = evidence.certain(parent, suspect)
+        if bad - good > min(max((high - low) // 4, 5), WIDEST) or not evidence.clear(low, high):
+            share = upper[suspect] - upper[parent]
+            name = seen.problem.name(suspect)
+            why = f"no step is clear of the noise between builds: {name} with {share:.0%}"
+            return _Answer(shares, stop=SearchEnd("inconclusive", why))
+    certain = evidence.certain(good, bad)
     if isinstance(certain, Try):
         return certain
     if certain:
-        odds = min(confidence / max(1 - confidence, 1e-9), 1e6)
-        return _Answer(shares, (_culprit(observations, (suspect, parent, 0), odds, 1.0),))
+        return _Answer(shares, (_culprit(evidence, (bad, good, 0), 1 / DECIDED, 1.0),))
     number = 1 + len(failed)
-    return evidence.confirm((suspect, parent, number), evidence.claim(low, high, number))
+    return evidence.confirm((bad, good, number), evidence.claim(low, high, number))
 
 
-def _shares(evidence: Evidence, low: int, high: int, failed: Sequence[Key]) -> list[float]:
-    """The confidence in each position of a stretch, less what failed confirmations deny."""
-    prior = evidence.seen.positions.prior
-    positions, scores = evidence.scores(low, high)
+def _neighbour(evidence: Evidence, testable: Sequence[int], parent: int, suspect: int, most: int) -> Try | None:
+    """Try the nearest build beside the step that was not tried, of the side with fewer known ones.
+
+    None where `most` builds are known, or where neighbours tell nothing.
+    """
+    seen, at = evidence.seen, testable.index(parent)
+    known = [place for place in testable if seen.count(place) or place == 0]
+    sides = testable[at::-1], testable[testable.index(suspect) :]
+    fresh = [[place for place in side if place not in known] for side in sides]
+    batch = evidence.enough(testable[0], testable[-1])
+    why = "neighbour: what do builds differ by on their own?"
+    if batch and len(known) < most and any(fresh):
+        side = min((side for side in (0, 1) if fresh[side]), key=lambda side: len(sides[side]) - len(fresh[side]))
+        return seen.look(fresh[side][0], batch, why)
+    least = min(known[1:], key=seen.count)
+    return seen.look(least, batch, why) if most == MANY and seen.count(least) < 2 * batch else None
+
+
+def _shares(evidence: Evidence, low: int, high: int, failed: Sequence[Key], *, strict: bool) -> list[float]:
+    """The share of each position of a stretch, less what failed confirmations deny."""
+    prior = evidence.seen.problem.prior
+    positions, scores = evidence.scores(low, high, strict=strict)
     best = max(scores)
     weights = [0.0] * len(prior)
     for (start, end), score in zip(pairwise(positions), scores, strict=True):
@@ -242,46 +216,36 @@ def _shares(evidence: Evidence, low: int, high: int, failed: Sequence[Key]) -> l
     return [value / total for value in weights]
 
 
-def _shortest(testable: Sequence[int], upper: Sequence[float], held: float) -> tuple[int, int]:
-    """The shortest run of commits with so much confidence: the testable position before it, and its last one."""
-    runs = [(b - a, upper[a] - upper[b], a, b) for a in testable for b in testable if a < b]
-    return min(run for run in runs if -run[1] >= held - 1e-9)[2:]
-
-
-def _culprit(observations: Observations, key: Key, evidence: float, step: float) -> Culprit:
+def _culprit(evidence: Evidence, key: Key, strength: float, step: float) -> Culprit:
     """The commits of which one made the step; those that cannot have are left out."""
     culprit, parent, _ = key
-    at = observations.positions
-    possible = [position for position in range(parent + 1, culprit + 1) if at.prior[position] > 0] or [culprit]
-    return Culprit(at.first[possible[0]], at.first[possible[-1]], evidence, step)
+    problem = evidence.seen.problem
+    possible = [at for at in range(parent + 1, culprit + 1) if problem.prior[at] > 0] or [culprit]
+    return Culprit(problem.first[possible[0]], problem.first[possible[-1]], strength, step)
 
 
 def _concluded(evidence: Evidence, answer: _Answer) -> SearchEnd:
     """What is said in the end."""
-    at = evidence.seen.positions
-    shares = [0.0] * len(at.place)
-    for position, first in enumerate(at.first):
+    problem = evidence.seen.problem
+    shares = [0.0] * len(problem.commits)
+    for position, first in enumerate(problem.first):
         shares[first] = answer.shares[position]
     if not answer.found:
         return replace(answer.stop or SearchEnd("inconclusive", "nothing was found"), shares=tuple(shares))
     culprit = answer.found[0]
     outcome: Literal["several", "range", "culprit"]
     outcome = "several" if len(answer.found) > 1 else "culprit" if culprit.first == culprit.last else "range"
-    why = "; ".join(_words(evidence, answer, blamed) for blamed in answer.found)
+    why = "; ".join(_words(evidence, blamed) for blamed in answer.found)
     return SearchEnd(outcome, why, tuple(shares), answer.found)
 
 
-def _words(evidence: Evidence, answer: _Answer, culprit: Culprit) -> str:
+def _words(evidence: Evidence, culprit: Culprit) -> str:
     """A culprit, and what is known of it."""
+    problem = evidence.seen.problem
     step = f"{evidence.said(culprit.step)}, evidence {culprit.evidence:,.0f} to 1"
-    begin, end = (evidence.seen.problem.commits[index].name for index in (culprit.first, culprit.last))
+    begin, end = (problem.commits[index].name[:12] for index in (culprit.first, culprit.last))
     if culprit.first == culprit.last:
         return f"commit {begin}: {step}"
-    first, last = (evidence.seen.positions.place[index] for index in (culprit.first, culprit.last))
-    if evidence.seen.broken.keys() & range(first, last):
-        return f"one of commits {begin} to {end}: {step}"
-    share = math.fsum(answer.shares[first : last + 1])
-    return (
-        f"one of commits {begin} to {end} ({share:.0%}): {step}; builds differ on their own, so that no single one"
-        " stands out"
-    )
+    hidden = "; builds differ on their own, so that no single one stands out"
+    skipped = evidence.seen.broken.keys() & range(problem.place[culprit.first], problem.place[culprit.last])
+    return f"one of commits {begin} to {end}: {step}{'' if skipped else hidden}"

@@ -5,14 +5,25 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from loop.bisect.model import Broken, Outcome, Problem, SearchEnd, SearchTry, Try, WeighedCommit, read
+from loop.bisect.model import Problem, SearchEnd, Try, WeighedCommit, read
 from loop.bisect.search import next_move
+from loop.model.bisect import Probe
 
 STEP = math.log1p(0.1)
 """Slower by a tenth."""
 Noises = Callable[[random.Random], float]
 """One draw of a noise with standard deviation 1."""
+Outcome = Sequence[float] | str
+"""What was observed; or why the commit cannot be tried."""
 Observer = Callable[[Try], Outcome]
+
+
+def probe_of(asked: Try, outcome: Outcome, status: str = "broken") -> Probe:
+    """What is kept of a try."""
+    ends = {"commit": str(asked.commit), "against": str(asked.against), "why": asked.why, "claim": asked.claim}
+    if isinstance(outcome, str):
+        return Probe.model_validate({**ends, "status": status, "reason": outcome}, strict=False)
+    return Probe.model_validate({**ends, "status": "measured", "values": tuple(outcome)}, strict=False)
 
 
 def normal(rng: random.Random) -> float:
@@ -69,7 +80,7 @@ class History:
     def observe(self, asked: Try) -> Outcome:
         """What comes of a try: pairs in confirmations, or where the search is paired; else single log times."""
         if asked.commit in self.unbuilt:
-            return Broken("does not build")
+            return "does not build"
         return [self.pair(asked) for _ in range(asked.batch)]
 
     def pair(self, asked: Try) -> float:
@@ -100,8 +111,8 @@ def runs_of(last: int, culprit: int, rates: tuple[float, float], seed: str, brok
 
     def observe(asked: Try) -> Outcome:
         if asked.commit in unbuilt:
-            return Broken("does not build")
-        return [rng.random() >= rates[asked.commit >= culprit] for _ in range(asked.batch)]
+            return "does not build"
+        return [float(rng.random() >= rates[asked.commit >= culprit]) for _ in range(asked.batch)]
 
     return observe
 
@@ -116,7 +127,7 @@ class Done:
     """A search, and what it took."""
 
     answer: SearchEnd
-    journal: tuple[SearchTry, ...]
+    probes: tuple[Probe, ...]
     search: int
     """Single measurements, or runs, of the search; a pair counts as two."""
     confirm: int
@@ -125,21 +136,19 @@ class Done:
     """Commits that were built."""
 
 
-def done(asked: Problem, observe: Observer, journal: Sequence[SearchTry] = ()) -> Done:
+def done(asked: Problem, observe: Observer, probes: Sequence[Probe] = ()) -> Done:
     """Search to the end."""
-    told = list(journal)
+    told = list(probes)
     while isinstance(wanted := next_move(asked, told), Try):
-        told.append(SearchTry(wanted, observe(wanted)))
+        told.append(probe_of(wanted, observe(wanted)))
     return Done(wanted, tuple(told), *_counts(asked, told), len(read(asked, told).built))
 
 
-def _counts(asked: Problem, told: Sequence[SearchTry]) -> tuple[int, int]:
-    searched = confirmed = 0
-    for one in told:
-        count = len(one.outcome) if isinstance(one.outcome, list) else 0
-        count *= 2 if asked.metric == "latency" else 1
-        searched, confirmed = (searched, confirmed + count) if one.asked.claim else (searched + count, confirmed)
-    return searched, confirmed
+def _counts(asked: Problem, told: Sequence[Probe]) -> tuple[int, int]:
+    each = 2 if asked.metric == "latency" else 1
+    every = sum(each * len(probe.values) for probe in told)
+    confirmed = sum(each * len(probe.values) for probe in told if probe.claim)
+    return every - confirmed, confirmed
 
 
 def latency(last: int, culprit: int, sd: float = 0.02, step: float = STEP, **terms: object) -> Done:
