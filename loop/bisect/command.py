@@ -23,7 +23,7 @@ from loop.bisect.hunt import Hunt
 from loop.bisect.kernels import hunt_in_jobs, kernel_hunt, own_tree, own_trees, resource_hunt
 from loop.bisect.model import SearchMetric
 from loop.bisect.probe_job import ProbeTask, compiler_of
-from loop.bisect.trying import LatencyProbe, memory_of, side_by_side
+from loop.bisect.trying import memory_of, side_by_side
 from loop.bisect.user_command import CommandProbe
 from loop.builds.resources import made_by_nvcc
 from loop.gate.emulating import too_much
@@ -331,7 +331,7 @@ def next_step(answer: BisectAnswer, request: BisectRequest, hunt: Hunt) -> str:
             return "mend what keeps the skipped ones from being tried, or read them: git show COMMIT"
         return "read them: git show COMMIT; a probe that builds each in several layouts tells them apart"
     if answer.outcome == "inconclusive":
-        if isinstance(hunt.prober, LatencyProbe) and hunt.prober.found_wrong:
+        if hunt.prober.found_wrong:
             return "what is wrong has no speed: --metric correctness names its commit; then --bad COMMIT^"
         ends = {"good": hunt.line.good, "bad": hunt.line.candidates[-1]}
         for name, end in ends.items():

@@ -22,16 +22,16 @@ from loop.bisect.model import Key, Observations, SearchEnd, Try
 from loop.model.bisect import Claim
 from loop.timing.verdicts import MARGIN, e_value
 
-SPREAD, STRICT = 0.006, 0.02
+SPREAD, STRICT = 0.005, 0.02
 """What builds differ by on their own (standard deviation), while a search goes on; before a commit is blamed,
 until the builds that were seen rule it out."""
 RULED_OUT = -2.0
 """Standard normal quantile: a spread is ruled out where builds would scatter this little in one case of 44."""
 TELLING = 9
 """Builds, beyond two, that can rule out a spread."""
-CLEAR = 2.5
-"""Times the spread that a step exceeds, or nobody is blamed and no range either."""
-VOTES = math.log(99)
+CLEAR, ALONE = 2.5, 4.5
+"""Times the spread that a step exceeds, or nobody is blamed and no range either; where one side has one build."""
+VOTES = math.log(249)
 """Votes that decide the side of a build."""
 OUTLIER = 4.5
 """Median deviations beyond both levels at which a pair is pulled in."""
@@ -43,6 +43,7 @@ ENOUGH = 3.0
 """How much more exact a neighbour is than its vote would need."""
 APART_Z = 3.0
 """Standard errors, with the spread of builds that is assumed, by which a third level is apart from two others."""
+ROOMY = 5.0
 BATCH_MOST = 32
 """Pairs at a time."""
 PART = 0.15
@@ -164,25 +165,29 @@ class Pairs:
         return Fit(scores, max(levels[1] - levels[0], 1e-9), spread, off)
 
     def scores(self, low: int, high: int, *, strict: bool) -> tuple[Sequence[int], Sequence[float]]:
-        """Positions of the builds, and the score of each gap between two of them. `strict`: builds may differ more."""
+        """Positions of the builds, and the score of each gap between them; `strict`: builds may differ more."""
         return [build.position for build in self.builds(low, high)], self.fit(low, high, strict=strict).scores
 
-    def clear(self, low: int, high: int) -> bool:
-        """Whether the step is well above what builds differ by."""
-        fit = self.fit(low, high, strict=True)
-        return fit.step >= CLEAR * fit.spread
+    def clear(self, low: int, high: int, parent: int, suspect: int) -> bool:
+        """Whether the step between two positions is well above what builds differ by.
+
+        A build that is alone on its side may be off its level: there the step has to be further above that.
+        """
+        builds, fit = self.builds(low, high), self.fit(low, high, strict=True)
+        alone = min(sum(b.position <= parent for b in builds), sum(b.position >= suspect for b in builds)) < 2
+        return fit.step >= (ALONE if alone else CLEAR) * fit.spread
 
     def batch(self, low: int, high: int, position: int, *, strict: bool) -> int:
         """Pairs to add to a build that is not decided; 0 where more would not tell more."""
         count, fit = self.seen.count(position), self.fit(low, high, strict=strict)
         room = fit.step**2 / 2 / VOTES - fit.spread**2 - fit.off
         wanted = self.variance / max(room, fit.spread**2 / 2, 1e-12)
-        if count >= (3 * wanted + 2 if strict or room > fit.spread**2 / 2 else 1.5 * wanted):
+        if count >= (ROOMY * wanted + 2 if strict or room > fit.spread**2 / 2 else 1.5 * wanted):
             return 0
         return min(max(1, math.ceil(wanted / 3), count // 4), BATCH_MOST)
 
     def enough(self, low: int, high: int) -> int:
-        """Pairs of a neighbour: with a dozen of them, builds that agree rule out any spread that hides the step."""
+        """Pairs of a neighbour: a dozen of them that agree rule out any spread that hides the step."""
         step = self.fit(low, high, strict=True).step
         return min(max(1, math.ceil(ENOUGH * self.variance * 2 * VOTES / step**2)), BATCH_MOST)
 
@@ -264,8 +269,8 @@ class Pairs:
         pairs = clipped(self.seen.fresh[key, key[0]]).values
         step, error = fmean(pairs), stdev(pairs) / math.sqrt(len(pairs))
         whole, unsure = self.whole(low, high)
-        stretches = [(start, end) for start, end in ((low, key[1]), (key[0], high)) if len(self.builds(start, end)) > 1]
-        spread = max((self.fit(*ends, strict=False).spread for ends in stretches), default=SPREAD)
+        sides = [ends for ends in ((low, key[1]), (key[0], high)) if len(self.builds(*ends)) > 1]
+        spread = max((self.fit(*ends, strict=False).spread for ends in sides), default=SPREAD)
         off = math.sqrt(2 + 2 * WHOLE**2) * spread
         missing = WHOLE * whole - step
         return step, missing > WHOLE_Z * math.hypot(WHOLE * unsure, error, off)

@@ -19,7 +19,7 @@ from loop.base.interrupts import flagged
 from loop.base.processes import Tick, finish
 from loop.base.screen import Screen
 from loop.bisect.builds import Builder, Exported, Untestable
-from loop.bisect.trying import CorrectnessProbe, LatencyProbe, Logs, Probed, Question, Tries, observed
+from loop.bisect.trying import CorrectnessProbe, LatencyProbe, Logs, Probed, Prober, Question, Tries, observed
 from loop.jobs.folder import Job, JobFolder, hashes, identity, prepare
 from loop.jobs.groups import group_of
 from loop.model.base import Model
@@ -121,7 +121,7 @@ def _found(asked: ProbeTask, bench: Bench, builder: Builder) -> Probed:
 
 
 @dataclass
-class Spread:
+class Spread(Prober):
     """Probes as jobs of an executor, each with both of its commits on a device of its own."""
 
     run: RunJobs
@@ -138,9 +138,6 @@ class Spread:
     """Jobs so far."""
     group: str = ""
     """Devices that the search is about: those of its first answer. Ratios of others are not taken."""
-    remark = ""
-    hangs = False
-    made = 0
 
     def tried(self, asked: Question) -> Tries:
         """One question, as the only one of its round."""

@@ -1,8 +1,8 @@
 """What runs that pass or fail say: a test that fails, always or at times, from some commit on. Pure.
 
 Before the step a run fails with one rate, from it on with another. Each commit votes for its side by the log
-likelihood ratio of its runs; the score of a gap is the sum of the votes of the commits above it. While no commit both
-failed and passed, the rates are near 0 and 1, and the search is plain bisection.
+likelihood ratio of its runs; the score of a gap is the sum of the votes of the commits above it. While no commit
+both failed and passed, the rates are near 0 and 1, and the search is plain bisection.
 """
 
 import functools
@@ -68,7 +68,7 @@ class Runs:
         return self.seen.look(end, TWICE + self.seen.count(end) // 8, why)
 
     def _fit(self, low: int, high: int) -> tuple[list[int], list[float], tuple[float, float]]:
-        """Positions with runs, the score of each gap between two of them, and the rates before and after the best."""
+        """Positions with runs, the score of each gap between them, and the rates before and after the best."""
         positions = [at for at in sorted(self.seen.values) if low <= at <= high and self.seen.values[at]]
         failed = [sum(not run for run in self.seen.values[at]) for at in positions]
         passed = [sum(map(bool, self.seen.values[at])) for at in positions]
@@ -105,7 +105,7 @@ class Runs:
         """Neighbours tell nothing: builds do not fail for where their code lies."""
         return 0
 
-    def clear(self, low: int, high: int) -> bool:
+    def clear(self, low: int, high: int, parent: int, suspect: int) -> bool:
         """Nor is a step hidden by that."""
         return True
 

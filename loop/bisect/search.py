@@ -21,12 +21,12 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Literal
 
-from loop.bisect.model import Culprit, Key, Observations, Problem, SearchEnd, Try, read
+from loop.bisect.model import Culprit, Key, Problem, SearchEnd, Try, read
 from loop.bisect.pairs import Pairs
 from loop.bisect.runs import Runs
 from loop.model.bisect import Probe
 
-LEANING, DECIDED = 0.05, 0.01
+LEANING, DECIDED = 0.05, 0.004
 """Share of the other side below which the search goes on past a commit; below which its side is decided."""
 DENIED = 0.01
 """What a failed confirmation leaves of a suspect's odds."""
@@ -59,8 +59,11 @@ def next_move(problem: Problem, probes: Sequence[Probe]) -> Try | SearchEnd:
     seen = read(problem, probes)
     evidence = Pairs(seen) if problem.metric == "latency" else Runs(seen)
     stop = None
-    ends = [f"the {end} end cannot be tested: {seen.broken[at]}"
-            for end, at in (("good", 0), ("bad", problem.last)) if at in seen.broken]
+    ends = [
+        f"the {end} end cannot be tested: {seen.broken[at]}"
+        for end, at in (("good", 0), ("bad", problem.last))
+        if at in seen.broken
+    ]
     if problem.last == 0:
         stop = SearchEnd("no_regression", "not in the code: both ends are the same")
     elif ends:
@@ -106,6 +109,8 @@ def _solve(evidence: Evidence, low: int, high: int) -> Try | _Answer:
     ends = evidence.ends(low, high)
     if ends is not None:
         return ends if isinstance(ends, Try) else replace(nowhere, stop=ends)
+    if (middle := evidence.apart(low, high)) is not None:
+        return _both(evidence, [(low, middle), (middle, high)], nowhere)
     failed = list[Key]()
     for key, claim in seen.claims.items():
         if low <= key[1] and key[0] <= high:
@@ -118,8 +123,6 @@ def _solve(evidence: Evidence, low: int, high: int) -> Try | _Answer:
                 answer = _Answer(_shares(evidence, low, high, (), strict=False), (found,))
                 return _both(evidence, [(low, key[1]), (key[0], high)], answer) if remains else answer
             failed.append(key)
-    if (middle := evidence.apart(low, high)) is not None:
-        return _both(evidence, [(low, middle), (middle, high)], nowhere)
     if len(failed) >= SUSPECTS:
         why = f"{len(failed)} suspects were not confirmed, the last one {seen.problem.name(failed[-1][0])}"
         return replace(nowhere, stop=SearchEnd("inconclusive", why))
@@ -164,14 +167,14 @@ def _narrow(evidence: Evidence, low: int, high: int, failed: Sequence[Key]) -> T
             at = min((at for at in fresh if away[at] >= reach), key=lambda at: (abs(below[at] - 0.5), at))
             batch = max(evidence.batch(low, high, at, strict=strict), 1)
             return seen.look(at, batch, f"probe: {below[at]:.0%} that it regressed")
-    if testable.index(bad) - testable.index(good) > 1:
+    single, clear = testable.index(bad) - testable.index(good) == 1, evidence.clear(low, high, good, bad)
+    if not (single and clear):
         upper = list(accumulate(shares))
         parent, suspect = max(pairwise(testable), key=lambda pair: upper[pair[1]] - upper[pair[0]])
         if wanted := _neighbour(evidence, testable, parent, suspect, MANY if hopeful else FEW):
             return wanted
-        if bad - good > min(max((high - low) // 4, 5), WIDEST) or not evidence.clear(low, high):
-            share = upper[suspect] - upper[parent]
-            name = seen.problem.name(suspect)
+        if not clear or (not single and bad - good > min(max((high - low) // 4, 5), WIDEST)):
+            name, share = seen.problem.name(suspect), upper[suspect] - upper[parent]
             why = f"no step is clear of the noise between builds: {name} with {share:.0%}"
             return _Answer(shares, stop=SearchEnd("inconclusive", why))
     certain = evidence.certain(good, bad)

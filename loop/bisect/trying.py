@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, TypeVar
 
 from pydantic import Field
 
@@ -19,7 +19,7 @@ from loop.bisect.builds import Builder, Untestable
 from loop.gate.verify import Job, verify
 from loop.model.base import Model, Printed
 from loop.model.bisect import Candidate, Probe
-from loop.model.measurement import Build, VariantChecks
+from loop.model.measurement import VariantChecks
 from loop.model.resources import ResourcesTaken, Rise
 from loop.model.target import Workload
 from loop.profile.taking import budgets_of, look, rises
@@ -66,31 +66,24 @@ class Question:
     """What may be asked for next, whatever comes of this."""
 
 
-class Prober(Protocol):
+class Prober:
     """Something that can try a candidate."""
+
+    workloads: Sequence[Workload]
+    """What commits are judged on; nothing where a command or a compiler judges."""
+    made: int = 0
+    """Checks that were made so far, of all commits; 0 where nobody counts them."""
+    remark: str = ""
+    """What is told beside the answer; empty where nothing is."""
+    hangs: bool | None = False
+    """Whether the bad end was tried and did not come to an end."""
+    found_wrong: bool = False
+    """Whether a commit was wrong, and so could not be timed."""
 
     def tried(self, asked: Question) -> Tries:
         """The observations. Latency: log(its time / that of the other), above 0 is slower; else 1 for good, 0 for
         bad. Raises Untestable."""
-        ...
-
-    workloads: Sequence[Workload]
-    """What commits are judged on; nothing where a command or a compiler judges."""
-
-    @property
-    def made(self) -> int:
-        """Checks that were made so far; 0 where nobody counts them."""
-        ...
-
-    @property
-    def remark(self) -> str:
-        """What is told beside the answer; empty where nothing is."""
-        ...
-
-    @property
-    def hangs(self) -> bool | None:
-        """Whether the bad end was tried and did not come to an end."""
-        ...
+        raise NotImplementedError
 
 
 class Probed(Printed):
@@ -137,7 +130,7 @@ def side_by_side(probers: Sequence[Prober]) -> ProbeMany:
 
 
 @dataclass
-class KernelProbe:
+class KernelProbe(Prober):
     """What both probes of a kernel share: builds, and today's workloads."""
 
     bench: Bench
@@ -146,10 +139,6 @@ class KernelProbe:
     seed: int
     checked: dict[str, VariantChecks] = field(default_factory=dict)
     """Build to what the gate found of it."""
-    made: int = 0
-    """Checks that were made so far, of all commits."""
-    remark = ""
-    hangs = False
     layouts = False
     """Whether inputs of other layouts are tried as well."""
 
@@ -208,6 +197,7 @@ class LatencyProbe(KernelProbe):
             self.checked[tried.build_id] = yield from self.checks(tried, 0)
         failure = self.checked[tried.build_id].first_failure
         if failure is not None:
+            self.found_wrong = True
             raise Untestable(f"incorrect, so it has no speed: {failure.message}")
         return [(yield from self.side(OTHER, asked.against)), tried]
 
@@ -223,11 +213,6 @@ class LatencyProbe(KernelProbe):
             side, check = timings.wrong[0]
             raise Untestable(f"{side} gave a wrong answer while it was timed: {check.message}")
         return timings
-
-    @property
-    def found_wrong(self) -> bool:
-        """Whether a commit was wrong, and so could not be timed."""
-        return any(checks.first_failure for checks in self.checked.values())
 
 
 def gate_decision(logs: Sequence[float], workloads: int) -> verdicts.Decision:
@@ -272,7 +257,7 @@ class CorrectnessProbe(KernelProbe):
 
 
 @dataclass
-class ResourceProbe:
+class ResourceProbe(Prober):
     """Whether a commit's kernels take more than those of the good end, of what the bad end takes more of."""
 
     builder: Builder
@@ -287,33 +272,20 @@ class ResourceProbe:
     """Tree of a candidate, and whether its host code was asked, to what its kernels take."""
     rose: tuple[Rise, ...] = ()
     """What the bad end takes more of; nothing until it was tried."""
-    workloads: Sequence[Workload] = ()
-    made = 0
-    hangs = False
-
-    @property
-    def remark(self) -> str:
-        """What rose, from what to what."""
-        return "; ".join(rise.text for rise in self.rose)
+    workloads = ()
 
     def tried(self, asked: Question) -> Tries:
         """1 for what takes no more, 0 for what does: a compiler says the same each time."""
-        wanted = {rise.key for rise in (yield from self._wanted())}
-        risen = yield from self._risen(asked.candidate, asked.ahead)
-        return (0.0 if wanted & {rise.key for rise in risen} else 1.0,) * asked.count
-
-    def _wanted(self) -> Generator[Tick, None, tuple[Rise, ...]]:
-        """What rose at the bad end: spills, or else what lets a multiprocessor hold fewer warps.
-
-        Spills are searched first: nvcc's report tells them, without a build for the emulator.
-        """
-        if not self.rose:
+        if not self.rose:  # Spills first: nvcc's report tells them, without a build for the emulator.
             emulator, self.emulator = self.emulator, None
             self.rose = tuple(rise for rise in (yield from self._risen(self.bad, ())) if rise.spilled)
             if not self.rose:
                 self.emulator = emulator
                 self.rose = yield from self._risen(self.bad, ())
-        return self.rose
+            self.remark = "; ".join(rise.text for rise in self.rose)
+        risen = yield from self._risen(asked.candidate, asked.ahead)
+        worse = {rise.key for rise in self.rose} & {rise.key for rise in risen}
+        return (0.0 if worse else 1.0,) * asked.count
 
     def _risen(self, candidate: Candidate, ahead: Sequence[Candidate]) -> Generator[Tick, None, tuple[Rise, ...]]:
         before = yield from self._taken(self.good, ())
@@ -323,18 +295,16 @@ class ResourceProbe:
     def _taken(self, candidate: Candidate, ahead: Sequence[Candidate]) -> Generator[Tick, None, ResourcesTaken]:
         key = candidate.tree, self.emulator is not None
         if key not in self.looked:
-            build = yield from _built(self.builder, candidate, ahead)
-            emulated = (yield from _built(self.emulator, candidate, ahead)) if self.emulator else None
+            yield from self.builder.prepare([candidate], ahead)
+            build, emulated = (yield from self.builder.build(candidate)), None
+            if self.emulator:
+                yield from self.emulator.prepare([candidate], ahead)
+                emulated = yield from self.emulator.build(candidate)
             resources = yield from look(self.builder.bench, build, emulated, self.builder.architecture, self.calls)
             if isinstance(resources, str):
                 raise Untestable(resources)
             self.looked[key] = resources
         return self.looked[key]
-
-
-def _built(builder: Builder, candidate: Candidate, ahead: Sequence[Candidate]) -> Generator[Tick, None, Build]:
-    yield from builder.prepare([candidate], ahead)
-    return (yield from builder.build(candidate))
 
 
 class Remembered(Model):

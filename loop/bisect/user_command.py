@@ -10,9 +10,8 @@ from pathlib import Path
 from loop.base.errors import CannotStart, WorkFailed
 from loop.base.processes import Completed, Tick, run
 from loop.bisect.builds import Untestable, check_out
-from loop.bisect.trying import OTHER, TRIED, Question, Tries
+from loop.bisect.trying import OTHER, TRIED, Prober, Question, Tries
 from loop.model.bisect import Candidate
-from loop.model.target import Workload
 from loop.repository.worktree import Worktree
 
 SKIP, NOT_RUN, NOT_FOUND = 125, 126, 127
@@ -26,7 +25,7 @@ Running = Generator[Tick, None, Completed]
 
 
 @dataclass
-class CommandProbe:
+class CommandProbe(Prober):
     """What a command says of a commit, run in a worktree that holds it.
 
     It runs on the good end first: what cannot be run there says nothing of a commit, and what it takes there sets
@@ -49,8 +48,7 @@ class CommandProbe:
     """How long that took."""
     hangs: bool | None = None
     """Whether it hangs on the bad end; None while nobody had to know."""
-    workloads: Sequence[Workload] = ()
-    made = 0
+    workloads = ()
 
     def tried(self, asked: Question) -> Tries:
         """Exit codes as 1 for good and 0 for bad; or log ratios of both numbers."""
@@ -66,18 +64,15 @@ class CommandProbe:
         return tuple(values)
 
     @property
-    def remark(self) -> str:
+    def remark(self) -> str:  # type: ignore[override]
         """What is told beside the answer."""
-        return "; ".join(filter(None, (self._hanging, self.tree.lacks())))
-
-    @property
-    def _hanging(self) -> str:
-        if not self.hangs or self.took_s is None:
-            return ""
-        if self.beside is not None:
-            return "it hangs on the bad end, so there is no number to compare"
-        killed = f"killed after {self._limit:.3g} s, on the good end it takes {self.took_s:.2g} s"
-        return f"the command hangs on the bad end: {killed}"
+        hanging = ""
+        if self.hangs and self.took_s is not None:
+            killed = f"killed after {self._limit:.3g} s, on the good end it takes {self.took_s:.2g} s"
+            hanging = f"the command hangs on the bad end: {killed}"
+            if self.beside is not None:
+                hanging = "it hangs on the bad end, so there is no number to compare"
+        return "; ".join(filter(None, (hanging, self.tree.lacks())))
 
     @property
     def _limit(self) -> float:

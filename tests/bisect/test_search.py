@@ -9,9 +9,9 @@ import pytest
 
 from loop.bisect import search
 from loop.bisect.hunt import TOUCHED
-from loop.bisect.model import Broken, Lost, Outcome, Problem, SearchEnd, SearchTry, Try, WeighedCommit
+from loop.bisect.model import Problem, SearchEnd, Try, WeighedCommit
 from loop.bisect.search import LOST_MOST, next_move
-from tests.bisect.simulated import STEP, History, done, latency, named, problem, runs_of
+from tests.bisect.simulated import STEP, History, Outcome, done, latency, named, probe_of, problem, runs_of
 
 
 @pytest.mark.parametrize("steps", [{20: 0.15, 50: 0.15}, {20: 0.2, 21: 0.2}, {9: 0.1, 30: 0.1, 55: 0.1}])
@@ -45,16 +45,16 @@ def test_commits_that_do_not_build_leave_a_range(metric: str) -> None:
 
     def observe(asked: Try) -> Outcome:
         if asked.commit in broken:
-            return Broken("no headers")
+            return "no headers"
         if metric == "correctness":
-            return [asked.commit < culprit] * asked.batch
+            return [float(asked.commit < culprit)] * asked.batch
         apart = STEP * ((asked.commit >= culprit) - (asked.claim is not None and asked.against >= culprit))
         return [apart + rng.gauss(0, 0.01) for _ in range(asked.batch)]
 
     rng = random.Random(1)
     found = done(problem(64, metric=metric), observe)
     assert ("range", (20, 26)) == (found.answer.outcome, found.answer.range)
-    tried = Counter(one.asked.commit for one in found.journal if isinstance(one.outcome, Broken))
+    tried = Counter(probe.commit for probe in found.probes if probe.status == "broken")
     assert {1} == set(tried.values())
     assert 1.0 == pytest.approx(sum(found.answer.shares[20:27]), abs=0.05)
 
@@ -63,10 +63,10 @@ def test_the_search_jumps_away_from_broken_commits() -> None:
     """Half of history does not build: not commit by commit through it."""
     found = done(
         problem(1000, metric="correctness"),
-        lambda asked: Broken("no") if 300 < asked.commit < 800 else [asked.commit < 900] * asked.batch,
+        lambda asked: "no" if 300 < asked.commit < 800 else [float(asked.commit < 900)] * asked.batch,
     )
     assert ("culprit", (900,)) == named(found)
-    assert 8 >= sum(isinstance(one.outcome, Broken) for one in found.journal)
+    assert 8 >= sum(probe.status == "broken" for probe in found.probes)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -91,7 +91,7 @@ def test_the_culprit_or_a_range_that_holds_it(share: float) -> None:
         found = done(problem(last, metric="correctness"), observe)
         first, final = found.answer.range or (found.answer.culprits * 2)
         assert first <= culprit <= final, found.answer
-        broken = {one.asked.commit for one in found.journal if isinstance(one.outcome, Broken)}
+        broken = {int(probe.commit) for probe in found.probes if probe.status == "broken"}
         assert {*range(first, final)} <= broken, "only what cannot be tested is left in doubt"
 
 
@@ -100,25 +100,27 @@ def test_lost_tries_are_made_again_but_not_for_ever() -> None:
     first = problem(9, metric="correctness")
     wanted = next_move(first, [])
     assert isinstance(wanted, Try)
-    assert wanted == next_move(first, [SearchTry(wanted, Lost("no machine"))])
-    found = done(first, lambda asked: Lost("no machine"))
-    assert ("inconclusive", LOST_MOST) == (found.answer.outcome, len(found.journal))
-    assert "no machine" in found.answer.why
+    lost = probe_of(wanted, "no machine", "lost")
+    assert wanted == next_move(first, [lost])
+    answer = next_move(first, [lost] * LOST_MOST)
+    assert isinstance(answer, SearchEnd)
+    assert "inconclusive" == answer.outcome
+    assert "no machine" in answer.why
 
 
 def test_commits_of_one_group_are_searched_as_one() -> None:
     """Ten programs in a hundred commits: four builds and the ends at most, and the first of a group is blamed."""
-    commits = tuple(WeighedCommit(group=str(index // 10)) for index in range(100))
+    commits = tuple(WeighedCommit(str(index), group=str(index // 10)) for index in range(100))
     asked = Problem(commits, metric="correctness")
-    found = done(asked, lambda one: [one.commit < 70] * one.batch)
+    found = done(asked, lambda one: [float(one.commit < 70)] * one.batch)
     assert ("culprit", (70,)) == named(found)
     assert 6 >= found.builds
-    assert {0, 99} >= {one.asked.commit for one in found.journal if one.asked.commit % 10}
+    assert {0, 99} >= {int(probe.commit) for probe in found.probes if int(probe.commit) % 10}
 
 
 def test_ends_of_the_same_program_are_nothing_to_search() -> None:
     """It is not in the code."""
-    same = tuple(WeighedCommit(group="a" if index in (0, 8) else str(index)) for index in range(9))
+    same = tuple(WeighedCommit(str(index), group="a" if index in (0, 8) else str(index)) for index in range(9))
     answer = next_move(Problem(same), ())
     assert isinstance(answer, SearchEnd)
     assert ("no_regression", "not in the code") == (answer.outcome, answer.why.partition(":")[0])
@@ -127,9 +129,10 @@ def test_ends_of_the_same_program_are_nothing_to_search() -> None:
 def test_the_prior_decides_where_to_look_first() -> None:
     """A commit that touches the kernel's files is found in fewer builds; a wrong prior only costs some."""
     weights = [TOUCHED if index in (11, 12, 40) else 1.0 for index in range(65)]
-    asked = Problem(tuple(WeighedCommit(weight) for weight in weights), metric="correctness")
+    commits = tuple(WeighedCommit(str(index), weight) for index, weight in enumerate(weights))
+    asked = Problem(commits, metric="correctness")
     for culprit, most in ((12, 6), (40, 7), (41, 9)):
-        found = done(asked, lambda one, at=culprit: [one.commit < at] * one.batch)  # type: ignore[misc]
+        found = done(asked, lambda one, at=culprit: [float(one.commit < at)] * one.batch)  # type: ignore[misc]
         assert ("culprit", (culprit,)) == named(found)
         assert most >= found.builds
 
@@ -140,12 +143,12 @@ def test_an_interrupted_search_goes_on_where_it_ended(metric: str) -> None:
     history = History(32, {21: STEP}, 0.03, "interrupted")
     observe = history.observe if metric == "latency" else runs_of(32, 21, (0.0, 0.6), "interrupted")
     whole = done(problem(32, metric=metric), observe)
-    journal = whole.journal
+    probes = whole.probes
     assert ("culprit", (21,)) == named(whole)
-    for length in range(len(journal) + 1):
-        rest = iter(journal[length:])
-        resumed = done(problem(32, metric=metric), lambda _, left=rest: next(left).outcome, journal[:length])  # type: ignore[misc]
-        assert journal == resumed.journal
+    for length in range(len(probes) + 1):
+        rest = iter(probes[length:])
+        resumed = done(problem(32, metric=metric), lambda _, left=rest: next(left).values, probes[:length])  # type: ignore[misc]
+        assert probes == resumed.probes
         assert whole.answer == resumed.answer
 
 
@@ -153,10 +156,10 @@ def test_a_second_search_is_nearly_free() -> None:
     """With other ends: what was observed of their commits is not asked again."""
     history = History(64, {21: STEP}, 0.02, "second")
     first = done(problem(64), history.observe)
-    known = [one for one in first.journal if one.asked.commit <= 40 or one.asked.claim]
+    known = [probe for probe in first.probes if int(probe.commit) <= 40]
     second = done(problem(40), history.observe, known)
     assert ("culprit", (21,)) == named(second)
-    assert 15 >= len(second.journal) - len(known)
+    assert 15 >= len(second.probes) - len(known)
 
 
 def test_fewer_observations_than_asked_for_are_enough_to_go_on() -> None:
