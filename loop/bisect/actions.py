@@ -2,8 +2,7 @@
 
 import time
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -14,9 +13,7 @@ from loop.base.errors import LoopError, WorkFailed
 from loop.base.processes import Tick
 from loop.bisect.candidates import Line, read_line
 from loop.bisect.gate import PLACES
-from loop.bisect.kernels import hunt_in_jobs, kernel_hunt, own_trees
-from loop.bisect.model import SearchMetric
-from loop.bisect.probe_job import ProbeTask, compiler_of
+from loop.bisect.kernels import Place, Regression, kernel_hunt
 from loop.bisect.trying import watching
 from loop.gate.emulating import too_much
 from loop.gate.kernel import distinct, extra_sets, other_sets, workloads
@@ -35,31 +32,6 @@ from loop.timing.model import CompareOutput
 
 ENDS = 3
 """Earlier sessions whose commit is tried as a good end."""
-
-
-SAID: dict[SearchMetric, str] = {
-    "latency": "is slower",
-    "correctness": "is wrong",
-    "resources": "takes more resources",
-}
-
-
-@dataclass(frozen=True)
-class Regression:
-    """What the gate says against a variant."""
-
-    variant: str
-    metric: SearchMetric
-    workloads: tuple[Workload, ...] = ()
-    """Where it shows; nothing for resources."""
-    emulated: bool = False
-    architecture: str = ""
-    """The GPU that it was compiled for, where its resources are in question."""
-
-    @property
-    def what(self) -> str:
-        """`split_k is wrong under the emulator`."""
-        return f"{self.variant} {SAID[self.metric]}{' under the emulator' if self.emulated else ''}"
 
 
 def regressions(context: Context) -> tuple[Regression, ...]:
@@ -192,12 +164,13 @@ def _searched(
     context: Context, regression: Regression, ends: Sequence[Line], missing: Sequence[str], width: int
 ) -> Working[BisectOutput]:
     """The answer from the last good end; from one before it, where what fails failed there already."""
-    begun, ran = time.monotonic(), list[JobRun]()
+    begun, ran, bench, campaign = time.monotonic(), list[JobRun](), context.bench, context.task.campaign
+    width = max(width, campaign.width) if campaign.executor else width
+    place = Place(bench.target, bench.device, bench.threads, context.task.seed, width, campaign.executor or "")
     try:
         for line in ends:
-            answer = yield from _in_time(
-                _search(context, regression, line, width, ran), context, regression, line, begun
-            )
+            with kernel_hunt(regression, line, place, nullcontext(context.bench), ran) as hunt:
+                answer = yield from _in_time(hunt.run(), context, regression, line, begun)
             if answer.outcome in ANSWERS or line.ends[-1].commit in answer.skipped:
                 break
     except LoopError as error:
@@ -231,42 +204,6 @@ def _command(context: Context, regression: Regression, good: str) -> str:
     words = ["--variant", regression.variant, "--metric", regression.metric]
     words += [word for w in regression.workloads for word in ("--workloads", spelled(entry_of(signature, w)))]
     return context.command("bisect", *words, "--seed", str(context.task.seed), "--good", good)
-
-
-def _search(
-    context: Context, regression: Regression, line: Line, width: int, ran: list[JobRun]
-) -> Generator[Tick, None, BisectAnswer]:
-    campaign, metric = context.task.campaign, regression.metric
-    with ExitStack() as stack:
-        if campaign.executor and metric != "resources":
-            terms = ProbeTask(
-                variant=regression.variant,
-                metric=metric,
-                emulated=regression.emulated,
-                compiler=compiler_of(context.bench.target, regression.variant, emulated=regression.emulated),
-                device=context.bench.device,
-                threads=context.bench.threads,
-                workloads=regression.workloads,
-                seed=context.task.seed,
-                candidate=line.candidates[-1],
-                against=line.good,
-                count=0,
-            )
-            at_a_time = max(width, campaign.width)
-            jobs = hunt_in_jobs(campaign.executor, line, terms, at_a_time, ran)
-            return (yield from stack.enter_context(jobs).run())
-        trees = stack.enter_context(own_trees(line, "session", width))
-        hunt = kernel_hunt(
-            context.bench,
-            line,
-            trees,
-            regression.variant,
-            regression.metric,
-            regression.workloads,
-            context.task.seed,
-            emulated=regression.emulated,
-        )
-        return (yield from hunt.run())
 
 
 def _output(

@@ -4,7 +4,7 @@ import contextlib
 import shlex
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,12 +17,11 @@ from loop.base.places import refuse_unnamed
 from loop.base.processes import Tick
 from loop.base.ratios import times
 from loop.base.screen import Screen, seconds_text
-from loop.bisect.actions import Regression, was_good
+from loop.bisect.actions import was_good
 from loop.bisect.candidates import Line, read_line
 from loop.bisect.hunt import Hunt
-from loop.bisect.kernels import hunt_in_jobs, kernel_hunt, own_tree, own_trees, resource_hunt
+from loop.bisect.kernels import Place, Regression, kernel_hunt, own_tree
 from loop.bisect.model import SearchMetric
-from loop.bisect.probe_job import ProbeTask, compiler_of
 from loop.bisect.trying import memory_of, side_by_side
 from loop.bisect.user_command import CommandProbe
 from loop.builds.resources import made_by_nvcc
@@ -119,41 +118,31 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
         )
     setting = with_given(trusted_setting(request.target, screen), request.workloads)
     device = choose_device(request.device, setting.target, [request.variant] if request.variant else ())
+    if request.metric == "resources" and request.executor:
+        raise UsageError("resources are read from builds, on this machine", hint="without --executor")
+    place = Place(setting.target, device, request.threads, request.seed, request.width, request.executor)
+    threads = 1 if request.executor else choose_threads(request.threads)
+    sets, left_out = tuple[str, ...](), tuple[str, ...]()
     if request.metric == "resources":
-        if request.executor:
-            raise UsageError("resources are read from builds, on this machine", hint="without --executor")
-        return _resources(request, setting, device, stack)
-    name = choose_variant(request, setting, device)
-    emulated = name not in setting.target.variants_on(device)
-    metric = "correctness" if emulated else cast(SearchMetric, request.metric)
-    line = line_of(request, setting, Regression(name, metric, emulated=emulated))
-    every = tuple(setting.target.workloads) if metric == "correctness" else ()
-    sets = choose_sets(request.workloads or every, setting.target)
-    workloads, left_out = _judged(
-        setting.target, name, sets, "cuda" if emulated else device, request.seed, emulated=emulated
-    )
-    if emulated:
-        screen.say(f"{name} runs under the emulator, which is not timed: the search is for where it became wrong")
-    if request.executor:
-        terms = ProbeTask(
-            variant=name,
-            metric="correctness" if metric == "correctness" else "latency",
-            emulated=emulated,
-            compiler=compiler_of(setting.target, name, emulated=emulated),
-            device=device,
-            threads=request.threads,
-            workloads=workloads,
-            seed=request.seed,
-            candidate=line.candidates[-1],
-            against=line.good,
-            count=0,
-        )
-        hunt = stack.enter_context(hunt_in_jobs(request.executor, line, terms, request.width, []))
+        bench = stack.enter_context(open_bench(setting, device, threads))
+        regression = Regression(_by_nvcc(request, setting), "resources", architecture=bench.architecture)
+        hunting = kernel_hunt(regression, line_of(request, setting, regression), place, nullcontext(bench))
     else:
-        bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
-        trees = stack.enter_context(own_trees(line, "trial", request.width))
-        hunt = kernel_hunt(bench, line, trees, name, metric, workloads, request.seed, emulated=emulated)
-    return replace(hunt, sets=sets, left_out=left_out)
+        name = choose_variant(request, setting, device)
+        emulated = name not in setting.target.variants_on(device)
+        metric = "correctness" if emulated else cast(SearchMetric, request.metric)
+        every = tuple(setting.target.workloads) if metric == "correctness" else ()
+        sets = choose_sets(request.workloads or every, setting.target)
+        on = "cuda" if emulated else device
+        judged, left_out = _judged(setting.target, name, sets, on, request.seed, emulated=emulated)
+        regression = Regression(name, metric, judged, emulated=emulated)
+        line = line_of(request, setting, regression)
+        if emulated:
+            screen.say(
+                f"{name} runs under the emulator, which is not timed: the search is for where it became wrong"
+            )
+        hunting = kernel_hunt(regression, line, place, open_bench(setting, device, threads))
+    return replace(stack.enter_context(hunting), sets=sets, left_out=left_out)
 
 
 def _judged(
@@ -174,15 +163,13 @@ def _judged(
     )
 
 
-def _resources(request: BisectRequest, setting: Setting, device: Device, stack: ExitStack) -> Hunt:
-    """A search for what made its kernels take more."""
+def _by_nvcc(request: BisectRequest, setting: Setting) -> str:
+    """The variant whose resources are asked for."""
     compiled = {n: variant for n, variant in setting.target.variants.items() if isinstance(variant, CAbiVariant)}
     chosen = [n for n, variant in compiled.items() if made_by_nvcc(variant.build) and request.variant in (n, None)]
     if len(chosen) != 1:
         raise UsageError("resources are those of one variant that nvcc compiles", hint="--variant NAME")
-    bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
-    line = line_of(request, setting, Regression(chosen[0], "resources", architecture=bench.architecture))
-    return resource_hunt(bench, line, stack.enter_context(own_trees(line, "trial", request.width)), chosen[0])
+    return chosen[0]
 
 
 def line_of(request: BisectRequest, setting: Setting, regression: Regression) -> Line:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -16,6 +16,7 @@ from loop.bisect.trying import (
     LatencyProbe,
     Logs,
     ProbeMemory,
+    Prober,
     gate_decision,
     mean_of,
     memory_of,
@@ -42,6 +43,11 @@ class Ruling:
     """What it rests on: one a workload."""
 
 
+def memory_for(metric: str, asked: Sequence[str], prober: Prober) -> ProbeMemory:
+    """Where a search on the prober's workloads keeps what it observes; `asked`: what else that depends on."""
+    return memory_of(metric, *asked, *(workload.name for workload in prober.workloads))
+
+
 @dataclass
 class SpeedGate:
     """Decides before a search for a slower kernel whether there is one to search for, and where it shows.
@@ -51,41 +57,32 @@ class SpeedGate:
     """
 
     timer: LatencyProbe | Spread
-    question: tuple[str, ...]
-    """What else the observations of the search depend on, for its memory."""
+    asked: tuple[str, ...]
 
     def memory(self) -> ProbeMemory:
-        """Where a search on the workloads in question keeps what it observes."""
-        return memory_of("latency", *self.question, *(workload.name for workload in self.timer.workloads))
+        """That of a search on the workloads in question."""
+        return memory_for("latency", self.asked, self.timer)
 
     def passed(self, line: Line) -> Generator[Tick, None, Ruling]:
         """The ruling. The search goes on from its blocks, on those workloads only on which the bad end is slower.
 
         Raises Untestable where an end cannot be built, or is wrong.
         """
-        kept = memory_of("gate", *self.question, *(workload.name for workload in self.timer.workloads))
-        logs = self._remembered(kept, line)
-        if logs is None:
+        kept, bad = memory_for("gate", self.asked, self.timer), line.ends[-1].commit
+        ends = (bad, line.good.commit)
+        before = [probe for probe in kept.probes() if (probe.commit, probe.against) == ends]
+        logs: Logs = {probe.workload: probe.values for probe in before}
+        if bad == UNCOMMITTED or not all(logs.get(workload.name) for workload in self.timer.workloads):
             logs = yield from self.timer.ends(line.ends[-1], line.good)
             for name, values in logs.items():
                 kept.keep(_probe(line, name, values, workload=name))
         decided = ruling(logs)
         if decided.slower:
-            self.timer.workloads = [
-                workload for workload in self.timer.workloads if workload.name in decided.slower
-            ]
+            self.timer.workloads = [w for w in self.timer.workloads if w.name in decided.slower]
             memory = self.memory()
             if not memory.probes():
                 memory.keep(_probe(line, decided.why, mean_of([logs[name] for name in decided.slower])))
         return replace(decided, probes=tuple(_probe(line, name, values) for name, values in logs.items()))
-
-    def _remembered(self, kept: ProbeMemory, line: Line) -> Logs | None:
-        """The blocks of an earlier search between these ends."""
-        bad = line.ends[-1].commit
-        probes = [probe for probe in kept.probes() if (probe.commit, probe.against) == (bad, line.good.commit)]
-        logs = {probe.workload: probe.values for probe in probes}
-        whole = all(logs.get(workload.name) for workload in self.timer.workloads)
-        return logs if whole and bad != UNCOMMITTED else None
 
 
 def ruling(logs: Logs) -> Ruling:
@@ -102,11 +99,6 @@ def ruling(logs: Logs) -> Ruling:
         many = f"{len(open_)} of {len(logs)} workloads"
         why = f"the gate cannot tell whether the bad end is slower on {many}: {together.reason}"
         return Ruling("inconclusive", why)
-    return _nothing(decisions, open_)
-
-
-def _nothing(decisions: Mapping[str, verdicts.Decision], open_: Sequence[str]) -> Ruling:
-    """Why there is nothing to search."""
     faster = sum(decision.verdict == "faster" for decision in decisions.values())
     same = len(decisions) - faster - len(open_)
     parts = [f"within {verdicts.SAME:.0%} of the good one on {same} of {len(decisions)} workloads"] if same else []
@@ -135,12 +127,11 @@ class FailingGate:
     """Verifies the bad end on all workloads in question, and leaves the search those that fail."""
 
     prober: CorrectnessProbe
-    question: tuple[str, ...]
-    """What else the observations of the search depend on, for its memory."""
+    asked: tuple[str, ...]
 
     def memory(self) -> ProbeMemory:
-        """Where a search on the workloads in question keeps what it observes."""
-        return memory_of("correctness", *self.question, *(workload.name for workload in self.prober.workloads))
+        """That of a search on the workloads in question."""
+        return memory_for("correctness", self.asked, self.prober)
 
     def passed(self, line: Line) -> Generator[Tick, None, Ruling]:
         """The ruling. A bad end that is right each time is no regression.

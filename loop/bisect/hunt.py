@@ -184,7 +184,8 @@ class Hunt:
     def _merged(self, answer: BisectAnswer, merge: Candidate, branches: Sequence[BisectAnswer]) -> BisectAnswer:
         """The answer with what the branches of a merge came to in its place; the last may have the culprit."""
         last, run, at = branches[-1], answer.range, answer.culprits.index(merge)
-        named, culprits = bool(last.culprits or last.range), (merge,)
+        named = bool(last.culprits or last.range)
+        culprits: tuple[Candidate, ...] = (merge,)
         if named:
             culprits, run = last.culprits, (*run, *last.range)
             why = f"{last.why}; it came with the merge {merge.short} ({merge.subject})"

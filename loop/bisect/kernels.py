@@ -1,11 +1,13 @@
-"""A search for what made a kernel slower or wrong: its worktree, its probes, its noise."""
+"""A search for what made a kernel slower, wrong or hungrier: its worktrees, its probes, its memory."""
 
 import contextlib
 import functools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -13,16 +15,17 @@ import psutil
 from loop.base.places import state_folder
 from loop.bisect.builds import Builder
 from loop.bisect.candidates import Line
-from loop.bisect.gate import FailingGate, SpeedGate
+from loop.bisect.gate import FailingGate, SpeedGate, memory_for
 from loop.bisect.hunt import Hunt
 from loop.bisect.model import SearchMetric
 from loop.bisect.probe_job import KEPT, PREFIX, ProbeTask, Spread
-from loop.bisect.trying import CorrectnessProbe, LatencyProbe, ProbeMemory, ResourceProbe, memory_of
-from loop.jobs.executor import Executor, all_done, opened
+from loop.bisect.trying import CorrectnessProbe, LatencyProbe, ProbeMemory, ResourceProbe
+from loop.jobs.executor import all_done, opened
 from loop.jobs.folder import forget_old
 from loop.machine.machine import cores, machine
+from loop.model.dtypes import Device
 from loop.model.jobs import JobRun
-from loop.model.target import CAbiVariant, Workload
+from loop.model.target import CAbiVariant, Target, Workload
 from loop.profile.taking import calls_of
 from loop.repository import worktree
 from loop.repository.worktree import Worktree
@@ -31,82 +34,130 @@ from loop.workers.bench import Bench
 BUILD_LIMIT_S = 600.0
 COMPILERS = 4
 """So many run side by side at most."""
+SAID: dict[SearchMetric, str] = {
+    "latency": "is slower",
+    "correctness": "is wrong",
+    "resources": "takes more resources",
+}
 
 
+@dataclass(frozen=True)
+class Regression:
+    """What the gate says against a variant."""
+
+    variant: str
+    metric: SearchMetric
+    workloads: tuple[Workload, ...] = ()
+    """Where it shows; nothing for resources."""
+    emulated: bool = False
+    architecture: str = ""
+    """The GPU that it was compiled for, where its resources are in question."""
+
+    @property
+    def what(self) -> str:
+        """`split_k is wrong under the emulator`."""
+        return f"{self.variant} {SAID[self.metric]}{' under the emulator' if self.emulated else ''}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where commits are tried."""
+
+    target: Target
+    device: Device
+    threads: int | None
+    seed: int
+    width: int
+    """Commits at a time. On one device they are built so, and timed one after the other."""
+    executor: str = ""
+    """Who runs probes as jobs, each beside the good end on a device of its own; empty: this process."""
+
+
+@contextlib.contextmanager
 def kernel_hunt(
-    bench: Bench,
+    regression: Regression,
     line: Line,
-    trees: Sequence[Worktree],
-    variant: str,
-    metric: SearchMetric,
-    workloads: Sequence[Workload],
-    seed: int,
-    *,
-    emulated: bool = False,
-) -> Hunt:
-    """The search: each commit by its own recipe in `trees`, judged on these workloads of today's target."""
-    if metric == "resources":
-        return resource_hunt(bench, line, trees, variant)
-    builder = Builder(bench, trees, variant, BUILD_LIMIT_S, line.good, emulated, inside=line.inside)
-    processor = bench.device == "cpu"
-    where = machine().processor if processor else ", ".join(machine().gpus[:1])
-    question = (str(bench.folder), variant, where, str(bench.threads), *(["emulated"] if emulated else []))
-    if metric == "correctness":
-        prober = CorrectnessProbe(bench, builder, workloads, seed)
-        failing = FailingGate(prober, question)
-        return Hunt(
-            line, prober, failing.memory(), metric, gate=failing, device=bench, width=len(trees), builder=builder
-        )
-    timer = LatencyProbe(bench, builder, workloads, seed)
-    gate = SpeedGate(timer, question)
-    return Hunt(line, timer, gate.memory(), metric, gate=gate, builder=builder, device=bench, width=len(trees))
-
-
-def spread_hunt(
-    executor: Executor, line: Line, staging: Path, terms: ProbeTask, width: int, ran: list[JobRun]
-) -> Hunt:
-    """The search by jobs: `width` commits at a time, each beside the good end on a device of its own.
-
-    `staging`: an empty folder. Ratios of one search are of one kind of device; the first answer says which.
-    """
-    metric, names = terms.metric, [workload.name for workload in terms.workloads]
-    jobs = Spread(functools.partial(all_done, executor), line.folder, staging, terms, terms.workloads, ran)
-    question = (str(line.folder), terms.variant, "jobs", terms.device, str(terms.threads))
-    if metric == "correctness":
-        memory, gate = memory_of(metric, *question, *names), None
-    else:
-        gate = SpeedGate(jobs, question)
-        memory = gate.memory()
-    return Hunt(line, jobs, memory, metric, gate=gate, many=jobs.many, width=width)
-
-
-@contextlib.contextmanager
-def hunt_in_jobs(executor: str, line: Line, terms: ProbeTask, width: int, ran: list[JobRun]) -> Iterator[Hunt]:
-    """The same, by jobs that end with it; what became of them goes to `ran`."""
+    place: Place,
+    bench: AbstractContextManager[Bench],
+    ran: list[JobRun] | None = None,
+) -> Iterator[Hunt]:
+    """The search, on today's workloads. `bench` is opened unless jobs try the commits; what became of jobs goes to
+    `ran`."""
     with contextlib.ExitStack() as stack:
-        stack.callback(forget_old, KEPT, PREFIX)
-        runner = stack.enter_context(contextlib.closing(opened(executor, width)))
-        staging = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="loop-bisect-")))
-        yield spread_hunt(runner, line, staging, terms, width, ran)
+        if place.executor and regression.metric != "resources":
+            stack.callback(forget_old, KEPT, PREFIX)
+            runner = stack.enter_context(contextlib.closing(opened(place.executor, place.width)))
+            staging = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="loop-bisect-")))
+            terms = _terms(regression, line, place)
+            jobs = Spread(
+                functools.partial(all_done, runner),
+                line.folder,
+                staging,
+                terms,
+                regression.workloads,
+                ran if ran is not None else [],
+            )
+            asked = (str(line.folder), regression.variant, "jobs", place.device, str(place.threads))
+            gate = SpeedGate(jobs, asked) if terms.metric == "latency" else None
+            memory = memory_for(terms.metric, asked, jobs)
+            yield Hunt(line, jobs, memory, terms.metric, gate=gate, many=jobs.many, width=place.width)
+        else:
+            trees = [
+                stack.enter_context(own_tree(line, f"trial-{number}"))
+                for number in range(min(cores(), max(COMPILERS, place.width)))
+            ]
+            yield _local(regression, line, place, stack.enter_context(bench), trees)
 
 
-def resource_hunt(bench: Bench, line: Line, trees: Sequence[Worktree], variant: str) -> Hunt:
-    """The search for what made its kernels take more, on the GPU at hand or the first of the manifest's."""
-    today = bench.target.variants[variant]
-    assert isinstance(today, CAbiVariant)
-    builder = Builder(bench, trees, variant, BUILD_LIMIT_S, line.good, architecture=bench.architecture)
-    emulator = Builder(bench, trees, variant, BUILD_LIMIT_S, line.good, emulated=True) if today.emulation else None
-    prober = ResourceProbe(builder, emulator, line.good, line.candidates[-1], calls_of(bench.target, today))
-    # Builds are in the cache, and to look at one costs next to nothing.
-    return Hunt(line, prober, ProbeMemory(None), "correctness", width=len(trees))
+def _terms(regression: Regression, line: Line, place: Place) -> ProbeTask:
+    """What all jobs have in common."""
+    variant = place.target.variants[regression.variant]
+    if regression.emulated:
+        variant = place.target.emulation(regression.variant)
+    return ProbeTask(
+        variant=regression.variant,
+        metric="correctness" if regression.metric == "correctness" else "latency",
+        emulated=regression.emulated,
+        compiler=variant.build.compiler if isinstance(variant, CAbiVariant) else "",
+        device=place.device,
+        threads=place.threads,
+        workloads=regression.workloads,
+        seed=place.seed,
+        candidate=line.candidates[-1],
+        against=line.good,
+        count=0,
+    )
 
 
-@contextlib.contextmanager
-def own_trees(line: Line, name: str, width: int = 1) -> Iterator[list[Worktree]]:
-    """A worktree for each compiler that may run; for `width` of them where there are so many cores."""
-    with contextlib.ExitStack() as stack:
-        count = min(cores(), max(COMPILERS, width))
-        yield [stack.enter_context(own_tree(line, f"{name}-{number}")) for number in range(count)]
+def _local(regression: Regression, line: Line, place: Place, bench: Bench, trees: list[Worktree]) -> Hunt:
+    """The search on this machine."""
+    variant, resources = regression.variant, regression.metric == "resources"
+    architecture = bench.architecture if resources else ""
+    make = functools.partial(Builder, bench, trees, variant, BUILD_LIMIT_S, line.good, inside=line.inside)
+    builder = make(emulated=regression.emulated, architecture=architecture)
+    if resources:
+        today = bench.target.variants[variant]
+        assert isinstance(today, CAbiVariant)
+        emulator = make(emulated=True) if today.emulation else None
+        taking = ResourceProbe(builder, emulator, line.good, line.candidates[-1], calls_of(bench.target, today))
+        # Builds are in the cache, and to look at one costs next to nothing.
+        return Hunt(line, taking, ProbeMemory(None), "correctness", width=len(trees))
+    where = machine().processor if bench.device == "cpu" else ", ".join(machine().gpus[:1])
+    emulated = ["emulated"] if regression.emulated else []
+    asked = (str(bench.folder), variant, where, str(bench.threads), *emulated)
+    wrong = regression.metric == "correctness"
+    prober = (CorrectnessProbe if wrong else LatencyProbe)(bench, builder, regression.workloads, place.seed)
+    gate = FailingGate(prober, asked) if isinstance(prober, CorrectnessProbe) else SpeedGate(prober, asked)
+    return Hunt(
+        line,
+        prober,
+        gate.memory(),
+        "correctness" if wrong else "latency",
+        gate=gate,
+        builder=builder,
+        device=bench,
+        width=len(trees),
+    )
 
 
 @contextlib.contextmanager

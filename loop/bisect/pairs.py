@@ -152,12 +152,18 @@ class Pairs:
             ]
             scores = list(accumulate(-vote for vote in votes))[:-1]
             best = 1 + max(range(len(scores)), key=scores.__getitem__)
-            residuals, levels, off = list[tuple[float, float]](), (), 0.0
-            for side in (builds[:best], builds[best:]):
+            sides, means, off = (builds[:best], builds[best:]), list[float](), 0.0
+            for side in sides:
                 weights = [1 / (spread**2 + build.variance) for build in side]
-                level = math.fsum(w * build.mean for w, build in zip(weights, side, strict=True)) / sum(weights)
-                residuals += [((build.mean - level) ** 2, build.variance) for build in side]
-                levels, off = (*levels, level), off + 0.25 / sum(weights)
+                total = math.fsum(weight * build.mean for weight, build in zip(weights, side, strict=True))
+                means.append(total / sum(weights))
+                off += 0.25 / sum(weights)
+            levels = means[0], means[1]
+            residuals = [
+                ((build.mean - level) ** 2, build.variance)
+                for side, level in zip(sides, levels, strict=True)
+                for build in side
+            ]
             likely, most = spread_of(residuals, 0.0), spread_of(residuals, RULED_OUT)
             spread = max(likely, assumed)
             if strict and self.seen.problem.told:  # Else neighbours that agree may be one binary.

@@ -26,7 +26,7 @@ from loop.model.base import Model
 from loop.model.bisect import UNCOMMITTED, Candidate
 from loop.model.dtypes import Device
 from loop.model.jobs import JobRun
-from loop.model.target import CAbiVariant, Target, Workload
+from loop.model.target import Workload
 from loop.repository.reading import export
 from loop.repository.worktree import IGNORED
 from loop.steps.setting import choose_threads, open_bench, trusted_setting
@@ -75,12 +75,6 @@ class ProbeTask(Model):
     def question(self) -> Question:
         """As a prober takes it."""
         return Question(self.candidate, self.count, self.against)
-
-
-def compiler_of(target: Target, name: str, *, emulated: bool) -> str:
-    """What builds a variant, or its form for the emulator."""
-    variant = target.emulation(name) if emulated else target.variants[name]
-    return variant.build.compiler if isinstance(variant, CAbiVariant) else ""
 
 
 def show(task: Path, screen: Screen) -> int:

@@ -15,7 +15,7 @@ from loop.bisect.builds import Untestable
 from loop.bisect.candidates import Line, read_line
 from loop.bisect.hunt import Hunt
 from loop.bisect.model import Metric
-from loop.bisect.trying import ProbeMemory, Question
+from loop.bisect.trying import ProbeMemory, Prober, Question
 from loop.model.bisect import BisectAnswer
 from loop.model.target import Workload
 from loop.workers.program import WorkerLost
@@ -25,7 +25,7 @@ COUNT = 32
 
 
 @dataclass
-class Simulated:
+class Simulated(Prober):
     """A history in which some commits are slower than their parents, or fail, and some do not build."""
 
     line: Line

@@ -9,8 +9,9 @@ import pytest
 
 from loop.base.errors import UsageError
 from loop.base.processes import finish
-from loop.bisect.actions import Regression, Searched, bisect, lines, regressions
+from loop.bisect.actions import Searched, bisect, lines, regressions
 from loop.bisect.command import BisectRequest, line_of
+from loop.bisect.kernels import Regression
 from loop.bisect.model import SearchMetric
 from loop.gate.emulating import emulate
 from loop.gate.kernel import VerifyTerms, verify
