@@ -29,7 +29,7 @@ RULED_OUT = -2.0
 """Standard normal quantile: a spread is ruled out where builds would scatter this little in one case of 44."""
 TELLING = 9
 """Builds, beyond two, that can rule out a spread."""
-CLEAR, ALONE = 2.5, 4.5
+CLEAR, ALONE = 2.5, 4.0
 """Times the spread that a step exceeds, or nobody is blamed and no range either; where one side has one build."""
 VOTES = math.log(249)
 """Votes that decide the side of a build."""
@@ -39,11 +39,14 @@ ENDS_FIRST, ENDS_LEAST, ENDS_MOST = 3, 8, 200
 """Pairs of the ends before they are judged; before they are called the same; before they are left open."""
 DIFFER_Z, NONE_Z = 4.5, 2.6
 """Standard errors by which the ends differ; above which a difference is ruled out."""
-ENOUGH = 3.0
+ENOUGH = 1.5
 """How much more exact a neighbour is than its vote would need."""
 APART_Z = 3.0
 """Standard errors, with the spread of builds that is assumed, by which a third level is apart from two others."""
-ROOMY = 5.0
+TOPPED = 1.5
+"""How much more exact than the likely spread a neighbour gets, before builds are left open."""
+ROOMY, WORN = 5.0, 2.0
+"""Times the pairs that a vote needs, after which more would not decide it either."""
 BATCH_MOST = 32
 """Pairs at a time."""
 PART = 0.15
@@ -128,7 +131,7 @@ class Pairs:
         series = [values for values in self.values.values() if len(values) > 1]
         freedom = sum(len(values) - 1 for values in series)
         squares = math.fsum((value - fmean(values)) ** 2 for values in series for value in values)
-        return max(squares / freedom * (1 + 4 / freedom) if freedom else 0.0, 1e-12)
+        return max(squares / freedom * (1 + 6 / freedom) if freedom else 0.0, 1e-12)
 
     def _builds(self, low: int, high: int) -> list[TimedBuild]:
         """The builds of a stretch. The good end is the reference of all pairs: its own mean is 0."""
@@ -188,14 +191,15 @@ class Pairs:
         count, fit = self.seen.count(position), self.fit(low, high, strict=strict)
         room = fit.step**2 / 2 / VOTES - fit.spread**2 - fit.off
         wanted = self.variance / max(room, fit.spread**2 / 2, 1e-12)
-        if count >= (ROOMY * wanted + 2 if strict or room > fit.spread**2 / 2 else 1.5 * wanted):
+        if count >= (ROOMY * wanted + 2 if room > fit.spread**2 / 2 else WORN * wanted):
             return 0
         return min(max(1, math.ceil(wanted / 3), count // 4), BATCH_MOST)
 
-    def enough(self, low: int, high: int) -> int:
-        """Pairs of a neighbour: a dozen of them that agree rule out any spread that hides the step."""
-        step = self.fit(low, high, strict=True).step
-        return min(max(1, math.ceil(ENOUGH * self.variance * 2 * VOTES / step**2)), BATCH_MOST)
+    def enough(self, low: int, high: int) -> tuple[int, int]:
+        """Pairs of a neighbour at a time, and at most: a dozen that agree rule out any spread that hides the step."""
+        step, spread = self.fit(low, high, strict=True).step, self.fit(low, high, strict=False).spread
+        batch = min(max(1, math.ceil(ENOUGH * self.variance * 2 * VOTES / step**2)), BATCH_MOST)
+        return batch, math.ceil(TOPPED * self.variance / spread**2)
 
     def whole(self, low: int, high: int) -> tuple[float, float]:
         """How much slower the upper position is than the lower one, and the standard error of pairs alone."""

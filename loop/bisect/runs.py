@@ -101,9 +101,9 @@ class Runs:
         rate = max(self.fit(low, high)[2][1], LEAST)
         return 0 if count >= MOST else min(max(TWICE, math.ceil(1 / rate), count // 4), 16)
 
-    def enough(self, low: int, high: int) -> int:
+    def enough(self, low: int, high: int) -> tuple[int, int]:
         """Neighbours tell nothing: builds do not fail for where their code lies."""
-        return 0
+        return 0, 0
 
     def clear(self, low: int, high: int, parent: int, suspect: int) -> bool:
         """Nor is a step hidden by that."""

@@ -195,13 +195,13 @@ def _neighbour(evidence: Evidence, testable: Sequence[int], parent: int, suspect
     known = [place for place in testable if seen.count(place) or place == 0]
     sides = testable[at::-1], testable[testable.index(suspect) :]
     fresh = [[place for place in side if place not in known] for side in sides]
-    batch = evidence.enough(testable[0], testable[-1])
+    batch, exact = evidence.enough(testable[0], testable[-1])
     why = "neighbour: what do builds differ by on their own?"
     if batch and len(known) < most and any(fresh):
         side = min((side for side in (0, 1) if fresh[side]), key=lambda side: len(sides[side]) - len(fresh[side]))
         return seen.look(fresh[side][0], batch, why)
     least = min(known[1:], key=seen.count)
-    return seen.look(least, batch, why) if most == MANY and seen.count(least) < 2 * batch else None
+    return seen.look(least, batch, why) if most == MANY and seen.count(least) < exact else None
 
 
 def _shares(evidence: Evidence, low: int, high: int, failed: Sequence[Key], *, strict: bool) -> list[float]:
