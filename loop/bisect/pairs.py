@@ -41,7 +41,7 @@ DIFFER_Z, NONE_Z = 4.5, 2.6
 """Standard errors by which the ends differ; above which a difference is ruled out."""
 ENOUGH = 1.5
 """How much more exact a neighbour is than its vote would need."""
-APART_Z = 3.0
+APART_Z = 2.3
 """Standard errors, with the spread of builds that is assumed, by which a third level is apart from two others."""
 TOPPED = 1.5
 """How much more exact than the likely spread a neighbour gets, before builds are left open."""
@@ -144,8 +144,8 @@ class Pairs:
 
     def _fit(self, low: int, high: int, *, strict: bool) -> Fit:
         builds = self.builds(low, high)
-        assumed = min(STRICT if strict else SPREAD, 4 * math.sqrt(self.variance))  # Exact numbers have no layouts.
-        levels, spread, off = (builds[0].mean, builds[-1].mean), assumed, 0.0
+        noise, most = 4 * math.sqrt(self.variance), STRICT if strict else SPREAD
+        levels, spread, off = (builds[0].mean, builds[-1].mean), min(most, noise), 0.0
         scores = [0.0] * (len(builds) - 1)
         for _ in range(4):  # Levels, spread and the best gap follow from each other.
             step, middle = max(levels[1] - levels[0], 1e-9), fmean(levels)
@@ -167,10 +167,11 @@ class Pairs:
                 for side, level in zip(sides, levels, strict=True)
                 for build in side
             ]
-            likely, most = spread_of(residuals, 0.0), spread_of(residuals, RULED_OUT)
-            spread = max(likely, assumed)
+            likely = spread_of(residuals, 0.0)
+            assumed = min(most, max(noise, 4 * likely))  # Numbers that never scatter have no layouts either.
             if strict and self.seen.problem.told:  # Else neighbours that agree may be one binary.
-                spread = max(likely, min(assumed, max(most, SPREAD)), 1e-6)
+                assumed = min(assumed, max(spread_of(residuals, RULED_OUT), SPREAD))
+            spread = max(likely, assumed, 1e-6)
         return Fit(scores, max(levels[1] - levels[0], 1e-9), spread, off)
 
     def scores(self, low: int, high: int, *, strict: bool) -> tuple[Sequence[int], Sequence[float]]:
@@ -196,7 +197,7 @@ class Pairs:
         return min(max(1, math.ceil(wanted / 3), count // 4), BATCH_MOST)
 
     def enough(self, low: int, high: int) -> tuple[int, int]:
-        """Pairs of a neighbour at a time, and at most: a dozen that agree rule out any spread that hides the step."""
+        """Pairs of a neighbour at a time, and at most. A dozen rule out a spread that hides the step."""
         step, spread = self.fit(low, high, strict=True).step, self.fit(low, high, strict=False).spread
         batch = min(max(1, math.ceil(ENOUGH * self.variance * 2 * VOTES / step**2)), BATCH_MOST)
         return batch, math.ceil(TOPPED * self.variance / spread**2)
@@ -238,7 +239,8 @@ class Pairs:
         def clear(lower: TimedBuild, upper: TimedBuild) -> bool:
             return upper.mean - lower.mean >= APART_Z * math.sqrt(lower.variance + upper.variance + 2 * STRICT**2)
 
-        inside = [at for at in builds if low < at < high and self.seen.count(at) >= ENDS_FIRST]
+        least = 2 if self.variance > SPREAD**2 else 1
+        inside = [at for at in builds if low < at < high and self.seen.count(at) >= least]
         both = [at for at in inside if clear(builds[low], builds[at]) and clear(builds[at], builds[high])]
         return max(both, key=self.seen.count) if both else None
 
