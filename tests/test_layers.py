@@ -14,8 +14,6 @@ LEVEL = {room: int(floor) for floor, room in TABLE.findall((ROOT / "ARCHITECTURE
 """Rooms to their floors, as ARCHITECTURE.md says."""
 WITH_TORCH = {"calls", "mistakes", "workers", "pytorch", "starting"}
 """Rooms whose code runs in a worker, or in a user's own program."""
-WITH_ARRAYS = {"loop/bisect/latency.py": {"numpy"}}
-"""Files that import one of both all the same, inside a function: a search scores thousands of gaps at a time."""
 FILES = sorted((ROOT / "loop").rglob("*.py"))
 
 
@@ -126,7 +124,7 @@ def test_torch_and_numpy_are_imported_by_children_only() -> None:
     def heavy(path: Path) -> set[str]:
         own = room_of(path) in WITH_TORCH
         libraries = {name.split(".")[0] for name in imports(path)} & {"torch", "numpy"}
-        return set() if own else libraries - WITH_ARRAYS.get(str(path.relative_to(ROOT)), set())
+        return set() if own else libraries
 
     assert offenders(heavy) == {}
 

@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from loop.base.errors import LoopError, WorkFailed
 from loop.base.places import MANIFEST
@@ -20,6 +19,7 @@ from loop.model.bisect import UNCOMMITTED, Candidate
 from loop.model.measurement import Build
 from loop.model.target import CAbiVariant, PythonVariant, Target
 from loop.repository.submodules import MissingSubmodule
+from loop.repository.worktree import Worktree
 from loop.workers.bench import Bench
 
 TIMES, LEAST_S = 10.0, 30.0
@@ -28,23 +28,6 @@ TIMES, LEAST_S = 10.0, 30.0
 
 class Untestable(Exception):
     """A commit's kernel cannot be built or called: it can be neither good nor bad. The message says why."""
-
-
-class Tree(Protocol):
-    """A folder that can hold one commit after the other."""
-
-    @property
-    def target(self) -> Path:
-        """The target's folder in it."""
-        ...
-
-    def check_out(self, commit: str) -> None:
-        """Hold what a commit held. Raises MissingSubmodule."""
-        ...
-
-    def lacks(self) -> str:
-        """What is told of what it does not hold; empty where it is whole."""
-        ...
 
 
 @dataclass
@@ -66,6 +49,10 @@ class Exported:
     def lacks(self) -> str:
         """Submodules are not written out."""
         return ""
+
+
+Tree = Worktree | Exported
+"""A folder that can hold one commit after the other."""
 
 
 def check_out(tree: Tree, candidate: Candidate) -> None:

@@ -55,14 +55,6 @@ class Line:
         """The good end or candidate before a candidate."""
         return self.ends[self.ends.index(candidate) - 1]
 
-    @property
-    def groups(self) -> list[int]:
-        """For the good end and each candidate the number of its kernel: neighbours with one tree share it."""
-        numbers = [0]
-        for before, now in zip(self.ends, self.candidates, strict=False):
-            numbers.append(numbers[-1] + (before.tree != now.tree))
-        return numbers
-
 
 def read_line(folder: Path, good: str, bad: str | None, *, whole: bool = False) -> Line:
     """The line between two revisions of a target's repository; without `bad` it ends with what is uncommitted.

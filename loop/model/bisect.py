@@ -95,7 +95,7 @@ class BisectAnswer(Model):
     range: tuple[Candidate, ...] = ()
     """The commits one of which did, where they cannot be told apart."""
     posterior: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
-    """Hash to probability, of those above one per mille."""
+    """Hash to share of the likelihood, of those above one per mille."""
     ratio: float | None = None
     """Time of the culprit's parent over its own, by the confirming test."""
     probes: tuple[Probe, ...] = ()

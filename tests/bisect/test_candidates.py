@@ -20,7 +20,7 @@ def test_neighbours_with_one_tree_are_one_kernel(tmp_path: Path) -> None:
     found = read_line(folder / "kernels", first, "HEAD")
     assert ["commit 1", "commit 2", "kernel", "notes", "kernel again"] == [one.subject for one in found.candidates]
     assert [False, False, True, False, True] == [one.touches for one in found.candidates]
-    assert [0, 0, 0, 1, 1, 2] == found.groups
+    assert found.candidates[2].tree == found.candidates[3].tree
     assert ("commit 0", first) == (found.good.subject, found.good.commit)
 
 
@@ -34,7 +34,6 @@ def test_the_uncommitted_tree_is_the_last_candidate(tmp_path: Path) -> None:
     found = read_line(folder, first, None)
     assert [second, UNCOMMITTED] == [one.commit for one in found.candidates]
     assert "uncommitted changes: new.h, state" == found.candidates[-1].subject
-    assert [0, 1, 2] == found.groups
     assert [UNCOMMITTED] == [one.commit for one in read_line(folder, "HEAD", None).candidates]
     assert [second] == [one.commit for one in read_line(folder, first, "HEAD").candidates]
 
