@@ -120,19 +120,23 @@ class JobFolder:
         """Where it stands, by its files alone."""
         code = self.rc
         if code is not None:
-            cancelled = code not in TELLING and (self.path / CANCEL).exists()
-            return "cancelled" if cancelled else "done" if code in TELLING else "failed"
+            return "done" if code in TELLING else "cancelled" if self.cancelled else "failed"
         runner = read_text(self.path / PID)
         if (self.path / SENT).exists():
             return "running"  # On another machine, as far as is known here.
         if not runner:
-            return "cancelled" if (self.path / CANCEL).exists() else "queued"
+            return "cancelled" if self.cancelled else "queued"
         return "running" if _alive(runner, self.path) else "lost"
 
     @property
     def refused(self) -> bool:
-        """Whether its machine could not begin it."""
+        """Whether no machine could begin it, or bring it to an end."""
         return self.rc == ExitCode.PAUSED and not (self.path / OUT).exists()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody wants it to end."""
+        return (self.path / CANCEL).exists()
 
     @property
     def tries(self) -> int:
@@ -169,7 +173,7 @@ class JobFolder:
             return document
         except (ValueError, AssertionError, RecursionError) as error:
             talk = last_line(self.path / TALK) or "nothing"
-            what = "it did not begin" if self.refused else "its command printed no result; it said"
+            what = "no machine could do it" if self.refused else "its command printed no result; it said"
             message = f"job {self.id}: {what}: {talk}"
             raise WorkFailed(message, hint=f"see {self.path / TALK}") from error
 

@@ -7,7 +7,6 @@ Who runs it holds its lock, lets its heart beat, ends the command at its limit o
 import contextlib
 import os
 import platform
-import select
 import shutil
 import signal
 import subprocess
@@ -23,7 +22,6 @@ from loop.base.locks import locked
 from loop.base.processes import python_path
 from loop.base.screen import TALKS
 from loop.jobs.folder import (
-    CANCEL,
     HEARTBEAT,
     LOCK,
     MADE,
@@ -156,27 +154,12 @@ def _watched(folder: JobFolder, job: Job, command: "subprocess.Popen[bytes]") ->
         if job.ttl_s is not None and seconds > job.ttl_s:
             _end(command)
             return ExitCode.OVER_BUDGET
-        if (folder.path / CANCEL).exists():
+        if folder.cancelled:
             _end(command)
             return command.wait()
-        _rest(command)
-    return code
-
-
-def _rest(command: "subprocess.Popen[bytes]") -> None:
-    """Wait for its end, or for as long as lies between two looks; without a timer where the system can."""
-    try:
-        handle = os.pidfd_open(command.pid)
-    except (AttributeError, OSError):
         with contextlib.suppress(subprocess.TimeoutExpired):
             command.wait(LOOK_S)
-        return
-    try:
-        looks = select.poll()
-        looks.register(handle, select.POLLIN)
-        looks.poll(1e3 * LOOK_S)
-    finally:
-        os.close(handle)
+    return code
 
 
 def _end(command: "subprocess.Popen[bytes]") -> None:

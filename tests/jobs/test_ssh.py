@@ -15,9 +15,8 @@ from loop.jobs.executor import all_done
 from loop.jobs.folder import HEARTBEAT, PID, Job, JobFolder, hashes, prepare, write_runner
 from loop.jobs.hosts import Host, Listed
 from loop.jobs.remote import Connection
-from loop.jobs.ssh import Ssh
 from loop.jobs.there import There
-from tests.jobs.ssh_jobs import HOST, QUICK, ended, make, wait
+from tests.jobs.ssh_jobs import HOST, LONG, QUICK, ended, make, opened, wait
 from tests.jobs.sshd import Server, missing
 from tests.projects import make_project
 
@@ -46,10 +45,9 @@ def test_a_part_of_a_step_runs_there(machine: Server, tmp_path: Path) -> None:
     words = ("run", "step", "kernel.build", "--json", "--target=.", "--device=cpu", "--variant=ours")
     files = sorted(path for path in target.iterdir())
     job = prepare(Job(id="part", words=words, files=hashes(target, files)), target, files)
-    executor = Ssh([HOST], 1)
+    executor = opened(HOST)
     executor.submit(job)
     assert "done" == wait(executor, job, ended)
-    executor.collect(job)
     executor.close()
     (step,) = job.answer()["steps"]
     assert ("passed", "l4") == (step["status"], job.ran.host)
@@ -59,7 +57,7 @@ def test_a_part_of_a_step_runs_there(machine: Server, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_cut_line_loses_nothing(machine: Server) -> None:
     """While connections are cut all the time, every job ends once."""
-    executor = Ssh([HOST], 2)
+    executor = opened(HOST, HOST)
     jobs = [make(f"cut{number}") for number in range(4)]
     for job in jobs:
         executor.submit(job)
@@ -74,7 +72,6 @@ def test_a_cut_line_loses_nothing(machine: Server) -> None:
     try:
         for job in jobs:
             assert "done" == wait(executor, job, ended)
-            executor.collect(job)
     finally:
         over.set()
         thread.join()
@@ -85,17 +82,14 @@ def test_a_cut_line_loses_nothing(machine: Server) -> None:
 @pytest.mark.slow
 def test_a_job_ends_at_its_limit_and_when_it_is_cancelled(machine: Server) -> None:
     """By the watchdog there, and by word from here."""
-    executor = Ssh([HOST], 2)
-    limited, cancelled = make("limited", "catalog", "serve", ttl_s=1.0), make("cancelled", "catalog", "serve")
+    executor = opened(HOST, HOST)
+    limited, cancelled = make("limited", *LONG, ttl_s=3.0), make("cancelled", *LONG)
     executor.submit(limited)
     executor.submit(cancelled)
     assert "failed" == wait(executor, limited, ended)
-    executor.collect(limited)
     assert 124 == limited.rc
     executor.cancel(cancelled)
-    assert wait(executor, cancelled, ended) in ("failed", "done")  # A server that was told to end ends well.
-    executor.collect(cancelled)
-    assert cancelled.state in ("cancelled", "done")
+    assert "cancelled" == wait(executor, cancelled, ended)
     executor.close()
     assert [] == machine.left()
 
@@ -204,19 +198,21 @@ def test_two_machines_share_the_jobs_and_one_is_lost(
         config.write_text(machine.called("first") + second.called("second"))
         monkeypatch.setenv("LOOP_SSH", f"ssh -F {config}")
         hosts = [Listed(name, Host(ssh=name), Path("hosts.yaml")) for name in ("first", "second")]
-        executor, jobs = Ssh(hosts, 2), [make(f"two{number}", *QUICK) for number in range(4)]
-        first, long = make("first", "catalog", "serve"), make("stays", "catalog", "serve")
-        executor.submit(first)
-        executor.submit(long)
-        wait(executor, long, lambda state: (second.home / setup.HOME / "jobs" / long.id / HEARTBEAT).exists())
+        executor, jobs = opened(*hosts), [make(f"two{number}", *QUICK) for number in range(4)]
+        both = [make("one", *LONG), make("other", *LONG)]
+        for job in both:
+            executor.submit(job)
+        begun = [second.home / setup.HOME / "jobs" / job.id / HEARTBEAT for job in both]
+        wait(executor, both[0], lambda state: any(path.exists() for path in begun))
+        stays, ends = both if begun[0].exists() else both[::-1]
         second.stop()
-        executor.cancel(first)
-        wait(executor, first, ended)
-        executor.collect(first)
+        executor.cancel(ends)
+        wait(executor, ends, ended)
         finish(all_done(executor, jobs))
         assert {"first"} == {job.where.host for job in jobs if job.where}
-        assert "lost" == wait(executor, long, ended)
+        assert "failed" == wait(executor, stays, ended)
+        assert stays.refused
         second.start()
-        wait(executor, long, lambda state: not second.left())
+        wait(executor, stays, lambda state: not second.left())
         executor.close()
     assert [] == machine.left()
