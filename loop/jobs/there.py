@@ -17,8 +17,8 @@ from loop.base.documents.sums import write_sealed
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.locks import Held
 from loop.jobs.folder import CANCEL, LOCK, MADE, MANIFEST, SESSIONS, TELLING, WHERE, JobFolder, read_text
-from loop.jobs.remote import Connection
-from loop.jobs.setup import HOME, PYTHON, SKEW_S, contents, digest
+from loop.jobs.remote import Connection, filled
+from loop.jobs.setup import HOME, PYTHON, SKEW_S, digest, package
 from loop.library.hosted import read_terms
 from loop.model.jobs import State, Where
 
@@ -40,7 +40,7 @@ TREE = "tree"
 """File with the name of the project's folder in which a job runs."""
 
 # alive JOB: whether the process that its `pid` names runs: by number, start, and the run of the system.
-# busy TREE: jobs that run in that folder. What stands between @ is filled in by `_filled`.
+# busy TREE: jobs that run in that folder.
 SHELL = f"""
 cd "$HOME" && mkdir -p -m 700 {HOME} && cd {HOME} && mkdir -p jobs trees || exit 1
 alive() {{
@@ -168,13 +168,13 @@ class There:
     def ready(self, tree: str = "-") -> Ready:
         """What has to be known before anything is sent. Raises UsageError where this `loop` is not there."""
         before = time.time()
-        script = SHELL + _filled(READY, TREE=tree)
+        script = SHELL + filled(READY, TREE=tree)
         lines = self.connection.run(script).decode(errors="replace").splitlines()
         home, loop_there, free, now, *running = [*lines, "", "", "", ""][: max(4, len(lines))]
         again = f"loop hosts setup {self.name}"
         if not HOMES.fullmatch(home):
             raise WorkFailed(f"{self.name} names no home", again)
-        if loop_there != digest(contents()):
+        if loop_there != digest(package()):
             raise UsageError(f"{self.name} has {'another' if loop_there else 'no'} loop", again)
         if running:
             raise Busy(self.name, running[0][:80])
@@ -188,11 +188,11 @@ class There:
         self.connection.send(root, names, f"{HOME}/{new}", beside=f"../{tree}")
         if config:
             self.connection.run(f"{SHELL} printf %s {shlex.quote(config)} >{new}/.git/config || exit 1")
-        self.connection.run(SHELL + _filled(SWAP, TREE=tree))
+        self.connection.run(SHELL + filled(SWAP, TREE=tree))
 
     def send_past(self, tree: str, root: Path, names: Iterable[str], sessions: Sequence[str]) -> None:
         """Have these sessions, and no others, lie beside a project's folder: its jobs look back on them."""
-        self.connection.run(SHELL + _filled(PAST, TREE=tree, KEPT=" ".join(sessions)))
+        self.connection.run(SHELL + filled(PAST, TREE=tree, KEPT=" ".join(sessions)))
         if sessions:
             self.connection.send(root, names, f"{HOME}/trees/{tree}.past")
 
@@ -205,12 +205,12 @@ class There:
         self.connection.send(folder.path, inside, place)
         exports = "; ".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items()) or ":"
         values = {"EXPORTS": exports, "PYTHON": f'"$HOME/{PYTHON}"', "ASKED": shlex.quote(ASKED)}
-        self.connection.run(SHELL + _filled(BEGIN, ID=folder.id, TREE=tree, **values))
+        self.connection.run(SHELL + filled(BEGIN, ID=folder.id, TREE=tree, **values))
 
     def look(self, offsets: Mapping[str, tuple[int, int]]) -> dict[str, Seen]:
         """Jobs by their ids, each with what it printed after so many bytes of both streams."""
         calls = "\n".join(f"look {job} {out} {talk}" for job, (out, talk) in offsets.items())
-        text = self.connection.run(SHELL + _filled(LOOK, CHUNK=str(CHUNK)) + calls)
+        text = self.connection.run(SHELL + filled(LOOK, CHUNK=str(CHUNK)) + calls)
         lines = text.decode(errors="replace").split("\n")
         return {job: _seen(lines[4 * n : 4 * n + 4], offsets[job]) for n, job in enumerate(offsets)}
 
@@ -220,12 +220,12 @@ class There:
 
     def mark(self, job: str, file: str, earlier: Sequence[str]) -> list[str]:
         """Leave an empty file in the sessions of a job but those that it was given; which ones."""
-        script = SHELL + _filled(MARK, ID=job, GIVEN=" ".join(earlier), FILE=file, UNDER=str(Path(file).parent))
+        script = SHELL + filled(MARK, ID=job, GIVEN=" ".join(earlier), FILE=file, UNDER=str(Path(file).parent))
         return self.connection.run(script).decode(errors="replace").split()
 
     def bundle(self, job: str, tree: str) -> None:
         """Have the branches of sessions in a project's folder stand in a file beside a job's results."""
-        self.connection.run(SHELL + _filled(BUNDLE, ID=job, TREE=tree))
+        self.connection.run(SHELL + filled(BUNDLE, ID=job, TREE=tree))
 
     def collect(self, folder: JobFolder, *more: str, earlier: Sequence[str] = ()) -> None:
         """Bring what a job made into its folder here, with these files and without what it was given below `out/`.
@@ -280,11 +280,6 @@ class Busy(Held):
         super().__init__(Path(host), f"job {job} of this project")
         self.hint = f"wait for it: loop jobs follow {job}; or end it: loop jobs follow {job} --cancel"
         self.job = job
-
-
-def _filled(script: str, **values: str) -> str:
-    """A script with its values, which are put in as they are: none is looked for in another."""
-    return re.sub("@([A-Z]+)@", lambda match: values[match[1]], script)
 
 
 def _seen(lines: Sequence[str], after: tuple[int, int]) -> Seen:

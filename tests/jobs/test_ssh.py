@@ -102,7 +102,7 @@ def test_another_loop_there_is_refused(machine: Server) -> None:
         with Connection(HOST) as connection, pytest.raises(UsageError) as wrong:
             There(connection).ready()
         assert (says, "loop hosts setup l4") == (wrong.value.message, wrong.value.hint)
-    digest.write_text(setup.digest(setup.contents()))
+    digest.write_text(setup.digest(setup.package()))
 
 
 def test_a_clock_that_is_off_is_noticed(machine: Server, tmp_path: Path) -> None:
