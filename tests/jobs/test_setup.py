@@ -1,8 +1,6 @@
 """`loop` for another machine: a copy of what runs here, and what a machine lacks."""
 
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -27,22 +25,6 @@ def connection(**fields: object) -> Connection:
 def found(**facts: str) -> HostFacts:
     """A machine that has all, but for these."""
     return HostFacts({**FIT, **facts}, 1000.0)
-
-
-def test_python_finds_a_copy_of_the_package_with_its_data(tmp_path: Path) -> None:
-    """Without the sources: kernels and patterns are where the package looks for them."""
-    for name, path in setup.package().items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, tmp_path / name)
-    script = "import loop.base.places as p; print(p.shipped('kernels/attention').is_dir(), p.PACKAGE)"
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", script],
-        env={"PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert f"True {tmp_path}/loop\n" == done.stdout
 
 
 def test_two_machines_know_that_they_run_the_same_loop(tmp_path: Path) -> None:
