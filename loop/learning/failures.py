@@ -7,7 +7,7 @@ from functools import cached_property
 
 from loop.base.errors import LoopError
 from loop.base.places import Project
-from loop.learning.durations import FACTS
+from loop.learning.prediction import FACTS
 from loop.library import targets
 from loop.model.base import Model
 from loop.model.exported import FailedStep
