@@ -44,10 +44,10 @@ def slots(width: int) -> list[Slot]:
 
     A machine that does not answer, or whose disk is full, is left out. Raises MachineFailure where all are.
     """
-    found: list[Slot] = []
+    usable: list[Slot] = []
     unfit: list[MachineFailure] = []
     for host in _chosen():
-        if len(found) < width:
+        if len(usable) < width:
             try:
                 with Connection(host) as connection:
                     if There(connection).ready().free_kb << 10 < LEAST_BYTES:
@@ -56,17 +56,17 @@ def slots(width: int) -> list[Slot]:
                 unfit.append(error)
                 continue
             variables: list[Mapping[str, str]] = [{VISIBLE: str(number)} for number in host.host.gpus or ()]
-            found += [SshSlot(host, seen) for seen in (variables or [{}])[: width - len(found)]]
+            usable += [SshSlot(host, gpu) for gpu in (variables or [{}])[: width - len(usable)]]
             prices, stops = host.host.prices, host.host.stop is not None
             if stops or prices:
                 costs = f", and costs ${prices.at(None)[0]:.2f} an hour" if prices else ""
                 end = f"loop hosts stop {host.name}" if stops else "stop it yourself"
                 remark(f"{host.name} goes on running when all is over{costs}; then: {end}")
-    if unfit and not found:
+    if unfit and not usable:
         raise unfit[0]
     for failure in unfit:
         remark(f"{failure.message}: the others do its jobs")
-    return found
+    return usable
 
 
 def _chosen() -> list[Listed]:

@@ -2,9 +2,9 @@
 
 Times of one pattern are log-normal with unknown centre and spread. A normal-inverse-gamma prior stands for the
 author's estimate, and the next time follows Student's t (Gelman et al., Bayesian Data Analysis, 3rd ed., section
-3.3). A run counts by how like it is to what is asked: the same variants and workloads, the same environment, a cache
-as warm, and how many such runs have come since. Runs far from the others are brought nearer, so one disturbed run
-moves little. Intervals become as wide as earlier predictions were wrong.
+3.3). A run counts by how like it is to what is asked: the same variants and workloads, the same environment, a
+cache as warm, and how many such runs have come since. One disturbed run moves little. Intervals become as wide as
+earlier predictions were wrong.
 """
 
 import math

@@ -74,28 +74,19 @@ class Mixed:
 
     def __init__(self) -> None:
         self.resources = {"CPU": 3.0, "GPU": 3.0, "accelerator_type:L4": 2.0, "accelerator_type:A100": 1.0}
+        self.cluster_resources = lambda: self.resources
+        self.cancel = lambda task: None
         self.options: dict[str, Any] = {}
-
-    def cluster_resources(self) -> dict[str, float]:
-        """As Ray says it."""
-        return self.resources
 
     def remote(self, function: Any) -> Any:
         """A task of which only the options are noted."""
-
-        def options(**options: Any) -> Any:
-            self.options = options
-            return SimpleNamespace(remote=lambda *arguments, **more: "task")
-
-        return SimpleNamespace(options=options)
+        task = SimpleNamespace(remote=lambda *arguments, **more: "task")
+        return SimpleNamespace(options=lambda **options: self.options.update(options) or task)
 
     def wait(self, tasks: list[str], **_: Any) -> tuple[list[str], list[str]]:
         """None has ended."""
         self.resources = {"CPU": 3.0}
         return [], tasks
-
-    def cancel(self, task: str) -> None:
-        """It never began."""
 
 
 def test_jobs_do_not_wait_for_ever_for_nodes(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,33 +92,18 @@ def test_a_job_is_lost_only_by_an_answer_of_slurms(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As long as `squeue` fails, it may run as well as not."""
-    answers: list[str] = []
+    answers = iter([None, None, None, "7\n", "7\n", ""])
 
     def said(command: list[str]) -> str:
-        if command[0] == "squeue" and not answers:
+        answer = "7\n" if command[0] == "sbatch" else next(answers)
+        if answer is None:
             raise WorkFailed("squeue: no answer")
-        return "7\n" if command[0] == "sbatch" else answers[0]
+        return answer
 
     monkeypatch.setenv("LOOP_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(slurm, "_said", said)
-    monkeypatch.setattr(slurm, "SEEN_S", 0.01)
-    monkeypatch.setattr(slurm, "ASK_S", 0.0)
-    monkeypatch.setattr(slurm, "LOOK_S", 0.01)
-    job, errors = make("go"), list[str]()
-
-    def work() -> None:
-        try:
-            slurm.slots(1)[0].do(job)
-        except WorkFailed as error:
-            errors.append(error.message)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    time.sleep(0.2)
-    answers.append("7\n")
-    time.sleep(0.2)
-    assert thread.is_alive()
-    answers[0] = ""
-    thread.join(10)
-    assert errors
-    assert errors[0].startswith("its job of Slurm ended and never began it: do the nodes share ")
+    for name, seconds in {"SEEN_S": 0.01, "ASK_S": 0.0, "LOOK_S": 0.02}.items():
+        monkeypatch.setattr(slurm, name, seconds)
+    with pytest.raises(WorkFailed, match="its job of Slurm ended and never began it: do the nodes share "):
+        slurm.slots(1)[0].do(make("go"))
+    assert [] == [*answers]
