@@ -266,9 +266,7 @@ def all_done(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, N
 def again(job: JobFolder, state: State) -> bool:
     """Whether a job ended through no fault of its own, and has tries left."""
     code = job.rc
-    if state != "failed" or code is None or (job.refused and job.tries >= MOST_TRIES):
-        return False
-    return code in AGAIN or code < 0
+    return state == "failed" and code is not None and (code in AGAIN or code < 0) and job.tries < MOST_TRIES
 
 
 def all_trusted(executor: Executor, jobs: Sequence[JobFolder], group: str = "") -> Generator[Tick, None, None]:

@@ -154,15 +154,12 @@ class JobFolder:
     def ran(self) -> JobRun:
         """What became of it so far."""
         job, where = self.job, self.where
-        known = where.model_dump() if where else self._so_far()
+        known = where.model_dump() if where else {}
+        if where is None and (began := modified(self.path / PID)):
+            known = {"began": began, "seconds": max(0.0, modified(self.path / HEARTBEAT) - began)}
         return JobRun(
             id=self.id, title=job.title or " ".join(job.words), state=self.state, tries=self.tries, **known
         )
-
-    def _so_far(self) -> dict[str, float]:
-        """When a job that runs was begun, and for how long it has been running."""
-        began = modified(self.path / PID)
-        return {"began": began, "seconds": max(0.0, modified(self.path / HEARTBEAT) - began)} if began else {}
 
     def answer(self) -> dict[str, Any]:
         """What the command printed as JSON. Raises WorkFailed where that is not all there."""

@@ -46,7 +46,7 @@ def run_there(version: str, id_: str, packed: bytes, *, gpu: bool) -> bytes:
     shutil.rmtree(job.path, ignore_errors=True)
     unpack(packed, job.path)
     try:
-        run(job, where=devices(gpu=gpu)[0], lasting=False)
+        run(job, where=devices(gpu=gpu)[0])
         return pack(job.path, but=(WHAT, SRC, LOCK))
     finally:
         shutil.rmtree(job.path.parent, ignore_errors=True)

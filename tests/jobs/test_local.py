@@ -80,11 +80,13 @@ def test_a_job_for_a_gpu_runs_where_there_is_none_and_says_so_itself(make: Make,
 
 
 def test_a_job_that_kills_what_runs_it_is_begun_three_times(make: Make, tmp_path: Path) -> None:
-    """After that it is given up, and the others are done all the same."""
+    """Then it is given up, and the others are done all the same. The next process does not begin it, either."""
     jobs = [make("die"), make("go")]
     done(jobs, 0, 1, tmp_path)
     assert ["failed", "done"] == [job.state for job in jobs]
-    assert (MOST_TRIES + 1, 1) == (jobs[0].tries, jobs[1].tries)
+    assert (MOST_TRIES, 1) == (jobs[0].tries, jobs[1].tries)
+    done(jobs, 0, 1, tmp_path)
+    assert ("failed", 125) == (jobs[0].state, jobs[0].rc)
 
 
 def test_a_job_that_no_machine_can_begin_says_why_and_is_tried_again_by_the_next_head(
