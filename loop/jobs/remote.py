@@ -107,8 +107,14 @@ class Connection:
     @property
     def _ssh(self) -> list[str]:
         options = [word for option in OPTIONS for word in ("-o", option)]
-        port = ["-p", self.listed.port] if self.listed.port else []
-        return [*shlex.split(os.environ.get(SSH) or "ssh"), "-T", *options, *port, "-S", str(self._socket)]
+        return [
+            *shlex.split(os.environ.get(SSH) or "ssh"),
+            "-T",
+            *options,
+            "-S",
+            str(self._socket),
+            *self.words[:-1],
+        ]
 
     def connect(self) -> None:
         """Have a master that answers. Raises Unreachable, or UsageError for what a person has to mend."""
@@ -143,9 +149,7 @@ class Connection:
         stdin = b"echo " + BEGIN + script.encode() + b"\necho " + END
         completed = self._done([*self._ssh, self.listed.address, "exec sh -s"], limit_s, stdin)
         _, begun, answer = completed.stdout.partition(BEGIN)
-        if not begun:
-            raise self._refused(completed.stderr)
-        if completed.returncode == 255:
+        if not begun or completed.returncode == 255:
             raise self._refused(completed.stderr)
         if completed.returncode:
             raise self._failed(completed.stderr)

@@ -95,15 +95,12 @@ class SshSlot(Slot):
             patiently(self._forget_left, AWAY_S)
             self.left.add(job.id)
             patiently(lambda: there.submit(job, variables), AWAY_S)
-            while (look := patiently(lambda: there.look({job.id: (0, 0)}), AWAY_S)[job.id]).state in (
-                "queued",
-                "running",
-            ):
+            while (state := patiently(lambda: there.look(job.id), AWAY_S).state) in ("queued", "running"):
                 if job.cancelled and not asked:
                     patiently(lambda: there.cancel(job.id), AWAY_S)
                     asked = True
                 time.sleep(LOOK_S)
-            if look.state == "lost":
+            if state == "lost":
                 raise WorkFailed(f"the process that ran it on {self.host} died")
             patiently(lambda: there.collect(job, OUT, TALK, RC, TRIES), AWAY_S)
         except Unreachable as error:

@@ -105,18 +105,22 @@ for one in *; do
 done
 """
 LOOK = """
-look() {
-  [ -d "jobs/$1" ] || { echo "gone - 0 0 0"; printf '\\n\\n\\n'; return; }
-  state=queued; [ -s "jobs/$1/pid" ] && state=lost; alive "jobs/$1" && state=running
-  rc=$(head -c 8 "jobs/$1/rc" 2>/dev/null)
-  size() { wc -c <"jobs/$1" 2>/dev/null || echo 0; }
-  age=$(($(touch .look && stat -c %Y .look) - $(stat -c %Y "jobs/$1/begun" 2>/dev/null || stat -c %Y "jobs/$1")))
-  echo "$state ${rc:--} $(size "$1/stdout") $(size "$1/stderr") $age"
-  tail -c "+$(($2 + 1))" "jobs/$1/stdout" 2>/dev/null | head -c @CHUNK@ | base64 | tr -d '\\n'; echo
-  tail -c "+$(($3 + 1))" "jobs/$1/stderr" 2>/dev/null | head -c @CHUNK@ | base64 | tr -d '\\n'; echo
-  tail -n 1 "jobs/$1/begun" 2>/dev/null | head -c 300 | tr -d '\\n'; echo
-}
+if ! cd jobs/@ID@ 2>/dev/null; then echo "gone - 0 0 0"; printf '\\n\\n\\n'; else
+  state=queued; [ -s pid ] && state=lost; alive . && state=running
+  rc=$(head -c 8 rc 2>/dev/null)
+  size() { wc -c <"$1" 2>/dev/null || echo 0; }
+  age=$(($(touch ../../.look && stat -c %Y ../../.look) - $(stat -c %Y begun 2>/dev/null || stat -c %Y .)))
+  echo "$state ${rc:--} $(size stdout) $(size stderr) $age"
+  tail -c "+$((@OUT@ + 1))" stdout 2>/dev/null | head -c @CHUNK@ | base64 | tr -d '\\n'; echo
+  tail -c "+$((@TALK@ + 1))" stderr 2>/dev/null | head -c @CHUNK@ | base64 | tr -d '\\n'; echo
+  tail -n 1 begun 2>/dev/null | head -c 300 | tr -d '\\n'; echo
+fi
 """
+LOOKED = re.compile(
+    r"(?P<state>queued|running|lost|gone) (?P<rc>-|-?\d{1,4}) "
+    r"(?P<out>\d{1,12}) (?P<talk>\d{1,12}) (?P<age>-?\d{1,12})"
+)
+"""The first line of a look."""
 
 
 @dataclass(frozen=True)
@@ -207,12 +211,30 @@ class There:
         values = {"EXPORTS": exports, "PYTHON": f'"$HOME/{PYTHON}"', "ASKED": shlex.quote(ASKED)}
         self.connection.run(SHELL + filled(BEGIN, ID=folder.id, TREE=tree, **values))
 
-    def look(self, offsets: Mapping[str, tuple[int, int]]) -> dict[str, Seen]:
-        """Jobs by their ids, each with what it printed after so many bytes of both streams."""
-        calls = "\n".join(f"look {job} {out} {talk}" for job, (out, talk) in offsets.items())
-        text = self.connection.run(SHELL + filled(LOOK, CHUNK=str(CHUNK)) + calls)
-        lines = text.decode(errors="replace").split("\n")
-        return {job: _seen(lines[4 * n : 4 * n + 4], offsets[job]) for n, job in enumerate(offsets)}
+    def look(self, job: str, out: int = 0, talk: int = 0) -> Seen:
+        """A job, with what it printed after so many bytes of both streams. Nothing is believed but by its form."""
+        script = filled(LOOK, ID=job, OUT=str(out), TALK=str(talk), CHUNK=str(CHUNK))
+        lines = self.connection.run(SHELL + script).decode(errors="replace").split("\n")
+        match = LOOKED.fullmatch(lines[0]) if len(lines) >= 4 else None
+        if match is None:
+            raise WorkFailed("the machine answers nonsense", "run the same command again")
+        streams = [base64.b64decode(line.encode())[:CHUNK] for line in lines[1:3]]
+        sizes = int(match["out"]), int(match["talk"])
+        code = int(match["rc"]) if match["rc"] != "-" else None
+        begins = match["state"] == "queued" and int(match["age"]) <= BEGINS_S
+        state: State = "running" if match["state"] == "running" else "queued" if begins else "lost"
+        if code is not None:
+            state = "done" if code in TELLING else "failed"
+        return Seen(
+            state=state,
+            code=code,
+            out=streams[0],
+            talk=streams[1],
+            more=out + len(streams[0]) < sizes[0] or talk + len(streams[1]) < sizes[1],
+            why=lines[3],
+            gone=match["state"] == "gone",
+            sizes=sizes,
+        )
 
     def cancel(self, job: str) -> None:
         """Ask a job to end, as Ctrl-C does."""
@@ -280,31 +302,3 @@ class Busy(Held):
         super().__init__(Path(host), f"job {job} of this project")
         self.hint = f"wait for it: loop jobs follow {job}; or end it: loop jobs follow {job} --cancel"
         self.job = job
-
-
-def _seen(lines: Sequence[str], after: tuple[int, int]) -> Seen:
-    """What four lines of a look say; nothing of them is believed without a look at its form."""
-    match = LOOKED.fullmatch(lines[0]) if len(lines) == 4 else None
-    if match is None:
-        raise WorkFailed("the machine answers nonsense", "run the same command again")
-    streams = out, talk = [base64.b64decode(line.encode())[:CHUNK] for line in lines[1:3]]
-    sizes = int(match["out"]), int(match["talk"])
-    more = any(begin + len(data) < size for begin, data, size in zip(after, streams, sizes, strict=True))
-    code = int(match["rc"]) if match["rc"] != "-" else None
-    state, gone = _state(match["state"], code, int(match["age"])), match["state"] == "gone"
-    return Seen(state, code, out, talk, more, lines[3], gone, sizes)
-
-
-def _state(word: str, code: int | None, age_s: int) -> State:
-    """Where a job stands whose runner is gone, is there, or has not said a word for so long."""
-    if code is not None:
-        return "done" if code in TELLING else "failed"
-    begins = word == "queued" and age_s <= BEGINS_S
-    return "running" if word == "running" else "queued" if begins else "lost"
-
-
-LOOKED = re.compile(
-    r"(?P<state>queued|running|lost|gone) (?P<rc>-|-?\d{1,4}) "
-    r"(?P<out>\d{1,12}) (?P<talk>\d{1,12}) (?P<age>-?\d{1,12})"
-)
-"""The first line of a look."""

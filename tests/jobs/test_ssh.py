@@ -125,7 +125,7 @@ def test_nonsense_is_refused(machine: Server, monkeypatch: pytest.MonkeyPatch) -
         for answer in (b"", b"done 0 1 1\n", b"running - 0\n\n\n\n", b"running x 0 0 0\n\n\n\n"):
             connection.run = lambda script, answer=answer, **more: answer  # type: ignore[method-assign]
             with pytest.raises(WorkFailed, match="nonsense"):
-                there.look({"a": (0, 0)})
+                there.look("a")
 
 
 def test_values_of_a_script_are_never_looked_for_in_each_other(machine: Server, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_job_that_was_never_begun_is_lost(machine: Server) -> None:
         place.mkdir(parents=True)
         os.utime(place, (time.time() - age_s, time.time() - age_s))
     with Connection(HOST) as connection:
-        seen = There(connection).look(dict.fromkeys(("fresh", "cut", "none"), (0, 0)))
+        seen = {name: There(connection).look(name) for name in ("fresh", "cut", "none")}
         There(connection).cancel("none")
         There(connection).forget("fresh", "cut")
     found = {name: (one.state, one.gone) for name, one in seen.items()}

@@ -39,7 +39,7 @@ class Fails:
                 raise self.wrong[word]
             if word == "collect":
                 (given[0].path / "rc").write_text("0")
-            return {job: Seen("done", 0, b"", b"", False) for job in given[0]} if word == "look" else None
+            return Seen("done", 0, b"", b"", False) if word == "look" else None
 
         return asked
 
