@@ -137,19 +137,21 @@ def test_one_of_several_that_cannot_take_a_job_is_left_out(
 @pytest.mark.parametrize("word", ["submit", "collect"])
 def test_a_machine_that_hangs_holds_up_no_other(word: str) -> None:
     """What the other has done is known while the one has not answered; Ctrl-C is heard meanwhile."""
-    hangs, goes_on, held = Fails(), threading.Event(), list[JobFolder]()
+    hangs, good, begun, goes_on, held = Fails(), Fails(), threading.Event(), threading.Event(), list[JobFolder]()
     does = getattr(hangs, word)
 
     def hang(job: JobFolder, *_: object) -> None:
         held.append(job)
+        begun.set()
         goes_on.wait(30)
         does(job)
 
     setattr(hangs, word, hang)
-    executor, jobs = executor_of(hangs, Fails()), [make(f"{word}-1"), make(f"{word}-2")]
+    good.submit = lambda *_: begun.wait(30)
+    executor, jobs = executor_of(hangs, good), [make(f"{word}-1"), make(f"{word}-2")]
     for job in jobs:
         executor.submit(job)
-    wait(executor, jobs[0], lambda state: bool(held))
+    assert begun.wait(30)
     (other,) = [job for job in jobs if job != held[0]]
     assert "done" == wait(executor, other, ended)
     executor.cancel(held[0])
