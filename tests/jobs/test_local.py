@@ -74,8 +74,7 @@ def test_a_job_that_has_to_be_alone_runs_alone(make: Make, tmp_path: Path) -> No
 
 def test_a_job_for_a_gpu_runs_where_there_is_none_and_says_so_itself(make: Make, tmp_path: Path) -> None:
     """It is not left waiting for ever."""
-    job = make("go", needs_gpu=True)
-    done([job], 0, 1, tmp_path)
+    done([job := make("go", needs_gpu=True)], 0, 1, tmp_path)
     assert "done" == job.state
 
 

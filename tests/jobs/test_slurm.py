@@ -95,8 +95,7 @@ def test_a_job_is_lost_only_by_an_answer_of_slurms(
     answers = iter([None, None, None, "7\n", "7\n", ""])
 
     def said(command: list[str]) -> str:
-        answer = "7\n" if command[0] == "sbatch" else next(answers)
-        if answer is None:
+        if (answer := "7\n" if command[0] == "sbatch" else next(answers)) is None:
             raise WorkFailed("squeue: no answer")
         return answer
 
