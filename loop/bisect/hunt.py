@@ -27,8 +27,7 @@ NAMED = 4
 """Sources that are named where no commit changes any."""
 JOB_PAIRS = 6
 """Pairs of a probe at least, where each is a job of its own."""
-SHOWN = 1e-3
-"""Share below which a commit is left out of the answer."""
+SHOWN = 1e-3  # Share below which a commit is left out of the answer.
 
 
 @dataclass

@@ -25,8 +25,8 @@ from loop.timing.verdicts import MARGIN, e_value
 SPREAD, STRICT = 0.005, 0.02
 """What builds differ by on their own (standard deviation), while a search goes on; before a commit is blamed,
 until the builds that were seen rule it out."""
-RULED_OUT = -2.0
-"""Standard normal quantile: a spread is ruled out where builds would scatter this little in one case of 44."""
+RULED_OUT = -2.33
+"""Standard normal quantile: a spread is ruled out where builds would scatter this little in one case of 100."""
 TELLING = 9
 """Builds, beyond two, that can rule out a spread."""
 CLEAR, ALONE = 2.5, 4.0
@@ -41,9 +41,9 @@ DIFFER_Z, NONE_Z = 4.5, 2.6
 """Standard errors by which the ends differ; above which a difference is ruled out."""
 ENOUGH = 1.5
 """How much more exact a neighbour is than its vote would need."""
-APART_Z = 2.3
-"""Standard errors, with the spread of builds that is assumed, by which a third level is apart from two others."""
-TOPPED = 1.5
+APART, APART_Z = 0.065, 2.8
+"""By how much a third level is apart from two others at least, and by how many standard errors of pairs."""
+TOPPED = 1.75
 """How much more exact than the likely spread a neighbour gets, before builds are left open."""
 ROOMY, WORN = 5.0, 2.0
 """Times the pairs that a vote needs, after which more would not decide it either."""
@@ -167,8 +167,8 @@ class Pairs:
                 for side, level in zip(sides, levels, strict=True)
                 for build in side
             ]
-            likely = spread_of(residuals, 0.0)
-            assumed = min(most, max(noise, 4 * likely))  # Numbers that never scatter have no layouts either.
+            likely = spread_of(residuals, 0.0)  # Numbers that never scatter have no layouts either:
+            assumed = min(most, max(noise, 4 * likely))
             if strict and self.seen.problem.told:  # Else neighbours that agree may be one binary.
                 assumed = min(assumed, max(spread_of(residuals, RULED_OUT), SPREAD))
             spread = max(likely, assumed, 1e-6)
@@ -237,7 +237,8 @@ class Pairs:
         builds = {build.position: build for build in self.builds(low, high)}
 
         def clear(lower: TimedBuild, upper: TimedBuild) -> bool:
-            return upper.mean - lower.mean >= APART_Z * math.sqrt(lower.variance + upper.variance + 2 * STRICT**2)
+            error = math.sqrt(lower.variance + upper.variance)
+            return upper.mean - lower.mean >= math.hypot(APART, APART_Z * error)
 
         least = 2 if self.variance > SPREAD**2 else 1
         inside = [at for at in builds if low < at < high and self.seen.count(at) >= least]

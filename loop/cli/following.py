@@ -137,7 +137,7 @@ def _watched(folder: JobFolder, sent: Sent, there: There, screen: Screen) -> See
     looks, failures, cut = 0, 0, 0.0
     while True:
         try:
-            look = there.look({folder.id: streams.sizes})[folder.id]
+            look = there.look(folder.id, *streams.sizes)
             if cut:
                 screen.say(f"{there.name} answers again")
             cut, failures = 0.0, 0
@@ -276,8 +276,7 @@ def leave(folder: JobFolder, sent: Sent, host: Listed, there: There, sessions: l
     if prices is None and host.host.stop is None:
         return
     away = [job for job, _ in noted.away(name) if job.id != folder.id]
-    states = there.look({job.id: (0, 0) for job in away}) if away else {}
-    coming = [job.id for job in away if states[job.id].state == "queued" or held(job.path / LOCK)]
+    coming = [job.id for job in away if there.look(job.id).state == "queued" or held(job.path / LOCK)]
     if others := [*there.running(), *coming]:
         screen.say(f"{name} stays: {others[0]} runs there")
         return

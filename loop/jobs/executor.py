@@ -1,14 +1,18 @@
-"""Whoever runs jobs: submit, poll, cancel, collect. And one way to have a list of jobs done, whoever runs them.
+"""Have a list of jobs done: a queue, and slots that take jobs from it, each one job at a time in its own thread.
 
-A job that is lost is begun again elsewhere, `folder.MOST_TRIES` times in all. Its folder here is the truth: after
-a head has died, the next one finds there what had ended.
+`local`, `ssh`, `ray` and `slurm` make the slots; all else is the same for the four. The folder of a job is the
+truth: when a process that waits for jobs has died, the next one finds there which of them have ended.
 """
 
+import importlib
+import threading
+import time
+from collections import deque
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from loop.base.documents import did_you_mean
-from loop.base.errors import ExitCode, LoopError, UsageError
+from loop.base.documents import did_you_mean, write_atomic
+from loop.base.errors import ExitCode, LoopError, UsageError, WorkFailed
 from loop.base.processes import Tick
 from loop.base.remarks import remark
 from loop.jobs.folder import ENDED, MOST_TRIES, TALK, TRIES, JobFolder, last_line
@@ -17,36 +21,188 @@ from loop.jobs.running import refuse
 from loop.model.jobs import State
 
 REST_S = 0.1
-"""Between two looks at jobs, at most: a job that ends is noticed at once where its executor is told."""
+"""Longest time between two looks at jobs; the end of a job is noticed at once."""
+MENDS_S = 1.0
+"""Seconds between two looks at a slot in trouble."""
+ENDS_S = 60.0
+"""Longest time for slots to end their jobs when an executor is closed."""
+FAILURES = 2
+"""A slot that loses so many jobs in a row gets no further job, unless it is the last of its kind."""
 AGAIN = frozenset({ExitCode.PAUSED, ExitCode.OVER_BUDGET})
-"""Exit codes of a machine that failed, or of a job that hung: it is begun again elsewhere."""
+"""Exit codes of a machine that failed, or of a job that hung: the job is run again."""
+WRONG = (LoopError, OSError, RuntimeError, ValueError, MemoryError)
+"""A lost or full disk, a torn file, a machine without room for one more thread."""
 NAMES = {"local": "loop.jobs.local", "ssh": "loop.jobs.ssh", "ray": "loop.jobs.ray", "slurm": "loop.jobs.slurm"}
-"""Executor to its module; each has functions `check()` and `opened(width)`."""
+"""Executor to its module; each has functions `check()` and `slots(width)`."""
 
 
-class Executor(Protocol):
-    """Runs jobs. Their folders are here; what runs elsewhere is brought back into them."""
+class Slot:
+    """Where one job runs at a time."""
 
-    def submit(self, job: JobFolder) -> None:
-        """Have a job run, some time. Returns at once."""
+    gpu: bool | None = None
+    """Whether it is a GPU; None: it takes any job."""
+    host: str = ""
+    """A job that has to be alone is alone among the slots with this name."""
+    uuid: str = ""
+    """The device; empty where nobody knows it yet, or a cluster chooses another one each time."""
+    trouble: LoopError | None = None
+    """Why it takes no job for now."""
+    lost = 0
+    """Jobs in a row that it did not bring to an end."""
+    aside = False
+    """Whether it gets no further job, where another slot of its kind is left."""
 
-    def poll(self, jobs: Sequence[JobFolder]) -> Mapping[str, State]:
-        """Id to state. Raises LoopError where nobody can be asked any more."""
+    def do(self, job: JobFolder) -> None:
+        """Have a job done, and bring its results into its folder. Ends the job when it is cancelled.
 
-    def rest(self, seconds: float) -> None:
-        """Wait for a job to end, or for so long."""
+        Raises one of `WRONG` where the job came to no end. Sets `trouble` where the next job would fail, too.
+        """
+        raise NotImplementedError
 
-    def cancel(self, job: JobFolder) -> None:
-        """Have a job end. Returns at once."""
-
-    def collect(self, job: JobFolder) -> None:
-        """Bring back what a job that has ended made. Raises LoopError where that cannot be had: it is lost."""
-
-    def avoid(self, uuid: str) -> bool:
-        """Give a device no further job. False where that cannot be, as it is the only one."""
+    def mended(self) -> bool:
+        """Whether its trouble is over, which was just looked at."""
+        return False
 
     def close(self) -> None:
-        """End what still runs, and leave nothing behind."""
+        """Leave nothing behind; called once, in the thread of the slot."""
+
+
+class Executor:
+    """Gives jobs to slots."""
+
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self.slots = list(slots)
+        self._queue: deque[JobFolder] = deque()
+        self._running: dict[str, tuple[JobFolder, Slot]] = {}
+        self._failed: set[str] = set()
+        """Ids of jobs whose end could not be noted in their folders."""
+        self._changed = threading.Condition()
+        self._closed = threading.Event()
+        self._news = threading.Event()
+        """Set when a job ends."""
+        self._threads = [
+            threading.Thread(target=self._work, args=[slot], name=slot.uuid or slot.host, daemon=True)
+            for slot in self.slots
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, job: JobFolder) -> None:
+        """Put it at the end of the queue. A job for a GPU runs on a processor where there is no GPU."""
+        with self._changed:
+            self._failed.discard(job.id)
+            self._queue.append(job)
+            self._changed.notify_all()
+
+    def poll(self, jobs: Sequence[JobFolder]) -> Mapping[str, State]:
+        """Id of each job to its state. Raises LoopError where every slot is in trouble."""
+        with self._changed:
+            troubles = [slot.trouble for slot in self.slots if slot.trouble]
+            busy = {*self._running, *(job.id for job in self._queue)}
+            failed = {*self._failed}
+        if busy and len(troubles) == len(self.slots):
+            raise troubles[-1]
+        return {
+            job.id: "running" if job.id in busy else "failed" if job.id in failed else job.state for job in jobs
+        }
+
+    def rest(self, seconds: float) -> None:
+        """Wait for so long at most; no longer where a job has ended since the last rest."""
+        self._news.wait(seconds)
+        self._news.clear()
+
+    def cancel(self, job: JobFolder) -> None:
+        """Take it out of the queue, or have its slot end it. Returns at once."""
+        job.cancel()
+        with self._changed:
+            if job in self._queue:
+                self._queue.remove(job)
+
+    def avoid(self, uuid: str) -> bool:
+        """Give a device no further job. False where nobody can, as it is the only one."""
+        with self._changed:
+            mine = [slot for slot in self.slots if slot.uuid == uuid]
+            spare = any(other.uuid != uuid and other.gpu == slot.gpu for slot in mine for other in self.slots)
+            for slot in mine if spare else ():
+                slot.aside = True
+            self._changed.notify_all()
+        return spare
+
+    def close(self) -> None:
+        """Wait for what was cancelled."""
+        with self._changed:
+            self._closed.set()
+            self._changed.notify_all()
+        end = time.monotonic() + ENDS_S
+        for thread in self._threads:
+            thread.join(max(0.0, end - time.monotonic()))
+
+    def _work(self, slot: Slot) -> None:
+        """One slot, job after job."""
+        try:
+            while not self._closed.is_set():
+                if slot.trouble is not None and not slot.mended():
+                    self._closed.wait(MENDS_S)
+                elif (job := self._next(slot)) is None:
+                    return
+                else:
+                    noted = _done(slot, job)
+                    with self._changed:
+                        del self._running[job.id]
+                        if not noted:
+                            self._failed.add(job.id)
+                        self._changed.notify_all()
+                    self._news.set()
+        finally:
+            slot.close()
+
+    def _next(self, slot: Slot) -> JobFolder | None:
+        """The next job for a slot, once there is one; None when the slot is not needed any more."""
+        with self._changed:
+            while not self._closed.is_set():
+                spare = any(other is not slot and other.gpu == slot.gpu for other in self.slots)
+                if spare and (slot.aside or (slot.uuid and slot.lost >= FAILURES)):
+                    remark(f"device {slot.uuid} gets no further job")
+                    self.slots.remove(slot)
+                    return None
+                for job in self._queue:
+                    if self._fits(slot, job):
+                        self._queue.remove(job)
+                        self._running[job.id] = job, slot
+                        return job
+                    if job.job.alone:
+                        break  # Nothing overtakes it, or it would wait for ever.
+                self._changed.wait()
+        return None
+
+    def _fits(self, slot: Slot, job: JobFolder) -> bool:
+        """Whether a job may begin now: a job that has to be alone waits for the others, and they wait for it."""
+        gpu = job.job.needs_gpu and any(other.gpu for other in self.slots)
+        beside = [busy for busy, other in self._running.values() if other.host == slot.host]
+        crowded = any(busy.job.alone for busy in beside) or (job.job.alone and beside)
+        return slot.gpu in (None, gpu) and not crowded
+
+
+def _done(slot: Slot, job: JobFolder) -> bool:
+    """Have a slot do a job. False where the job failed and not even that can be noted, as on a full disk."""
+    tries = job.tries
+    try:
+        slot.do(job)
+        if job.state not in ENDED:
+            raise WorkFailed("the process that ran it died")
+        slot.lost = slot.lost + 1 if (job.rc or 0) < 0 else 0
+        return True
+    except WRONG as error:
+        slot.lost += 1
+        try:
+            job.forget()
+            if job.tries == tries:
+                write_atomic(job.path / TRIES, str(tries + 1))
+            refuse(job, str(error))
+            return True
+        except WRONG as why:
+            remark(f"job {job.id} failed, and that cannot be noted: {why}")
+            return False
 
 
 def check(name: str) -> None:
@@ -57,13 +213,10 @@ def check(name: str) -> None:
 def opened(name: str, width: int) -> Executor:
     """The executor of this name; at most `width` jobs run at a time. Raises UsageError where it cannot work."""
     check(name)
-    executor: Executor = _module(name).opened(width)
-    return executor
+    return Executor(_module(name).slots(width))
 
 
 def _module(name: str) -> Any:
-    import importlib
-
     if name not in NAMES:
         raise UsageError(
             f"no executor {name!r}", hint=did_you_mean(name, [*NAMES]) or f"there are {', '.join(NAMES)}"
@@ -72,23 +225,37 @@ def _module(name: str) -> Any:
 
 
 def all_done(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, None, None]:
-    """Have all of them done, each once; those that have ended before are not run again.
+    """Have all jobs done. Those that are done already are not run again.
 
-    One that still runs, as where a cluster outlives a head, is waited for: it is not begun beside itself.
-
-    When it is closed, what still runs is ended. A job that could not be done is not `done`: its state says why.
+    A job that still runs, begun by a process that has died since, is waited for. When the generator is closed, all
+    jobs are ended. The state of a job that could not be done says why.
     """
     open_ = {job.id: job for job in jobs if job.state != "done"}
     waiting = dict(open_)
     try:
         while open_:
-            states = _begun(executor, waiting)
-            states |= executor.poll(
-                [job for id_, job in open_.items() if id_ not in waiting and id_ not in states]
-            )
-            for id_, state in states.items():
-                if state in (*ENDED, "lost"):
-                    _settle(executor, open_, id_, state)
+            for id_, job in tuple(waiting.items()):
+                if (state := job.state) == "running":
+                    continue
+                del waiting[id_]
+                if state == "done":
+                    del open_[id_]
+                    continue
+                if job.refused:  # Since then a person may have mended the machine.
+                    (job.path / TRIES).unlink(missing_ok=True)
+                job.forget()
+                executor.submit(job)
+            for id_, state in executor.poll([job for job in open_.values() if job.id not in waiting]).items():
+                job = open_[id_]
+                if again(job, state):
+                    why = last_line(job.path / TALK) if job.refused else f"it ended with {job.rc}"
+                    remark(f"job {id_} is begun again: {why}")
+                    if job.refused and (where := job.where) is not None:
+                        executor.avoid(where.uuid)
+                    job.forget()
+                    executor.submit(job)
+                elif state in ENDED:
+                    del open_[id_]
             yield Tick(f"{len(jobs) - len(open_)} of {len(jobs)} jobs done")
             executor.rest(REST_S)
     finally:
@@ -96,26 +263,14 @@ def all_done(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, N
             executor.cancel(job)
 
 
-def _begun(executor: Executor, waiting: dict[str, JobFolder]) -> dict[str, State]:
-    """Submit those of the jobs found that nobody is at any more, and take them out; those that are done by now."""
-    states: dict[str, State] = {}
-    for id_, job in tuple(waiting.items()):
-        state = job.state
-        if state == "running":
-            continue
-        del waiting[id_]
-        if state == "done":
-            states[id_] = state
-        else:
-            if job.refused:  # Since then a person may have mended the machine.
-                (job.path / TRIES).unlink(missing_ok=True)
-            job.forget()
-            executor.submit(job)
-    return states
+def again(job: JobFolder, state: State) -> bool:
+    """Whether a job ended through no fault of its own, and has tries left."""
+    code = job.rc
+    return state == "failed" and code is not None and (code in AGAIN or code < 0) and job.tries < MOST_TRIES
 
 
 def all_trusted(executor: Executor, jobs: Sequence[JobFolder], group: str = "") -> Generator[Tick, None, None]:
-    """The same; what times something runs on devices of one group: this one, else that of most jobs.
+    """Have all jobs done; those that time something on devices of one group: this one, else that of most jobs.
 
     A result of another group is done again elsewhere, and refused where it comes from such a device once more.
     """
@@ -124,10 +279,10 @@ def all_trusted(executor: Executor, jobs: Sequence[JobFolder], group: str = "") 
     for uuid, why in apart.items():
         remark(f"device {uuid} is set aside: {why}")
     avoided = {uuid for uuid in apart if executor.avoid(uuid)}
-    again = [job for job in jobs if (where := job.where) is not None and where.uuid in avoided]
-    for job in again:
+    repeated = [job for job in jobs if (where := job.where) is not None and where.uuid in avoided]
+    for job in repeated:
         job.forget()
-    yield from all_done(executor, again)
+    yield from all_done(executor, repeated)
     apart = strangers(jobs, group)
     for job in jobs:
         if job.job.times and (where := job.where) is not None and where.uuid in apart:
@@ -142,39 +297,5 @@ def strangers(jobs: Sequence[JobFolder], group: str = "") -> dict[str, str]:
     chosen = group or max(by_group, key=lambda name: len(by_group[name]), default="")
     return {
         device.uuid: f"it is {name}; the others are {chosen}"
-        for name, some in by_group.items() if name != chosen for device in some
+        for name, devices in by_group.items() if name != chosen for device in devices
     }  # fmt: skip
-
-
-def _settle(executor: Executor, open_: dict[str, JobFolder], id_: str, state: State) -> None:
-    """Take a job over that has ended, or have it begun again."""
-    job = open_[id_]
-    if state in ("done", "failed"):
-        try:
-            executor.collect(job)
-        except LoopError as error:  # What cannot be brought back was not done.
-            remark(f"job {id_}: {error.message}")
-            job.forget()
-            state = "lost"
-    if again(job, state):
-        remark(f"job {id_} is begun again: {_why(job, state)}")
-        if job.refused and (where := job.where) is not None:
-            executor.avoid(where.uuid)
-        job.forget()
-        executor.submit(job)
-    else:
-        del open_[id_]
-
-
-def again(job: JobFolder, state: State) -> bool:
-    """Whether it ended through no fault of its own. Its tries are counted where it is begun."""
-    code = job.rc
-    if job.tries > MOST_TRIES + 1 or (job.refused and job.tries >= MOST_TRIES):
-        return False  # Not even that could be noted by whoever begins it; or why it is refused is the last word.
-    return state == "lost" or (state == "failed" and code is not None and (code in AGAIN or code < 0))
-
-
-def _why(job: JobFolder, state: State) -> str:
-    if state == "lost":
-        return "who ran it died"
-    return last_line(job.path / TALK) if job.refused else f"it ended with {job.rc}"

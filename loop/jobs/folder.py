@@ -120,19 +120,23 @@ class JobFolder:
         """Where it stands, by its files alone."""
         code = self.rc
         if code is not None:
-            cancelled = code not in TELLING and (self.path / CANCEL).exists()
-            return "cancelled" if cancelled else "done" if code in TELLING else "failed"
+            return "done" if code in TELLING else "cancelled" if self.cancelled else "failed"
         runner = read_text(self.path / PID)
         if (self.path / SENT).exists():
             return "running"  # On another machine, as far as is known here.
         if not runner:
-            return "cancelled" if (self.path / CANCEL).exists() else "queued"
+            return "cancelled" if self.cancelled else "queued"
         return "running" if _alive(runner, self.path) else "lost"
 
     @property
     def refused(self) -> bool:
-        """Whether its machine could not begin it."""
+        """Whether no machine could begin it, or bring it to an end."""
         return self.rc == ExitCode.PAUSED and not (self.path / OUT).exists()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody wants it to end."""
+        return (self.path / CANCEL).exists()
 
     @property
     def tries(self) -> int:
@@ -150,15 +154,12 @@ class JobFolder:
     def ran(self) -> JobRun:
         """What became of it so far."""
         job, where = self.job, self.where
-        known = where.model_dump() if where else self._so_far()
+        known = where.model_dump() if where else {}
+        if where is None and (began := modified(self.path / PID)):
+            known = {"began": began, "seconds": max(0.0, modified(self.path / HEARTBEAT) - began)}
         return JobRun(
             id=self.id, title=job.title or " ".join(job.words), state=self.state, tries=self.tries, **known
         )
-
-    def _so_far(self) -> dict[str, float]:
-        """When a job that runs was begun, and for how long it has been running."""
-        began = modified(self.path / PID)
-        return {"began": began, "seconds": max(0.0, modified(self.path / HEARTBEAT) - began)} if began else {}
 
     def answer(self) -> dict[str, Any]:
         """What the command printed as JSON. Raises WorkFailed where that is not all there."""
@@ -169,7 +170,7 @@ class JobFolder:
             return document
         except (ValueError, AssertionError, RecursionError) as error:
             talk = last_line(self.path / TALK) or "nothing"
-            what = "it did not begin" if self.refused else "its command printed no result; it said"
+            what = "no machine could do it" if self.refused else "its command printed no result; it said"
             message = f"job {self.id}: {what}: {talk}"
             raise WorkFailed(message, hint=f"see {self.path / TALK}") from error
 

@@ -73,25 +73,25 @@ class Listed:
     path: Path
 
     @property
+    def _match(self) -> re.Match[str]:
+        match = ADDRESS.fullmatch(self.host.ssh)
+        assert match is not None
+        return match
+
+    @property
+    def before_colon(self) -> str:
+        """The address for rsync, which wants brackets around one that has colons."""
+        return self._match["to"]
+
+    @property
     def address(self) -> str:
         """What ssh is called with."""
         return self.before_colon.replace("[", "").replace("]", "")
 
     @property
-    def before_colon(self) -> str:
-        """The same for rsync, which wants brackets around an address that has colons."""
-        return self._parts["to"]
-
-    @property
     def port(self) -> str | None:
         """The port, where it is not that of ssh's own configuration."""
-        return self._parts.get("port")
-
-    @property
-    def _parts(self) -> Mapping[str, str]:
-        match = ADDRESS.fullmatch(self.host.ssh)
-        assert match is not None
-        return {name: text for name, text in match.groupdict().items() if text}
+        return self._match["port"]
 
 
 def files(project: Path | None) -> Iterator[Path]:

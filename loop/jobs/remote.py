@@ -5,7 +5,6 @@ call connects anew. Nothing there is believed: what it prints is bounded, and wh
 """
 
 import contextlib
-import enum
 import os
 import re
 import shlex
@@ -50,32 +49,24 @@ BACK_OFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 """Waits between attempts to connect; the last is repeated."""
 
 
-class Reason(enum.Enum):
-    """Why a machine cannot be reached, as OpenSSH says it: it has one exit code for all of them."""
-
-    KEY_CHANGED = "REMOTE HOST IDENTIFICATION HAS CHANGED"
-    KEY_UNKNOWN = "Host key verification failed"
-    DENIED = "Permission denied"
-    NO_NAME = "Could not resolve hostname"
-    BAD_OPTION = "Bad configuration option"
-    FULL = "No space left on device"
-    CUT = ""
-
-
-MENDED_BY: dict[Reason, tuple[str, str]] = {
-    Reason.KEY_CHANGED: (
+FULL = "No space left on device"
+REFUSED = {
+    "REMOTE HOST IDENTIFICATION HAS CHANGED": (
         "its host key has changed: somebody may pose as it",
         "if you made it anew: {forget}, then look at its key and accept it: ssh {words} true",
     ),
-    Reason.KEY_UNKNOWN: ("its host key is not known here", "look at its key and accept it: ssh {words} true"),
-    Reason.DENIED: (
+    "Host key verification failed": (
+        "its host key is not known here",
+        "look at its key and accept it: ssh {words} true",
+    ),
+    "Permission denied": (
         "it takes none of your keys, and loop answers no prompt for a password",
         "ssh-copy-id {words}; or ssh-add the key that it knows",
     ),
-    Reason.NO_NAME: ("no such address", "mend `ssh:` of {name} in {path}"),
-    Reason.BAD_OPTION: ("ssh refuses its configuration", "ssh {words} true"),
+    "Could not resolve hostname": ("no such address", "mend `ssh:` of {name} in {path}"),
+    "Bad configuration option": ("ssh refuses its configuration", "ssh {words} true"),
 }
-"""What that means, and what a person has to do; for any other reason another attempt may succeed."""
+"""What ssh prints, what that means, and what a person has to do; for anything else another attempt may succeed."""
 FORGET = re.compile(r"^ *(ssh-keygen .*-R .*)$", re.MULTILINE)
 """What Debian's ssh says that makes it forget a key."""
 
@@ -116,8 +107,14 @@ class Connection:
     @property
     def _ssh(self) -> list[str]:
         options = [word for option in OPTIONS for word in ("-o", option)]
-        port = ["-p", self.listed.port] if self.listed.port else []
-        return [*shlex.split(os.environ.get(SSH) or "ssh"), "-T", *options, *port, "-S", str(self._socket)]
+        return [
+            *shlex.split(os.environ.get(SSH) or "ssh"),
+            "-T",
+            *options,
+            "-S",
+            str(self._socket),
+            *self.words[:-1],
+        ]
 
     def connect(self) -> None:
         """Have a master that answers. Raises Unreachable, or UsageError for what a person has to mend."""
@@ -152,9 +149,7 @@ class Connection:
         stdin = b"echo " + BEGIN + script.encode() + b"\necho " + END
         completed = self._done([*self._ssh, self.listed.address, "exec sh -s"], limit_s, stdin)
         _, begun, answer = completed.stdout.partition(BEGIN)
-        if not begun:
-            raise self._refused(completed.stderr)
-        if completed.returncode == 255:
+        if not begun or completed.returncode == 255:
             raise self._refused(completed.stderr)
         if completed.returncode:
             raise self._failed(completed.stderr)
@@ -198,7 +193,7 @@ class Connection:
     def _rsync(self, words: Sequence[str], limit_s: float, stdin: bytes = b"") -> None:
         self.connect()
         done = self._done(["rsync", "-a", "--timeout=60", "-e", shlex.join(self._ssh), *words], limit_s, stdin)
-        if done.returncode in RSYNC_CUT and Reason.FULL.value.encode() not in done.stderr:
+        if done.returncode in RSYNC_CUT and FULL.encode() not in done.stderr:
             raise self._refused(done.stderr)
         if done.returncode:
             raise self._failed(done.stderr)
@@ -223,11 +218,11 @@ class Connection:
     def _refused(self, errors: bytes) -> MachineFailure | UsageError:
         """What ssh says of a connection that is not there."""
         text = errors.decode(errors="replace")
-        reason = next(candidate for candidate in Reason if candidate.value in text)
-        if reason not in MENDED_BY:
+        known = next((known for words, known in REFUSED.items() if words in text), None)
+        if known is None:
             why = _last_line(text) or "the connection was cut"
             return Unreachable(f"{self.name} cannot be reached: {why}", self._try())
-        meaning, mend = MENDED_BY[reason]
+        meaning, mend = known
         forget = FORGET.search(text)
         parts = {"words": shlex.join(self.words), "name": self.name, "path": self.listed.path}
         parts["forget"] = (
@@ -238,7 +233,7 @@ class Connection:
     def _failed(self, errors: bytes) -> MachineFailure | WorkFailed:
         """What a script or a copy says that failed there."""
         text = errors.decode(errors="replace")
-        if Reason.FULL.value in text:
+        if FULL in text:
             return self.full()
         return WorkFailed(f"{self.name}: {_last_line(text) or 'a script failed there'}", self._try())
 
@@ -264,6 +259,11 @@ def patiently(call: Callable[[], T], seconds: float = 60.0, report: Callable[[st
             report(error.message)
         time.sleep(wait)
         attempt += 1
+
+
+def filled(script: str, **values: str) -> str:
+    """A script whose words between @ are replaced by values, as they are: none is looked for in another."""
+    return re.sub("@([A-Z]+)@", lambda match: values[match[1]], script)
 
 
 RSYNC_CUT = (10, 12, 30, 35, 255)

@@ -7,7 +7,6 @@ Who runs it holds its lock, lets its heart beat, ends the command at its limit o
 import contextlib
 import os
 import platform
-import select
 import shutil
 import signal
 import subprocess
@@ -23,7 +22,6 @@ from loop.base.locks import locked
 from loop.base.processes import python_path
 from loop.base.screen import TALKS
 from loop.jobs.folder import (
-    CANCEL,
     HEARTBEAT,
     LOCK,
     MADE,
@@ -60,14 +58,12 @@ LEAST_BYTES = 64 << 20
 """Room on the disk without which no job begins."""
 
 
-def run(
-    folder: JobFolder, env: Mapping[str, str] | None = None, where: Where | None = None, *, lasting: bool = True
-) -> int:
+def run(folder: JobFolder, env: Mapping[str, str] | None = None, where: Where | None = None) -> int:
     """The exit code of a job's command, which has run now or before; negative for a signal.
 
     `env` stands on top of this process's environment; `where` is what it runs on, where that is known. What this
-    machine cannot do, as with a full disk, is exit code 75, and the reason is in `stderr`. `lasting`: False for a
-    folder that goes with its machine. Raises Held where it is run by somebody else, UsageError where none is.
+    machine cannot do, as with a full disk, is exit code 75, and the reason is in `stderr`. Raises Held where it is
+    run by somebody else, UsageError where there is no job.
     """
     job = folder.job
     with locked(folder.path / LOCK):
@@ -75,24 +71,29 @@ def run(
             return code
         write_runner(folder, os.getpid())
         tries = folder.tries + 1
-        write_atomic(folder.path / TRIES, str(tries), lasting=lasting)
+        write_atomic(folder.path / TRIES, str(tries))
         known = where or devices(gpu=job.needs_gpu)[0]
-        if why := _why_not(folder, job, tries):
-            write_sealed(folder.path / WHERE, known.model_copy(update={"began": time.time()}))
-            return refuse(folder, why, ExitCode.CANNOT_TELL if tries > MOST_TRIES else ExitCode.PAUSED)
-        (folder.path / SESSIONS).mkdir(parents=True, exist_ok=True)
         began, clock = time.time(), time.monotonic()
-        env = {**os.environ, **(env or {})}
-        code = _run(folder, job, env)
+        if why := _why_not(folder, job, tries):
+            write_sealed(folder.path / WHERE, known.model_copy(update={"began": began}))
+            return refuse(folder, why, ExitCode.CANNOT_TELL if tries > MOST_TRIES else ExitCode.PAUSED)
+        code = _run(folder, job, {**os.environ, **(env or {})})
         facts = {"began": began, "seconds": time.monotonic() - clock, "timed": job.times}
-        write_sealed(folder.path / WHERE, known.model_copy(update=facts), lasting=lasting)
-        return _ended(folder, code, lasting=lasting)
+        write_sealed(folder.path / WHERE, known.model_copy(update=facts))
+        return _ended(folder, code)
 
 
 def refuse(folder: JobFolder, why: str, code: int = ExitCode.PAUSED) -> int:
-    """Note that a job was not begun, and why; the exit code, which says that the machine failed."""
+    """Note that a job was not done, and why; the exit code, which says that the machine failed."""
     (folder.path / TALK).write_text(f"{why}\n")
     return _ended(folder, code)
+
+
+def _ended(folder: JobFolder, code: int) -> int:
+    """Note what was made, then how it ended."""
+    write_atomic(folder.path / MANIFEST, to_json(hashes(folder.path / MADE)), lasting=False)
+    write_atomic(folder.path / RC, str(int(code)))
+    return int(code)
 
 
 def begin(folder: JobFolder) -> None:
@@ -126,8 +127,9 @@ def _why_not(folder: JobFolder, job: Job, tries: int) -> str:
 
 
 def _run(folder: JobFolder, job: Job, env: dict[str, str]) -> int:
+    """Run a job's command, whose heart beats each second; its exit code, 124 where it ran into its limit."""
+    (folder.path / SESSIONS).mkdir(parents=True, exist_ok=True)
     own = {} if job.folder else {"LOOP_SESSIONS": str(folder.path / SESSIONS)}
-    env = {**env, **own, TALKS: "1", "PYTHONPATH": python_path()}
     with (folder.path / OUT).open("wb") as out, (folder.path / TALK).open("wb") as talk:
         command = subprocess.Popen(
             [*TIED, *job.words],
@@ -135,48 +137,25 @@ def _run(folder: JobFolder, job: Job, env: dict[str, str]) -> int:
             stdout=out,
             stderr=talk,
             cwd=job.folder or folder.path / SRC,
-            env=env,
+            env={**env, **own, TALKS: "1", "PYTHONPATH": python_path()},
             start_new_session=True,
         )
-        try:
-            return _watched(folder, job, command)
-        finally:
-            _end(command)
-
-
-def _watched(folder: JobFolder, job: Job, command: "subprocess.Popen[bytes]") -> int:
-    """Its exit code; 124 where it ran into its limit."""
-    begun = time.monotonic()
-    beats = -1
-    while (code := command.poll()) is None:
-        seconds = time.monotonic() - begun
-        if seconds // BEAT_S > beats:
-            beats = int(seconds // BEAT_S)
-            (folder.path / HEARTBEAT).write_text(str(beats))
-        if job.ttl_s is not None and seconds > job.ttl_s:
-            _end(command)
-            return ExitCode.OVER_BUDGET
-        if (folder.path / CANCEL).exists():
-            _end(command)
-            return command.wait()
-        _rest(command)
-    return code
-
-
-def _rest(command: "subprocess.Popen[bytes]") -> None:
-    """Wait for its end, or for as long as lies between two looks; without a timer where the system can."""
+    begun, beats = time.monotonic(), -1
     try:
-        handle = os.pidfd_open(command.pid)
-    except (AttributeError, OSError):
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            command.wait(LOOK_S)
-        return
-    try:
-        looks = select.poll()
-        looks.register(handle, select.POLLIN)
-        looks.poll(1e3 * LOOK_S)
+        while (code := command.poll()) is None:
+            seconds = time.monotonic() - begun
+            if seconds // BEAT_S > beats:
+                beats = int(seconds // BEAT_S)
+                (folder.path / HEARTBEAT).write_text(str(beats))
+            if job.ttl_s is not None and seconds > job.ttl_s:
+                return ExitCode.OVER_BUDGET
+            if folder.cancelled:
+                _end(command)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                command.wait(LOOK_S)
+        return code
     finally:
-        os.close(handle)
+        _end(command)
 
 
 def _end(command: "subprocess.Popen[bytes]") -> None:
@@ -189,10 +168,3 @@ def _end(command: "subprocess.Popen[bytes]") -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             command.wait(seconds)
             return
-
-
-def _ended(folder: JobFolder, code: int, *, lasting: bool = True) -> int:
-    """Note what was made, then how it ended."""
-    write_atomic(folder.path / MANIFEST, to_json(hashes(folder.path / MADE)), lasting=False)
-    write_atomic(folder.path / RC, str(int(code)), lasting=lasting)
-    return int(code)

@@ -17,8 +17,8 @@ from loop.base.documents.sums import write_sealed
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.locks import Held
 from loop.jobs.folder import CANCEL, LOCK, MADE, MANIFEST, SESSIONS, TELLING, WHERE, JobFolder, read_text
-from loop.jobs.remote import Connection
-from loop.jobs.setup import HOME, PYTHON, SKEW_S, contents, digest
+from loop.jobs.remote import Connection, filled
+from loop.jobs.setup import HOME, PYTHON, SKEW_S, digest, package
 from loop.library.hosted import read_terms
 from loop.model.jobs import State, Where
 
@@ -40,7 +40,7 @@ TREE = "tree"
 """File with the name of the project's folder in which a job runs."""
 
 # alive JOB: whether the process that its `pid` names runs: by number, start, and the run of the system.
-# busy TREE: jobs that run in that folder. What stands between @ is filled in by `_filled`.
+# busy TREE: jobs that run in that folder.
 SHELL = f"""
 cd "$HOME" && mkdir -p -m 700 {HOME} && cd {HOME} && mkdir -p jobs trees || exit 1
 alive() {{
@@ -105,18 +105,22 @@ for one in *; do
 done
 """
 LOOK = """
-look() {
-  [ -d "jobs/$1" ] || { echo "gone - 0 0 0"; printf '\\n\\n\\n'; return; }
-  state=queued; [ -s "jobs/$1/pid" ] && state=lost; alive "jobs/$1" && state=running
-  rc=$(head -c 8 "jobs/$1/rc" 2>/dev/null)
-  size() { wc -c <"jobs/$1" 2>/dev/null || echo 0; }
-  age=$(($(touch .look && stat -c %Y .look) - $(stat -c %Y "jobs/$1/begun" 2>/dev/null || stat -c %Y "jobs/$1")))
-  echo "$state ${rc:--} $(size "$1/stdout") $(size "$1/stderr") $age"
-  tail -c "+$(($2 + 1))" "jobs/$1/stdout" 2>/dev/null | head -c @CHUNK@ | base64 | tr -d '\\n'; echo
-  tail -c "+$(($3 + 1))" "jobs/$1/stderr" 2>/dev/null | head -c @CHUNK@ | base64 | tr -d '\\n'; echo
-  tail -n 1 "jobs/$1/begun" 2>/dev/null | head -c 300 | tr -d '\\n'; echo
-}
+if ! cd jobs/@ID@ 2>/dev/null; then echo "gone - 0 0 0"; printf '\\n\\n\\n'; else
+  state=queued; [ -s pid ] && state=lost; alive . && state=running
+  rc=$(head -c 8 rc 2>/dev/null)
+  size() { wc -c <"$1" 2>/dev/null || echo 0; }
+  age=$(($(touch ../../.look && stat -c %Y ../../.look) - $(stat -c %Y begun 2>/dev/null || stat -c %Y .)))
+  echo "$state ${rc:--} $(size stdout) $(size stderr) $age"
+  tail -c "+$((@OUT@ + 1))" stdout 2>/dev/null | head -c @CHUNK@ | base64 | tr -d '\\n'; echo
+  tail -c "+$((@TALK@ + 1))" stderr 2>/dev/null | head -c @CHUNK@ | base64 | tr -d '\\n'; echo
+  tail -n 1 begun 2>/dev/null | head -c 300 | tr -d '\\n'; echo
+fi
 """
+LOOKED = re.compile(
+    r"(?P<state>queued|running|lost|gone) (?P<rc>-|-?\d{1,4}) "
+    r"(?P<out>\d{1,12}) (?P<talk>\d{1,12}) (?P<age>-?\d{1,12})"
+)
+"""The first line of a look."""
 
 
 @dataclass(frozen=True)
@@ -168,13 +172,13 @@ class There:
     def ready(self, tree: str = "-") -> Ready:
         """What has to be known before anything is sent. Raises UsageError where this `loop` is not there."""
         before = time.time()
-        script = SHELL + _filled(READY, TREE=tree)
+        script = SHELL + filled(READY, TREE=tree)
         lines = self.connection.run(script).decode(errors="replace").splitlines()
         home, loop_there, free, now, *running = [*lines, "", "", "", ""][: max(4, len(lines))]
         again = f"loop hosts setup {self.name}"
         if not HOMES.fullmatch(home):
             raise WorkFailed(f"{self.name} names no home", again)
-        if loop_there != digest(contents()):
+        if loop_there != digest(package()):
             raise UsageError(f"{self.name} has {'another' if loop_there else 'no'} loop", again)
         if running:
             raise Busy(self.name, running[0][:80])
@@ -188,11 +192,11 @@ class There:
         self.connection.send(root, names, f"{HOME}/{new}", beside=f"../{tree}")
         if config:
             self.connection.run(f"{SHELL} printf %s {shlex.quote(config)} >{new}/.git/config || exit 1")
-        self.connection.run(SHELL + _filled(SWAP, TREE=tree))
+        self.connection.run(SHELL + filled(SWAP, TREE=tree))
 
     def send_past(self, tree: str, root: Path, names: Iterable[str], sessions: Sequence[str]) -> None:
         """Have these sessions, and no others, lie beside a project's folder: its jobs look back on them."""
-        self.connection.run(SHELL + _filled(PAST, TREE=tree, KEPT=" ".join(sessions)))
+        self.connection.run(SHELL + filled(PAST, TREE=tree, KEPT=" ".join(sessions)))
         if sessions:
             self.connection.send(root, names, f"{HOME}/trees/{tree}.past")
 
@@ -205,14 +209,32 @@ class There:
         self.connection.send(folder.path, inside, place)
         exports = "; ".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items()) or ":"
         values = {"EXPORTS": exports, "PYTHON": f'"$HOME/{PYTHON}"', "ASKED": shlex.quote(ASKED)}
-        self.connection.run(SHELL + _filled(BEGIN, ID=folder.id, TREE=tree, **values))
+        self.connection.run(SHELL + filled(BEGIN, ID=folder.id, TREE=tree, **values))
 
-    def look(self, offsets: Mapping[str, tuple[int, int]]) -> dict[str, Seen]:
-        """Jobs by their ids, each with what it printed after so many bytes of both streams."""
-        calls = "\n".join(f"look {job} {out} {talk}" for job, (out, talk) in offsets.items())
-        text = self.connection.run(SHELL + _filled(LOOK, CHUNK=str(CHUNK)) + calls)
-        lines = text.decode(errors="replace").split("\n")
-        return {job: _seen(lines[4 * n : 4 * n + 4], offsets[job]) for n, job in enumerate(offsets)}
+    def look(self, job: str, out: int = 0, talk: int = 0) -> Seen:
+        """A job, with what it printed after so many bytes of both streams. Nothing is believed but by its form."""
+        script = filled(LOOK, ID=job, OUT=str(out), TALK=str(talk), CHUNK=str(CHUNK))
+        lines = self.connection.run(SHELL + script).decode(errors="replace").split("\n")
+        match = LOOKED.fullmatch(lines[0]) if len(lines) >= 4 else None
+        if match is None:
+            raise WorkFailed("the machine answers nonsense", "run the same command again")
+        streams = [base64.b64decode(line.encode())[:CHUNK] for line in lines[1:3]]
+        sizes = int(match["out"]), int(match["talk"])
+        code = int(match["rc"]) if match["rc"] != "-" else None
+        begins = match["state"] == "queued" and int(match["age"]) <= BEGINS_S
+        state: State = "running" if match["state"] == "running" else "queued" if begins else "lost"
+        if code is not None:
+            state = "done" if code in TELLING else "failed"
+        return Seen(
+            state=state,
+            code=code,
+            out=streams[0],
+            talk=streams[1],
+            more=out + len(streams[0]) < sizes[0] or talk + len(streams[1]) < sizes[1],
+            why=lines[3],
+            gone=match["state"] == "gone",
+            sizes=sizes,
+        )
 
     def cancel(self, job: str) -> None:
         """Ask a job to end, as Ctrl-C does."""
@@ -220,12 +242,12 @@ class There:
 
     def mark(self, job: str, file: str, earlier: Sequence[str]) -> list[str]:
         """Leave an empty file in the sessions of a job but those that it was given; which ones."""
-        script = SHELL + _filled(MARK, ID=job, GIVEN=" ".join(earlier), FILE=file, UNDER=str(Path(file).parent))
+        script = SHELL + filled(MARK, ID=job, GIVEN=" ".join(earlier), FILE=file, UNDER=str(Path(file).parent))
         return self.connection.run(script).decode(errors="replace").split()
 
     def bundle(self, job: str, tree: str) -> None:
         """Have the branches of sessions in a project's folder stand in a file beside a job's results."""
-        self.connection.run(SHELL + _filled(BUNDLE, ID=job, TREE=tree))
+        self.connection.run(SHELL + filled(BUNDLE, ID=job, TREE=tree))
 
     def collect(self, folder: JobFolder, *more: str, earlier: Sequence[str] = ()) -> None:
         """Bring what a job made into its folder here, with these files and without what it was given below `out/`.
@@ -280,36 +302,3 @@ class Busy(Held):
         super().__init__(Path(host), f"job {job} of this project")
         self.hint = f"wait for it: loop jobs follow {job}; or end it: loop jobs follow {job} --cancel"
         self.job = job
-
-
-def _filled(script: str, **values: str) -> str:
-    """A script with its values, which are put in as they are: none is looked for in another."""
-    return re.sub("@([A-Z]+)@", lambda match: values[match[1]], script)
-
-
-def _seen(lines: Sequence[str], after: tuple[int, int]) -> Seen:
-    """What four lines of a look say; nothing of them is believed without a look at its form."""
-    match = LOOKED.fullmatch(lines[0]) if len(lines) == 4 else None
-    if match is None:
-        raise WorkFailed("the machine answers nonsense", "run the same command again")
-    streams = out, talk = [base64.b64decode(line.encode())[:CHUNK] for line in lines[1:3]]
-    sizes = int(match["out"]), int(match["talk"])
-    more = any(begin + len(data) < size for begin, data, size in zip(after, streams, sizes, strict=True))
-    code = int(match["rc"]) if match["rc"] != "-" else None
-    state, gone = _state(match["state"], code, int(match["age"])), match["state"] == "gone"
-    return Seen(state, code, out, talk, more, lines[3], gone, sizes)
-
-
-def _state(word: str, code: int | None, age_s: int) -> State:
-    """Where a job stands whose runner is gone, is there, or has not said a word for so long."""
-    if code is not None:
-        return "done" if code in TELLING else "failed"
-    begins = word == "queued" and age_s <= BEGINS_S
-    return "running" if word == "running" else "queued" if begins else "lost"
-
-
-LOOKED = re.compile(
-    r"(?P<state>queued|running|lost|gone) (?P<rc>-|-?\d{1,4}) "
-    r"(?P<out>\d{1,12}) (?P<talk>\d{1,12}) (?P<age>-?\d{1,12})"
-)
-"""The first line of a look."""

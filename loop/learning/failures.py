@@ -1,13 +1,13 @@
 """Where a failure was seen before, what cured it, and what is kept so that later sessions can tell."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from loop.base.errors import LoopError
 from loop.base.places import Project
-from loop.learning.durations import FACTS
+from loop.learning.prediction import FACTS
 from loop.library import targets
 from loop.model.base import Model
 from loop.model.exported import FailedStep
@@ -17,7 +17,6 @@ from loop.report import format as say
 from loop.store import index, snapshots
 from loop.store.fingerprints import of_step
 from loop.store.sessions import RECENT, SessionFolder
-from loop.store.snapshots import Change
 
 REMEMBERED = 2000
 """Sessions that are searched when a step has failed."""
@@ -125,15 +124,18 @@ def _between(failed: SessionRow, passed: SessionRow) -> Cure:
     )
 
 
-def sentence(memory: KnownFailure, change: Change | None = None) -> str:
-    """`seen before: session X (and 2 more); cured in session Y by ...`. `change`: the cure's changes in files."""
+def sentence(memory: KnownFailure, files: Sequence[str] = ()) -> str:
+    """`seen before: session X (and 2 more); cured in session Y by ...`. `files`: those that the cure changed."""
     more = len(memory.sessions) - 1
     text = f"seen before: session {memory.sessions[0]}" + (f" (and {more} more)" if more else "")
     cure = memory.cure
     if cure is None:
         return f"{text}; no session has got past it yet"
     text += "; gone when that was resumed" if cure.session == cure.failed else f"; cured in session {cure.session}"
-    changes = list(_changes(cure, change))
+    changes = _first(cure.environment, "more fact")
+    changes += [", ".join(_first(files, "more file"))] if files else []
+    changes += ["other files of the target"] if cure.sources and not files else []
+    changes += [f"commits {cure.commits[0][:HASH]}..{cure.commits[1][:HASH]}"] if cure.commits else []
     text += f" by {'; '.join(changes)}" if changes else ", with nothing changed that is on record"
     often = [
         f"{'files of the target' if name == 'sources' else name} at {times}"
@@ -141,19 +143,6 @@ def sentence(memory: KnownFailure, change: Change | None = None) -> str:
         if times > 1
     ]
     return text + (f"; of {len(memory.cures)} cures changed: {', '.join(often[:SHOWN])}" if often else "")
-
-
-def _changes(cure: Cure, change: Change | None) -> Iterator[str]:
-    yield from _first(cure.environment, "more fact")
-    if change is not None and change.files:
-        lines = [line for line in change.patch.splitlines() if not line.startswith(("+++ ", "--- "))]
-        added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
-        counts = f" (+{added} -{removed} lines)" if added or removed else ""
-        yield ", ".join(_first(change.files, "more file")) + counts
-    elif cure.sources:
-        yield "other files of the target"
-    if cure.commits is not None:
-        yield f"commits {cure.commits[0][:HASH]}..{cure.commits[1][:HASH]}"
 
 
 def _first(names: Sequence[str], noun: str) -> list[str]:
@@ -181,7 +170,7 @@ class Recall:
         keys = [failure.key for failure in of_step(record)] if record.status == "failed" else []
         try:
             memories = [memory for key in keys if (memory := remembered(self.rows, key)) is not None]
-            return tuple(sentence(memory, change_of(self.project, memory.cure)) for memory in memories)
+            return tuple(sentence(memory, changed_files(self.project, memory.cure)) for memory in memories)
         except LoopError as error:
             return (f"earlier sessions could not be asked: {error.message}",)
 
@@ -199,17 +188,17 @@ class Recall:
         )
 
 
-def change_of(project: Project, cure: Cure | None) -> Change | None:
-    """What differs in the target's files between a failure and its cure; None where they were not kept."""
+def changed_files(project: Project, cure: Cure | None) -> tuple[str, ...]:
+    """The target's files that differ between a failure and its cure; none where nobody noted them."""
     if cure is None:
-        return None
+        return ()
     failed, passed = (SessionFolder(project.sessions / name) for name in (cure.failed, cure.session))
     before, after = snapshots.every(failed)[:1], snapshots.every(passed)[-1:]
-    return snapshots.change(before[0], after[0]) if before and after else None
+    return snapshots.changed(before[0], after[0]) if before and after else ()
 
 
 def keep_sources(project: Project, head: SessionHead, folder: SessionFolder, walked: Sequence[Finished]) -> str:
-    """Keep the target's files where a step failed, or passed that failed before. Returns why it could not."""
+    """Note the target's files where a step failed, or passed that failed before. Returns why it could not."""
     passed = {(record.pattern, record.step) for record in latest_attempts(walked) if record.status == "passed"}
     try:
         keep = any(record.status == "failed" for record in walked) or any(
@@ -220,5 +209,5 @@ def keep_sources(project: Project, head: SessionHead, folder: SessionFolder, wal
         if keep and targets.ground(project) == head.ground:
             snapshots.take(folder, head.ground, targets.ground_files(project), project.target)
     except LoopError as error:
-        return f"the target's files could not be kept for comparison: {error.message}"
+        return f"the target's files could not be noted for comparison: {error.message}"
     return ""

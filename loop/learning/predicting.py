@@ -5,25 +5,24 @@ from collections.abc import Sequence
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode
 from loop.base.screen import Screen, seconds_text, short
-from loop.learning.durations import FACTS
-from loop.learning.prediction import MEASURED, Forecast, Work, forecast
+from loop.learning.prediction import MEASURED, Forecast, forecast
 from loop.library.rates import rates
 from loop.model.base import Model, Printed
-from loop.model.index import Environment
 from loop.model.money import RateCard
 from loop.model.plan import Phase, PlannedPattern, Predicted
 from loop.model.record import SessionHead
 from loop.money.bill import gpu_rate, hourly_usd, no_price, rates_of
 from loop.steps.setting import Setting
 from loop.store import index
+from loop.store.rows import row
 
 
 def foresee(head: SessionHead, setting: Setting) -> SessionHead:
     """The head with what its plan is expected to take and to cost."""
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK)
-    work, plan, card = work_of(head), head.plan, rates(setting.project)
-    reachable = forecast([planned.pattern for planned in plan.patterns], rows, work)
-    listed = forecast([plan.find(name).pattern for name in plan.plan.patterns], rows, work)
+    now, plan, card = row(head, None, ()), head.plan, rates(setting.project)
+    reachable = forecast([planned.pattern for planned in plan.patterns], rows, now)
+    listed = forecast([plan.find(name).pattern for name in plan.plan.patterns], rows, now)
     ai = card.find(card.ai)
     usd_per_hour = hourly_usd(card, head) + (ai.usd_per_hour if ai else 0.0)
     least_usd = sum(rate.minimum_s / 3600 * rate.usd_per_hour for rate in rates_of(card, head.device, head.gpu))
@@ -33,21 +32,6 @@ def foresee(head: SessionHead, setting: Setting) -> SessionHead:
             "plan": plan.model_copy(update={"patterns": patterns}),
             "predicted": listed.priced(usd_per_hour, least_usd),
         }
-    )
-
-
-def work_of(head: SessionHead) -> Work:
-    """What a session is about to run, and where."""
-    plan, environment = head.plan.plan, Environment.of(head.machine, head.device)
-    return Work(
-        target=head.target,
-        device=head.device,
-        variants=frozenset((*head.variants, *head.emulated)),
-        workloads=frozenset((*plan.workloads, *plan.checks)),
-        threads=head.threads,
-        place=tuple(getattr(environment, name) for name in FACTS),
-        ground=head.ground,
-        load=head.machine.load or 0.0,
     )
 
 

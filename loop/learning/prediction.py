@@ -1,8 +1,10 @@
 """How long will a plan take? From the authors' estimates at first, then from the sessions.
 
-A run of a pattern counts by how like it is to what is asked: the same variants and workloads, the same
-environment, a cache as warm, and how many such runs have come since. Runs far from the others are brought
-nearer, so one disturbed run moves little. Intervals become as wide as earlier predictions were wrong.
+Times of one pattern are log-normal with unknown centre and spread. A normal-inverse-gamma prior stands for the
+author's estimate, and the next time follows Student's t (Gelman et al., Bayesian Data Analysis, 3rd ed., section
+3.3). A run counts by how like it is to what is asked: the same variants and workloads, the same environment, a
+cache as warm, and how many such runs have come since. One disturbed run moves little. Intervals become as wide as
+earlier predictions were wrong.
 """
 
 import math
@@ -12,13 +14,22 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import NamedTuple
 
-from loop.base.stats import median
-from loop.learning.durations import LEVEL, SPREAD, Duration, alike, expected, place_of, slowed
-from loop.model.index import PatternRun, SessionRow
+from loop.base.stats import median, t_quantile
+from loop.model.index import Environment, PatternRun, SessionRow
 from loop.model.pattern import Pattern
 from loop.model.plan import Predicted
 from loop.store.index import LOOKED_BACK
 
+FACTS = {"processor": 0.5, "gpu": 0.25, "driver": 0.5, "cuda": 0.5, "torch": 0.5, "compiler": 0.5}
+"""Fields of `Environment`, each with the weight of a run where it differs."""
+SPREAD, SPREAD_WORTH = 0.25, 3.0
+"""Standard deviation of log seconds between runs as it is assumed before any, and the runs that this is worth."""
+BIAS = 1.2
+"""Standard deviation of log(actual / author's estimate): authors are off by a factor of 3 and more."""
+SLOWED = 0.9
+"""Time grows with this power of (1 + other programs for each core)."""
+LEVEL = 0.8
+"""Probability of every interval of a time or cost."""
 FORGET = 0.8
 """Each later run of the same work multiplies the weight of an earlier one by this."""
 OTHER_WORK = 0.1
@@ -42,25 +53,56 @@ NARROWEST, WIDEST = 0.4, 5.0
 
 
 @dataclass(frozen=True)
-class Work:
-    """What is to be run, and where: whatever decides how long a pattern takes."""
+class Duration:
+    """What the next run will probably take."""
 
-    target: str
-    device: str
-    variants: frozenset[str]
-    workloads: frozenset[str]
-    threads: int
-    place: tuple[str | None, ...]
-    """The environment, in the order of FACTS."""
-    ground: str = ""
-    """Hash of the target's files: where a session ran on them before, builds are in the cache."""
-    load: float = 0.0
-    """Other programs for each core."""
+    centre: float
+    """Logarithm of the median seconds."""
+    scale: float
+    """Scale of Student's t of the logarithm."""
+    freedom: float
+    """Its degrees of freedom."""
+    weight: float
+    """Sum of the weights of the runs behind it; 0: only the estimate."""
 
     @property
-    def kind(self) -> tuple[object, ...]:
-        """Equal for the same work, wherever it is done."""
-        return self.target, self.device, self.variants, self.workloads, self.threads
+    def seconds(self) -> float:
+        """Median."""
+        return math.exp(self.centre)
+
+    def interval(self, level: float = LEVEL, widened: float = 1.0) -> tuple[float, float]:
+        """Seconds between which it lies with probability `level`. `widened`: factor on the half width."""
+        freedom = min(round(2 * self.freedom) / 2, 200.0)  # Half steps: few quantiles to compute.
+        half = widened * t_quantile(0.5 + level / 2, freedom) * self.scale
+        return math.exp(self.centre - half), math.exp(self.centre + half)
+
+
+def expected(estimate_s: float, runs: Iterable[tuple[float, float]], bias: float = BIAS) -> Duration:
+    """The next run, from an estimate in seconds and from pairs of seconds and weight."""
+    logs = [(math.log(max(seconds, 1e-6)), weight) for seconds, weight in runs]
+    weight = math.fsum(weight for _, weight in logs)
+    total = math.fsum(weight * log for log, weight in logs)
+    guess = math.log(estimate_s)
+    mean = total / weight if weight > 0 else guess
+    within = math.fsum(weight * (log - mean) ** 2 for log, weight in logs)
+    prior_worth = (SPREAD / bias) ** 2
+    worth, freedom = prior_worth + weight, SPREAD_WORTH + weight
+    variance = (SPREAD_WORTH * SPREAD**2 + within) / freedom  # An author's mistake is no spread of the runs.
+    return Duration((prior_worth * guess + total) / worth, math.sqrt(variance * (1 + 1 / worth)), freedom, weight)
+
+
+def slowed(load: float | None) -> float:
+    """How many times as long a run takes with `load` other programs for each core."""
+    return math.exp(SLOWED * math.log1p(load or 0.0))
+
+
+def alike(here: Environment, there: Environment) -> float:
+    """Weight of a run in one environment for another: 1 where all known facts agree.
+
+    An unknown fact is no difference, except that no GPU differs from any GPU.
+    """
+    pairs = ((name, getattr(here, name), getattr(there, name)) for name in FACTS)
+    return math.prod(FACTS[name] for name, a, b in pairs if a != b and (name == "gpu" or (a and b)))
 
 
 @dataclass(frozen=True)
@@ -89,46 +131,37 @@ class Forecast:
         )  # fmt: skip
 
 
-def work_of(row: SessionRow) -> Work:
-    """What a session ran, and where."""
-    return Work(
-        target=row.target,
-        device=row.device,
-        variants=frozenset((*row.variants, *row.emulated)),
-        workloads=frozenset(row.workloads),
-        threads=row.threads,
-        place=place_of(row),
-        ground=row.ground,
-        load=row.load or 0.0,
-    )
+def forecast(patterns: Sequence[Pattern], rows: Sequence[SessionRow], now: SessionRow) -> Forecast:
+    """The time of `patterns`, each as often as it is listed.
 
-
-def forecast(patterns: Sequence[Pattern], rows: Sequence[SessionRow], work: Work) -> Forecast:
-    """The time of `patterns`, each as often as it is listed. `rows`: earlier sessions, oldest first."""
-    recent = [(row, work_of(row)) for row in rows[-LOOKED_BACK:] if not row.recorded]
-    runs = {pattern.name: list(_weighted(pattern.name, recent, work)) for pattern in patterns}
-    durations = {pattern.name: _of_pattern(pattern, runs[pattern.name], work) for pattern in patterns}
+    `rows`: earlier sessions, oldest first. `now`: the session that is asked about, which has not run yet.
+    """
+    recent = [row for row in rows[-LOOKED_BACK:] if not row.recorded]
+    runs = {pattern.name: list(_weighted(pattern.name, recent, now)) for pattern in patterns}
+    durations = {}
+    for pattern in patterns:
+        pairs = drawn_in([(past.run.seconds / past.slowed, past.weight) for past in runs[pattern.name]])
+        idle = expected(60 * pattern.estimate.minutes, pairs)
+        durations[pattern.name] = replace(idle, centre=idle.centre + math.log(slowed(now.load)))
     whole = together([durations[pattern.name] for pattern in patterns])
-    own = [row.own_seconds / slowed(row.load) for row, _ in recent if row.complete]
-    between = median(own[-RECENT:]) * slowed(work.load) if own else 0.0  # What loop takes beside the steps.
+    own = [row.own_seconds / slowed(row.load) for row in recent if row.complete]
+    between = median(own[-RECENT:]) * slowed(now.load) if own else 0.0  # What loop takes beside the steps.
     total = whole.seconds + between
     return Forecast(
         whole=replace(whole, centre=math.log(total), scale=whole.scale * whole.seconds / total),
         widened=widening(rows),
         patterns=durations,
-        steps={name: _steps(name, mine, work.load) for name, mine in runs.items()},
+        steps={name: _steps(name, mine, now.load) for name, mine in runs.items()},
     )
 
 
-def is_cold(rows: Iterable[tuple[SessionRow, Work]], work: Work) -> bool:
-    """Whether something will be compiled: no session built these files for these variants in this environment."""
-    return not any(
-        past.ground == work.ground
-        and past.variants >= work.variants
-        and alike(past.place, work.place) == 1
-        and any(run.success for run in row.runs)
-        for row, past in rows
-    )
+def _variants(row: SessionRow) -> frozenset[str]:
+    return frozenset((*row.variants, *row.emulated))
+
+
+def _work(row: SessionRow) -> tuple[object, ...]:
+    """Equal for the same work, wherever it is done."""
+    return row.target, row.device, _variants(row), frozenset(row.workloads), row.threads
 
 
 class Weighted(NamedTuple):
@@ -142,28 +175,28 @@ class Weighted(NamedTuple):
     """How many times as long it took because of other programs; where the load is not known, as many as now."""
 
 
-def _weighted(name: str, rows: Sequence[tuple[SessionRow, Work]], work: Work) -> Iterator[Weighted]:
+def _weighted(name: str, rows: Sequence[SessionRow], now: SessionRow) -> Iterator[Weighted]:
     """The whole runs of a pattern, the last first, each with its weight."""
-    whole = [(row, past, run) for row, past in rows for run in row.runs if run.pattern == name and run.whole]
-    compiles, cold = any(run.built for _, _, run in whole), is_cold(rows, work)
+    whole = [(row, run) for row in rows for run in row.runs if run.pattern == name and run.whole]
+    compiles = any(run.built for _, run in whole)
+    warm = any(  # Some session built these files for these variants in this environment.
+        row.ground == now.ground
+        and _variants(row) >= _variants(now)
+        and alike(row.environment, now.environment) == 1
+        and any(run.success for run in row.runs)
+        for row in rows
+    )
     later: Counter[object] = Counter()
-    for row, past, run in reversed(whole):
-        key = (past.kind, past.place, run.built)
-        weight = alike(past.place, work.place) * FORGET ** later[key]
-        weight *= 1.0 if past.kind == work.kind else OTHER_WORK
-        weight *= OTHER_CACHE if compiles and run.built != cold else 1.0
+    for row, run in reversed(whole):
+        key = (_work(row), row.environment, run.built)
+        weight = alike(row.environment, now.environment) * FORGET ** later[key]
+        weight *= 1.0 if _work(row) == _work(now) else OTHER_WORK
+        weight *= OTHER_CACHE if compiles and run.built == warm else 1.0
         later[key] += 1
-        yield Weighted(row, run, weight, slowed(work.load if row.load is None else row.load))
+        yield Weighted(row, run, weight, slowed(now.load if row.load is None else row.load))
 
 
-def _of_pattern(pattern: Pattern, runs: Sequence[Weighted], work: Work) -> Duration:
-    """One run of a pattern under the present load."""
-    seconds = drawn_in([(past.run.seconds / past.slowed, past.weight) for past in runs])
-    idle = expected(60 * pattern.estimate.minutes, seconds)
-    return replace(idle, centre=idle.centre + math.log(slowed(work.load)))
-
-
-def _steps(pattern: str, runs: Sequence[Weighted], load: float) -> dict[str, float]:
+def _steps(pattern: str, runs: Sequence[Weighted], load: float | None) -> dict[str, float]:
     """Seconds of each step that was run before: the weighted median."""
     seconds: dict[str, list[tuple[float, float]]] = {}
     for past in runs:

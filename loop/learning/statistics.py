@@ -12,7 +12,7 @@ from typing import Literal
 from loop.base.places import Project
 from loop.base.screen import seconds_text
 from loop.base.stats import beta_quantile
-from loop.learning.durations import LEVEL, alike, expected, place_of
+from loop.learning.prediction import LEVEL, alike, expected
 from loop.library.definitions import Read
 from loop.model.base import Model
 from loop.model.index import PatternRun, SessionRow
@@ -96,7 +96,7 @@ def of_patterns(patterns: Mapping[str, Pattern], rows: Sequence[SessionRow]) -> 
     runs: dict[str, list[Run]] = {name: [] for name in patterns}
     savings: dict[str, list[Saving]] = {}
     for row in rows:
-        weight = alike(place_of(row), place_of(rows[-1]))
+        weight = alike(row.environment, rows[-1].environment)
         for run in row.runs:
             if run.success is not None:
                 runs.setdefault(run.pattern, []).append((run, weight, row.id))

@@ -60,12 +60,8 @@ class PatternRun(Model):
     """When its first step began, UTC; None where a recorded session does not say."""
     whole: bool
     """Whether every step has a record: the time of one that was left half way predicts nothing."""
-    identity: str = ""
-    """What its passed steps stand on (an environment, builds), as one hash; empty where they say nothing."""
     built: bool = False
     """Whether a compiler ran in it; with a warm cache it takes a fraction of that time."""
-    predicted_s: tuple[float, float, float] | None = None
-    """Least, expected and most seconds by the prediction when the session began; None where there was none."""
     found: bool = False
     """Whether a failed run failed because it found something wrong, and not with an error of its own."""
     answered: bool = True

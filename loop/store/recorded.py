@@ -23,27 +23,21 @@ def put(root: Path, sessions: Sequence[RecordedSession]) -> tuple[list[str], lis
     written before a kill or a full disk is taken as it is by the next import. Rows that say more replace those
     that are there.
     """
-    there = []
+    known = {session.id: read(root / session.id) for session in sessions if (root / session.id).exists()}
     for session in sessions:
-        path = root / session.id
-        if path.exists():
-            if _facts(read(path)) != _facts(session):
-                raise UsageError(
-                    f"{path}: already there, with other rows than {session.row.id} has in this file",
-                    hint="give the history another `source`, or move that folder away",
-                )
-            there.append(session)
-    new = [session for session in sessions if session not in there]
+        if session.id in known and _facts(known[session.id]) != _facts(session):
+            raise UsageError(
+                f"{root / session.id}: already there, with other rows than {session.row.id} has in this file",
+                hint="give the history another `source`, or move that folder away",
+            )
     try:
-        for session in new:
-            (root / session.id).mkdir(parents=True, exist_ok=True)
-            sums.write_sealed(root / session.id / NAME, session)
-        for session in there:
-            if read(root / session.id) != session:
+        for session in sessions:
+            if known.get(session.id) != session:
+                (root / session.id).mkdir(parents=True, exist_ok=True)
                 sums.write_sealed(root / session.id / NAME, session)
     except OSError as error:
         raise unwritable(root, error) from error
-    return [session.id for session in new], [session.id for session in there]
+    return [session.id for session in sessions if session.id not in known], [*known]
 
 
 def _facts(session: RecordedSession) -> RecordedSession:

@@ -1,7 +1,6 @@
 """A session folder to its row in the index."""
 
 import datetime
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -200,9 +199,6 @@ def _run(
     statuses = {step.status for step in steps}
     failed = [step for step in steps if step.status == "failed"]
     questions = [step for step in steps if step.action in ASKS]
-    passed = (step.output.get("identity") for step in steps if step.status == "passed")
-    identities = sorted({str(identity) for identity in passed if identity})
-    low, high = (planned.low_s, planned.high_s) if planned else (None, None)
     whole = planned is not None and len(steps) == len(planned.pattern.steps)
     built = [build for step in steps for build in step.output.get("builds") or () if isinstance(build, dict)]
     return PatternRun(
@@ -211,9 +207,7 @@ def _run(
         seconds=sum(step.seconds for step in steps),
         started=began,
         whole=whole and not statuses & {"aborted", "paused"},
-        identity=hashlib.sha256("\n".join(identities).encode()).hexdigest()[:16] if identities else "",
         built=any(not build.get("cached") for build in built),
-        predicted_s=(low, planned.seconds, high) if planned and low is not None and high is not None else None,
         # An error leaves no output, a bug only its traceback: whatever else failed found something wrong.
         found=bool(failed) and all(step.output and "traceback" not in step.output for step in failed),
         answered=not questions or any(_tells(step.output) for step in questions),

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -22,12 +23,12 @@ from loop.base.places import include_folder, shipped
 from loop.base.stats import geometric_mean
 from loop.library.definitions import read_file
 from loop.model.target import Target
-from tests.bench.attention import Ours, Shape, draw_shapes, libraries, random_row
+from tests.bench.attention import Ours, Shape, draw_prefill, draw_shapes, libraries, random_row
 from tests.conftest import ROOT
 
 RECORDED = ROOT / "tests/bench/recorded/choice.json"
-KERNELS = ("tensor_core", "small", "decode", "split_k", "three groups", "two groups")
-"""In the order of `costs.cuh`; the last two are `warp_specialized`."""
+KERNELS = ("tensor_core", "small", "decode", "split_k", "three groups", "two groups", "folded", "one group")
+"""In the order of `costs.cuh`; the last four are `warp_specialized`."""
 SIZES = (32, 64, 128, 256)
 """Most features of each row of costs."""
 TERMS = 5
@@ -94,7 +95,11 @@ def counts_of(shapes: Sequence[Shape], device: str) -> np.ndarray:
 def times_of(shapes: Sequence[Shape], ours: dict[str, Ours]) -> list[list[float | None]]:
     """Shapes x kernels in microseconds; None where a kernel declines a shape."""
     rows = (random_row(shape, ours)["us"] for shape in shapes)
-    return [[row.get(kernel) for kernel in KERNELS] for row in rows]
+    masked = KERNELS[6:]
+    return [
+        [None if kernel in masked and not shape[6] else row.get(kernel) for kernel in KERNELS]
+        for shape, row in zip(shapes, rows, strict=True)
+    ]
 
 
 def as_times(us: Sequence[Sequence[float | None]]) -> np.ndarray:
@@ -194,12 +199,15 @@ def main() -> None:
     parser.add_argument("--record", type=Path, default=RECORDED)
     options = parser.parse_args()
     if torch.cuda.is_available():
-        ours = libraries(KERNELS[:4])
-        for number, name in ((3, "three groups"), (2, "two groups")):
-            ours |= {
-                name: libraries(["warp_specialized"], f"-DATTENTION_GROUPS_ONLY={number}")["warp_specialized"]
-            }
-        drawn = {"fit": draw_shapes(options.shapes, SEED), "held out": draw_shapes(options.shapes // 4, HELD_OUT)}
+        only = ("-DATTENTION_GROUPS_ONLY=k" + name.title().replace(" ", "") for name in KERNELS[4:])
+        with ThreadPoolExecutor(len(KERNELS)) as pool:
+            others = pool.submit(libraries, KERNELS[:4])
+            groups = pool.map(lambda flag: libraries(["warp_specialized"], flag)["warp_specialized"], only)
+            ours = others.result() | dict(zip(KERNELS[4:], groups, strict=True))
+        drawn = {
+            name: draw_shapes(count, seed) + [shape for shape, _ in draw_prefill(count // 4, seed)]
+            for name, count, seed in (("fit", options.shapes, SEED), ("held out", options.shapes // 4, HELD_OUT))
+        }
         found = {name: {"shapes": shapes, "us": times_of(shapes, ours)} for name, shapes in drawn.items()}
         about = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
         options.record.write_text(json.dumps({"about": about, **found}) + "\n")

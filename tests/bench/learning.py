@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from loop.base.places import project
 from loop.base.stats import beta_quantile, median
 from loop.learning.calibration import times
-from loop.learning.prediction import Forecast, forecast, work_of
+from loop.learning.prediction import Forecast, forecast
 from loop.library import definitions
 from loop.library.histories import histories
 from loop.library.rates import rates
@@ -73,7 +73,7 @@ def replay(world: World) -> Tally:
 
 
 def _forecast(patterns: Sequence[Pattern], rows: Sequence[SessionRow], plan: SessionRow) -> Forecast:
-    return forecast(patterns, rows, work_of(plan))
+    return forecast(patterns, rows, plan)
 
 
 def _judge(

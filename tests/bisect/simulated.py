@@ -141,14 +141,10 @@ def done(asked: Problem, observe: Observer, probes: Sequence[Probe] = ()) -> Don
     told = list(probes)
     while isinstance(wanted := next_move(asked, told), Try):
         told.append(probe_of(wanted, observe(wanted)))
-    return Done(wanted, tuple(told), *_counts(asked, told), len(read(asked, told).built))
-
-
-def _counts(asked: Problem, told: Sequence[Probe]) -> tuple[int, int]:
     each = 2 if asked.metric == "latency" else 1
     every = sum(each * len(probe.values) for probe in told)
     confirmed = sum(each * len(probe.values) for probe in told if probe.claim)
-    return every - confirmed, confirmed
+    return Done(wanted, tuple(told), every - confirmed, confirmed, len(read(asked, told).built))
 
 
 def latency(last: int, culprit: int, sd: float = 0.02, step: float = STEP, **terms: object) -> Done:

@@ -1,7 +1,6 @@
 """What becomes of a rented machine after its last job."""
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
@@ -18,7 +17,6 @@ from loop.jobs import sent as noted
 from loop.jobs.folder import LOCK, Job, JobFolder, prepare
 from loop.jobs.hosts import Host, Listed
 from loop.jobs.there import Busy, Seen, There
-from loop.model.jobs import State
 from tests.cli.test_following import make_sent
 
 
@@ -32,10 +30,9 @@ class Idle:
         """Jobs there."""
         return []
 
-    def look(self, wanted: Mapping[str, tuple[int, int]]) -> dict[str, Seen]:
-        """Where jobs stand."""
-        states: dict[str, State] = {job: "queued" if job in self.queued else "lost" for job in wanted}
-        return {job: Seen(state, None, b"", b"", more=False) for job, state in states.items()}
+    def look(self, job: str) -> Seen:
+        """Where a job stands."""
+        return Seen("queued" if job in self.queued else "lost", None, b"", b"", more=False)
 
     def forget(self, *jobs: str) -> None:
         """Remove jobs."""

@@ -255,7 +255,7 @@ def test_a_campaign_there_is_stopped_from_here(tmp_path: Path, server: Server) -
     assert session.id in stopped.stderr
 
 
-def test_a_machine_is_set_up_by_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_is_set_up_by_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`loop` is in an environment of its own there, and sees the packages of the interpreter that is named."""
     import sys
 
@@ -276,4 +276,4 @@ def test_a_machine_is_set_up_by_a_wheel(tmp_path: Path, monkeypatch: pytest.Monk
             env={"PATH": os.environ["PATH"]},
         ).stdout
         assert str(made.home) in where
-        assert setup.digest(setup.contents()) == (made.home / setup.DIGEST).read_text()
+        assert setup.digest(setup.package()) == (made.home / setup.DIGEST).read_text()

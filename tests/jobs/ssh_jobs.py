@@ -4,14 +4,22 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from loop.jobs.executor import Executor
 from loop.jobs.folder import Job, JobFolder, prepare
 from loop.jobs.hosts import Host, Listed
-from loop.jobs.ssh import Ssh
+from loop.jobs.ssh import SshSlot
 from loop.model.jobs import State
 
 HOST = Listed("l4", Host(ssh="there", gpus=(0, 1), usd_per_hour=0.7), Path("hosts.yaml"))
 QUICK = ("patterns", "schema", "pattern")
 """A command that prints a page and ends."""
+LONG = ("run", "step", "command.run", '--with={"run": "sleep 60"}')
+"""One that goes on until it is ended."""
+
+
+def opened(*hosts: Listed) -> Executor:
+    """An executor with a slot on each machine."""
+    return Executor([SshSlot(host, {}) for host in hosts])
 
 
 def make(name: str, *words: str, **fields: float) -> JobFolder:
@@ -19,7 +27,7 @@ def make(name: str, *words: str, **fields: float) -> JobFolder:
     return prepare(Job(id=name, words=words or QUICK, **fields))  # type: ignore[arg-type]
 
 
-def wait(executor: Ssh, job: JobFolder, done: Callable[[State], bool]) -> State:
+def wait(executor: Executor, job: JobFolder, done: Callable[[State], bool]) -> State:
     """Poll until a state is right."""
     end = time.monotonic() + 60
     while not done(state := executor.poll([job])[job.id]):

@@ -66,14 +66,14 @@ class Server:
         )
 
     def install(self) -> None:
-        """Have it run this very `loop`: by its sources, not by a wheel."""
+        """Have it run this very `loop`: by its sources, not by a copy."""
         place = self.home / setup.HOME / "venv" / "bin"
         place.mkdir(parents=True)
         python = place / "python"
         root = Path(loop.__file__).parents[1]
         python.write_text(f'#!/bin/sh\nPYTHONPATH={root} exec {sys.executable} "$@"\n')
         python.chmod(0o755)
-        (self.home / setup.DIGEST).write_text(setup.digest(setup.contents()))
+        (self.home / setup.DIGEST).write_text(setup.digest(setup.package()))
 
     def left(self) -> list[str]:
         """Jobs that are still there."""

@@ -1,5 +1,6 @@
 """Which devices may be compared, which are set aside, and the picture of what each did."""
 
+import contextlib
 import threading
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from loop.base.errors import WorkFailed
 from loop.base.processes import finish
 from loop.jobs import executor, groups
-from loop.jobs.local import Local
+from loop.jobs.executor import Executor
 from loop.model.jobs import JobRun, Where
 from tests.jobs.small import Make, make
 from tests.jobs.test_local import slots
@@ -35,22 +36,16 @@ def test_devices_of_one_kind_driver_and_speed_are_a_group() -> None:
 @pytest.mark.slow
 def test_what_is_timed_stays_within_one_group(make: Make, tmp_path: Path) -> None:
     """Of the group that is named; what another did is done again, and refused where there is no other device."""
-    two = slots(2, 0)
+    two = slots(2, 0, tmp_path)
     two[1].where = two[1].where.model_copy(update={"driver": "535"})
     jobs = [make(f"nap {number}", needs_gpu=True, times=True) for number in range(4)]
-    local = Local(two, tmp_path)
-    try:
-        finish(executor.all_trusted(local, jobs, wanted := groups.group_of(two[0].where)))
-    finally:
-        local.close()
+    with contextlib.closing(Executor(two)) as runner:
+        finish(executor.all_trusted(runner, jobs, wanted := groups.group_of(two[0].where)))
     assert {("GPU-0", "done")} == {(job.where.uuid, job.state) for job in jobs if job.where}
     assert {} == executor.strangers(jobs, wanted)
-    alone = Local(two[1:], tmp_path)
-    (last,) = (make("nap last", needs_gpu=True, times=True),)
-    try:
-        finish(executor.all_trusted(alone, [last], wanted))
-    finally:
-        alone.close()
+    last = make("nap last", needs_gpu=True, times=True)
+    with contextlib.closing(Executor(two[1:])) as runner:
+        finish(executor.all_trusted(runner, [last], wanted))
     assert "failed" == last.state
     with pytest.raises(WorkFailed, match="ratios of two kinds of devices are not mixed"):
         last.answer()
@@ -66,13 +61,8 @@ def test_a_machine_without_the_compiler_costs_a_retry_elsewhere(
         return name if name in there[threading.current_thread().name] else None
 
     monkeypatch.setattr("loop.jobs.running.shutil.which", which)
-    local = Local(slots(2, 0), tmp_path)
-    for slot in local.slots:  # Each stands for a machine of its own.
-        local._threads[slot.number].name = slot.where.uuid
     jobs = [make(f"nap {number}", needs_gpu=True, programs=("nvcc",)) for number in range(4)]
-    try:
-        finish(executor.all_done(local, jobs))
-    finally:
-        local.close()
+    with contextlib.closing(Executor(slots(2, 0, tmp_path))) as runner:  # Each is a machine of its own.
+        finish(executor.all_done(runner, jobs))
     assert {("GPU-1", "done")} == {(job.where.uuid, job.state) for job in jobs if job.where}
     assert "is begun again: no nvcc on " in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """The local executor: a job a slot, one user a GPU, what disturbs kept apart, what died begun again."""
 
+import contextlib
 import time
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,10 @@ import pytest
 
 from loop.base.errors import WorkFailed
 from loop.base.processes import finish
-from loop.jobs import executor
-from loop.jobs import local as local_module
+from loop.jobs import executor, local
+from loop.jobs.executor import Executor
 from loop.jobs.folder import MOST_TRIES, JobFolder
-from loop.jobs.local import Local, Slot
+from loop.jobs.local import LocalSlot
 from loop.machine.gpus import VISIBLE
 from loop.model.jobs import Where
 from tests.jobs.small import Make, make
@@ -19,19 +20,17 @@ from tests.jobs.small import Make, make
 __all__ = ["make"]
 
 
-def slots(gpus: int, processors: int) -> list[Slot]:
+def slots(gpus: int, processors: int, locks: Path) -> list[LocalSlot]:
     """Slots of a machine with so many GPUs."""
-    made = [Slot(Where(host="h", device="L4", uuid=f"GPU-{n}"), {VISIBLE: f"GPU-{n}"}) for n in range(gpus)]
-    return [*made, *(Slot(Where(host="h", uuid="x86"), {}) for _ in range(processors))]
+    places = [Where(host="h", device="L4", uuid=f"GPU-{n}") for n in range(gpus)]
+    made = [LocalSlot(place, {VISIBLE: place.uuid}, locks) for place in places]
+    return [*made, *(LocalSlot(Where(host="h", uuid="x86"), {}, locks) for _ in range(processors))]
 
 
 def done(jobs: list[JobFolder], gpus: int, processors: int, locks: Path) -> None:
     """All of them done by an executor with so many slots."""
-    local = Local(slots(gpus, processors), locks)
-    try:
-        finish(executor.all_done(local, jobs))
-    finally:
-        local.close()
+    with contextlib.closing(Executor(slots(gpus, processors, locks))) as runner:
+        finish(executor.all_done(runner, jobs))
 
 
 def overlaps(one: JobFolder, other: JobFolder) -> bool:
@@ -55,13 +54,13 @@ def test_jobs_run_side_by_side_one_a_gpu(make: Make, tmp_path: Path) -> None:
 def test_two_executors_share_a_gpu(make: Make, tmp_path: Path) -> None:
     """The lock on its UUID lets one job in at a time."""
     jobs = [make(f"nap {n}", needs_gpu=True) for n in range(2)]
-    two = [Local(slots(1, 0), tmp_path) for _ in jobs]
-    for local, job in zip(two, jobs, strict=True):
-        local.submit(job)
+    two = [Executor(slots(1, 0, tmp_path)) for _ in jobs]
+    for runner, job in zip(two, jobs, strict=True):
+        runner.submit(job)
     while {"done"} != {job.state for job in jobs}:
         time.sleep(0.01)
-    for local in two:
-        local.close()
+    for runner in two:
+        runner.close()
     assert not overlaps(*jobs)
 
 
@@ -75,17 +74,18 @@ def test_a_job_that_has_to_be_alone_runs_alone(make: Make, tmp_path: Path) -> No
 
 def test_a_job_for_a_gpu_runs_where_there_is_none_and_says_so_itself(make: Make, tmp_path: Path) -> None:
     """It is not left waiting for ever."""
-    job = make("go", needs_gpu=True)
-    done([job], 0, 1, tmp_path)
+    done([job := make("go", needs_gpu=True)], 0, 1, tmp_path)
     assert "done" == job.state
 
 
 def test_a_job_that_kills_what_runs_it_is_begun_three_times(make: Make, tmp_path: Path) -> None:
-    """After that it is given up, and the others are done all the same."""
+    """Then it is given up, and the others are done all the same. The next process does not begin it, either."""
     jobs = [make("die"), make("go")]
     done(jobs, 0, 1, tmp_path)
     assert ["failed", "done"] == [job.state for job in jobs]
-    assert (MOST_TRIES + 1, 1) == (jobs[0].tries, jobs[1].tries)
+    assert (MOST_TRIES, 1) == (jobs[0].tries, jobs[1].tries)
+    done(jobs, 0, 1, tmp_path)
+    assert ("failed", 125) == (jobs[0].state, jobs[0].rc)
 
 
 def test_a_job_that_no_machine_can_begin_says_why_and_is_tried_again_by_the_next_head(
@@ -94,7 +94,7 @@ def test_a_job_that_no_machine_can_begin_says_why_and_is_tried_again_by_the_next
     """What is missing may be there by then: the refusals do not count as runs that failed."""
     job = make("go", programs=("no-such-compiler",))
     done([job], 0, 1, tmp_path)
-    with pytest.raises(WorkFailed, match="it did not begin: no no-such-compiler on "):
+    with pytest.raises(WorkFailed, match="no machine could do it: no no-such-compiler on "):
         job.answer()
     monkeypatch.setattr("loop.jobs.running.shutil.which", str)
     done([job], 0, 1, tmp_path)
@@ -120,7 +120,7 @@ def test_what_has_ended_is_not_done_again_by_the_next_head(make: Make, tmp_path:
 def test_a_job_that_still_runs_is_waited_for(make: Make, tmp_path: Path) -> None:
     """Where the next head finds it: what it made so far is not removed under it, and it is not begun twice."""
     job = make("once running")
-    first, second = (Local(slots(0, 1), tmp_path) for _ in range(2))
+    first, second = (Executor(slots(0, 1, tmp_path)) for _ in range(2))
     first.submit(job)
     while not (job.path / "out" / "sessions" / "made.txt").is_file():
         time.sleep(0.01)
@@ -138,12 +138,12 @@ def test_a_job_that_still_runs_is_waited_for(make: Make, tmp_path: Path) -> None
 def test_closing_ends_what_runs(make: Make, tmp_path: Path) -> None:
     """Ctrl-C leaves no process behind, and what waited is not begun."""
     jobs = [make("sleep"), make("go")]
-    local = Local(slots(0, 1), tmp_path)
-    working = executor.all_done(local, jobs)
+    runner = Executor(slots(0, 1, tmp_path))
+    working = executor.all_done(runner, jobs)
     while "running" != jobs[0].state or not (jobs[0].path / "stdout").is_file():
         next(working)
     working.close()
-    local.close()
+    runner.close()
     assert ["cancelled", "cancelled"] == [job.state for job in jobs]
 
 
@@ -152,7 +152,7 @@ def test_a_slot_outlives_what_its_jobs_run_into(
 ) -> None:
     """Also where the disk is so full that not even the reason can be noted: the next job is done."""
     jobs = [make("go"), make("nap 1")]
-    runs = local_module.run
+    runs = local.run
 
     def full(*_: object) -> int:
         raise OSError("No space left on device")
@@ -162,7 +162,7 @@ def test_a_slot_outlives_what_its_jobs_run_into(
             raise RuntimeError("no more threads")
         return runs(job, *more)
 
-    monkeypatch.setattr(local_module, "run", run)
-    monkeypatch.setattr(local_module, "refuse", full)
+    monkeypatch.setattr(local, "run", run)
+    monkeypatch.setattr(executor, "refuse", full)
     done(jobs, 0, 1, tmp_path)
     assert [None, 0] == [job.rc for job in jobs]

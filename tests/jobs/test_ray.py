@@ -6,7 +6,8 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def work(jobs: list[JobFolder], cluster: Any, kills: int) -> None:
     """All of them done while nodes die, and others come."""
-    runner, begun = on_ray.opened(4), time.monotonic()
+    runner, begun = executor.opened("ray", 4), time.monotonic()
     chosen = random.Random(7)
     try:
         for _ in executor.all_done(runner, jobs):
@@ -69,33 +70,40 @@ def test_no_job_is_lost_when_nodes_die(make: Make, cluster: Any) -> None:
 
 
 class Mixed:
-    """A cluster whose nodes have GPUs of two kinds, and which loses all of them."""
+    """A cluster whose nodes have GPUs of two kinds, and which loses all of them once a task waits."""
 
-    resources: ClassVar = {"CPU": 3.0, "GPU": 3.0, "accelerator_type:L4": 2.0, "accelerator_type:A100": 1.0}
+    def __init__(self) -> None:
+        self.resources = {"CPU": 3.0, "GPU": 3.0, "accelerator_type:L4": 2.0, "accelerator_type:A100": 1.0}
+        self.cluster_resources = lambda: self.resources
+        self.cancel = lambda task: None
+        self.options: dict[str, Any] = {}
 
-    def cluster_resources(self) -> dict[str, float]:
-        """As Ray says it."""
-        return self.resources
+    def remote(self, function: Any) -> Any:
+        """A task of which only the options are noted."""
+        task = SimpleNamespace(remote=lambda *arguments, **more: "task")
+        return SimpleNamespace(options=lambda **options: self.options.update(options) or task)
+
+    def wait(self, tasks: list[str], **_: Any) -> tuple[list[str], list[str]]:
+        """None has ended."""
+        self.resources = {"CPU": 3.0}
+        return [], tasks
 
 
 def test_jobs_do_not_wait_for_ever_for_nodes(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """GPUs of the commoner kind are used; where no node is left, another has so long to come."""
     monkeypatch.setattr(on_ray, "ROOM_S", -1.0)
-    runner = on_ray.Ray(cluster := Mixed(), 2)
-    assert "accelerator_type:L4" == runner._kind
-    monkeypatch.setattr(runner, "_answered", lambda seconds: [])
-    runner._running["task"] = job = make("go", needs_gpu=True)
-    assert {job.id: "running"} == runner.poll([job])
-    monkeypatch.setattr(cluster, "resources", {"CPU": 3.0})
+    slot = on_ray.RaySlot(cluster := Mixed())
     with pytest.raises(WorkFailed, match="no node of the Ray cluster is left"):
-        runner.poll([job])
+        slot.do(make("go", needs_gpu=True))
+    assert {"accelerator_type:L4": 0.001} == cluster.options["resources"]
+    assert slot.trouble is not None
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_job_that_is_cancelled_ends(make: Make, cluster: Any) -> None:
     """Its command is told to end; the others go on."""
-    jobs, runner = [make("sleep"), make("nap 1")], on_ray.opened(2)
+    jobs, runner = [make("sleep"), make("nap 1")], executor.opened("ray", 2)
     try:
         for job in jobs:
             runner.submit(job)

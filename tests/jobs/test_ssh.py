@@ -15,9 +15,8 @@ from loop.jobs.executor import all_done
 from loop.jobs.folder import HEARTBEAT, PID, Job, JobFolder, hashes, prepare, write_runner
 from loop.jobs.hosts import Host, Listed
 from loop.jobs.remote import Connection
-from loop.jobs.ssh import Ssh
 from loop.jobs.there import There
-from tests.jobs.ssh_jobs import HOST, QUICK, ended, make, wait
+from tests.jobs.ssh_jobs import HOST, LONG, QUICK, ended, make, opened, wait
 from tests.jobs.sshd import Server, missing
 from tests.projects import make_project
 
@@ -46,10 +45,9 @@ def test_a_part_of_a_step_runs_there(machine: Server, tmp_path: Path) -> None:
     words = ("run", "step", "kernel.build", "--json", "--target=.", "--device=cpu", "--variant=ours")
     files = sorted(path for path in target.iterdir())
     job = prepare(Job(id="part", words=words, files=hashes(target, files)), target, files)
-    executor = Ssh([HOST], 1)
+    executor = opened(HOST)
     executor.submit(job)
     assert "done" == wait(executor, job, ended)
-    executor.collect(job)
     executor.close()
     (step,) = job.answer()["steps"]
     assert ("passed", "l4") == (step["status"], job.ran.host)
@@ -59,7 +57,7 @@ def test_a_part_of_a_step_runs_there(machine: Server, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_cut_line_loses_nothing(machine: Server) -> None:
     """While connections are cut all the time, every job ends once."""
-    executor = Ssh([HOST], 2)
+    executor = opened(HOST, HOST)
     jobs = [make(f"cut{number}") for number in range(4)]
     for job in jobs:
         executor.submit(job)
@@ -74,7 +72,6 @@ def test_a_cut_line_loses_nothing(machine: Server) -> None:
     try:
         for job in jobs:
             assert "done" == wait(executor, job, ended)
-            executor.collect(job)
     finally:
         over.set()
         thread.join()
@@ -85,17 +82,14 @@ def test_a_cut_line_loses_nothing(machine: Server) -> None:
 @pytest.mark.slow
 def test_a_job_ends_at_its_limit_and_when_it_is_cancelled(machine: Server) -> None:
     """By the watchdog there, and by word from here."""
-    executor = Ssh([HOST], 2)
-    limited, cancelled = make("limited", "catalog", "serve", ttl_s=1.0), make("cancelled", "catalog", "serve")
+    executor = opened(HOST, HOST)
+    limited, cancelled = make("limited", *LONG, ttl_s=3.0), make("cancelled", *LONG)
     executor.submit(limited)
     executor.submit(cancelled)
     assert "failed" == wait(executor, limited, ended)
-    executor.collect(limited)
     assert 124 == limited.rc
     executor.cancel(cancelled)
-    assert wait(executor, cancelled, ended) in ("failed", "done")  # A server that was told to end ends well.
-    executor.collect(cancelled)
-    assert cancelled.state in ("cancelled", "done")
+    assert "cancelled" == wait(executor, cancelled, ended)
     executor.close()
     assert [] == machine.left()
 
@@ -108,7 +102,7 @@ def test_another_loop_there_is_refused(machine: Server) -> None:
         with Connection(HOST) as connection, pytest.raises(UsageError) as wrong:
             There(connection).ready()
         assert (says, "loop hosts setup l4") == (wrong.value.message, wrong.value.hint)
-    digest.write_text(setup.digest(setup.contents()))
+    digest.write_text(setup.digest(setup.package()))
 
 
 def test_a_clock_that_is_off_is_noticed(machine: Server, tmp_path: Path) -> None:
@@ -131,7 +125,7 @@ def test_nonsense_is_refused(machine: Server, monkeypatch: pytest.MonkeyPatch) -
         for answer in (b"", b"done 0 1 1\n", b"running - 0\n\n\n\n", b"running x 0 0 0\n\n\n\n"):
             connection.run = lambda script, answer=answer, **more: answer  # type: ignore[method-assign]
             with pytest.raises(WorkFailed, match="nonsense"):
-                there.look({"a": (0, 0)})
+                there.look("a")
 
 
 def test_values_of_a_script_are_never_looked_for_in_each_other(machine: Server, tmp_path: Path) -> None:
@@ -168,7 +162,7 @@ def test_a_job_that_was_never_begun_is_lost(machine: Server) -> None:
         place.mkdir(parents=True)
         os.utime(place, (time.time() - age_s, time.time() - age_s))
     with Connection(HOST) as connection:
-        seen = There(connection).look(dict.fromkeys(("fresh", "cut", "none"), (0, 0)))
+        seen = {name: There(connection).look(name) for name in ("fresh", "cut", "none")}
         There(connection).cancel("none")
         There(connection).forget("fresh", "cut")
     found = {name: (one.state, one.gone) for name, one in seen.items()}
@@ -204,19 +198,21 @@ def test_two_machines_share_the_jobs_and_one_is_lost(
         config.write_text(machine.called("first") + second.called("second"))
         monkeypatch.setenv("LOOP_SSH", f"ssh -F {config}")
         hosts = [Listed(name, Host(ssh=name), Path("hosts.yaml")) for name in ("first", "second")]
-        executor, jobs = Ssh(hosts, 2), [make(f"two{number}", *QUICK) for number in range(4)]
-        first, long = make("first", "catalog", "serve"), make("stays", "catalog", "serve")
-        executor.submit(first)
-        executor.submit(long)
-        wait(executor, long, lambda state: (second.home / setup.HOME / "jobs" / long.id / HEARTBEAT).exists())
+        executor, jobs = opened(*hosts), [make(f"two{number}", *QUICK) for number in range(4)]
+        both = [make("one", *LONG), make("other", *LONG)]
+        for job in both:
+            executor.submit(job)
+        begun = [second.home / setup.HOME / "jobs" / job.id / HEARTBEAT for job in both]
+        wait(executor, both[0], lambda state: any(path.exists() for path in begun))
+        stays, ends = both if begun[0].exists() else both[::-1]
         second.stop()
-        executor.cancel(first)
-        wait(executor, first, ended)
-        executor.collect(first)
+        executor.cancel(ends)
+        wait(executor, ends, ended)
         finish(all_done(executor, jobs))
         assert {"first"} == {job.where.host for job in jobs if job.where}
-        assert "lost" == wait(executor, long, ended)
+        assert "failed" == wait(executor, stays, ended)
+        assert stays.refused
         second.start()
-        wait(executor, long, lambda state: not second.left())
+        wait(executor, stays, lambda state: not second.left())
         executor.close()
     assert [] == machine.left()

@@ -16,8 +16,9 @@ pytestmark = pytest.mark.slow
 
 ATTENTION = ROOT / "kernels" / "attention"
 SMS = 5
-DEPTHS = {2: (64, 128, 192, 256), 3: (64, 128)}
-"""Features by the groups that compute."""
+WIDE = (64, 128, 192, 256)
+DEPTHS = {"kThreeGroups": (64, 128), "kTwoGroups": WIDE, "kFolded": WIDE, "kOneGroup": WIDE}
+"""Features that each of the kernels has."""
 
 
 def flags(*macros: str) -> tuple[str, ...]:
@@ -29,13 +30,13 @@ def flags(*macros: str) -> tuple[str, ...]:
 
 
 class Groups(Kernels):
-    """`warp_specialized` for SMS multiprocessors, always with the same number of groups."""
+    """`warp_specialized` for SMS multiprocessors, always the same of its kernels."""
 
-    def __init__(self, groups: int, cache: Path) -> None:
-        macros = f"ATTENTION_WIDE_SMS={SMS}", f"ATTENTION_GROUPS_ONLY={groups}"
+    def __init__(self, kernel: str, cache: Path) -> None:
+        macros = f"ATTENTION_WIDE_SMS={SMS}", f"ATTENTION_GROUPS_ONLY={kernel}"
         source = ATTENTION / "cuda" / "warp_specialized.cu"
         super().__init__(ctypes.CDLL(str(compiled(source, cache, *flags(*macros)))))
-        self.depths = DEPTHS[groups]
+        self.depths = DEPTHS[kernel]
 
     def off(self, call: Call) -> str:
         """The error of a call, or how its output differs from float64; empty where it is right."""
@@ -45,7 +46,7 @@ class Groups(Kernels):
 
 @pytest.fixture(scope="module", params=DEPTHS)
 def kernels(request: pytest.FixtureRequest, build_cache: Path) -> Groups:
-    """Two groups that compute, then three."""
+    """Each kernel."""
     return Groups(request.param, build_cache)
 
 
@@ -109,6 +110,27 @@ def test_every_piece_is_taken_once(schedules: Fixtures, blocks: int) -> None:
                 found = takers(schedules, blocks, tiles, heads, batches, section)
                 assert (found > 0).all(), (tiles, heads, batches, section)
                 assert found.max() <= blocks
+
+
+@pytest.mark.parametrize(
+    ("groups", "causal", "folded"), [(1, 1, 0), (2, 1, 1), (2, 1, 0), (3, 1, 0), (2, 0, 0), (3, 0, 0)]
+)
+def test_every_row_is_taken_once(schedules: Fixtures, groups: int, causal: int, folded: int) -> None:
+    """Adjacent or folded; in the last round without a mask by blocks of fewer groups, on more multiprocessors."""
+    for queries, heads, batches in (
+        (64, 1, 1),
+        (65, 3, 2),
+        (1381, 12, 1),
+        (1408, 5, 9),
+        (2325, 8, 1),
+        (4000, 8, 2),
+    ):
+        tiles = (queries - 1) // 64 + 1
+        found = numpy.zeros((heads * batches, tiles), numpy.int32)
+        assert "" == schedules.fault("take_rows", queries, heads, batches, groups, causal, folded, found)
+        assert (found > 0).all(), (queries, heads, batches)
+        most = numpy.bincount(found.ravel()).max()
+        assert causal or most <= -(-found.size // 132 // groups) * groups, (queries, heads, batches)
 
 
 @pytest.mark.parametrize(("heads", "tiles"), [(32, 64), (64, 16), (100, 43), (67, 64)])

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from loop.learning.durations import expected
+from loop.learning.prediction import expected
 
 
 def test_weights_are_runs_in_part() -> None:

@@ -5,8 +5,7 @@ import math
 
 import pytest
 
-from loop.learning.durations import expected
-from loop.learning.prediction import forecast, together, work_of
+from loop.learning.prediction import expected, forecast, together
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
 from tests.makers import NOON, make_pattern
 
@@ -39,12 +38,12 @@ def other(of: SessionRow, **fields: object) -> SessionRow:
 
 def seconds(rows: list[SessionRow], now: SessionRow | None = None) -> float:
     """What is predicted of `one`."""
-    return forecast([ONE], rows, work_of(now or row())).whole.seconds
+    return forecast([ONE], rows, now or row()).whole.seconds
 
 
 def test_at_first_the_authors_are_believed() -> None:
     """With an interval as wide as they are wrong."""
-    found = forecast([ONE, TWO], [], work_of(row()))
+    found = forecast([ONE, TWO], [], row())
     assert pytest.approx(180.0) == found.whole.seconds
     low, high = found.interval
     assert low < 60 < 540 < high
@@ -60,9 +59,7 @@ def test_intervals_narrow_as_sessions_agree() -> None:
     """Each says more."""
     widths = []
     for count in (0, 1, 4, 16):
-        low, high = forecast(
-            [ONE], [row(n, one=10.0 + 0.1 * (n % 3)) for n in range(count)], work_of(row())
-        ).interval
+        low, high = forecast([ONE], [row(n, one=10.0 + 0.1 * (n % 3)) for n in range(count)], row()).interval
         widths.append(math.log(high / low))
     assert sorted(widths, reverse=True) == widths
 
@@ -110,7 +107,7 @@ def test_a_run_that_was_left_half_way_says_nothing() -> None:
 
 def test_steps_are_predicted_once_they_were_run() -> None:
     """By their middle."""
-    found = forecast([ONE, TWO], [row(n, one=10.0) for n in range(3)], work_of(row()))
+    found = forecast([ONE, TWO], [row(n, one=10.0) for n in range(3)], row())
     assert {"one": {"verify": 2.5, "measure": 7.5}, "two": {}} == {n: dict(s) for n, s in found.steps.items()}
 
 
@@ -125,14 +122,14 @@ def test_the_whole_is_the_sum_of_its_patterns() -> None:
 def test_what_loop_takes_between_the_steps_is_part_of_the_whole() -> None:
     """Not of the pattern."""
     rows = [other(row(n, one=10.0), own_seconds=2.0) for n in range(8)]
-    found = forecast([ONE], rows, work_of(row()))
+    found = forecast([ONE], rows, row())
     assert pytest.approx(found.patterns["one"].seconds + 2.0) == found.whole.seconds
     assert found.whole.scale < found.patterns["one"].scale
 
 
 def test_cost_is_time_at_the_rates() -> None:
     """And never less than what is charged at least."""
-    known = forecast([ONE], [row(n, one=36.0) for n in range(9)], work_of(row())).priced(100.0, least_usd=0.9)
+    known = forecast([ONE], [row(n, one=36.0) for n in range(9)], row()).priced(100.0, least_usd=0.9)
     assert pytest.approx(1.0, rel=0.01) == known.usd
     assert known.low_usd == pytest.approx(max(0.9, known.low_s / 36.0))
     assert pytest.approx(known.high_s / 36.0) == known.high_usd
@@ -141,7 +138,7 @@ def test_cost_is_time_at_the_rates() -> None:
 def test_a_load_is_part_of_the_prediction() -> None:
     """Runs on a busy machine count as what they would take on an idle one."""
     idle = [other(row(n, one=10.0), load=0.0) for n in range(8)]
-    found = {load: forecast([ONE], idle, work_of(other(row(), load=load))).whole for load in (0.0, 2.5)}
+    found = {load: forecast([ONE], idle, other(row(), load=load)).whole for load in (0.0, 2.5)}
     assert pytest.approx(10.0, rel=0.05) == found[0.0].seconds
     assert pytest.approx(10.0 * 3.5**0.9, rel=0.05) == found[2.5].seconds
     busy = [other(row(n, one=30.0), load=2.5) for n in range(8)]

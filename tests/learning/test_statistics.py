@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from loop.learning.durations import FACTS
+from loop.learning.prediction import FACTS
 from loop.learning.statistics import PatternStatistics, of_patterns, rate
 from loop.model.index import Environment, PatternRun, SessionRow
 from loop.model.money import Saving

@@ -4,7 +4,6 @@ import datetime
 import os
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -153,7 +152,7 @@ def test_a_torn_last_line_is_no_damage(tmp_path: Path) -> None:
     assert [] == index.read(tmp_path)[1]
 
 
-@pytest.mark.parametrize("content", [b"", b"no database", b"SQLite format 3\0" + b"\xff" * 4096])
+@pytest.mark.parametrize("content", [b"", b"no index", b"\xff" * 4096])
 def test_a_torn_index_is_made_anew(content: bytes, tmp_path: Path) -> None:
     """It is derived."""
     make_some(tmp_path)
@@ -168,8 +167,19 @@ def test_an_index_of_another_format_is_made_anew(tmp_path: Path, monkeypatch: py
     index.rows(tmp_path)
     monkeypatch.setattr(index, "FORMAT", "of the future")
     assert ["s0", "s1", "s2"] == names(tmp_path)
-    with sqlite3.connect(index.file_of(tmp_path)) as file:
-        assert [("of the future",)] == file.execute("SELECT format FROM about").fetchall()
+    assert 3 == index.file_of(tmp_path).read_text().count("of the future")
+
+
+def test_a_flipped_bit_never_changes_a_figure(tmp_path: Path) -> None:
+    """A line that is not what was written is made anew from its folder."""
+    make_some(tmp_path)
+    rows = index.rows(tmp_path)
+    path = index.file_of(tmp_path)
+    data = path.read_bytes()
+    assert b'\\"seconds\\":12.0' in data
+    path.write_bytes(data.replace(b'\\"seconds\\":12.0', b'\\"seconds\\":13.0'))
+    assert rows == index.rows(tmp_path)
+    assert data == path.read_bytes()
 
 
 def test_without_a_place_for_the_index_it_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

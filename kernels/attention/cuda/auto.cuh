@@ -31,13 +31,12 @@ struct Choice {
       }
     }
     if constexpr (ATTENTION_AUTO_GROUPS && kDepth > 32)
-      if (is_mappable(problem)) {
-        if constexpr (kDepth <= 128) tilings[kThreeGroups] = groups_tiling<kGroupsWidth, 3>();
-        tilings[kTwoGroups] = groups_tiling<kGroupsWidth, 2>();
-      }
+      if (is_mappable(problem))
+        for (int kernel = kThreeGroups; kernel < kKernels; kernel++)
+          tilings[kernel] = groups_tiling<kGroupsWidth>(static_cast<Kernel>(kernel), problem);
     for (int number = 0; number < kKernels; number++) {
       const Kernel kernel = static_cast<Kernel>(number);
-      times[kernel] = tilings[kernel].rows ? estimate<kDepth>(kernel, problem, tilings[kernel]) : INFINITY;
+      times[kernel] = estimate<kDepth>(kernel, problem, tilings[kernel]);
       if (times[kernel] < times[best]) best = kernel;
     }
   }
@@ -50,7 +49,7 @@ Error choose(const Problem &problem, cudaStream_t stream) {
   for (int kernel = 0; kernel < kKernels; kernel++)
     if (choice.times[kernel] < INFINITY) simt::remark("%s %.1f us", kNames[kernel], choice.times[kernel]);
   if constexpr (ATTENTION_AUTO_GROUPS && kDepth > 32)
-    if (choice.best == kThreeGroups || choice.best == kTwoGroups)
+    if (choice.best >= kThreeGroups)
       return warp_specialized<T, Choice<kDepth>::kGroupsWidth>(problem, stream);
   if constexpr (kDepth > 16) {
     if (choice.best == kDecode) return decode<T, kWidth>(problem, stream);

@@ -5,14 +5,13 @@
 // A wave is a block on each multiprocessor; fewer blocks are one wave. Keys count in the whole steps that a block takes.
 // Those of a block follow each other, however empty the device is; under a mask those of the longest block count. A
 // multiprocessor has those of all its blocks; under a mask the mean counts. `cut` is what it takes to put ranges of keys
-// together.
+// together. Of `warp_specialized` one block fits a multiprocessor: there `total` is of the keys beyond the longest piece's.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 
-#include "problem.cuh"
-#include "tiles.cuh"
+#include "groups.cuh"
 
 // Whether this GPU has the instructions of `warp_specialized`. The manifest's tuning says so.
 #if !defined(ATTENTION_AUTO_GROUPS)
@@ -21,8 +20,10 @@
 
 namespace attention {
 
-enum Kernel { kTensorCore, kSmall, kDecode, kSplitK, kThreeGroups, kTwoGroups, kKernels };
-constexpr const char *kNames[kKernels] = {"tensor_core", "small", "decode", "split_k", "three groups", "two groups"};
+// The last four are `warp_specialized`: warp groups that compute; folded, its two have an early and a late tile of rows.
+enum Kernel { kTensorCore, kSmall, kDecode, kSplitK, kThreeGroups, kTwoGroups, kFolded, kOneGroup, kKernels };
+constexpr const char *kNames[kKernels] = {"tensor_core",  "small",      "decode", "split_k",
+                                          "three groups", "two groups", "folded", "one group"};
 
 struct Cost {
   double start = INFINITY, wave = 0, chain = 0, total = 0, cut = 0;
@@ -31,16 +32,18 @@ struct Cost {
 // Microseconds, for the choice and not for the figures; up to 32 features, 64, 128 and 256. In ATTENTION.md stands how
 // often the choice is best, on other shapes.
 #if ATTENTION_AUTO_GROUPS
-// Fitted to 3,200 random shapes on an H100 by `make bench-choice`. Except the start of split_k for 64 features: it is 1 us
+// Fitted to 2,120 random shapes on an H100 by `make bench-choice`. Except the start of split_k for 64 features: it is 1 us
 // higher. No shape of the fit notices, and 64 queries with 4,096 keys took 1.2 times what decode takes.
 constexpr Cost kCosts[kKernels][4] = {
-    {{1.17, 0.43, 0.91, 0.20}, {1.02, 0.70, 0.82, 0.64}, {0.58, 1.20, 1.12, 1.06}, {1.41, 1.78, 2.23, 2.12}},
-    {{0.75, 0.25, 0.24, 0.17}, {1.19, 0.38, 0.30, 0.25}, {0.85, 0.71, 0.60, 0.43}, {}},
-    {{0.88, 0.55, 0.26, 0.32, 0.51}, {0.83, 0.70, 0.33, 0.27, 1.51}, {0.70, 0.88, 0.66, 0.56, 1.52},
-     {0.89, 1.30, 1.00, 1.32, 4.08}},
-    {{3.39, 0.49, 0.23, 1.08, 0.53}, {2.19, 1.97, 1.30, 1.15, 0.01}, {0.00, 4.14, 0.00, 4.61}, {}},
-    {{}, {3.64, 1.56, 0.68, 0.80}, {0.84, 3.36, 1.05, 0.97}, {}},
-    {{}, {1.07, 2.28, 0.54, 0.65}, {1.81, 2.62, 0.56, 0.78}, {0.95, 4.26, 0.93, 0.47}},
+    {{1.21, 0.37, 0.91, 0.31}, {1.09, 0.59, 0.90, 0.64}, {0.14, 1.09, 1.50, 1.05}, {1.05, 1.48, 2.16, 2.66}},
+    {{0.82, 0.19, 0.36, 0.17}, {1.20, 0.34, 0.28, 0.21}, {0.49, 0.79, 0.60, 0.46}, {}},
+    {{1.42, 0.38, 0.19, 0.31, 0.61}, {0.83, 0.68, 0.32, 0.28, 1.57}, {0.79, 0.71, 0.70, 0.55, 1.52},
+     {0.93, 0.98, 1.71, 1.27, 4.31}},
+    {{3.21, 0.61, 0.34, 0.98, 0.43}, {3.26, 1.67, 0.00, 2.15, 0.07}, {0.04, 4.03, 0.00, 4.72, 0.05}, {}},
+    {{}, {2.84, 1.74, 1.19, 0.73}, {1.73, 2.51, 1.74, 1.83}, {}},
+    {{}, {2.07, 1.77, 1.01, 0.68}, {1.93, 2.19, 1.26, 1.27}, {1.64, 2.92, 2.01, 1.83}},
+    {{}, {1.28, 2.27, 0.71, 0.55}, {2.97, 2.76, 0.93, 0.68}, {4.61, 0.40, 1.51, 2.43}},
+    {{}, {0.00, 3.53, 0.71, 0.52}, {1.38, 2.37, 0.90, 0.92}, {1.43, 3.28, 1.51, 1.59}},
 };
 #else  // Fitted to 5,237 random shapes on an H200 without its groups; not yet measured on an L4.
 constexpr Cost kCosts[kKernels][4] = {
@@ -65,14 +68,22 @@ inline Cost counts(Kernel kernel, const Problem &problem, const Tiling &tiling) 
   const double waves = blocks / static_cast<double>(kSms);
   const double chain = std::ceil(double(problem.keys) / tiling.ranges / tiling.step) * tiling.step;
   const double mean = chain - (masked ? std::min(problem.keys, problem.queries) / 2.0 : 0.0);
-  // Of the groups one block fits a multiprocessor: without a mask it does whole pieces.
-  const double pieces = kernel >= kThreeGroups && !masked ? std::ceil(waves) : waves;
-  return {1.0, std::ceil(waves), chain / 100, pieces * mean / 100, tiling.ranges > 1 ? 1.0 : 0.0};
+  const Cost count{1.0, std::ceil(waves), chain / 100, waves * mean / 100, tiling.ranges > 1 ? 1.0 : 0.0};
+  if (kernel < kThreeGroups) return count;
+  double pieces = waves;
+  if (!masked) {  // Whole ones, in the last round perhaps smaller ones: a group alone takes less than a block, but not a third.
+    const int groups = tiling.rows / 64, parts = last_parts(static_cast<int64_t>(blocks), groups);
+    pieces = std::floor(waves) + (waves > std::floor(waves) ? (2.0 + (groups - 1) / parts) / (1 + groups) : 0.0);
+  }
+  if (kernel == kFolded) return {1.0, count.wave, chain / 100, (count.wave - 1) * chain / 100, 0.0};
+  const double longest = masked ? chain : chain * std::min(pieces, 1.0);
+  return {1.0, count.wave, longest / 100, std::max(0.0, pieces * mean - longest) / 100, 0.0};
 }
 
 // Microseconds of a kernel that is compiled for so many features.
 template <int kDepth>
 double estimate(Kernel kernel, const Problem &problem, const Tiling &tiling) {
+  if (!tiling.rows) return INFINITY;
   const Cost &cost = kCosts[kernel][kDepth <= 32 ? 0 : kDepth <= 64 ? 1 : kDepth <= 128 ? 2 : 3];
   const Cost count = counts(kernel, problem, tiling);
   return cost.start + cost.wave * count.wave + cost.chain * count.chain + cost.total * count.total + cost.cut * count.cut;

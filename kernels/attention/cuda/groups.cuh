@@ -39,22 +39,38 @@ struct GroupShape {
   static_assert(kSharedBytes <= 232448, "shared memory: a block of an H100 may have 227 KB");
 };
 
-// A tile of query rows of one head.
+// Query rows of one head: 64 for each of the first `groups` warp groups, none for the others.
 struct Work {
-  int first_row, head, batch;
+  int first_row, step;  // The first group's first row, and how far it is to the next group's.
+  int groups, head, batch;
+
+  SIMT_DEVICE int row(int group) const { return first_row + group * step; }
+  // The last of all rows that any group has.
+  SIMT_DEVICE int last_row() const { return (step > 0 ? row(groups - 1) : first_row) + 63; }
 };
 
-// Which work comes when. Without a mask head after head. With one, heads are taken by sections whose blocks read the same
-// keys at about the same time; of a section the tiles with most keys come first.
+// Which work comes when. Without a mask head after head; the last round's tiles may be cut into parts of fewer groups. With
+// a mask, heads are taken by sections whose blocks read the same keys at about the same time; of a section the tiles with
+// most keys come first. Folded, a piece is a late tile of 64 rows and an early one, counted from both ends of a head.
 struct Schedule {
   int row_tiles, units, section;  // Units: heads of all batches.
   int pieces, span;               // Of all sections, and of those that are shared out together.
+  int groups;                     // With rows in a piece, but for
+  int whole, parts, few;          // pieces from `whole` on: a tile is so many of them, of `few` groups each.
+  bool folded;
 
-  SIMT_DEVICE Work at(const Problem &problem, int piece, int rows) const {
-    const int whole = section * row_tiles, first = piece / whole * section, rest = piece % whole;
-    const int width = section < units - first ? section : units - first;
-    const int unit = first + rest % width;
-    return {(row_tiles - 1 - rest / width) * rows, unit % problem.heads, unit / problem.heads};
+  SIMT_DEVICE Work at(const Problem &problem, int piece) const {
+    const int beyond = piece < whole ? 0 : piece - whole, part = beyond % parts;
+    const int tile = piece - beyond + beyond / parts, section_tiles = section * row_tiles;
+    const int first = tile / section_tiles * section, rest = tile % section_tiles;
+    const int width = section < units - first ? section : units - first, early = rest / width;
+    const int unit = first + rest % width, head = unit % problem.heads, batch = unit / problem.heads;
+    if (folded) {
+      const int late = (problem.queries - 1) / 64 - early;
+      return {64 * late, 64 * (early - late), early < late ? 2 : 1, head, batch};
+    }
+    const int most = piece < whole ? groups : few, left = groups - part * few;
+    return {64 * (groups * (row_tiles - early) - left), 64, most < left ? most : left, head, batch};
   }
 };
 
@@ -63,6 +79,27 @@ struct Schedule {
 inline int64_t heads_of_section(int64_t units, int64_t row_tiles) {
   const int64_t most = std::max(kSms / 4, (2 * kSms - 1) / row_tiles + 1), sections = (units - 1) / most + 1;
   return (units - 1) / sections + 1;
+}
+
+// Into how many parts the tiles of the last round are cut. A group computes faster alone, so it has as few groups as let each
+// part have a multiprocessor.
+inline int last_parts(int64_t tiles, int groups) {
+  for (int few = 1; few < groups; few++)
+    if (const int parts = (groups - 1) / few + 1; tiles % kSms * parts <= kSms) return parts;
+  return 1;
+}
+
+// `folded` counts under a mask only.
+inline Schedule make_schedule(const Problem &problem, int groups, bool folded) {
+  const int units = problem.heads * problem.batches, row_tiles = (problem.queries - 1) / (64 * groups) + 1;
+  const int tiles = units * row_tiles;
+  if (problem.causal) {
+    const int section = static_cast<int>(heads_of_section(units, row_tiles));
+    return {row_tiles, units, section, tiles, section * row_tiles, groups, tiles, 1, groups, folded};
+  }
+  const int parts = last_parts(tiles, groups), last = parts > 1 ? tiles % static_cast<int>(kSms) : 0;
+  const int whole = tiles - last, pieces = whole + last * parts;
+  return {row_tiles, units, 1, pieces, pieces, groups, whole, parts, (groups - 1) / parts + 1, false};
 }
 
 // The pieces of work of one block, one after the other: in turn from the front and from the back of a round. The next

@@ -42,9 +42,9 @@ struct GroupsOf<192, 2> : GroupShape<192, 2, ATTENTION_GROUPS_192_TWO> {};
 template <>
 struct GroupsOf<256, 2> : GroupShape<256, 2, ATTENTION_GROUPS_256_TWO> {};
 
-// 2 or 3: only so many groups, for measuring. 0: whichever takes less time.
+// For measuring: always this kernel. Else the one that takes least time.
 #if !defined(ATTENTION_GROUPS_ONLY)
-#define ATTENTION_GROUPS_ONLY 0
+#define ATTENTION_GROUPS_ONLY kKernels
 #endif
 
 struct Maps {
@@ -91,8 +91,8 @@ struct Places {
 
 // How many tiles of keys a piece of work has.
 template <class Shape>
-SIMT_DEVICE int key_tiles(const Problem &problem, int first_row) {
-  return (visible_keys(problem, first_row + Shape::kRows - 1) + Shape::kKeys - 1) / Shape::kKeys;
+SIMT_DEVICE int key_tiles(const Problem &problem, const Work &work) {
+  return (visible_keys(problem, work.last_row()) + Shape::kKeys - 1) / Shape::kKeys;
 }
 
 // The one thread that copies.
@@ -113,7 +113,7 @@ struct Producer {
 #pragma unroll
       for (int box = 0; box < Shape::kBoxes; box++)
         tensor_load(places.queries(group) + box * Shape::kQueryBox, maps.q, there, 64 * box,
-                    work.first_row + 64 * static_cast<int>(group), work.head, work.batch);
+                    work.row(static_cast<int>(group)), work.head, work.batch);
     }
     queries_parity ^= 1;
   }
@@ -128,7 +128,7 @@ struct Producer {
     values.next();
   }
   SIMT_DEVICE void load(const Work &work) {
-    const int tiles = key_tiles<Shape>(problem, work.first_row);
+    const int tiles = key_tiles<Shape>(problem, work);
     const int head = static_cast<int>((static_cast<unsigned>(work.head) + uint64_t(1)) * problem.share >> 32);
     if (!tiles) return;
     load_keys(tiles - 1, head, work.batch);
@@ -172,11 +172,12 @@ struct Consumer {
       : problem(problem), places(places), group(group), warp(thread / 32), lane(thread % 32) {}
 
   SIMT_DEVICE void take(const Work &work) {
-    const int tiles = key_tiles<Shape>(problem, work.first_row);
-    const int group_row = work.first_row + static_cast<int>(64 * group);
+    const int tiles = key_tiles<Shape>(problem, work);
+    const int group_row = work.row(static_cast<int>(group));
     const int own_row = group_row + static_cast<int>(16 * warp + lane / 4);
+    const bool has_rows = static_cast<int>(group) < work.groups && group_row < problem.queries;
     // Tiles from this one on have keys that no row of the group may see, and from that one on, some row.
-    const int hidden = (visible_keys(problem, group_row + 63) + kKeys - 1) / kKeys;
+    const int hidden = has_rows ? (visible_keys(problem, group_row + 63) + kKeys - 1) / kKeys : 0;
     const int edge = visible_keys(problem, group_row) / kKeys;
     begin();
     if (tiles) {
@@ -196,7 +197,7 @@ struct Consumer {
         last_values();
       }
     }
-    finish(work, own_row);
+    if (has_rows) finish(work, own_row);
   }
 
  private:
@@ -448,7 +449,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
       Producer<Shape> producer{problem, maps, places};
 #pragma unroll 1
       for (Pieces pieces(schedule); pieces.more(); pieces.next())
-        producer.load(schedule.at(problem, pieces.piece(), Shape::kRows));
+        producer.load(schedule.at(problem, pieces.piece()));
       allow_next();
     }
   } else {
@@ -457,7 +458,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     if (group == Shape::kGroups) named_barrier_arrive(1, 2 * kWarpGroup);  // The first begins.
 #pragma unroll 1
     for (Pieces pieces(schedule); pieces.more(); pieces.next())
-      consumer.take(schedule.at(problem, pieces.piece(), Shape::kRows));
+      consumer.take(schedule.at(problem, pieces.piece()));
   }
 }
 
@@ -486,11 +487,12 @@ inline bool is_mappable(const Problem &problem) {
 }
 
 template <typename T, class Shape>
-Error launch_warp_specialized(const Problem &problem, cudaStream_t stream) {
+Error launch_warp_specialized(const Problem &problem, Kernel kernel, cudaStream_t stream) {
   const bool half = std::is_same<T, __half>::value;
   const int shared_heads = problem.heads / problem.group;
   const void *const keys = problem.keys ? problem.k : problem.q, *const values = problem.keys ? problem.v : problem.q;
   if (!is_mappable(problem)) return kUntakenStrides;
+  if (int64_t(problem.heads) * problem.batches * ((problem.queries - 1) / 64 + 1) > 1 << 30) return kTooLarge;
   Maps maps;
   const bool made = make_map(maps.q, problem.q, half, problem.depth, problem.queries, problem.heads, problem.batches,
                              problem.q_strides, 64) &&
@@ -500,36 +502,43 @@ Error launch_warp_specialized(const Problem &problem, cudaStream_t stream) {
                              problem.v_strides, Shape::kKeys);
   if (!made) return kLaunchFailed;
 
-  const int64_t units = int64_t(problem.heads) * problem.batches, row_tiles = (problem.queries - 1) / Shape::kRows + 1;
-  if (units * row_tiles > int64_t(1) << 30) return kTooLarge;
-  const int64_t section = problem.causal ? heads_of_section(units, row_tiles) : 1, pieces = units * row_tiles;
-  const Schedule schedule{static_cast<int>(row_tiles), static_cast<int>(units), static_cast<int>(section),
-                          static_cast<int>(pieces), static_cast<int>(problem.causal ? section * row_tiles : pieces)};
-  const dim3 grid(static_cast<unsigned>(std::min(kSms, pieces))), block(Shape::kThreads);
+  const Schedule schedule = make_schedule(problem, kernel == kOneGroup ? 1 : Shape::kGroups, kernel == kFolded);
+  const dim3 grid(static_cast<unsigned>(std::min<int64_t>(kSms, schedule.pieces))), block(Shape::kThreads);
   const bool launched = launch_early<warp_specialized_kernel<T, Shape>>(grid, block, Shape::kSharedBytes, stream, problem,
                                                                         schedule, maps);
   return launched ? kSuccess : kLaunchFailed;
 }
 
-template <int kDepth, int kGroups>
-Tiling groups_tiling() {
-  return {GroupsOf<kDepth, kGroups>::kRows, GroupsOf<kDepth, kGroups>::kKeys};
+// How each of the kernels that `warp_specialized` is divides a call.
+template <int kDepth>
+Tiling groups_tiling(Kernel kernel, const Problem &problem) {
+  if constexpr (kDepth <= 128)
+    if (kernel == kThreeGroups) return {192, GroupsOf<kDepth, 3>::kKeys};
+  if (kernel == kTwoGroups) return {128, GroupsOf<kDepth, 2>::kKeys};
+  if (kernel == kFolded && problem.causal && problem.queries > 64) return {128, GroupsOf<kDepth, 2>::kKeys};
+  if (kernel == kOneGroup && problem.causal) return {64, GroupsOf<kDepth, 2>::kKeys};
+  return {};
 }
 
-// Whether three groups are faster than two.
+// The one of them that takes least time.
 template <int kDepth>
-bool wants_three_groups(const Problem &problem) {
-  if (ATTENTION_GROUPS_ONLY) return ATTENTION_GROUPS_ONLY == 3;
-  return estimate<kDepth>(kThreeGroups, problem, groups_tiling<kDepth, 3>()) <
-         estimate<kDepth>(kTwoGroups, problem, groups_tiling<kDepth, 2>());
+Kernel fastest_groups(const Problem &problem) {
+  if (ATTENTION_GROUPS_ONLY != kKernels) return ATTENTION_GROUPS_ONLY;
+  Kernel best = kTwoGroups;
+  double least = INFINITY;
+  for (const Kernel kernel : {kThreeGroups, kTwoGroups, kFolded, kOneGroup})
+    if (const double time = estimate<kDepth>(kernel, problem, groups_tiling<kDepth>(kernel, problem)); time < least)
+      best = kernel, least = time;
+  return best;
 }
 
 template <typename T, int kDepth>
 Error warp_specialized(const Problem &problem, cudaStream_t stream) {
+  const Kernel kernel = fastest_groups<kDepth>(problem);
   if constexpr (kDepth <= 128)
-    if (wants_three_groups<kDepth>(problem))
-      return launch_warp_specialized<T, typename GroupsOf<kDepth, 3>::Base>(problem, stream);
-  return launch_warp_specialized<T, typename GroupsOf<kDepth, 2>::Base>(problem, stream);
+    if (kernel == kThreeGroups)
+      return launch_warp_specialized<T, typename GroupsOf<kDepth, 3>::Base>(problem, kernel, stream);
+  return launch_warp_specialized<T, typename GroupsOf<kDepth, 2>::Base>(problem, kernel, stream);
 }
 
 }  // namespace attention
