@@ -53,8 +53,7 @@ def test_sessions_make_predictions_and_statistics(
     monkeypatch.setenv("LOOP_ATTENDED", "1")
     later = told("run", "session", "try", "--dry-run", *where)
     known = later["predicted"]
-    assert known["low_s"] < known["seconds"] < known["high_s"]
-    assert known["seconds"] < first["predicted"]["seconds"] / 2
+    assert known["low_s"] < known["seconds"] < min(known["high_s"], first["predicted"]["seconds"] / 2)
     assert known["usd"] > 0
     assert "measured" == later["patterns"][0]["evidence"]
     assert {"s1", "s2"} == set(later["patterns"][0]["step_seconds"])
