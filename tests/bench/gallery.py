@@ -91,20 +91,20 @@ def hopper(further: bool = False) -> Kernel:
     del manifest["components"], manifest["tuning"]
 
     groups, kernel, entry = "cuda/groups.cuh", "cuda/warp_specialized.cuh", "cuda/hopper.cu"
-    estimated = (
-        "  return estimate<kDepth>(kThreeGroups, problem, groups_tiling<kDepth, 3>()) <\n"
-        "         estimate<kDepth>(kTwoGroups, problem, groups_tiling<kDepth, 2>());\n"
+    two, three, estimated = (
+        f"for (const Kernel kernel : {{{names}}})"
+        for names in ("kTwoGroups", "kThreeGroups", "kThreeGroups, kTwoGroups")
     )
-    cached = "std::min(units, std::max<int64_t>(1, (24 << 20) / (int64_t(problem.keys) * problem.depth * 4)))"
+    today = "for (const Kernel kernel : {kThreeGroups, kTwoGroups, kFolded, kOneGroup})"
+    cached = (
+        "std::min<int64_t>(units, std::max<int64_t>(1, (24 << 20) / (int64_t(problem.keys) * problem.depth * 4)))"
+    )
     whole = "heads_of_section(units, row_tiles)"
     hidden, all_tiles = (
-        f"const int hidden = {text};"
+        f"const int hidden = has_rows ? {text} : 0;"
         for text in ("(visible_keys(problem, group_row + 63) + kKeys - 1) / kKeys", "tiles")
     )
-    together, apart = (
-        "static_cast<int>(pieces)};",
-        ("static_cast<int>(problem.causal ? section * row_tiles : pieces)};"),
-    )
+    together, apart = (f"section, tiles, {span}, groups, tiles" for span in ("tiles", "section * row_tiles"))
     turns = (
         ("{ named_barrier_sync(1 + group, 2 * kWarpGroup); }", "{}"),
         ("    named_barrier_arrive(1 + (group + 1 == Shape::kGroups ? 0 : group + 1), 2 * kWarpGroup);\n", ""),
@@ -113,13 +113,8 @@ def hopper(further: bool = False) -> Kernel:
     files = {
         "target.yaml": yaml.safe_dump(manifest, sort_keys=False, default_flow_style=None),
         entry: ENTRY,
-        kernel: replaced(
-            (folder / kernel).read_text(),
-            (estimated, "  return false;\n"),
-            (whole, cached),
-            (hidden, all_tiles),
-            (apart, together),
-        ),
+        kernel: replaced((folder / kernel).read_text(), (today, two), (hidden, all_tiles)),
+        groups: replaced((folder / groups).read_text(), (whole, cached), (apart, together)),
     }
     groups_compute = Patch(
         "faster",
@@ -129,9 +124,7 @@ def hopper(further: bool = False) -> Kernel:
     )
     first = (
         groups_compute,
-        Patch(
-            "faster", "three groups share each tile of keys", kernel, (("  return false;\n", "  return true;\n"),)
-        ),
+        Patch("faster", "three groups share each tile of keys", kernel, ((two, three),)),
         Patch("slower", "groups begin their products in any order", kernel, turns),
     )
     second = (
@@ -140,10 +133,10 @@ def hopper(further: bool = False) -> Kernel:
         Patch(
             "faster",
             "sections of equal size, of two rounds at least, each shared out by itself",
-            kernel,
+            groups,
             ((cached, whole), (together, apart)),
         ),
-        Patch("faster", "three groups or two, by estimated time", kernel, (("  return false;\n", estimated),)),
+        Patch("faster", "three groups or two, by estimated time", kernel, ((two, estimated),)),
         Patch("slower", "three stages of keys and values", groups, (("int kStages_ = 2", "int kStages_ = 3"),)),
     )
     if further:

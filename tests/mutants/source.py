@@ -15,7 +15,8 @@ HOST = (
     "attention_split_reduce",
     "has_map_strides",
     "is_mappable",
-    "wants_three_groups",
+    "groups_tiling",
+    "fastest_groups",
 )
 """Functions that check and describe arguments or choose a kernel, beside the entries: `attention_<variant>`."""
 BLANK = re.compile(

@@ -119,6 +119,7 @@ SPECIAL = {
     "warp_specialized": (
         causal(200, 130, 64, right=True, heads=2, batches=2),  # Groups that see no key.
         causal(400, 140, 64, right=True, heads=5),  # Pieces that see none, and others after them.
+        causal(128, 128, 64, heads=3),  # Whole tiles, a late and an early one to a block.
         causal(320, 384, 64, right=True, heads=3, batches=2, layout="mixed"),
         causal(250, 459, 128, heads=6, group=3, layout="mixed", dtype="bfloat16"),
         causal(130, 194, 128, right=True, heads=5, scale=-0.4),
