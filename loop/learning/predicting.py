@@ -1,6 +1,7 @@
 """Before a session begins: what its plan will take and cost, and what `--dry-run` prints of it."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode
@@ -101,6 +102,9 @@ class ForeseenPattern(Model):
 class Foreseen(Printed):
     """What `--dry-run --json` prints: what a session would take."""
 
+    schema_version: Literal[2] = 2
+    """Number of this schema."""
+
     plan: str
     """Name of the plan."""
     success: str | None
@@ -115,19 +119,15 @@ class Foreseen(Printed):
     """Variants."""
     patterns: tuple[ForeseenPattern, ...]
     """What it would walk, and what may be reached."""
-    predicted_seconds: float
-    """What it takes in all."""
-    predicted_usd: float | None
-    """What it costs; None where nothing is known."""
     predicted: Predicted | None
-    """Both with their intervals."""
+    """Its time and cost, with their intervals."""
     unpriced_gpu: str | None
     """A GPU that the rate card has no price for: no cost includes it."""
 
     @classmethod
     def of(cls, head: SessionHead, card: RateCard) -> "Foreseen":
         """What a predicted head says."""
-        known, plan = head.predicted, head.plan.plan
+        plan = head.plan.plan
         return cls(
             plan=plan.name,
             success=plan.success,
@@ -147,9 +147,7 @@ class Foreseen(Printed):
                 )
                 for planned in head.plan.patterns
             ),
-            predicted_seconds=known.seconds if known else head.plan.seconds,
-            predicted_usd=known.usd if known else None,
-            predicted=known,
+            predicted=head.predicted,
             unpriced_gpu=unpriced_gpu(card, head),
         )
 

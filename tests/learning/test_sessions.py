@@ -47,14 +47,14 @@ def test_sessions_make_predictions_and_statistics(
     """Six seconds at first, more on a busy machine; after three sessions less; said in the report."""
     where = ("--target", str(folder))
     first = told("run", "session", "try", "--dry-run", *where)
-    assert 6.0 <= first["predicted_seconds"] + 1e-6
+    assert 6.0 <= first["predicted"]["seconds"] + 1e-6
     assert "prior" == first["patterns"][0]["evidence"]
     run(folder, 3)
     monkeypatch.setenv("LOOP_ATTENDED", "1")
     later = told("run", "session", "try", "--dry-run", *where)
-    assert later["predicted"]["low_s"] < later["predicted_seconds"] < later["predicted"]["high_s"]
-    assert later["predicted_seconds"] < first["predicted_seconds"] / 2
-    assert later["predicted_usd"] == later["predicted"]["usd"] > 0
+    known = later["predicted"]
+    assert known["low_s"] < known["seconds"] < min(known["high_s"], first["predicted"]["seconds"] / 2)
+    assert known["usd"] > 0
     assert "measured" == later["patterns"][0]["evidence"]
     assert {"s1", "s2"} == set(later["patterns"][0]["step_seconds"])
     last = sorted((tmp_path / "sessions").iterdir())[-1]
