@@ -124,7 +124,7 @@ class Hunt:
             after = next_tries(self.problem, self.probes, 1 + self.width)
             ahead = [] if isinstance(after, SearchEnd) else [ends[attempt.commit] for attempt in after]
         least = JOB_PAIRS if self.many is not None and self.metric == "latency" else 1
-        questions = [Question(ends[one.commit], max(one.batch, least), ends[one.against], ahead) for one in tries]
+        questions = [Question(ends[t.commit], max(t.batch, least), ends[t.against], ahead) for t in tries]
         names = ", ".join(dict.fromkeys(question.candidate.short for question in questions))
         standing = f"probe {len(self.probes) + 1}, {names}: {tries[0].why}"
 

@@ -158,26 +158,26 @@ class Observations:
 
 def read(problem: Problem, probes: Sequence[Probe]) -> Observations:
     """What these probes say. Ratios to another commit than the good end come from other searches: left out."""
-    seen = Observations(problem)
+    known = Observations(problem)
     number: Mapping[str, int] = {commit.name: index for index, commit in enumerate(problem.commits)}
     for probe in probes:
         values = [value for value in probe.values if math.isfinite(value)]
         if probe.status == "lost" or (probe.status == "measured" and not values):
-            seen.lost.append(probe.reason or "no value came")
+            known.lost.append(probe.reason or "no value came")
             continue
-        seen.lost = []
+        known.lost = []
         position, against = problem.place[number[probe.commit]], problem.place[number[probe.against]]
         if probe.status == "broken":
-            seen.broken[position] = probe.reason
+            known.broken[position] = probe.reason
             continue
-        seen.built |= {position, against}
+        known.built |= {position, against}
         if probe.claim is not None:  # Either side of a confirmation may be the one that was observed.
             key = max(position, against), min(position, against), probe.claim.number
-            seen.claims.setdefault(key, probe.claim)
-            seen.fresh.setdefault((key, position), []).extend(values)
+            known.claims.setdefault(key, probe.claim)
+            known.fresh.setdefault((key, position), []).extend(values)
         elif problem.metric == "correctness" or against == 0:
-            seen.values.setdefault(position, []).extend(values)
+            known.values.setdefault(position, []).extend(values)
         else:
             continue
-        seen.observations += len(values)
-    return seen
+        known.observations += len(values)
+    return known

@@ -119,8 +119,8 @@ def _solve(evidence: Evidence, low: int, high: int) -> Try | _Answer:
                 return evidence.confirm(key, claim)
             if word == "confirmed":
                 step, remains = evidence.step(low, high, key)
-                found = _culprit(evidence, key, strength, step)
-                answer = _Answer(_shares(evidence, low, high, (), strict=False), (found,))
+                culprit = _culprit(evidence, key, strength, step)
+                answer = _Answer(_shares(evidence, low, high, (), strict=False), (culprit,))
                 return _both(evidence, [(low, key[1]), (key[0], high)], answer) if remains else answer
             failed.append(key)
     if len(failed) >= SUSPECTS:
