@@ -2,7 +2,8 @@
 
     python -m tests.bench.coverage                # all: an hour and a half on two cores
     python -m tests.bench.coverage --parts init histories
-    python -m tests.bench.coverage --only softmax --doors verify quick
+    python -m tests.bench.coverage --only softmax --doors session quick > rows.txt
+    python -m tests.bench.coverage --parts --rows rows.txt more.txt    # the page, of what earlier runs printed
 
 A kernel is wrong in one way that a quick look misses. A door has found it where it ends with an error, or names
 the set that would find it beside its verdict.
@@ -13,6 +14,7 @@ import json
 import os
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -496,10 +498,25 @@ def judge_right(rig: Rig, folder: Path, name: str) -> dict[str, Any]:
     return {"function": name, "rejected": rejected, "code": ran.code, "seconds": ran.seconds}
 
 
+def mistakes_of(rows: Sequence[dict[str, Any]]) -> int:
+    """How many wrong kernels these rows are of."""
+    return sum(len(FUNCTIONS[row["function"]].mistakes) for row in rows)
+
+
+def together(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row a function, of rows that are of some doors each."""
+    by_function: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        whole = by_function.setdefault(row["function"], {"function": row["function"], "missed": {}, "seconds": {}})
+        whole["missed"] |= row["missed"]
+        whole["seconds"] |= row["seconds"]
+        whole |= {"named": row["named"]} if "named" in row else {}
+    return list(by_function.values())
+
+
 def page(wrong: Sequence[dict[str, Any]], right: Sequence[dict[str, Any]], more: Sequence[str]) -> str:
     """COVERAGE.md."""
-    doors = list(dict.fromkeys(door for row in wrong for door in row["missed"]))
-    count = sum(len(FUNCTIONS[row["function"]].mistakes) for row in wrong)
+    doors = [door for door in DOORS if any(door in row["missed"] for row in wrong)]
     lines = [
         "# What a session says is what was tried",
         "",
@@ -510,20 +527,17 @@ def page(wrong: Sequence[dict[str, Any]], right: Sequence[dict[str, Any]], more:
         "|---|--:|---|--:|",
     ]
     for door in doors:
-        missed = [f"{row['function']} {one}" for row in wrong for one in row["missed"].get(door, [])]
-        seconds = sorted(row["seconds"][door] for row in wrong if door in row["seconds"])
-        median = seconds[len(seconds) // 2]
+        tried = [row for row in wrong if door in row["missed"]]
+        count = mistakes_of(tried)
+        missed = [f"{row['function']} {one}" for row in tried for one in row["missed"][door]]
+        median = statistics.median(row["seconds"][door] for row in tried)
         lines.append(f"| {door} | {count - len(missed)} of {count} | {', '.join(missed) or '-'} | {median:.0f} |")
-    if any("named" in row for row in wrong):
-        hits = [
-            f"{row['function']} {one}"
-            for row in wrong
-            for one, right_ in row.get("named", {}).items()
-            if not right_
-        ]
+    if asked := [row for row in wrong if "named" in row]:
+        count = mistakes_of(asked)
+        unnamed = [f"{row['function']} {one}" for row in asked for one, hit in row["named"].items() if not hit]
         lines += [
             "",
-            f"First lines name cause or rule: {count - len(hits)} of {count}. Not: {', '.join(hits) or '-'}.",
+            f"First lines name the cause: {count - len(unnamed)} of {count}. Not: {', '.join(unnamed) or '-'}.",
         ]
     if right:
         rejected = [f"{row['function']} {one}" for row in right for one in row["rejected"]]
@@ -547,11 +561,16 @@ def init_lines(folder: Path, loop: Path) -> list[str]:
     ]
 
 
-def history_lines(folder: Path, loop: Path) -> list[str]:
+def history_rows(folder: Path, loop: Path) -> list[dict[str, Any]]:
     """Histories of 20 commits with one wrong and one slow commit."""
     rows = coverage_histories.rows(folder, loop)
     for row in rows:
         print(json.dumps(row), flush=True)
+    return rows
+
+
+def history_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """What of them was found."""
     lines = [
         "",
         f"{len(rows)} histories of {coverage_histories.COMMITS} commits, a wrong and a slow one in each:",
@@ -566,7 +585,7 @@ def history_lines(folder: Path, loop: Path) -> list[str]:
     return lines
 
 
-PARTS = {"init": init_lines, "histories": history_lines}
+PARTS = ("kernels", "init", "histories")
 
 
 def main() -> None:
@@ -576,12 +595,17 @@ def main() -> None:
     parser.add_argument("--doors", nargs="*", default=[*DOORS, "cause"])
     parser.add_argument("--loop", type=Path, default=Path(sys.executable).with_name("loop"))
     parser.add_argument("--no-right", action="store_true")
-    parser.add_argument("--parts", nargs="*", default=["kernels", *PARTS], help="kernels, init, histories")
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
+    parser.add_argument("--rows", nargs="*", type=Path, default=[], help="what earlier runs printed, for the page")
     parser.add_argument("--folder", type=Path)
     asked = parser.parse_args()
     folder = asked.folder or Path(tempfile.mkdtemp(prefix="loop-coverage-"))
     rig = Rig(asked.loop.absolute(), folder)
-    wrong, right = [], []
+    printed = [line for file in asked.rows for line in file.read_text().splitlines() if line.startswith("{")]
+    earlier = [json.loads(line) for line in printed]
+    wrong = [row for row in earlier if "missed" in row]
+    right = [row for row in earlier if "rejected" in row]
+    histories = [row for row in earlier if "dirty" in row]
     for name in asked.only if "kernels" in asked.parts else ():
         wrong.append(judge_wrong(rig, folder / "wrong", name, asked.doors))
         print(json.dumps(wrong[-1]), flush=True)
@@ -589,13 +613,16 @@ def main() -> None:
             right.append(judge_right(rig, folder / "right", name))
             print(json.dumps(right[-1]), flush=True)
     more = []
-    for part in asked.parts:
-        if part in PARTS:
-            (folder / part).mkdir(parents=True, exist_ok=True)
-            more += PARTS[part](folder / part, rig.loop)
-    text = page(wrong, right, more) if wrong else "\n".join(more)
+    for part in ("init", "histories"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    if "init" in asked.parts:
+        more += init_lines(folder / "init", rig.loop)
+    if "histories" in asked.parts:
+        histories += history_rows(folder / "histories", rig.loop)
+    wrong = together(wrong)
+    text = page(wrong, right, [*more, *(history_lines(histories) if histories else ())])
     print(text)
-    if len(asked.parts) > len(PARTS) and set(asked.only) == set(FUNCTIONS) and set(asked.doors) >= set(DOORS):
+    if {row["function"] for row in wrong} == set(FUNCTIONS):
         PAGE.write_text(text)
 
 
