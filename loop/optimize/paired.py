@@ -27,6 +27,7 @@ from loop.library.definitions import read_file
 from loop.model.campaign import Proposal
 from loop.model.change import jobs_of
 from loop.model.jobs import JobRun
+from loop.model.pattern import Step
 from loop.model.record import KnownGood
 from loop.model.target import Target
 from loop.model.verdict import SpeedVerdict
@@ -96,7 +97,7 @@ def compared(
     number = at_hand.brief.candidate or SessionChanges(context.finished).number
     with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
         part = _part(context, at_hand.tree, Path(folder), number, arguments)
-        (job,) = yield from done(context, "change.paired", [part], _group(context))
+        (job,) = yield from done(_as_compared(context), "change.paired", [part], _group(context))
     return Result(CompareOutput.model_validate(found(job), strict=False), samples_of(job)), (job.ran,)
 
 
@@ -107,11 +108,10 @@ def best_first(
 
     What conflicts with what was kept, and what no job could compare, comes last.
     """
-    steps = (step for pattern in context.task.patterns for step in pattern.steps)
-    step = next((step for step in steps if step.action == "change.compare"), None)
+    step = _compare_step(context)
     if step is None or not context.task.campaign.executor or len(waiting) < 2:
         return list(waiting), ()
-    as_then = replace(context, budget_s=step.budget_s, kill_after_s=step.kill_after_s)
+    as_then = _as_compared(context)
     terms, parts = CompareTerms.model_validate(step.arguments), dict[int, Part]()
     with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
         for proposal in waiting:
@@ -126,6 +126,17 @@ def best_first(
         jobs = yield from done(as_then, "change.paired", [*parts.values()], _group(context))
     gains = dict(zip(parts, map(_gain, jobs), strict=True))
     return sorted(waiting, key=lambda proposal: -gains.get(proposal.number, 0.0)), tuple(job.ran for job in jobs)
+
+
+def _compare_step(context: Context) -> Step | None:
+    steps = (step for pattern in context.task.patterns for step in pattern.steps)
+    return next((step for step in steps if step.action == "change.compare"), None)
+
+
+def _as_compared(context: Context) -> Context:
+    """With the times that the pattern gives. A running step's limit grows, and would make it another job."""
+    step = _compare_step(context)
+    return replace(context, budget_s=step.budget_s, kill_after_s=step.kill_after_s) if step else context
 
 
 def _part(context: Context, tree: Worktree, place: Path, number: int, terms: CompareTerms) -> Part:
