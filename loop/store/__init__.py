@@ -1,7 +1,7 @@
 """Session folders, journals and their index.
 
 Folders are the truth. Begin with `sessions` (a folder: head, record, report) and `journal` (one line an event,
-on disk before the next thing begins). The `index` is one SQLite table in the cache folder, derived from the
+on disk before the next thing begins). The `index` is a file of sealed lines in the cache folder, derived from the
 folders; `rows` makes its rows. A folder that is gone is forgotten, and a copy counts once. Damage is named where
 it is left out.
 
