@@ -23,7 +23,7 @@ WRONG: list[tuple[str, dict[str, Any], str, str]] = [
     ("bisect", {"probe": "exit", "command": ["make"]}, "usage", "a person runs: loop bisect"),
     ("bisect", {"target": "PROJECT", "good": "nowhere", "wait_s": 20}, "untrusted", "loop trust"),
     ("report", {"session_id": "last", "target": "PROJECT"}, "usage", "loop run session"),
-    ("sessions_compare", {"names": ["last"], "target": "PROJECT"}, "usage", "loop sessions compare last~1 last"),
+    ("sessions_compare", {"names": ["last"], "target": "PROJECT"}, "usage", "loop run session"),
     ("sessions_show", {"name": "2020", "target": "PROJECT"}, "usage", "loop run session"),
     ("plan_next", {"target": "BROKEN"}, "definition", "loop patterns check"),
     ("kernels_list", {"target": "BROKEN"}, "definition", "loop"),
