@@ -18,7 +18,6 @@ from loop.agents.isolation import programs
 from loop.agents.presets import LIMITED, LOGIN, Preset, filled
 from loop.agents.results import read_result
 from loop.base.errors import LoopError
-from loop.base.linux import stay_out
 from loop.base.processes import STARTED, Child, Tick
 from loop.base.screen import seconds_text
 from loop.model.campaign import Ended
@@ -113,8 +112,7 @@ def _once(errand: Errand, begun: float) -> Generator[Tick, None, Errands]:
     env = {name: os.environ[name] for name in names if name in os.environ}
     env |= {"LOOP_CACHE": str(errand.cache)} if errand.cache else {}
     env["PATH"] = os.pathsep.join(programs())  # The brief names commands of loop's.
-    first = lambda: stay_out(unprivileged=True)  # noqa: E731
-    with Child([*errand.under, *command], cwd=errand.folder, env=env, first=first) as child:
+    with Child([*errand.under, *command], cwd=errand.folder, env=env) as child:
         cut = yield from _watch(child, errand, begun)
         if child.code is None:
             yield from _end(child)

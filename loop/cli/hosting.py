@@ -9,16 +9,8 @@ from loop.cli.command import command
 from loop.cli.options import HostName, JobId, Json, Target
 
 
-@command(
-    "jobs", "loop jobs", "loop jobs --watch", calls="loop.cli.jobs:list_jobs", result="JobList", agents="reads"
-)
-def jobs(
-    limit: Annotated[int, Option(help="The newest so many.", min=1)] = 40,
-    watch: Annotated[
-        bool, Option("--watch", help="Print the table again when it changes, until all have ended.")
-    ] = False,
-    json: Json = False,
-) -> None:
+@command("jobs", "loop jobs", "watch loop jobs", calls="loop.cli.jobs:list_jobs", result="JobList", agents="reads")
+def jobs(limit: Annotated[int, Option(help="The newest so many.", min=1)] = 40, json: Json = False) -> None:
     """List jobs: what waits, runs and has ended, where, and at what cost."""
 
 

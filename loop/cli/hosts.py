@@ -1,11 +1,10 @@
 """`loop hosts`: the machines of `hosts.yaml`, and what they need to run a session."""
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from loop.base.documents import to_json
-from loop.base.errors import ExitCode, LoopError, UsageError, WorkFailed
+from loop.base.errors import ExitCode, UsageError, WorkFailed
 from loop.base.places import config_folder, project
 from loop.base.screen import Screen
 from loop.cli.following import still_costs, stop_machine
@@ -38,8 +37,6 @@ class OneHost(Model):
     """The file that names it."""
     jobs: tuple[str, ...]
     """Jobs that were sent there and have not been brought back."""
-    undecided: tuple[str, ...]
-    """Jobs after which it was neither kept nor stopped: it may still run and cost money."""
 
 
 class HostList(Printed):
@@ -94,7 +91,6 @@ def list_hosts(target: Path | None, screen: Screen, *, as_json: bool) -> int:
             usd_per_hour=listed.host.prices,
             file=str(listed.path),
             jobs=tuple(folder.id for folder, _ in noted.away(listed.name)),
-            undecided=tuple(folder.id for folder, _ in noted.undecided(listed.name)),
         )
         for listed in known.hosts(own(project(target, Path.cwd()))).values()
     )
@@ -106,10 +102,6 @@ def list_hosts(target: Path | None, screen: Screen, *, as_json: bool) -> int:
         return ExitCode.OK
     cells = [(row.name, row.ssh, _price(row.usd_per_hour), ", ".join(row.jobs) or "-", row.file) for row in rows]
     screen.table(("host", "ssh", "an hour", "jobs there", "file"), cells)
-    for name, job in ((row.name, job) for row in rows for job in row.undecided):
-        screen.say(f"{name} may still run and cost money: it was neither kept nor stopped after job {job}")
-        screen.say(f"  decide it: loop jobs follow {job}")
-        screen.say(f"  or stop it: loop hosts stop {name}")
     return ExitCode.OK
 
 
@@ -123,42 +115,24 @@ def _price(prices: HourPrices | None) -> str:
 
 
 def set_up(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """Install this `loop` on machines, and name what they lack: on each, even if it cannot be had on another."""
+    """Install this `loop` on the machines of a name or label, and name what they lack."""
     here = project(target, Path.cwd())
     hosts = known.choose(known.hosts(own(here)), host)
     if any(listed.path.parent == here.target for listed in hosts) and not is_trusted(here):
         raise refusal(here)
-    ready = _of_each(hosts, lambda listed: _set_up(listed, screen), screen)
+    ready = tuple(_set_up(listed, screen) for listed in hosts)
     if as_json:
-        screen.data(to_json(HostsSetUp(hosts=tuple(ready))))
+        screen.data(to_json(HostsSetUp(hosts=ready)))
     return ExitCode.OK
 
 
-def _of_each(hosts: Sequence[Listed], act: Callable[[Listed], T], screen: Screen) -> list[T]:
-    """Do something with each machine; the results. Errors are printed, and the last one is raised at the end."""
-    results, failed = list[T](), list[LoopError]()
-    for host in hosts:
-        try:
-            results.append(act(host))
-        except LoopError as error:
-            failed.append(error)
-    for other in failed[:-1]:
-        screen.fail(other)
-    if failed:
-        raise failed[-1]
-    return results
-
-
 def stop(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """Run `stop:` of machines: of each, even if another's fails. Raises WorkFailed where one goes on running."""
+    """Run `stop:` of the machines of a name or label. Raises WorkFailed where one goes on running."""
     here = project(target, Path.cwd())
-
-    def stopped(listed: Listed) -> None:
+    for listed in known.choose(known.hosts(own(here)), host):
         if listed.host.stop is None:
             raise WorkFailed(still_costs(listed, f"{listed.path} has no `stop:` for it"), "stop it yourself")
         stop_machine(listed, str(here.target), screen)
-
-    _of_each(known.choose(known.hosts(own(here)), host), stopped, screen)
     if as_json:
         screen.data(to_json(StoppedHosts(host=host)))
     return ExitCode.OK

@@ -29,27 +29,21 @@ def status(target: Target = None, as_markdown: Markdown = False, json: Json = Fa
     "loop clean --older-than 90",
     "loop clean --cache",
     calls="loop.cli.clean:clean",
-    result="Cleaned",
+    result="LeftBehind",
 )
 def clean(
     names: Annotated[
-        list[str] | None, Argument(metavar="NAME", help="Only these. Default: all that nobody needs.")
+        list[str] | None,
+        Argument(metavar="NAME", help="Only these, with all edits and commits. Default: all that nobody needs."),
     ] = None,
     older_than: Annotated[
         float | None,
         Option(
             metavar="DAYS",
-            help="Also sessions older than that, save for the last and those with a known-good build. "
-            "With --cache: only what was written so long ago.",
+            help="Also sessions older than that, save for the last and those with a known-good build.",
             min=0,
         ),
     ] = None,
-    resumable: Annotated[
-        bool, Option("--resumable", help="With --older-than: also sessions that could be resumed.")
-    ] = False,
-    discard_edits: Annotated[
-        bool, Option("--discard-edits", help="Also what would lose edits or commits.")
-    ] = False,
     cache: Annotated[
         bool, Option("--cache", help="Instead: builds and indexes. All of them can be made again.")
     ] = False,
@@ -149,11 +143,7 @@ def plan_list(target: Target = None, json: Json = False) -> None:
 
 
 @command(
-    "plan next",
-    "loop plan next --json",
-    calls="loop.cli.next_plan:show_next",
-    result="NextSession",
-    agents="reads",
+    "plan next", "loop plan next --json", calls="loop.cli.status:show_next", result="NextSession", agents="reads"
 )
 def plan_next(target: Target = None, json: Json = False) -> None:
     """Propose the next session: what, why, time, cost and benefit. Nothing runs."""

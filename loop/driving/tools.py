@@ -15,12 +15,12 @@ from loop.base.documents.schema import Untitled
 from loop.base.errors import UsageError
 from loop.base.screen import Screen
 from loop.cli import ALL
-from loop.cli.command import BY_OPTION, Command, default_of, flag_of
+from loop.cli.command import Command, default_of, flag_of
 from loop.driving import changes, jobs
 from loop.model.campaign import PERSON, TUNER
 
-FORMS = ("json", "events", "as_markdown", "form", "output", "limit", "link", "dry_run", BY_OPTION)
-"""Parameters that say where and how a result is printed, or the same as another: no tool but for a dry run."""
+FORMS = ("json", "events", "as_markdown", "form", "output", "limit", "link", "dry_run")
+"""Parameters that say where and how a result is printed: no tool but for a dry run."""
 UNATTENDED = ("width", "proposer_minutes", "quiet_minutes", "max_tokens", "ai_usd", "watch_preemption")
 """Parameters for a proposer that is a program, or for whoever pays: nobody has to choose them here."""
 PERSONS = (

@@ -185,7 +185,7 @@ class Bench:
         if self._nursery is None:
             cores = timed_cores(self.threads) if self.device == "cpu" else ""
             environment = thread_environment(self.threads, cores)
-            self._nursery = Nursery({**passed_on(), **environment}, unprivileged=self.device == "cpu")
+            self._nursery = Nursery({**passed_on(), **environment})
         return self._nursery
 
     def examine(self, check: str, limit_s: float) -> Generator[Tick, None, Examined]:
@@ -284,7 +284,6 @@ class Bench:
             pinned=True,
             environment={**({} if side.emulated else within(self.device)), **side.environment},
             under=under,
-            unprivileged=self.device == "cpu",
             nursery=self.nursery if self.forks and isinstance(side.terms, FunctionTerms) and not under else None,
         )
         worker.send(Load(side.terms, str(self.folder), threads, self.device, side.slow, side.mistake))
