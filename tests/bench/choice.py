@@ -28,25 +28,8 @@ from tests.conftest import ROOT
 
 RECORDED = ROOT / "tests/bench/recorded/choice.json"
 KERNELS = (
-    "tensor_core",
-    "small",
-    "decode",
-    "split_k",
-    "three groups",
-    "two groups",
-    "folded",
-    "one group",
-    "even",
-)
-    "tensor_core",
-    "small",
-    "decode",
-    "split_k",
-    "three groups",
-    "two groups",
-    "folded",
-    "one group",
-    "even",
+    *("tensor_core", "small", "decode", "split_k"),
+    *("three groups", "two groups", "folded", "one group", "even"),
 )
 """In the order of `costs.cuh`; the last five are `warp_specialized`."""
 SIZES = (32, 64, 128, 256)
