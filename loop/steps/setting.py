@@ -20,7 +20,6 @@ from loop.model.record import SessionHead
 from loop.model.target import CAbiVariant, Target
 from loop.model.tuning import Entry
 from loop.model.workloads import WorkloadError, entry_of, expand, read_words, spelled
-from loop.repository.git import allow_programs
 from loop.workers.bench import Bench
 
 
@@ -66,7 +65,6 @@ def allow(project: Project, screen: Screen) -> None:
         if not screen.confirm("Allow it, until what they run changes?"):
             raise trust.refusal(project)
         trust.grant(project, digest, machines)
-    allow_programs()
 
 
 def allow_session(folder: Path, head: SessionHead, setting: Setting, screen: Screen) -> None:
