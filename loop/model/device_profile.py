@@ -69,12 +69,6 @@ def same_card(name: str, driver_name: str) -> bool:
     return cards[0] == cards[1] and (sizes[0] == sizes[1] or not all(sizes))
 
 
-def same_chip(name: str, driver_name: str) -> bool:
-    """Whether two names share a model, as `NVIDIA H100` and `NVIDIA H100 PCIe` share `H100`."""
-    models = (set(re.findall(r"[A-Z]{0,2}\d{2,4}[A-Z]{0,2}", text.upper())) for text in (name, driver_name))
-    return bool(set.intersection(*({word for word in words if not word.endswith("GB")} for words in models)))
-
-
 def at_hand(
     listed: Mapping[str, DeviceFacts], capability: str | None, name: str, driver: DeviceFacts | None
 ) -> DeviceFacts | None:

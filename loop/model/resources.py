@@ -151,17 +151,6 @@ class CompiledLibrary(Model):
     """Its kernels for that architecture, and functions of theirs that use the stack."""
 
 
-class Bound(Model):
-    """The least time that a GPU needs for one call, by the roofline."""
-
-    workload: str
-    """Name of the workload."""
-    us: float
-    """Microseconds: the larger of operations over peak and bytes over bandwidth."""
-    by: Literal["compute", "memory"]
-    """Which of the two it is."""
-
-
 class BlocksHeld(Model):
     """How much of one launch a multiprocessor holds at a time."""
 

@@ -1,11 +1,11 @@
 """What did a session cost, and what did it save? Measured use times dated prices; unknown figures are named."""
 
 import datetime
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from loop.gate.model import BuildOutput
-from loop.model.device_profile import same_card, same_chip
+from loop.model.device_profile import same_card
 from loop.model.dtypes import Device
 from loop.model.index import SessionRow
 from loop.model.jobs import HostUse
@@ -153,20 +153,18 @@ def no_price(card: RateCard, gpu: str | None) -> str:
     rate = card.find(card.gpu)
     of = f", the price of a machine with {rate.gpu}" if rate and rate.gpu else ""
     problem = f"the rate card charges {card.gpu}{of}; this GPU is {gpu or 'not known'}"
-    own = _prices(card, lambda name: gpu is not None and same_card(name, gpu))
+    own = _prices(card, gpu)
     if own:
         return f"{problem}. Its prices: {'; '.join(own.values())}. Choose one: `gpu: {next(iter(own))}` in {CARD}"
-    others = _prices(card, lambda name: gpu is not None and same_chip(name, gpu))
-    near = f". Prices of other cards with that chip: {'; '.join(others.values())}" if others else ""
-    return f"{problem}, of which it has no price{near}. Add its rate, and name it as `gpu:` in {CARD}"
+    return f"{problem}, of which it has no price. Add its rate, and name it as `gpu:` in {CARD}"
 
 
-def _prices(card: RateCard, is_sought: Callable[[str], bool]) -> dict[str, str]:
+def _prices(card: RateCard, gpu: str | None) -> dict[str, str]:
     """Name of a rate to `modal/any/h100, NVIDIA H100: $3.95 an hour (2026-05-07)`."""
     counts = {rate.name: machine.count for machine in card.machines for rate in machine.rates}
     prices = {}
     for rate in card.every:
-        if rate.resource == "gpu" and rate.gpu and is_sought(rate.gpu):
+        if rate.resource == "gpu" and rate.gpu and gpu and same_card(rate.gpu, gpu):
             count = counts.get(rate.name, 1)
             several = f" for {count} GPUs" if count > 1 else ""
             hourly = f"${rate.usd_per_hour:.2f} an hour{several}"

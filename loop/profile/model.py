@@ -7,7 +7,7 @@ from pydantic import Field
 from loop.model.base import Model
 from loop.model.output import Output
 from loop.model.profile import Occupancy, Profile
-from loop.model.resources import Bound, CompiledLibrary, Placement, ResourcesTaken, Rise, WorkloadLaunches
+from loop.model.resources import CompiledLibrary, Placement, ResourcesTaken, Rise, WorkloadLaunches
 
 
 class ProfileOutput(Output):
@@ -58,8 +58,6 @@ class ResourcesOutput(Output):
     """Shapes of launch, as the host code told them."""
     fillings: tuple[Occupancy, ...] = ()
     """How each timed call fills the GPU, by its largest launch."""
-    bounds: tuple[Bound, ...] = ()
-    """The least time of each timed workload."""
     spilled: tuple[str, ...] = ()
     """Kernels that spill more than they may."""
     broken: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import StringConstraints
 
 from loop.model.profile import Occupancy
-from loop.model.resources import Bound, KernelResources, Placement, ResourcesTaken, Rise
+from loop.model.resources import KernelResources, Placement, ResourcesTaken, Rise
 from loop.model.target import CAbiVariant
 from loop.profile import launch_limits
 from loop.profile import taking as judge
@@ -50,8 +50,6 @@ def resources(context: Context, arguments: ResourceTerms) -> Working[ResourcesOu
     findings = KernelFindings(architecture, context.bench.gpu_for(architecture))
     if findings.device is None and chosen:
         findings.missing.append(f"occupancy on {architecture}: the manifest has no such device under `devices`")
-    if findings.device is not None and chosen and not findings.device.flops_per_s:
-        findings.missing.append(f"the least time of a call: figures are from {findings.device.source}")
     built = yield from compiled(context, chosen, findings)
     before = [f"{name} {known.taken.model_dump_json()}" for name, known in sorted(context.past.resources.items())]
     builds = [f"{build.variant} {build.build_id}" for build in built]
@@ -95,7 +93,6 @@ def _output(
         libraries=tuple(findings.libraries),
         placements=shapes,
         fillings=fillings,
-        bounds=tuple(_bounds(context, chosen, findings)),
         spilled=spilled,
         broken=broken,
         impossible=impossible,
@@ -189,17 +186,6 @@ def _fillings(
             yield from (filling for filling in declared if filling is not None)
         elif variant.emulation is None:
             findings.missing.append(f"launches of {name}: nothing tells them; {NO_LAUNCH}")
-
-
-def _bounds(context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings) -> Iterator[Bound]:
-    timed = {
-        workload.name: workload for variant in chosen.values() for workload in timed_workloads(context, variant)
-    }
-    for workload in timed.values() if findings.device else ():
-        assert findings.device is not None
-        bound = judge.bound(context.bench.target, workload, findings.device)
-        if bound is not None:
-            yield bound
 
 
 def _describe(

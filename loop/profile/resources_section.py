@@ -1,7 +1,6 @@
-"""What the report says of a GPU that need not be at hand: kernels by their compiler, launches, the roofline."""
+"""What the report says of a GPU that need not be at hand: kernels by their compiler, and launches."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -49,7 +48,7 @@ def section(output: ResourcesOutput) -> Section | None:
 
 def summary_lines(output: ResourcesOutput) -> tuple[str, ...]:
     """What the compiler's report comes to, and how the timed calls fill the GPU, a sentence each."""
-    return _code(output), *_waves(output.fillings), *_bounds(output)
+    return _code(output), *_waves(output.fillings)
 
 
 @dataclass(frozen=True)
@@ -132,12 +131,3 @@ def _waves(fillings: Sequence[Occupancy]) -> Iterator[str]:
         waves = _range([say.significant(pick(filling.waves for filling in mine), 2) for pick in (min, max)])
         source = "" if mine[0].kernel else ", by the launch that the manifest declares"
         yield f"{name}: {waves} waves, filled on {full} of {say.count(len(mine), 'workload')}{source}"
-
-
-def _bounds(output: ResourcesOutput) -> Iterator[str]:
-    if output.bounds:
-        times = sorted(bound.us for bound in output.bounds)
-        least = _range([say.latency(times[0]), say.latency(times[-1])])
-        bound = Counter(bound.by for bound in output.bounds)
-        by = [f"{word} binds on {bound[word]}" for word in ("compute", "memory") if bound[word]]
-        yield f"roofline: the least time of a call is {least}; {' and '.join(by)} of {len(times)}"

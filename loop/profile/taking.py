@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
 
 from pydantic import ValidationError
 
@@ -22,7 +21,6 @@ from loop.model.measurement import Build
 from loop.model.promises import ResourceBudget
 from loop.model.resources import (
     BlocksHeld,
-    Bound,
     CompiledLibrary,
     KernelLaunch,
     KernelResources,
@@ -34,7 +32,7 @@ from loop.model.resources import (
 )
 from loop.model.resources import short_name as short
 from loop.model.target import CAbiVariant, Target, Workload
-from loop.model.workloads import accepts, counted, expand
+from loop.model.workloads import accepts, expand
 from loop.profile.launch_limits import WARP, Block, Reports, Resident, place
 from loop.workers.bench import Bench
 from loop.workers.messages import Launches
@@ -64,21 +62,6 @@ def code_for(kernels: Sequence[KernelResources], device: str) -> tuple[KernelRes
     }
     nearest = fitting[max(fitting)] if fitting else None
     return tuple(kernel for kernel in kernels if kernel.architecture == nearest)
-
-
-def bound(target: Target, workload: Workload, device: DeviceFacts) -> Bound | None:
-    """The least time of a call by the roofline (Williams, Waterman, Patterson 2009); None where nothing tells it.
-
-    Operations over the peak of the element type, or bytes that have to move over the memory's. Raises
-    ExpressionError.
-    """
-    peak = device.flops_per_s.get(workload.dtype)
-    flops, moved = (counted(formula, workload) for formula in (target.flops, target.bytes))
-    if flops is None or moved is None or peak is None or not device.bytes_per_s:
-        return None
-    compute, memory = flops / peak * 1e6, moved / device.bytes_per_s * 1e6
-    by: Literal["compute", "memory"] = "compute" if compute > memory else "memory"
-    return Bound(workload=workload.name, us=max(compute, memory), by=by) if max(compute, memory) > 0 else None
 
 
 def budget_of(name: str, budgets: Iterable[ResourceBudget]) -> ResourceBudget | None:

@@ -207,7 +207,7 @@ def log_ratios(segments: Iterable[Segment], reference: str, candidate: str) -> l
 def _counting(segments: Iterable[Segment], reference: str, candidate: str) -> list[tuple[int | None, float]]:
     """The set of processes of each round that counts (None where it has fresh ones), and its log ratio."""
     fair = [sides for sides in rounds_of(segments, reference, candidate) if spoilt_by_gpu(*sides) is None]
-    calm = [sides for sides in fair if spoilt_by_others(*sides) is None]
+    calm = [sides for sides in fair if not spoilt_by_others(*sides)]
     counting = calm if len(calm) > 1 else fair
     return [(after[0].processes, log_time(before) - log_time(after)) for before, after in counting]
 
@@ -242,14 +242,10 @@ def process_variance(segments: Iterable[Segment], reference: str, candidate: str
     return squares / (PROCESS_SETS + len(means) - 1) / len(means)
 
 
-def spoilt_by_others(reference: Sequence[Segment], candidate: Sequence[Segment]) -> Drop | None:
-    """Why a round does not count: other programs took the core from one side more than from the other."""
-    before, after = _waiting(reference), _waiting(candidate)
-    left = [max(1 - share, 1e-3) for share in (before, after)]
-    if min(left) >= LEAST and abs(math.log(left[0] / left[1])) <= APART:
-        return None
-    shares = f"{before:.0%} of the reference's time, {after:.0%} of the candidate's"
-    return Drop("reference" if before > after else "candidate", f"other programs took the core for {shares}")
+def spoilt_by_others(reference: Sequence[Segment], candidate: Sequence[Segment]) -> bool:
+    """Whether a round does not count: other programs took the core from one side more than from the other."""
+    left = [max(1 - _waiting(side), 1e-3) for side in (reference, candidate)]
+    return min(left) < LEAST or abs(math.log(left[0] / left[1])) > APART
 
 
 def _waiting(segments: Iterable[Segment]) -> float:

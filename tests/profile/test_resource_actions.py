@@ -91,8 +91,6 @@ def test_launches_meet_the_compilers_report(bench: Bench) -> None:
     assert DOUBLES in {one.kernel for one in found.placements}
     assert ["N2 M300 float32", "N5 M300 float32"] == [one.workload for one in found.fillings], "the plan's alone"
     assert [5, 12] == [one.items for one in found.fillings]
-    assert ["memory", "memory"] == [one.by for one in found.bounds]
-    assert [pytest.approx(0.016), pytest.approx(0.04)] == [one.us for one in found.bounds]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Which machine code a GPU runs, what may spill, budgets, and the roofline."""
+"""Which machine code a GPU runs, what may spill, and budgets."""
 
 from typing import Any
 
@@ -6,10 +6,8 @@ import pytest
 
 from loop.model.promises import ResourceBudget
 from loop.model.resources import CompiledLibrary
-from loop.model.target import Target
-from loop.profile.taking import bound, broken, code_for, runs_on, spilling, unchecked
-from tests.makers import make_kernel, make_library, make_placement, make_workload
-from tests.profile.test_occupancy import L4
+from loop.profile.taking import broken, code_for, runs_on, spilling, unchecked
+from tests.makers import make_kernel, make_library, make_placement
 
 ROWS = make_kernel(registers=168, stack_bytes=40, shared_bytes=2048)
 SPILLS = make_kernel("void tiny::crowded<(ns::Mask)1>(float*)", spill_stores=144, spill_loads=288)
@@ -104,19 +102,3 @@ def test_a_function_that_kernels_call_may_not_spill_either() -> None:
         budget("helper", registers=1, stack_bytes=0, blocks_per_sm=1), library=library
     )
     assert [] == list(unchecked(library, [budget("helper", blocks_per_sm=1)], []))
-
-
-def formulas(flops: str | None, moved: str | None) -> Target:
-    """A target with these formulas."""
-    return Target.model_construct(flops=flops, bytes=moved)
-
-
-def test_the_roofline_is_the_larger_of_two_times() -> None:
-    """121 TFLOP/s and 300 GB/s: a call of 121 MFLOP takes 1 us at least, one of 300 KB too."""
-    workload = make_workload(dtype="float16")
-    compute = bound(formulas("Sq // Sq * 121000000", "Sq"), workload, L4)
-    assert compute is not None
-    assert ("compute", pytest.approx(1.0)) == (compute.by, compute.us)
-    memory = bound(formulas("Sq", "itemsize * 300000"), workload, L4)
-    assert memory is not None
-    assert ("memory", pytest.approx(2.0)) == (memory.by, memory.us)

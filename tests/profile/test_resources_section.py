@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from loop.model.resources import Bound, HotLoop, KernelResources
+from loop.model.resources import HotLoop, KernelResources
 from loop.profile import resources_section
 from loop.profile.model import ResourcesOutput
 from tests.makers import make_finished, make_kernel, make_library, make_placement
@@ -22,8 +22,7 @@ def make_resources(*kernels: KernelResources, **fields: Any) -> ResourcesOutput:
     placements = (make_placement(found[0], resident=3, shared_bytes=16384),)
     filling = {"variant": "v", "kernel": found[0].short, "resident": 3}
     fillings = (make_filling(**filling, waves=0.02, share=0.02), make_filling(**filling, waves=2.5, share=1.0))
-    bounds = (Bound(workload="w0", us=1.5, by="compute"), Bound(workload="w1", us=0.25, by="memory"))
-    seen = {"libraries": (make_library(*found),), "placements": placements, "fillings": fillings, "bounds": bounds}
+    seen = {"libraries": (make_library(*found),), "placements": placements, "fillings": fillings}
     return ResourcesOutput.model_validate({**base, **seen, **fields})
 
 
@@ -32,13 +31,11 @@ def shown(output: ResourcesOutput) -> str:
     return section(report(record_of(()), [make_finished("resources", output=output)]), TITLE)
 
 
-def test_the_compilers_report_the_waves_and_the_roofline_are_a_line_each() -> None:
+def test_the_compilers_report_and_the_waves_are_a_line_each() -> None:
     """Summed up over the timed workloads."""
     lines = [line for line in shown(make_resources()).splitlines() if line.startswith("- ")]
     assert "- compiled for sm_89: 2 kernels, at most 160 registers, none spills" == lines[0]
     assert "- v: 0.020 to 2.5 waves, filled on 1 of 2 workloads" == lines[1]
-    least = "- roofline: the least time of a call is 0.250 µs to 1.50 µs"
-    assert [f"{least}; compute binds on 1 and memory binds on 1 of 2"] == lines[2:]
 
 
 def test_kernels_in_trouble_come_first() -> None:
@@ -59,7 +56,7 @@ def test_without_a_compiler_nothing_is_said_of_registers() -> None:
 
 def test_a_session_that_looked_at_nothing_has_no_section() -> None:
     """Nothing empty."""
-    nothing = make_resources(libraries=(), placements=(), fillings=(), bounds=())
+    nothing = make_resources(libraries=(), placements=(), fillings=())
     assert resources_section.section(nothing) is None
     assert "What the kernels would do" not in report(record_of(()), [make_finished("resources", output=nothing)])
 
