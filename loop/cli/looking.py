@@ -69,7 +69,7 @@ def clean(
 )
 def report(
     session_id: SessionName = "last",
-    form: Annotated[str, Option("--format", help="md, html, json, csv or summary.")] = "md",
+    form: Annotated[str, Option("--format", help="md, html, json or summary.")] = "md",
     output: Annotated[Path | None, Option(help="Write this file instead; a report's figures beside it.")] = None,
     target: Target = None,
     limit: Annotated[int, Option(help="Of a summary, in bytes.")] = 65_536,
@@ -78,8 +78,7 @@ def report(
 ) -> None:
     """Print a session's report, rendered again from its record.
 
-    html is one file that needs nothing else; csv has one row a sample that was timed;
-    `loop patterns schema report` describes json.
+    html is one file that needs nothing else. `loop patterns schema report` describes json.
 
     A summary is for a job's page or a comment: it is shortened by whole rows, and begins with a mark by
     which a workflow finds its own comment again.
@@ -170,21 +169,6 @@ def sessions_list(target: Target = None, json: Json = False) -> None:
 )
 def sessions_show(name: SessionName, target: Target = None, json: Json = False) -> None:
     """Show one session: its facts and its steps."""
-
-
-@command(
-    "sessions replayed",
-    'loop sessions replayed "$work"   (the last line of recipe.sh)',
-    calls="loop.replay.command:replayed",
-    result="Replayed",
-)
-def sessions_replayed(
-    folder: Annotated[Path, Argument(help="Where the recipe left what it found.")], json: Json = False
-) -> None:
-    """Compare what a session's recipe.sh found with what the session had found.
-
-    Exit code 0: same; 1: not the same; 125: cannot tell, as by another compiler or machine.
-    """
 
 
 @command(
