@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 ATTENTION = ROOT / "kernels" / "attention"
 SMS = 5
 WIDE = (64, 128, 192, 256)
-DEPTHS = {"kThreeGroups": (64, 128), "kTwoGroups": WIDE, "kFolded": WIDE, "kOneGroup": WIDE}
+DEPTHS = {"kThreeGroups": (64, 128), "kTwoGroups": WIDE, "kFolded": WIDE, "kOneGroup": WIDE, "kEven": (64, 128)}
 """Features that each of the kernels has."""
 
 
