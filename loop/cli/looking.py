@@ -26,35 +26,24 @@ def status(target: Target = None, as_markdown: Markdown = False, json: Json = Fa
     "clean",
     "loop clean",
     "loop clean --yes",
-    "loop clean --older-than 90",
     "loop clean --cache",
     calls="loop.cli.clean:clean",
     result="LeftBehind",
 )
 def clean(
     names: Annotated[
-        list[str] | None,
-        Argument(metavar="NAME", help="Only these, with all edits and commits. Default: all that nobody needs."),
-    ] = None,
-    older_than: Annotated[
-        float | None,
-        Option(
-            metavar="DAYS",
-            help="Also sessions older than that, save for the last and those with a known-good build.",
-            min=0,
-        ),
+        list[str] | None, Argument(metavar="NAME", help="Only these, edits included. Default: all left over.")
     ] = None,
     cache: Annotated[
         bool, Option("--cache", help="Instead: builds and indexes. All of them can be made again.")
     ] = False,
     yes: Yes = False,
-    target: Target = None,
     json: Json = False,
 ) -> None:
-    """List what loop left behind and nobody needs: worktrees, branches, old sessions. Then ask, and remove it.
+    """List worktrees that loop left behind and nobody needs. Then ask, and remove them.
 
-    Only what loop made is looked at. A session that can be resumed keeps all that it needs. A worktree with
-    uncommitted edits stays, and so does a branch that is not merged.
+    Only what loop made is looked at. A session that can be resumed keeps its worktree. One with uncommitted edits
+    stays.
     """
 
 
@@ -200,9 +189,7 @@ def sessions_compare(
     names: Annotated[
         list[str],
         Argument(
-            metavar="ID",
-            help="Two or more: ids, beginnings of ids, last, last~1.",
-            autocompletion=names.compared_sessions,
+            metavar="ID", help="Two or more: ids, beginnings of ids, last, last~1.", autocompletion=names.sessions
         ),
     ],
     target: Target = None,

@@ -355,9 +355,7 @@ def bisect(
     metric: Annotated[
         str, Option(help="latency, correctness or resources (registers, spills and the like).")
     ] = "latency",
-    variant: Annotated[
-        str | None, Option(help="The variant that became slower or wrong.", autocompletion=names.past_variants)
-    ] = None,
+    variant: Annotated[str | None, Option(help="The variant that became slower or wrong.")] = None,
     workloads: Sets = None,
     probe: Annotated[
         str | None, Option(help="exit (0 good, 125 skip, other bad) or number (last line, lower is better).")

@@ -127,6 +127,8 @@ class Bench:
     """Workload to the seconds that its inputs and its right answer took the judge."""
     slowest_first_s: float = field(init=False, default=0.0)
     """Seconds of the slowest first request of any process so far: each process of that side may need as long."""
+    first_calls_s: float = field(init=False, default=0.0)
+    """Seconds of the first requests of all processes so far."""
     first_call_s: float = field(init=False, default=0.0)
     """Seconds that the first call of a process may take."""
     _judge: JudgeProcess = field(default_factory=JudgeProcess)

@@ -75,7 +75,7 @@ FUNCTIONS: dict[str, Function] = {
         words=(RACE, TAIL, STATE, IGNORED, r"N ?(==|=|<) ?[12]\b|size one|one row|N1\b"),
     ),
     "depthwise": Function(
-        signature={"inputs": {"x": "B C L", "w": "C K"}, "output": "B C L"},
+        signature={"inputs": {"x": "B C L", "w": "C K"}, "outputs": {"output": "B C L"}},
         workloads={
             "quick": [{"B": 2, "C": 8, "L": 64, "K": 3}],
             "edges": [{"B": 1, "C": [1, 5], "L": [1, 13, 100], "K": [1, 5]}, {"B": 4, "C": 16, "L": 777, "K": 7}],
@@ -104,7 +104,7 @@ FUNCTIONS: dict[str, Function] = {
         ),
     ),
     "prefix_sum": Function(
-        signature={"inputs": {"x": "N D"}, "output": "N D"},
+        signature={"inputs": {"x": "N D"}, "outputs": {"output": "N D"}},
         workloads={
             "quick": [{"N": 16, "D": 256}],
             "edges": [{"N": [1, 5], "D": [1, 2, 77]}, {"N": 40, "D": [1024, 1030, 3000]}],
@@ -115,7 +115,7 @@ FUNCTIONS: dict[str, Function] = {
     "softmax": Function(
         signature={
             "inputs": {"x": "N D"},
-            "output": "N D",
+            "outputs": {"output": "N D"},
             "attributes": {"temperature": {"kind": "number", "default": 1.0}},
         },
         workloads={
@@ -132,7 +132,7 @@ FUNCTIONS: dict[str, Function] = {
         extra={"values": {"large_logits": {"x": {"kind": "normal", "scale": 60.0}}}},
     ),
     "row_max": Function(
-        signature={"inputs": {"x": "N D"}, "output": "N"},
+        signature={"inputs": {"x": "N D"}, "outputs": {"output": "N"}},
         workloads={
             "quick": [{"N": 64, "D": 128}],
             "edges": [{"N": [1, 5], "D": [1, 2, 7, 130]}, {"N": 7, "D": [512, 513, 2000]}],
@@ -157,7 +157,7 @@ FUNCTIONS: dict[str, Function] = {
         words=(RACE, STATE, r"(?i)last", TAIL, r"(?i)overflow|N ?>|large"),
     ),
     "transpose_scale": Function(
-        signature={"inputs": {"x": "M N", "s": "N"}, "output": "N M"},
+        signature={"inputs": {"x": "M N", "s": "N"}, "outputs": {"output": "N M"}},
         workloads={
             "quick": [{"M": 64, "N": 64}],
             "edges": [{"M": [1, 33], "N": [1, 40, 100]}, {"M": 70, "N": 20}, {"M": 640, "N": 256}],
@@ -166,7 +166,7 @@ FUNCTIONS: dict[str, Function] = {
         words=(TAIL, r"M ?(<=|<|>|>=) ?N|N ?(<=|<|>|>=) ?M", r"N ?[<>]=? ?6[45]|64", LAYOUT, RACE),
     ),
     "matmul": Function(
-        signature={"inputs": {"a": "M K", "b": "K N"}, "output": "M N"},
+        signature={"inputs": {"a": "M K", "b": "K N"}, "outputs": {"output": "M N"}},
         workloads={
             "quick": [{"M": 32, "K": 32, "N": 32}],
             "edges": [{"M": [1, 7], "K": [1, 6, 100], "N": [1, 9]}, {"M": 60, "K": [256, 257, 400], "N": 50}],
@@ -177,7 +177,7 @@ FUNCTIONS: dict[str, Function] = {
     "rope": Function(
         signature={
             "inputs": {"x": "B S D"},
-            "output": "B S D",
+            "outputs": {"output": "B S D"},
             "attributes": {"base": {"kind": "number", "default": 10000.0}},
         },
         workloads={
@@ -221,7 +221,7 @@ FUNCTIONS: dict[str, Function] = {
     "window_attention": Function(
         signature={
             "inputs": {"q": "H S D", "k": "H S D", "v": "H S D"},
-            "output": "H S D",
+            "outputs": {"output": "H S D"},
             "attributes": {"window": {"kind": "number", "default": 1000}},
         },
         workloads={
@@ -275,7 +275,7 @@ def write(folder: Path, name: str, variants: dict[str, str]) -> Path:
                 "build": build,
             }
     manifest: dict[str, Any] = {
-        "format": 1 if "output" in function.signature else 2,
+        "format": 2,
         "name": name,
         "function": name,
         "signature": function.signature,
