@@ -169,7 +169,7 @@ HISTORY: dict[str, tuple[str, list[Change]]] = {
     ),
     "parts are not weighed by the reference that they share": (
         "warp_specialized.cuh",
-        [("const float weight = exp2_approx(weights[i] - subtracted);", "const float weight = exp2_approx(weights[i]);")],
+        [("= exp2_approx(weights[i] - subtracted);", "= exp2_approx(weights[i]);")],
     ),
     "fully masked tile not guarded": (
         "warp.cuh",
