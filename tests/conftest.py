@@ -46,7 +46,6 @@ def own_folders(tmp_path: Path, build_cache: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("LOOP_WATCH_PREEMPTION", "off")
-    monkeypatch.setattr("loop.machine.busy.PROC", tmp_path / "nothing else runs")
     for name in (
         "XDG_CACHE_HOME",
         "XDG_STATE_HOME",
