@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from loop.base.errors import DefinitionError, Untrusted, UsageError
 from loop.base.places import project, tasks_folder
-from loop.calls.own_modules import OWN
+from loop.calls.own_modules import FOLDERS
 from loop.cli import app
 from loop.formats import table
 from loop.formats.translated import as_target
@@ -149,11 +149,12 @@ def add_utils(task: Path) -> None:
 
 def loaded(path: Path, *names: str) -> list[Any]:
     """Functions of a file that loop wrote, as a worker finds them."""
-    before, OWN.folders = list(sys.path), []
+    before = list(sys.path)
     try:
         return [foreign.from_file(path, name) for name in names]
     finally:
-        sys.path[:], OWN.folders = before, []
+        sys.path[:] = before
+        FOLDERS.clear()
         sys.modules.pop("reference", None)
         sys.modules.pop("utils", None)
 
