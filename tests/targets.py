@@ -118,6 +118,11 @@ ENTRY(tires) {
   if (++calls > 1000) y[columns] += 1.0f;
   return 0;
 }
+ENTRY(wakes) {
+  static int calls = 0;
+  if (!calls++) usleep(400000);
+  return fill(x, y, rows * columns);
+}
 static float seen[1 << 16], answer[1 << 16];
 ENTRY(by_address) {
   static const float *last = 0;
@@ -288,10 +293,10 @@ def write_target(folder: Path, variants: dict[str, Any], **fields: Any) -> Targe
     for name, text in files.items():
         (folder / name).write_text(text)
     manifest = {
-        "format": 1,
+        "format": 2,
         "name": "tiny",
         "function": "scale",
-        "signature": {"inputs": {"x": "N M"}, "output": "N M"},
+        "signature": {"inputs": {"x": "N M"}, "outputs": {"output": "N M"}},
         "reference": {"python": "tiny_functions:double"},
         "plain": {"python": "tiny_functions:plain"},
         "baseline": {"python": "tiny_functions:double"},

@@ -224,11 +224,7 @@ class Scale:
             marks = [step * 10.0**decade for decade in decades for step in steps]
             inside = [value for value in marks if self.low * 0.999 <= value <= self.high * 1.001]
             if len(inside) <= most:
-                return (
-                    inside
-                    if len(inside) > 1
-                    else [value for value in _linear_marks(self.low, self.high, most) if value > 0]
-                )
+                return inside if len(inside) > 1 else _linear_marks(self.low, self.high, most)
         return inside[:: math.ceil(len(inside) / most)]
 
 
