@@ -242,15 +242,12 @@ def process_variance(segments: Iterable[Segment], reference: str, candidate: str
 
 def spoilt_by_others(reference: Sequence[Segment], candidate: Sequence[Segment]) -> bool:
     """Whether a round does not count: other programs took the core from one side more than from the other."""
-    left = [max(1 - _waiting(side), 1e-3) for side in (reference, candidate)]
+    left = []
+    for side in (reference, candidate):
+        chosen = [sample for group in counted(side) for sample in group]
+        seconds = max(sum(sample.seconds for sample in chosen), 1e-12)
+        left.append(max(1 - sum(sample.share * sample.seconds for sample in chosen) / seconds, 1e-3))
     return min(left) < LEAST or abs(math.log(left[0] / left[1])) > APART
-
-
-def _waiting(segments: Iterable[Segment]) -> float:
-    """Share of its time that a side waited in the samples that count; 0 where the system does not tell."""
-    chosen = [sample for group in counted(segments) for sample in group]
-    seconds = sum(sample.seconds for sample in chosen)
-    return sum(sample.share * sample.seconds for sample in chosen) / max(seconds, 1e-12)
 
 
 def warning(segments: Iterable[Segment]) -> str:
