@@ -118,6 +118,11 @@ ENTRY(tires) {
   if (++calls > 1000) y[columns] += 1.0f;
   return 0;
 }
+ENTRY(wakes) {
+  static int calls = 0;
+  if (!calls++) usleep(400000);
+  return fill(x, y, rows * columns);
+}
 static float seen[1 << 16], answer[1 << 16];
 ENTRY(by_address) {
   static const float *last = 0;

@@ -545,13 +545,14 @@ def page(wrong: Sequence[dict[str, Any]], right: Sequence[dict[str, Any]], more:
             "",
             f"Right kernels rejected: {len(rejected)} of {3 * len(right)} ({', '.join(rejected) or 'none'}).",
         ]
+        failed = [row["function"] for row in right if row["code"]]
         lines.append(f"Among them first calls of {' and '.join(str(SLOW[name]) for name in SLOW)} s.")
+        lines.append(f"Sessions of them that failed: {', '.join(failed) or 'none'}.")
     return "\n".join([*lines, *more, ""])
 
 
-def init_lines(folder: Path, loop: Path) -> list[str]:
+def init_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
     """`loop init` on thirty examples."""
-    rows = coverage_init.rows(folder, loop)
     failed = [f"{row['name']} ({row['last'][:80]})" for row in rows if row["outcome"] == "failed"]
     judged, told = (sum(row["outcome"] == outcome for row in rows) for outcome in ("judged", "told"))
     return [
@@ -606,21 +607,25 @@ def main() -> None:
     wrong = [row for row in earlier if "missed" in row]
     right = [row for row in earlier if "rejected" in row]
     histories = [row for row in earlier if "dirty" in row]
+    inits = [row for row in earlier if "outcome" in row]
     for name in asked.only if "kernels" in asked.parts else ():
         wrong.append(judge_wrong(rig, folder / "wrong", name, asked.doors))
         print(json.dumps(wrong[-1]), flush=True)
         if not asked.no_right:
             right.append(judge_right(rig, folder / "right", name))
             print(json.dumps(right[-1]), flush=True)
-    more = []
     for part in ("init", "histories"):
         (folder / part).mkdir(parents=True, exist_ok=True)
     if "init" in asked.parts:
-        more += init_lines(folder / "init", rig.loop)
+        for row in coverage_init.rows(folder / "init", rig.loop):
+            inits.append(row)
+            print(json.dumps(row), flush=True)
     if "histories" in asked.parts:
         histories += history_rows(folder / "histories", rig.loop)
     wrong = together(wrong)
-    text = page(wrong, right, [*more, *(history_lines(histories) if histories else ())])
+    text = page(
+        wrong, right, [*(init_lines(inits) if inits else ()), *(history_lines(histories) if histories else ())]
+    )
     print(text)
     if {row["function"] for row in wrong} == set(FUNCTIONS):
         PAGE.write_text(text)

@@ -133,6 +133,12 @@ def test_a_kernel_that_writes_to_its_inputs_while_it_is_timed_is_found(bench: Be
     assert {"changed its input x on N2 M3 float32"} == {check.message for _, check in found.wrong}
 
 
+def test_what_first_calls_take_is_counted(bench: Bench) -> None:
+    """Two processes sleep 0.4 s in their first call, which does not count against a step's limit."""
+    timed(bench, make_sides(bench, "wakes"), workloads(bench)[:1])
+    assert 0.8 < bench.first_calls_s < 3
+
+
 @pytest.mark.slow
 def test_every_round_has_values_of_its_own(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """And so has every measurement: what was seen before helps nobody."""
