@@ -228,10 +228,7 @@ class TimingRound:
         with self._turn(name, workload):
             timed = self.calls[name]
             sampled = yield from timed.segment(self.terms.segment_s, cold=self.terms.cold, judged=judged)
-            stray = self.workers[name].stray()
         after = self.sensed = self.bench.sense()
-        if stray:
-            timings.strays[name] = stray
         if sampled.own:
             timings.own_clock.add(name)
         captured = bool(self.workers[name].arena.words[CAPTURED])
