@@ -85,7 +85,8 @@ def take_in(folder: JobFolder, sent: Sent) -> list[Path]:
         if session.name in sent.past:
             continue
         if place.exists():
-            if session.name != sent.resumed and _same(place, session):
+            # With the same head an interrupted call has put it here already.
+            if session.name != sent.resumed and read_text(place / HEAD) == read_text(session / HEAD):
                 taken_in.append(place)
                 continue
             if session.name != sent.resumed or not _goes_on(place, session):
@@ -103,11 +104,6 @@ def take_in(folder: JobFolder, sent: Sent) -> list[Path]:
         taken_in.append(place)
     shutil.rmtree(folder.path / MADE, ignore_errors=True)
     return taken_in
-
-
-def _same(here: Path, session: Path) -> bool:
-    """Whether two folders have the same beginning: an interrupted call has put the session here already."""
-    return read_text(here / HEAD) == read_text(session / HEAD)
 
 
 def _goes_on(here: Path, session: Path) -> bool:
