@@ -61,6 +61,12 @@ def test_blocks_take_several_pieces(
         assert (depth, "") == (depth, kernels.off(call))
 
 
+def test_rows_that_see_no_key_are_zero_where_a_share_ends(kernels: Groups) -> None:
+    """All parts of such a row weigh nothing."""
+    call = make_call(190, 150, 64, heads=1, batches=1, causal=1.0, alignment=1.0)
+    assert "" == kernels.off(call)
+
+
 @pytest.mark.parametrize("causal", [0.0, 1.0])
 def test_heads_of_queries_share_keys_of_a_section(kernels: Groups, causal: float) -> None:
     """Under a mask each head by itself; without one they are rows of one."""
