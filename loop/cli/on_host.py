@@ -5,7 +5,6 @@ import datetime
 import os
 import shlex
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,7 +98,6 @@ def run(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
             home=ready.home,
             resumed=going_on,
             past=tuple(name for name in past if name != going_on),
-            began=time.time(),
             last=last,
             keep_until=until,
         )

@@ -40,9 +40,9 @@ def list_sessions(target: Path | None, screen: Screen, *, as_json: bool) -> int:
 
 def say_damage(listed: list[SessionListing], screen: Screen) -> None:
     """Name the folders that are damaged, copied or of another format."""
-    bad = [session for session in listed if session.reason]
+    bad = [session for session in listed if session.problem]
     for session in bad[:SHOWN]:
-        screen.say(f"{session.folder}: {session.reason}")
+        screen.say(f"{session.folder}: {session.problem}")
     if len(bad) > SHOWN:
         screen.say(f"{len(bad) - SHOWN} more folders have something wrong: loop sessions list --json")
 
@@ -80,9 +80,9 @@ class SessionList(TypedDict):
 
 def _row(session: SessionListing, root: Path) -> SessionLine:
     """What a list says of one folder."""
-    ended = session.counted and (session.recorded or session.status is not None)
-    if not session.counted:
-        status = "copy" if session.copy_of else "damaged"
+    ended = session.readable and (session.recorded or session.status is not None)
+    if not session.readable:
+        status = "damaged"
     elif session.recorded:
         status = "recorded"
     else:
@@ -98,10 +98,10 @@ def _row(session: SessionListing, root: Path) -> SessionLine:
         "usd": session.usd if ended else None,
         "fastest": session.fastest if ended else None,
     }
-    if session.counted and session.recorded:
+    if session.readable and session.recorded:
         row["recorded"] = True
-    if reason := session.problem if session.counted else session.reason:
-        row["reason"] = reason
+    if session.problem:
+        row["reason"] = session.problem
     return row
 
 

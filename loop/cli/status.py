@@ -213,7 +213,7 @@ def gather(target: Path | None, now: datetime.datetime) -> Status:
     """Where a project stands. A definition with a mistake leaves out what needs definitions, and is named."""
     here = project(target, Path.cwd())
     card = rates(here)
-    listed = [row for row in index.listing(here.sessions) if not row.recorded and not row.copy_of]
+    listed = [row for row in index.listing(here.sessions) if not row.recorded]
     unfinished = [row for row in listed if row.readable and row.status in (None, *RESUMABLE)]
     busy = {row.folder for row in unfinished if held(here.sessions / row.folder / LOCK)}
     running = [_running(SessionFolder(here.sessions / name), card, now) for name in sorted(busy)]

@@ -1,20 +1,18 @@
 """What is known here of a job that was sent to another machine: enough to find it again after anything."""
 
 import contextlib
-import json
 import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from loop.base.documents import write_atomic
-from loop.base.documents.sums import read_sealed, sealed, write_sealed
+from loop.base.documents.sums import read_sealed, write_sealed
 from loop.base.errors import WorkFailed
 from loop.jobs.folder import MADE, SENT, SESSIONS, JobFolder, every, read_text
 from loop.jobs.setup import HOME
 from loop.model.base import Model
 from loop.store import journal
-from loop.store.sessions import ORDER
+from loop.store.sessions import HEAD
 
 SESSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}-[a-z0-9-]{1,80}")
 """Name of a session's folder."""
@@ -41,12 +39,10 @@ class Sent(Model):
     """The session that it goes on with."""
     past: tuple[str, ...] = ()
     """Sessions of here that it looks back on: they are not brought back."""
-    began: float
-    """Seconds since 1970 by the clock here."""
     last: bool = True
     """Whether a block of work ends with it; after `kernels check` it goes on."""
     keep_until: float | None = None
-    """Until when the machine is needed, by that clock."""
+    """Until when the machine is needed, in seconds since 1970 by the clock here."""
 
     def here(self, text: str, job: str) -> str:
         """A line that was printed there, with the paths of here."""
@@ -88,9 +84,9 @@ def take_in(folder: JobFolder, sent: Sent) -> list[Path]:
         place = root / session.name
         if session.name in sent.past:
             continue
-        order = sealed(json.dumps({"began_ns": int(sent.began * 1e9)}))
         if place.exists():
-            if session.name != sent.resumed and read_text(place / ORDER) == order:
+            # With the same head an interrupted call has put it here already.
+            if session.name != sent.resumed and read_text(place / HEAD) == read_text(session / HEAD):
                 taken_in.append(place)
                 continue
             if session.name != sent.resumed or not _goes_on(place, session):
@@ -101,8 +97,6 @@ def take_in(folder: JobFolder, sent: Sent) -> list[Path]:
         for stale in (fresh, old):
             shutil.rmtree(stale, ignore_errors=True)
         shutil.copytree(session, fresh)
-        if session.name != sent.resumed:  # It stands where it was begun by the clock of here.
-            write_atomic(fresh / ORDER, order)
         if place.exists():
             place.rename(old)
         fresh.rename(place)

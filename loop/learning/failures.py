@@ -1,4 +1,4 @@
-"""Where a failure was seen before, what cured it, and what is kept so that later sessions can tell."""
+"""Where a failure was seen before, and what cured it."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,15 +8,13 @@ from functools import cached_property
 from loop.base.errors import LoopError
 from loop.base.places import Project
 from loop.learning.prediction import FACTS
-from loop.library import targets
 from loop.model.base import Model
 from loop.model.exported import FailedStep
 from loop.model.index import FailureSeen, SessionRow
-from loop.model.record import Finished, SessionHead, latest_attempts
+from loop.model.record import Finished, latest_attempts
 from loop.report import format as say
-from loop.store import index, snapshots
+from loop.store import index
 from loop.store.fingerprints import of_step
-from loop.store.sessions import RECENT, SessionFolder
 
 REMEMBERED = 2000
 """Sessions that are searched when a step has failed."""
@@ -24,7 +22,7 @@ LOOKED_AT = 12
 """Occurrences of a failure, the last ones, whose cures are looked for."""
 LABELS = {"cuda": "nvcc", "gpu": "GPU"}
 SHOWN = 3
-"""Files, or facts, that are named before the rest is counted."""
+"""Facts that are named before the rest is counted."""
 HASH = 12
 
 
@@ -124,8 +122,8 @@ def _between(failed: SessionRow, passed: SessionRow) -> Cure:
     )
 
 
-def sentence(memory: KnownFailure, files: Sequence[str] = ()) -> str:
-    """`seen before: session X (and 2 more); cured in session Y by ...`. `files`: those that the cure changed."""
+def sentence(memory: KnownFailure) -> str:
+    """`seen before: session X (and 2 more); cured in session Y by ...`."""
     more = len(memory.sessions) - 1
     text = f"seen before: session {memory.sessions[0]}" + (f" (and {more} more)" if more else "")
     cure = memory.cure
@@ -133,8 +131,7 @@ def sentence(memory: KnownFailure, files: Sequence[str] = ()) -> str:
         return f"{text}; no session has got past it yet"
     text += "; gone when that was resumed" if cure.session == cure.failed else f"; cured in session {cure.session}"
     changes = _first(cure.environment, "more fact")
-    changes += [", ".join(_first(files, "more file"))] if files else []
-    changes += ["other files of the target"] if cure.sources and not files else []
+    changes += ["other files of the target"] if cure.sources else []
     changes += [f"commits {cure.commits[0][:HASH]}..{cure.commits[1][:HASH]}"] if cure.commits else []
     text += f" by {'; '.join(changes)}" if changes else ", with nothing changed that is on record"
     often = [
@@ -170,7 +167,7 @@ class Recall:
         keys = [failure.key for failure in of_step(record)] if record.status == "failed" else []
         try:
             memories = [memory for key in keys if (memory := remembered(self.rows, key)) is not None]
-            return tuple(sentence(memory, changed_files(self.project, memory.cure)) for memory in memories)
+            return tuple(sentence(memory) for memory in memories)
         except LoopError as error:
             return (f"earlier sessions could not be asked: {error.message}",)
 
@@ -186,28 +183,3 @@ class Recall:
             for record in latest_attempts(finished)
             if record.status == "failed"
         )
-
-
-def changed_files(project: Project, cure: Cure | None) -> tuple[str, ...]:
-    """The target's files that differ between a failure and its cure; none where nobody noted them."""
-    if cure is None:
-        return ()
-    failed, passed = (SessionFolder(project.sessions / name) for name in (cure.failed, cure.session))
-    before, after = snapshots.every(failed)[:1], snapshots.every(passed)[-1:]
-    return snapshots.changed(before[0], after[0]) if before and after else ()
-
-
-def keep_sources(project: Project, head: SessionHead, folder: SessionFolder, walked: Sequence[Finished]) -> str:
-    """Note the target's files where a step failed, or passed that failed before. Returns why it could not."""
-    passed = {(record.pattern, record.step) for record in latest_attempts(walked) if record.status == "passed"}
-    try:
-        keep = any(record.status == "failed" for record in walked) or any(
-            (failure.pattern, failure.step) in passed
-            for row in index.rows(project.sessions, last=RECENT)
-            for failure in row.failures
-        )
-        if keep and targets.ground(project) == head.ground:
-            snapshots.take(folder, head.ground, targets.ground_files(project), project.target)
-    except LoopError as error:
-        return f"the target's files could not be noted for comparison: {error.message}"
-    return ""

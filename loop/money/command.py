@@ -60,7 +60,7 @@ def show_costs(*, target: Path | None, as_json: bool, screen: Screen) -> int:
         rows=tuple(SessionCosts(name=row.id, **dict(totals([row]))) for row in rows),
         spared=spared(rows),
         notes=tuple(notes(rows)),
-        damaged=tuple(DamagedFolder(folder=bad.folder, reason=bad.reason) for bad in damaged),
+        damaged=tuple(DamagedFolder(folder=bad.folder, reason=bad.problem) for bad in damaged),
     )
     if as_json:
         screen.data(to_json(ledger))

@@ -70,20 +70,16 @@ def import_sessions(name: str, target: Path | None, screen: Screen, *, as_json: 
 
 
 def find(root: Path, name: str) -> RecordedSession | None:
-    """A recorded session by id, its beginning, or what its report calls it. Raises LoopError for several."""
-    exact = root / name / recorded.NAME
-    if name.startswith(BEGINNING) and exact.is_file() and exact.parent.parent == root:
-        return recorded.read(exact.parent)
-    by_id = name.startswith(BEGINNING)
-    matches = [
-        session
-        for session in recorded.every(root)
-        if (session.id.startswith(name) if by_id else session.row.id.lower() == name.lower() != "last")
-    ]
+    """A recorded session by id or its beginning. Raises LoopError for several."""
+    if not name.startswith(BEGINNING):
+        return None
+    exact = root / name
+    if exact.parent == root and (exact / recorded.NAME).is_file():
+        return recorded.read(exact)
+    matches = [session for session in recorded.every(root) if session.id.startswith(name)]
     if len(matches) > 1:
         hint = f"one of {', '.join(session.id for session in matches)}"
-        how = "begin so" if by_id else "are called so"
-        raise UsageError(f"{name}: {len(matches)} sessions {how}", hint=hint)
+        raise UsageError(f"{name}: {len(matches)} sessions begin so", hint=hint)
     return matches[0] if matches else None
 
 

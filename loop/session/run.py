@@ -15,7 +15,6 @@ from loop.base.interrupts import flagged
 from loop.base.machine_failures import Folders, behind
 from loop.base.places import WORKTREES, refuse_unnamed, state_folder
 from loop.base.screen import Screen
-from loop.learning.failures import keep_sources
 from loop.learning.predicting import foresee, show_plan
 from loop.library import targets, trust
 from loop.library.hosted import hosted
@@ -265,9 +264,7 @@ def past_of(setting: Setting, head: SessionHead, task: Task, rows: Sequence[Sess
 
 def closed(session: Session, journal: Journal, walk: Walk, ending: Ending) -> SessionRecord:
     """Write down how it ended, work out what it means, render the report; a worktree without an edit goes."""
-    setting, head, folder, screen = session.setting, session.head, session.folder, session.screen
-    if unkept := keep_sources(setting.project, head, folder, walk.finished):
-        screen.say(unkept)
+    setting, head, folder = session.setting, session.head, session.folder
     record = closing.conclude(setting, head, folder, ending, sessions.wall_seconds(journal.lines))
     folder.write_record(record)
     rendered = closing.render(setting, record, folder)

@@ -12,7 +12,6 @@ from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError
 from loop.base.interrupts import flagged
 from loop.base.places import shipped
-from loop.base.remarks import remark
 from loop.base.screen import Screen, seconds_text
 from loop.learning import statistics
 from loop.learning.statistics import PatternStatistics
@@ -121,10 +120,7 @@ def _reports(root: Path, rows: Sequence[SessionRow]) -> Iterator[tuple[str, Path
     for row in rows:
         path = top / row.id / REPORT
         if stem(row.id) == row.id and path.is_file() and Path(os.path.realpath(path)) == path:
-            if damage := SessionFolder(path.parent).damage_of_report():
-                remark(f"left out: {damage}; made anew by: loop report {row.id} --output {path}")
-            else:
-                yield row.id, path
+            yield row.id, path
 
 
 def _resources(setting: Setting, rows: Sequence[SessionRow]) -> dict[str, tuple[CompilerReport, ...]]:

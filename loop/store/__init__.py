@@ -6,7 +6,6 @@ folders; `rows` makes its rows. A folder that is gone is forgotten, and a copy c
 it is left out.
 
 `fingerprints` takes out of the errors of a session what differs from run to run.
-`snapshots` notes the hashes of the target's files where a step failed or got past a failure.
 `past_changes` reads what earlier sessions built, verified and took back. Sessions recorded before loop are
 folders with a `recorded.json` alone (`recorded`).
 """

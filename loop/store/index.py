@@ -27,7 +27,7 @@ LOOKED_BACK = 200
 """Predictions, proposals and decisions rest on so many sessions, the newest."""
 NAMED = 5
 """So many damaged folders are named where rows are read; `loop sessions list` has all."""
-FORMAT = f"17 {__version__}"
+FORMAT = f"18 {__version__}"
 """Of a line, and of what a row says; part of the stamp of a folder, so that another format is read again."""
 
 
@@ -56,26 +56,14 @@ class SessionListing(NamedTuple):
     """Whether it was recorded elsewhere."""
     problem: str
     """What is wrong with its files; empty where nothing is."""
-    copy_of: str | None
-    """The session that it is a copy of, and is counted as."""
     readable: bool
-    """Whether anything could be read of it."""
-
-    @property
-    def reason(self) -> str:
-        """What is wrong with the folder, in words; empty where nothing is."""
-        return f"a copy of session {self.copy_of}" if self.copy_of else self.problem
-
-    @property
-    def counted(self) -> bool:
-        """Whether what could be read of it counts."""
-        return self.readable and not self.copy_of
+    """Whether anything could be read of it: then it counts."""
 
 
 def rows(root: Path, *, last: int | None = None, target: str | None = None) -> "list[SessionRow]":
     """The sessions of a folder, oldest first: all, or the `last` so many, of one target.
 
-    What is damaged is left out, and named (`read` returns it, too); a copied session counts once.
+    What is damaged or a copy is left out, and named (`read` returns it, too).
     """
     entries = _entries(root)
     for entry in [entry for entry in entries if entry["problem"]][:NAMED]:
@@ -87,7 +75,7 @@ def rows(root: Path, *, last: int | None = None, target: str | None = None) -> "
 def read(root: Path) -> "tuple[list[SessionRow], list[SessionListing]]":
     """All rows, and the folders that are damaged, of another format or copies."""
     entries = _entries(root)
-    return _rows(entries), [line for entry in entries if (line := _listing(entry)).reason]
+    return _rows(entries), [_listing(entry) for entry in entries if entry["problem"]]
 
 
 def listing(root: Path) -> list[SessionListing]:
@@ -104,7 +92,7 @@ def _rows(entries: list[dict[str, Any]], last: int | None = None) -> "list[Sessi
 
     from loop.model.index import SessionRow
 
-    texts = [entry["row"] for entry in entries if _listing(entry).counted]
+    texts = [entry["row"] for entry in entries if entry["readable"]]
     texts = texts[max(0, len(texts) - last) :] if last is not None else texts
     return TypeAdapter(list[SessionRow]).validate_json(f"[{','.join(texts)}]")
 
@@ -134,11 +122,6 @@ def _entries(root: Path) -> list[dict[str, Any]]:
         with contextlib.suppress(LoopError, OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(path, after, lasting=False)
-    # Of several folders with one session, the folder with its name counts, else the first; the others are copies.
-    originals: dict[str, str] = {}
-    for entry in sorted(entries.values(), key=lambda entry: (entry["folder"] != entry["id"], entry["folder"])):
-        if entry["id"] and originals.setdefault(entry["id"], entry["folder"]) != entry["folder"]:
-            entry["copy_of"] = originals[entry["id"]]
     return sorted(entries.values(), key=lambda entry: (entry["started"], entry["folder"]))
 
 
@@ -165,10 +148,10 @@ def _entry(folder: Path, stamp: str) -> dict[str, Any]:
 
     row, problem = row_of(folder)
     entry: dict[str, Any] = dict.fromkeys(SessionListing._fields)
-    entry |= {"folder": folder.name, "stamp": stamp, "problem": problem, "readable": row is not None, "id": None}
+    entry |= {"folder": folder.name, "stamp": stamp, "problem": problem, "readable": row is not None}
     entry |= {"recorded": False, "started": ""}  # What was recorded elsewhere comes before all that was run here.
     if row is not None:
-        names = ("id", "target", "plan", "device", "status", "grade", "seconds", "usd", "fastest", "recorded")
+        names = ("target", "plan", "device", "status", "grade", "seconds", "usd", "fastest", "recorded")
         entry |= {name: getattr(row, name) for name in names} | {"row": row.model_dump_json()}
         if row.started:
             entry["started"] = row.started.astimezone(datetime.UTC).isoformat(timespec="microseconds")

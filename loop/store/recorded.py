@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from loop.base.documents import sums, to_json
-from loop.base.errors import LoopError, UsageError, WorkFailed
+from loop.base.documents import sums
+from loop.base.errors import LoopError, WorkFailed
 from loop.model.history import RESOURCES, RecordedSession
 from loop.model.index import Environment, PatternRun, SessionRow
 from loop.model.money import Charge, Unmeasured
@@ -17,34 +17,18 @@ RATE = "history"
 
 
 def put(root: Path, sessions: Sequence[RecordedSession]) -> tuple[list[str], list[str]]:
-    """Make a folder for each session; ids of those that are new, and of those that were there.
+    """Make a folder for each session, or write its rows anew; ids of those that are new, and of the others.
 
-    All or nothing is refused: raises LoopError where one is there with other rows, before any is written. What was
-    written before a kill or a full disk is taken as it is by the next import. Rows that say more replace those
-    that are there.
+    What a kill or a full disk left undone the next import does. Raises LoopError where nothing can be written.
     """
-    known = {session.id: read(root / session.id) for session in sessions if (root / session.id).exists()}
-    for session in sessions:
-        if session.id in known and _facts(known[session.id]) != _facts(session):
-            raise UsageError(
-                f"{root / session.id}: already there, with other rows than {session.row.id} has in this file",
-                hint="give the history another `source`, or move that folder away",
-            )
+    known = [session.id for session in sessions if (root / session.id).exists()]
     try:
         for session in sessions:
-            if known.get(session.id) != session:
-                (root / session.id).mkdir(parents=True, exist_ok=True)
-                sums.write_sealed(root / session.id / NAME, session)
+            (root / session.id).mkdir(parents=True, exist_ok=True)
+            sums.write_sealed(root / session.id / NAME, session)
     except OSError as error:
         raise unwritable(root, error) from error
-    return [session.id for session in sessions if session.id not in known], [*known]
-
-
-def _facts(session: RecordedSession) -> RecordedSession:
-    """Its rows, as they read back; what else its reports say, and which patterns that was, may change."""
-    row = session.row.model_copy(update={"applied": ()})
-    rows = session.model_copy(update={"row": row, "patterns": {}})
-    return RecordedSession.model_validate_json(to_json(rows))
+    return [session.id for session in sessions if session.id not in known], known
 
 
 def read(folder: Path) -> RecordedSession:

@@ -38,6 +38,8 @@ def row_of(path: Path) -> tuple[SessionRow | None, str]:
         if (path / recorded.NAME).is_file():
             return recorded.row_of(recorded.read(path)), ""
         head, record = folder.head(), folder.record()
+        if head.id != path.name:  # It counts once, under its own name.
+            return None, f"{path}: a copy of session {head.id}"
         lines, problem = journal.whole_lines(path / journal.NAME)
         problem = problem or cut(path, record, lines)
     except LoopError as error:

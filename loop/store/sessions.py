@@ -2,45 +2,31 @@
 
 import contextlib
 import datetime
-import json
 import os
 import re
 import shutil
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-from loop.base.documents import content_hash, sums, write_atomic
-from loop.base.documents.files import encoded
+from loop.base.documents import sums, write_atomic
 from loop.base.errors import LoopError, UsageError, WorkFailed
 from loop.base.locks import locked
 from loop.base.remarks import remark
-from loop.model.base import Model
 from loop.model.record import Finished, Line, Opened, SessionHead, SessionRecord
 from loop.store import journal
 
 HEAD, RECORD, REPORT, LOCK, SAMPLES = "session.json", "record.json", "report.md", "lock", "samples"
-ORDER, CHANGES = "order.json", "changes"
+CHANGES = "changes"
 RESERVE, RESERVE_BYTES = ".reserve", 1 << 20
-REPORT_SUMS = "report.sums.json"
 NOT_SESSIONS = ("plans", "history")
 RECENT = 50
 """Sessions that predictions look back on."""
 
 T = TypeVar("T", SessionHead, SessionRecord)
-
-
-class ReportSums(Model):
-    """Checksums of a report and its figures, stored beside them."""
-
-    format: Literal[1] = 1
-    """Format number."""
-    files: dict[str, str]
-    """Path from the session's folder to the hash of its content."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +54,6 @@ class SessionFolder:
         """Hold it while the session is under way. Where its head cannot be written nothing of it stays."""
         try:
             with self.lock():
-                # Later than every session that is there, wherever the clock was set to.
-                last = max((folder.order for folder in every(self.path.parent)), default=-1)
-                began = max(time.time_ns(), last + 1)
-                write_atomic(self.path / ORDER, sums.sealed(json.dumps({"began_ns": began})))
                 self.write_head(head)
                 yield
         except LoopError:
@@ -114,20 +96,6 @@ class SessionFolder:
         except OSError as error:
             raise journal.unwritable(self.reserve, error) from error
 
-    @property
-    def order(self) -> int:
-        """Nanoseconds since 1970 when it began, by its own file; by its name where that is damaged; else 0."""
-        path = self.path / ORDER
-        try:
-            return int(json.loads(sums.opened(path, sums.read_regular(path)))["began_ns"])
-        except (OSError, ValueError, KeyError, TypeError, LoopError):
-            pass
-        try:
-            began = datetime.datetime.strptime(self.id[:17], "%Y-%m-%d-%H%M%S")
-        except ValueError:
-            return 0
-        return int(began.replace(tzinfo=datetime.UTC).timestamp()) * 10**9
-
     def write_head(self, head: SessionHead) -> None:
         """Store what is known at the start."""
         sums.write_sealed(self.path / HEAD, head)
@@ -137,27 +105,9 @@ class SessionFolder:
         sums.write_sealed(self.path / RECORD, record)
 
     def write_report(self, text: str, figures: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Store the figures, by their paths from the report, then the report, then the checksums of all."""
-        noted = self.path / REPORT_SUMS
-        noted.unlink(missing_ok=True)
+        """Store the figures, by their paths from the report, then the report."""
         write_figures(self.path, figures)
         write_atomic(self.report, text)
-        files = {name: content_hash(encoded(content)) for name, content in {REPORT: text, **figures}.items()}
-        sums.write_sealed(noted, ReportSums(files=files))
-
-    def damage_of_report(self) -> str:
-        """Which file of the report is not what was written; empty where all are, or no sums are kept."""
-        try:
-            noted = sums.read_sealed(ReportSums, self.path / REPORT_SUMS)
-            for name, digest in noted.files.items():
-                path = self.path / name
-                if not path.is_file() or content_hash(sums.read_regular(path)) != digest:
-                    return f"{path}: damaged: its checksum does not match"
-        except OSError:
-            return ""
-        except LoopError as error:
-            return error.message
-        return ""
 
     def write_samples(self, name: str, rows: Sequence[Any]) -> str:
         """Store raw samples; returns the file's path inside the session."""
@@ -211,10 +161,9 @@ def every(root: Path) -> list[SessionFolder]:
         return []
     folders = (SessionFolder(path) for path in root.iterdir() if path.name not in NOT_SESSIONS)
 
-    def age(folder: SessionFolder) -> tuple[int, list[str | int]]:
-        # Of several sessions of one second, the tenth comes after the second.
-        parts = re.split("([0-9]+)", folder.id)
-        return folder.order, [int(part) if part.isdigit() else part for part in parts]
+    def age(folder: SessionFolder) -> list[str | int]:
+        # Names begin with the time. Of several sessions of one second, the tenth comes after the second.
+        return [int(part) if part.isdigit() else part for part in re.split("([0-9]+)", folder.id)]
 
     return sorted((folder for folder in folders if (folder.path / HEAD).is_file()), key=age)
 

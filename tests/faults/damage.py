@@ -1,7 +1,7 @@
 """One bit flipped, or an end cut off, in anything stored: it is named, and no figure changes without a word.
 
 One small world is made once a process: a target of a user's with sessions that failed and passed, samples, a
-report, snapshots, signs of life, AI that was stated, recorded sessions, and what `loop` keeps in its state and its
+report, signs of life, AI that was stated, recorded sessions, and what `loop` keeps in its state and its
 cache. A case damages one file of it, runs what reads that file, and puts everything back.
 """
 
@@ -38,7 +38,6 @@ from loop.model.bisect import Probe
 from loop.model.target import CAbiVariant
 from loop.profile.profile import _kept as kept_report
 from loop.repository.leftover import Owner, _owner
-from loop.store.sessions import REPORT_SUMS
 from loop.timing.roof import _program as roof_program
 from tests.faults import stored_session
 from tests.projects import add_commands, loop, make_project
@@ -118,7 +117,7 @@ def one_damage(seed: int, number: int) -> str:
 def _drawn(here: World, draw: random.Random) -> Path:
     kinds: dict[str, list[Path]] = {}
     for path, (data, _) in here.files.items():
-        if data:
+        if data and path.suffix not in (".svg", ".md"):  # A report is rendered again from its record.
             kinds.setdefault(_kind(path.relative_to(here.top)), []).append(path)
     return draw.choice(kinds[draw.choice(sorted(kinds))])
 
@@ -141,8 +140,7 @@ def _damaged(data: bytes, draw: random.Random) -> tuple[bytes, str]:
 def _broken(here: World, path: Path, draw: random.Random) -> str:
     """What is wrong with what is shown of the damaged world; empty where the promise holds."""
     slow = [name for name in _readers(here, path) if _slow(name)]
-    of_report = path.suffix in (".svg", ".md") or path.name == REPORT_SUMS
-    one = "catalog build" if of_report else draw.choice(slow) if slow else ""
+    one = draw.choice(slow) if slow else ""
     for name, (code, out, said) in shown(here, path, lambda name: name == one or not _slow(name)).items():
         if "Traceback" in said:
             return f"{name}: {said[-300:]}"
@@ -175,7 +173,7 @@ def shown(here: World, path: Path, chosen: Callable[[str], bool] = lambda name: 
 
 
 def _slow(name: str) -> bool:
-    """Readers that render: one of them a case, and the catalogue always where a report's own file is damaged."""
+    """Readers that render: one of them a case."""
     return name.startswith(("report", "catalog"))
 
 

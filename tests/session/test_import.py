@@ -54,11 +54,11 @@ def test_the_shipped_history_becomes_sessions_marked_as_recorded(tmp_path: Path)
 def test_a_second_import_changes_nothing(mine: Path, tmp_path: Path) -> None:
     """Nor does one of the same rows in a file that looks otherwise."""
     assert 0 == loop("sessions", "import", str(mine)).returncode
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "sessions").rglob("*.json")}
+    before = {path: path.read_bytes() for path in (tmp_path / "sessions").rglob("*.json")}
     mine.write_text(f"# a comment\n{MINE}")
     done = loop("sessions", "import", str(mine))
     assert (0, True) == (done.returncode, "0 sessions imported, 2 were there" in done.stderr), done.stderr
-    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "sessions").rglob("*.json")}
+    assert before == {path: path.read_bytes() for path in (tmp_path / "sessions").rglob("*.json")}
 
 
 @pytest.mark.slow
@@ -68,21 +68,9 @@ def test_an_import_adds_what_rows_say_more(mine: Path, tmp_path: Path) -> None:
     mine.write_text(MINE.replace("outcome: a baseline", "outcome: a baseline, applied: [baseline-first]"))
     done = loop("sessions", "import", str(mine))
     assert (0, True) == (done.returncode, "0 sessions imported, 2 were there" in done.stderr), done.stderr
-    assert ["baseline-first"] == json.loads(loop("sessions", "show", "first", "--json").stdout)["recorded"]["row"][
-        "applied"
-    ]
-
-
-@pytest.mark.slow
-def test_other_rows_under_the_same_ids_are_refused(mine: Path, tmp_path: Path) -> None:
-    """Before anything is written: a new row beside a changed one does not come in either."""
-    assert 0 == loop("sessions", "import", str(mine)).returncode
-    mine.write_text(MINE.replace("minutes: 30", "minutes: 31") + "  - {id: third, minutes: 1, outcome: x}\n")
-    done = loop("sessions", "import", str(mine))
-    assert 2 == done.returncode
-    assert "with other rows than first has in this file" in done.stderr
-    assert "give the history another `source`" in done.stderr
-    assert 2 == len(listed())
+    name = next(row["id"] for row in listed() if row["id"].endswith("first"))
+    shown = json.loads(loop("sessions", "show", name, "--json").stdout)
+    assert ["baseline-first"] == shown["recorded"]["row"]["applied"]
 
 
 @pytest.mark.parametrize(
@@ -142,17 +130,6 @@ def test_a_recorded_session_is_shown_by_its_rows() -> None:
 
 
 @pytest.mark.slow
-def test_a_recorded_session_is_found_by_what_its_report_calls_it(mine: Path, tmp_path: Path) -> None:
-    """Where two histories use the name, both are offered."""
-    assert 0 == loop("sessions", "import", str(mine)).returncode
-    assert loop("sessions", "show", "SECOND").stdout.startswith("recorded-")
-    mine.write_text(MINE.replace("my own notes", "other notes"))
-    assert 0 == loop("sessions", "import", str(mine)).returncode
-    both = loop("sessions", "show", "first")
-    assert (2, True) == (both.returncode, "2 sessions are called so" in both.stderr)
-
-
-@pytest.mark.slow
 def test_a_recorded_session_of_another_format_is_named(mine: Path, tmp_path: Path) -> None:
     """It is listed as damaged, and the others are there."""
     assert 0 == loop("sessions", "import", str(mine)).returncode
@@ -161,5 +138,3 @@ def test_a_recorded_session_of_another_format_is_named(mine: Path, tmp_path: Pat
     assert ["damaged", "recorded"] == sorted(row["status"] for row in listed())
     done = loop("sessions", "show", path.parent.name)
     assert (1, True) == (done.returncode, "of another format" in done.stderr)
-    again = loop("sessions", "import", str(mine))
-    assert (1, True) == (again.returncode, "recorded.json: damaged, or of another format" in again.stderr)

@@ -9,7 +9,7 @@ from loop.base.errors import LoopError
 from loop.model.record import Closed
 from loop.store import index
 from loop.store.journal import NAME
-from loop.store.sessions import REPORT_SUMS, SessionFolder
+from loop.store.sessions import SessionFolder
 from tests.makers import make_finished, make_record
 from tests.store.folders import make_session
 
@@ -34,14 +34,3 @@ def test_a_journal_cut_between_two_lines_is_named(
         folder.lines()
     index.rows(folder.path.parent)
     assert f"{NAME}:2: damaged: cut off" in capsys.readouterr().err
-
-
-def test_damage_of_a_report_and_its_figures_is_found(folder: SessionFolder) -> None:
-    """They are pages for people, and their checksums stand beside them."""
-    folder.write_report("# A report\n", {"figures/a.svg": "<svg/>\n"})
-    assert "" == folder.damage_of_report()
-    for name in ("report.md", "figures/a.svg", REPORT_SUMS):
-        text = (folder.path / name).read_text()
-        (folder.path / name).write_text(text[:-2] + "x\n")
-        assert f"{folder.path / name}: damaged" in folder.damage_of_report()
-        (folder.path / name).write_text(text)

@@ -57,39 +57,11 @@ def test_sessions_come_oldest_first(tmp_path: Path) -> None:
     assert names[-1] == find(tmp_path, "last").id
 
 
-def begin(root: Path, plan: str, now: datetime.datetime) -> str:
-    """A session that began by that clock; its name."""
-    folder = create(root, plan, now)
-    with folder.begun(make_session_head(id=folder.id)):
-        return folder.id
-
-
-def test_the_last_session_is_the_one_that_began_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the clock was set to in between, and whatever the names are; old sessions go by their names."""
-    make_session(tmp_path, "2026-11-20-120000-old")
-    clocks = [NOON, NOON - datetime.timedelta(days=30), NOON - datetime.timedelta(days=60), NOON]
-    made = []
-    for now, plan in zip(clocks, ("quick", "baseline", "zebra", "audit"), strict=True):
-        monkeypatch.setattr("loop.store.sessions.time.time_ns", lambda now=now: int(now.timestamp()) * 10**9)
-        made.append(begin(tmp_path, plan, now))
-    assert ["2026-11-20-120000-old", *made] == [one.id for one in every(tmp_path)]
-    assert made[-1] == find(tmp_path, "last").id
-    assert made[-2] == find(tmp_path, "last~1").id
-
-
-def test_a_damaged_order_is_that_of_the_name(tmp_path: Path) -> None:
-    """A flipped bit puts no session in front of another without a word."""
-    first = begin(tmp_path, "quick", NOON)
-    path = tmp_path / first / sessions.ORDER
-    path.write_text(path.read_text().replace("1", "9", 1))
-    assert int(NOON.timestamp()) * 10**9 == every(tmp_path)[0].order
-
-
-def test_a_session_whose_head_cannot_be_written_leaves_no_folder(tmp_path: Path) -> None:
+def test_a_session_that_cannot_be_begun_leaves_no_folder(tmp_path: Path) -> None:
     """There is nothing to go on with."""
     folder = create(tmp_path, "quick", NOON)
-    (folder.path / sessions.ORDER).mkdir()
-    with pytest.raises(LoopError, match="cannot be written"), folder.begun(make_session_head()):
+    (folder.path / sessions.LOCK).mkdir()
+    with pytest.raises(LoopError, match="cannot be locked"), folder.begun(make_session_head()):
         raise AssertionError
     assert not folder.path.exists()
 
