@@ -130,6 +130,8 @@ SPECIAL = {
         causal(130, 200, 192, right=True, heads=4),
         causal(200, 130, 256, heads=3, batches=2, layout="mixed"),
         causal(190, 150, 64, right=True),  # Rows that see no key, of a tile in which a share ends.
+        *(Workload(100, 1400, 64, values=values) for values in ("rising", "falling")),  # A tile of five shares.
+        Workload(130, 300, 80, heads=2),
         *(Workload(16, 250, 32, scale=4.0, values=f"{half} rows of long tiles") for half in ("upper", "lower")),
     ),
     "split_k": (

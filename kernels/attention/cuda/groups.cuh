@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 
 #include "problem.cuh"
 #include "tiles.cuh"
@@ -197,6 +198,7 @@ inline bool share_out(const Problem &problem, EvenSchedule &schedule, int keys, 
   const int tiles = problem.heads * problem.batches * schedule.row_tiles, rows = 64 * schedule.groups;
   double left = most;
   int block = 0;
+  std::fill(std::begin(schedule.starts), std::end(schedule.starts), Place{tiles, 0});
   schedule.starts[0] = {0, 0};
   for (int tile = 0; tile < tiles; tile++) {
     const int steps = tiles_seen(problem, rows * (schedule.row_tiles - tile % schedule.row_tiles) - 1, keys);
@@ -208,7 +210,6 @@ inline bool share_out(const Problem &problem, EvenSchedule &schedule, int keys, 
     }
     left -= steps - step + kPieceSteps;
   }
-  while (block < schedule.blocks) schedule.starts[++block] = {tiles, 0};
   return true;
 }
 
