@@ -13,9 +13,9 @@ from loop.gate.verify import CALL_LIMIT_S, Job, SideChecker
 from loop.model.causes import Cause
 from loop.model.dtypes import Dtype, Layout
 from loop.model.measurement import BASELINE, ControlResult
-from loop.model.target import Target, Workload
+from loop.model.target import Workload
 from loop.model.workloads import accepts, expand, operations
-from loop.proving.negative_controls import MAY_BE_WITHIN, WRONG, Control, controls, of_structure, one_of_each, ways
+from loop.proving.negative_controls import MAY_BE_WITHIN, WRONG, Control, controls, of_structure, ways
 from loop.workers.bench import Bench, Side
 from loop.workers.judge_process import Unjudged
 from loop.workers.kept import KeptWorker
@@ -152,11 +152,11 @@ def prove(
     process; those that do have one each, started together.
     """
     proof, shared = Proof(), SharedWorker(bench, base)
-    shaped = None if bench.target.is_plain else (yield from of_shapes(bench, base, workloads))
-    if shaped == []:
+    chosen = yield from applicable(bench, base, workloads)
+    if not chosen:
         proof.left_out.append(f"every control: {NO_NUMBERS}")
     try:
-        trials = _trials(shared, base, workloads, proof, shaped)
+        trials = _trials(shared, base, workloads, proof, chosen)
         workers = list(dict.fromkeys(trial.worker for trial in trials))
         for first in range(0, len(workers), WORKERS_AT_ONCE):
             group = [trial for trial in trials if trial.worker in workers[first : first + WORKERS_AT_ONCE]]
@@ -173,18 +173,24 @@ def prove(
     return proof
 
 
-def of_shapes(
+def applicable(
     bench: Bench, base: Side, workloads: Sequence[Workload]
 ) -> Generator[Tick, None, list[tuple[Control, list[Workload]]]]:
-    """Controls of a function of any structure with the workloads on which they can show.
+    """One control of each kind that this variant can make, about forty, with workloads on which it can show.
 
-    The judge makes the inputs of a few small workloads, whose shapes tell.
+    A few small workloads are tried. For a function of any structure the judge makes inputs, whose shapes tell.
     """
-    usual = base_dtype(bench, base)
-    size = partial(operations, bench.target)
-    few = sorted(filter(size, _of_type(workloads, base, usual)), key=size)[:WORKLOADS]
-    shaped: dict[str, tuple[Control, list[Workload]]] = {}
-    for workload in few:
+    target, size = bench.target, partial(operations, bench.target)
+    usual = [w for w in workloads if w.dtype == base_dtype(bench, base) and accepts(base, w) and size(w)]
+    pairs: dict[str, tuple[Control, list[Workload]]] = {}
+    if target.is_plain:
+        normal = [workload for workload in usual if workload.values == "normal"]
+        normal.sort(key=lambda workload: (size(workload) < TELLING, size(workload)))
+        for control in controls(target.signature, bench.device):
+            shows_on = [w for w in normal if control.applies(w) and accepts(base, control.left(w))][:WORKLOADS]
+            if base.kind in control.kinds:
+                pairs[control.name] = control, [again for w in shows_on for again in seeded(w)]
+    for workload in [] if target.is_plain else sorted(usual, key=size)[:WORKLOADS]:
         try:
             yield from bench.expect(workload)
         except Unjudged:
@@ -195,9 +201,19 @@ def of_shapes(
             for tensors in (call.inputs, call.outputs)
         )
         for control, shows in of_structure(inputs, outputs[0], bench.device) if inputs and outputs else ():
-            _, some = shaped.setdefault(control.name, (control, []))
+            _, some = pairs.setdefault(control.name, (control, []))
             some += seeded(workload) if shows else []
-    return [pair for pair in shaped.values() if base.deterministic or not pair[0].varies]
+    kinds: dict[str, tuple[Control, list[Workload]]] = {}
+    for control, some in pairs.values():
+        possible = base.deterministic or not control.varies
+        if possible and (control.make not in kinds or not kinds[control.make][1]):
+            kinds[control.make] = control, some
+    return list(kinds.values())
+
+
+def seeded(workload: Workload) -> list[Workload]:
+    """The workload with several sets of values."""
+    return [workload.model_copy(update={"seed": workload.seed + more}) for more in range(SEEDS)]
 
 
 def _trials(
@@ -205,20 +221,16 @@ def _trials(
     base: Side,
     workloads: Sequence[Workload],
     proof: Proof,
-    shaped: list[tuple[Control, list[Workload]]] | None,
+    chosen: Sequence[tuple[Control, list[Workload]]],
 ) -> list[ControlTrial]:
     """Honest candidates first: the rest is held against their outputs."""
     bench = shared.bench
-    if shaped is None:
-        shaped = [
-            (control, telling(bench.target, some, control)) for control, some in applicable(bench, base, workloads)
-        ]
     trials: list[ControlTrial] = []
-    for control, chosen in one_of_each(shaped):
-        if chosen:  # What spoils its process has one of its own.
+    for control, shows_on in chosen:
+        if shows_on:  # What spoils its process has one of its own.
             apart = base.kind in control.apart
-            worker = SharedWorker(bench, erring(bench, base, control, chosen[0].dtype)) if apart else shared
-            trials.append(ControlTrial(worker, base, control, chosen))
+            worker = SharedWorker(bench, erring(bench, base, control, shows_on[0].dtype)) if apart else shared
+            trials.append(ControlTrial(worker, base, control, shows_on))
         else:
             proof.left_out.append(f"{control.name}: {NO_WORKLOAD}")
     if not trials:
@@ -245,44 +257,6 @@ def _of_others(
     if bench.target.plain is not None:
         plain = library.renamed("plain", terms=FunctionTerms(bench.target.plain.python))
         yield ControlTrial(SharedWorker(bench, plain), plain, HONEST, honest)
-
-
-def applicable(
-    bench: Bench, base: Side, workloads: Sequence[Workload]
-) -> Iterator[tuple[Control, list[Workload]]]:
-    """Controls that this variant can make, with the workloads on which they can show."""
-    some = _of_type(workloads, base, base_dtype(bench, base))
-    for control in controls(bench.target.signature, bench.device):
-        if base.kind in control.kinds and (base.deterministic or not control.varies):
-            yield (
-                control,
-                [
-                    workload
-                    for workload in some
-                    if control.applies(workload) and accepts(base, control.left(workload))
-                ],
-            )
-
-
-def _of_type(workloads: Sequence[Workload], base: Side, dtype: Dtype) -> list[Workload]:
-    return [workload for workload in workloads if workload.dtype == dtype and accepts(base, workload)]
-
-
-def telling(target: Target, workloads: Sequence[Workload], control: Control) -> list[Workload]:
-    """A few small workloads on which a control can show, each with several sets of values."""
-    size = partial(operations, target)
-    telling = [
-        workload
-        for workload in workloads
-        if workload.values == "normal" and size(workload) and control.applies(workload)
-    ]
-    telling.sort(key=lambda workload: (size(workload) < TELLING, size(workload)))
-    return [again for again in telling[:WORKLOADS] for again in seeded(again)]
-
-
-def seeded(workload: Workload) -> list[Workload]:
-    """The workload with several sets of values."""
-    return [workload.model_copy(update={"seed": workload.seed + more}) for more in range(SEEDS)]
 
 
 def _hold(shared: SharedWorker, trials: Sequence[ControlTrial], ends: float) -> Generator[Tick, None, None]:
