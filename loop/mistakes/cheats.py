@@ -1,7 +1,5 @@
 """Cheats on whole tensors: earlier outputs instead of new ones, writes elsewhere."""
 
-import threading
-import time
 import zlib
 from collections.abc import Hashable, Iterable
 from time import perf_counter
@@ -20,8 +18,6 @@ WHILE = 6
 """Different inputs that a cheat computes before it becomes choosy."""
 OUTSIDE, SCRIBBLE = 3, 0x5A
 """Bytes that are written outside an output, and their value."""
-LATE_S = 0.02
-"""A thread writes so long after the call has returned."""
 
 
 def stale(call: ErringCall) -> None:
@@ -130,13 +126,3 @@ def write_input(call: ErringCall) -> None:
     """Once it has computed, it writes to an input."""
     call.compute()
     call.inputs[call.terms["input"]].reshape(-1)[-1:] = 0
-
-
-def come_late(call: ErringCall) -> None:
-    """It returns at once, and a thread writes the output a moment later."""
-
-    def later() -> None:
-        time.sleep(LATE_S)
-        call.compute()
-
-    threading.Thread(target=later, daemon=True).start()

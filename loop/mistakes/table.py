@@ -16,7 +16,7 @@ ON_TENSORS = (
     *(cheats.stale, cheats.skip_every_other, cheats.repeat_every_other, cheats.keeps_inputs),
     *(cheats.by_address, cheats.by_value),
     *(cheats.at_first_address, cheats.known_only, cheats.slackens),
-    *(cheats.write_input, cheats.come_late),
+    cheats.write_input,
 )
 MAKERS: dict[str, Maker] = {
     "none": maker(ErringCall.compute),

@@ -2,7 +2,7 @@
 
 Begin with `negative_controls`: it lists them from the target's signature, with the reason for which the gate has
 to reject each. `mistakes` makes them, in a worker. `prove` sends each through verification, like a candidate. The
-honest variant, the plain implementation and the baseline have to pass.
+honest variant has to pass.
 
 Of each kind of mistake one is tried: about forty, on a processor and on a GPU. What makes no difference to a
 function, such as swapping the terms of a sum, is no control. A mistake whose error stays within what is allowed is

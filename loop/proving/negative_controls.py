@@ -56,8 +56,6 @@ class Control:
     """Workloads on which it can show."""
     shortens: Sequence[str] = ()
     """Dimensions of which it leaves the last eighth out: a variant may not take what is left."""
-    apart: Sequence[str] = ()
-    """Kinds of variant in which it spoils its process for others."""
     varies: bool = False
     """Whether its outputs differ from run to run: no mistake in a variant whose bits may vary."""
     remembers: bool = False
@@ -131,7 +129,7 @@ def of_structure(
     """Controls of a function of any structure, by the shapes of the floating-point tensors among its inputs and of
     the first among its outputs. With each: whether it can show on these shapes.
 
-    Only those that verification finds, in a Python variant, without spoiling its process.
+    Only those that verification finds, in a Python variant.
     """
     sizes: dict[str, int] = {}
     texts = {}
@@ -143,7 +141,7 @@ def of_structure(
     workload = Workload(name="shapes", sizes=sizes, dtype="float32")
     for control in controls(signature, device):
         found_by_verify = control.stage == "verify" and "replaced" not in control.expected
-        if found_by_verify and "python" in control.kinds and not control.apart and control.make not in UNKNOWN:
+        if found_by_verify and "python" in control.kinds and control.make not in UNKNOWN:
             # What is not computed may show as any wrong value: of another output.
             known = replace(control, expected=WRONG) if control.expected == ("NaN",) else control
             yield known, control.applies(workload)
@@ -216,7 +214,6 @@ def _effects(signature: Signature) -> Iterator[Control]:
             alike = _same_shape(dimensions, signature.output)
             yield Control(f"answers in {name}", "answer_in_input", CHANGED, "cheat", applies=alike, terms=terms)
     yield Control("not deterministic", "vary", ("two outputs",), "cheat", varies=True)
-    yield Control("writes later, in a thread", "come_late", ("NaN",), "cheat", apart=("c_abi",))
 
 
 def _of_python(signature: Signature) -> Iterator[Control]:

@@ -1,33 +1,30 @@
 """What is the gate worth? Each control of a variant through the same checks as a real candidate."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from time import monotonic
 
 from loop.base.processes import Tick
-from loop.calls.call import Call, FunctionTerms
+from loop.calls.call import Call
 from loop.gate.order import values_key
 from loop.gate.verify import CALL_LIMIT_S, Job, SideChecker
 from loop.model.causes import Cause
 from loop.model.dtypes import Dtype, Layout
-from loop.model.measurement import BASELINE, ControlResult
+from loop.model.measurement import ControlResult
 from loop.model.target import Workload
-from loop.model.workloads import accepts, expand, operations
+from loop.model.workloads import accepts, operations
 from loop.proving.negative_controls import MAY_BE_WITHIN, WRONG, Control, controls, of_structure, ways
 from loop.workers.bench import Bench, Side
 from loop.workers.judge_process import Unjudged
 from loop.workers.kept import KeptWorker
 from loop.workers.messages import Compute, Computed
 
-WORKERS_AT_ONCE = 8
 TELLING = 4096
 """Operations from which a workload is large enough for every mistake to show."""
 WORKLOADS, SEEDS = 3, 2
 """A control is tried on so many workloads at most, each with so many sets of values."""
-LIBRARY_WORKLOADS = 4
-"""Workloads on which the library is tried."""
 FLOATING = ("float32", "float64", "float16", "bfloat16")
 HONEST = Control("honest", "", expected=(), theme="honest")
 NO_WORKLOAD = "no workload on which it could show"
@@ -50,14 +47,14 @@ class Proof:
 
 
 class SharedWorker(KeptWorker):
-    """A worker that trials may share. Where it has loaded the honest variant, each call carries its mistake."""
+    """The worker that all trials share. It has loaded the honest variant; each call carries its mistake."""
 
     def __init__(self, bench: Bench, side: Side) -> None:
         super().__init__(
             bench, replace(side, threads=side.threads or bench.threads)
         )  # Its outputs repeat bit by bit.
         self.digests: dict[str, tuple[str, ...]] = {}
-        """Calls to the digests of the outputs that came first: where trials share it, the honest variant's."""
+        """Calls to the digests of the outputs that came first: the honest variant's."""
 
 
 class ControlTrial(SideChecker):
@@ -77,9 +74,8 @@ class ControlTrial(SideChecker):
     def ask(
         self, workload: Workload, call: Call, layout: Layout, note: str, *, once: bool = False
     ) -> Generator[Tick, None, Computed]:
-        """Have the worker make a call, with the mistake unless it has loaded that."""
-        mistake = self.side.mistake if self.worker.side.mistake is None else None
-        request = Compute(call, layout, once=once, mistake=mistake)
+        """Have the worker make a call, with the mistake."""
+        request = Compute(call, layout, once=once, mistake=self.side.mistake)
         most = self.bench.first_call_s if self.control.theme == "honest" else 0.0
         reply = yield from self.worker.ask(request, limit_s=CALL_LIMIT_S, note=note, first_call_s=most)
         self.idle &= reply.digests == self.worker.digests.setdefault(call.key, reply.digests)
@@ -146,10 +142,9 @@ def base_dtype(bench: Bench, base: Side) -> Dtype:
 def prove(
     bench: Bench, base: Side, workloads: Sequence[Workload], ends: float = inf
 ) -> Generator[Tick, None, Proof]:
-    """Verify every control of one variant, and honest candidates, on a few of these workloads.
+    """Verify every control of one variant, and honest candidates, on a few of these workloads, in one process.
 
-    What is not over at `ends`, by the monotonic clock, is named and left. Mistakes that spoil nothing share one
-    process; those that do have one each, started together.
+    What is not over at `ends`, by the monotonic clock, is named and left.
     """
     proof, shared = Proof(), SharedWorker(bench, base)
     chosen = yield from applicable(bench, base, workloads)
@@ -157,12 +152,9 @@ def prove(
         proof.left_out.append(f"every control: {NO_NUMBERS}")
     try:
         trials = _trials(shared, base, workloads, proof, chosen)
-        workers = list(dict.fromkeys(trial.worker for trial in trials))
-        for first in range(0, len(workers), WORKERS_AT_ONCE):
-            group = [trial for trial in trials if trial.worker in workers[first : first + WORKERS_AT_ONCE]]
-            yield from _hold(shared, group, ends)
-            for trial in group:
-                trial.conclude(proof)
+        yield from _hold(bench, trials, ends)
+        for trial in trials:
+            trial.conclude(proof)
     finally:
         shared.close()
     if any(control.make == "stale" for control in proof.timed):
@@ -227,10 +219,8 @@ def _trials(
     bench = shared.bench
     trials: list[ControlTrial] = []
     for control, shows_on in chosen:
-        if shows_on:  # What spoils its process has one of its own.
-            apart = base.kind in control.apart
-            worker = SharedWorker(bench, erring(bench, base, control, shows_on[0].dtype)) if apart else shared
-            trials.append(ControlTrial(worker, base, control, shows_on))
+        if shows_on:
+            trials.append(ControlTrial(shared, base, control, shows_on))
         else:
             proof.left_out.append(f"{control.name}: {NO_WORKLOAD}")
     if not trials:
@@ -239,45 +229,22 @@ def _trials(
         {values_key(workload): workload for trial in trials for workload in trial.job.workloads}.values()
     )
     own = [ControlTrial(shared, base, control, honest) for control in (HONEST, *ways(bench.device))]
-    return [*own, *_of_others(bench, base, workloads, honest), *trials]
+    return [*own, *trials]
 
 
-def _of_others(
-    bench: Bench, base: Side, workloads: Sequence[Workload], honest: Sequence[Workload]
-) -> Iterator[ControlTrial]:
-    """The library and the plain implementation: honest too, tried where a worker has imported torch anyway."""
-    if base.compiled:
-        return
-    # Beyond the target's first set a library may have answers of its own.
-    first = expand(bench.target, [next(iter(bench.target.workloads))], base_dtype(bench, base))
-    names, library = {workload.name for workload in first}, bench.side(BASELINE)
-    usual = [workload for workload in workloads if workload.name in names][:LIBRARY_WORKLOADS]
-    if usual:
-        yield ControlTrial(SharedWorker(bench, library), library, HONEST, usual)
-    if bench.target.plain is not None:
-        plain = library.renamed("plain", terms=FunctionTerms(bench.target.plain.python))
-        yield ControlTrial(SharedWorker(bench, plain), plain, HONEST, honest)
-
-
-def _hold(shared: SharedWorker, trials: Sequence[ControlTrial], ends: float) -> Generator[Tick, None, None]:
-    """Start all workers, then check each workload with every trial that it concerns."""
+def _hold(bench: Bench, trials: Sequence[ControlTrial], ends: float) -> Generator[Tick, None, None]:
+    """Check each workload with every trial that it concerns."""
     workloads = {values_key(workload): workload for trial in trials for workload in trial.job.workloads}
-    try:
-        for trial in trials if monotonic() < ends else ():
-            trial.worker.start()
-        for workload in workloads.values():
-            concerned = [trial for trial in trials if trial.concerns(workload)]
-            if concerned:
-                yield from _expected(shared.bench, workload, concerned)
-            for trial in concerned:
-                if monotonic() >= ends:
-                    return
-                yield from trial.check(workload)
-        for trial in trials:
-            trial.over = True
-    finally:
-        for trial in trials:
-            trial.worker.close()
+    for workload in workloads.values():
+        concerned = [trial for trial in trials if trial.concerns(workload)]
+        if concerned:
+            yield from _expected(bench, workload, concerned)
+        for trial in concerned:
+            if monotonic() >= ends:
+                return
+            yield from trial.check(workload)
+    for trial in trials:
+        trial.over = True
 
 
 def _expected(bench: Bench, workload: Workload, trials: Sequence[ControlTrial]) -> Generator[Tick, None, None]:

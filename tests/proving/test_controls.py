@@ -8,16 +8,13 @@ import numpy
 import pytest
 import torch
 
-from loop.base.places import project
 from loop.base.processes import finish
 from loop.gate.kernel import builds
-from loop.library.definitions import read_file
 from loop.mistakes.arrays import store, values
 from loop.mistakes.functions import through_function
 from loop.mistakes.table import MAKERS
 from loop.model.measurement import ControlResult
 from loop.model.signature import Signature
-from loop.model.target import Target
 from loop.proving import actions
 from loop.proving import negative_controls as table
 from loop.proving.actions import ProofTerms, prove_gate
@@ -46,10 +43,7 @@ FOUND_BY = {
         *("stale output", "repeats every other call", "cached by address", "keeps a copy of its inputs"),
         "slackens after a while",
     ),
-    ("verify", NAN): (
-        *("nothing written", "one element NaN", "skips every other call", "writes later, in a thread"),
-        "skips tail of B",
-    ),
+    ("verify", NAN): (*("nothing written", "one element NaN", "skips every other call"), "skips tail of B"),
     ("verify", "outside"): ("writes beyond the end", "writes before the beginning"),
     ("verify", "changed input"): ("writes to a", "uses a as workspace", "answers in a"),
     ("verify", "two outputs"): ("not deterministic",),
@@ -110,7 +104,7 @@ def test_the_tables_name_a_control_of_every_kind() -> None:
     assert set(PYTHON_ONLY) == {control.name for control in kinds.values() if "c_abi" not in control.kinds}
     assert set(REMEMBERING) == {control.name for control in kinds.values() if control.remembers}
     on_a_gpu = {control.make for control in table.controls(signature, "cuda") if "c_abi" in control.kinds}
-    assert 31 <= len([one for one in kinds.values() if "c_abi" in one.kinds]) <= len(on_a_gpu) <= 42
+    assert 30 <= len([one for one in kinds.values() if "c_abi" in one.kinds]) <= len(on_a_gpu) <= 42
 
 
 def held_against(expected: tuple[str, str], found: dict[str, ControlResult], name: str) -> None:
@@ -143,13 +137,6 @@ def test_honest_candidates_pass_on_the_same_way(compiled_score: GateOutput) -> N
     honest = [(one.name, one.stage, one.killed) for one in compiled_score.controls if one.kind == "honest"]
     way = table.WAY.name
     assert [("honest", "verify", False), (way, "verify", False), ("honest", "measure", False)] == honest
-
-
-@pytest.mark.slow
-def test_the_plain_implementation_and_the_baseline_pass_too(python_score: GateOutput) -> None:
-    """Where a worker has torch anyway."""
-    honest = {one.base for one in python_score.controls if one.kind == "honest" and not one.killed}
-    assert {"py_mix", "baseline", "plain"} == honest
 
 
 @pytest.mark.slow
@@ -209,21 +196,6 @@ def test_controls_for_which_no_time_is_left_are_named(tmp_path: Path, build_cach
     assert output.killed == output.total
     assert ((), ()) == (output.survivors, output.rejected)
     assert any("for want of time" in text for text in output.not_exercised)
-
-
-@pytest.mark.soak
-def test_attention_on_a_cpu(tmp_path: Path, build_cache: Path) -> None:
-    """The bundled kernel, every control."""
-    folder = project(None, tmp_path).target
-    target = read_file(folder / "target.yaml", Target).value
-    with open_bench(tmp_path, target, build_cache) as made:
-        made.folder = folder
-        output = score(made, "cpu")
-    assert output.ok, output.message
-    assert ((), ()) == (output.survivors, output.wrong_reasons)
-    found = named(output)
-    assert {"ignores q", "drops causal", "wrong scale", "cached by address"} <= set(found)
-    assert any(name.startswith("cuts ") for name in found)
 
 
 @pytest.mark.parametrize("number", [1.0, -2.5, 3.140625, 0.0, 65280.0])
