@@ -175,24 +175,15 @@ def mcp() -> None:
     "agents install",
     "loop agents install",
     "loop agents install ../my-kernel --yes",
-    "loop agents install --skills .codex/skills",
-    "loop agents install --remove",
     calls="loop.driving.install:install",
     result="AgentFiles",
 )
 def agents_install(
     folder: Annotated[Path | None, Argument(help="Folder of a project. Default: here.")] = None,
-    skills: Annotated[
-        list[str] | None,
-        Option(
-            metavar="DIR", help="A folder of skills; may be repeated. Default: .agents/skills and .claude/skills."
-        ),
-    ] = None,
-    remove: Annotated[bool, Option("--remove", help="Take away what was written; what is yours stays.")] = False,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
     """Write SKILL.md and a section of AGENTS.md, so that a coding agent knows how to use loop here.
 
-    It lists the files and asks first. In a file of yours only the part between its two marks is written.
+    It lists the files and asks first. In AGENTS.md only the part between its two marks is written.
     """

@@ -21,8 +21,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from loop.cli.names import refuse_unknown
 
-BY_OPTION = "by_option"
-"""Parameter of `--variant` where variants are named by their place, too: it is joined to `variants`."""
 ON_HOST = "loop.cli.on_host"
 """Does a command on another machine, where `--on` names one. It knows commands, so it is imported by name."""
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -204,9 +202,6 @@ class Command:
         screen = screen or screen_for(bool(values.get("json") or values.get("events")))
         if values.get("on") or values.get("keep_until"):
             return int(importlib.import_module(ON_HOST).run(self, values, screen))
-        if BY_OPTION in values:
-            both = [*(values["variants"] or ()), *(values[BY_OPTION] or ())]
-            values = {**values, "variants": both, BY_OPTION: None}
         refuse_unknown(self.parameters, values)
         if "target" in values and values["target"] is None and not values.get("path"):
             _say_target(screen)

@@ -16,13 +16,12 @@ from loop.base.locks import Held, held, locked
 from loop.base.places import project
 from loop.base.processes import finish, run
 from loop.base.screen import Screen
-from loop.cli.requests import ends_after_candidate
 from loop.jobs import hosts as known
 from loop.jobs import sent as noted
 from loop.jobs.folder import ENDED, LOCK, OUT, RC, SESSIONS, TALK, JobFolder, read_text
 from loop.jobs.hosts import Listed
 from loop.jobs.remote import BACK_OFF_S, Connection, Unreachable, patiently
-from loop.jobs.sent import UNDECIDED, Sent
+from loop.jobs.sent import Sent
 from loop.jobs.there import BRANCHES, TERMS, Seen, There
 from loop.library.hosted import read_terms
 from loop.library.rates import rates
@@ -30,7 +29,6 @@ from loop.library.trust import is_trusted
 from loop.model.dtypes import Device
 from loop.money import keep_or_stop as keeping
 from loop.money.model import StopCost
-from loop.optimize.stopping import STOP
 from loop.repository.carried import take_branches
 from loop.store import index
 from loop.store.sessions import HEAD, SessionFolder
@@ -39,10 +37,6 @@ LOOKS_S = (0.3, 0.3, 0.3, 0.3, 0.5, 0.5, 0.5, 1.0)
 """Seconds between two looks at a job; the last is repeated. A look takes 20 ms of the other machine."""
 AWAY_S = 3600.0 * 12
 """Seconds after which a machine that does not answer is given up."""
-KEPT_BYTES = 64 << 20
-"""Bytes that are kept and shown of each stream of a job. A session prints some kilobytes."""
-LINE_BYTES = 1 << 20
-"""A line that is longer is shown in pieces."""
 CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
 
 
@@ -74,20 +68,9 @@ def follow_job(job: str, cancel: bool, screen: Screen) -> int:
             return ExitCode.OK
 
 
-def stop_campaign(host: Listed, root: Path, screen: Screen, *, as_json: bool) -> int:
-    """End the campaign of these sessions on a machine after its candidate. Raises UsageError where none runs."""
-    for folder, sent in reversed([*noted.away(host.name)]):
-        if sent.sessions == str(root) and folder.job.words[:1] == ("optimize",):
-            with Connection(host) as connection:
-                marked = There(connection).mark(folder.id, STOP, sent.past)
-            if marked:
-                return ends_after_candidate(marked[-1], screen, as_json=as_json)
-    raise UsageError(f"no campaign of this project runs on {host.name}", hint="loop jobs")
-
-
 def _chosen(name: str) -> JobFolder:
     """A job that was sent to another machine and has not been brought back. Raises UsageError."""
-    folders = {folder.id: folder for folder, _ in (*noted.undecided(), *noted.away())}
+    folders = {folder.id: folder for folder, _ in noted.away()}
     chosen = [*folders][-1:] if name == "last" else [job for job in folders if job.startswith(name)]
     if len(chosen) == 1:
         return folders[chosen[0]]
@@ -111,14 +94,10 @@ def follow(folder: JobFolder, screen: Screen, there: There | None = None) -> int
         raise UsageError(f"job {folder.id} runs on this machine", hint=f"loop jobs show {folder.id}")
     host = host_of(sent)
     with locked(folder.path / LOCK), ExitStack() as stack:
-        back = folder.rc is not None
-        if back and not (folder.path / UNDECIDED).exists():
+        if folder.rc is not None:
             raise UsageError(f"job {folder.id} was brought back", hint="loop sessions list")
         if there is None:
             there = There(stack.enter_context(Connection(host)))
-        if back:
-            screen.say(f"job {folder.id} is back; what becomes of {host.name} was not decided")
-            return ExitCode.OK if _left(folder, sent, host, there, [], screen) else ExitCode.GATE_FAILED
         try:
             last = _watched(folder, sent, there, screen)
         except Stopped:
@@ -174,18 +153,11 @@ class _Streams:
         return (out.stat().st_size if out.exists() else 0), (talk.stat().st_size if talk.exists() else 0)
 
     def take(self, look: Seen) -> None:
-        """Keep and show new output. What is beyond `KEPT_BYTES` is left out."""
-        for name, data, size in ((TALK, look.talk, look.sizes[1]), (OUT, look.out, look.sizes[0])):
-            path = self.folder.path / name
-            with path.open("ab") as file:
+        """Keep and show new output."""
+        for name, data in ((TALK, look.talk), (OUT, look.out)):
+            with (self.folder.path / name).open("ab") as file:
                 file.write(data)
-            if path.stat().st_size > KEPT_BYTES and size > path.stat().st_size:
-                if path.stat().st_size - len(data) <= KEPT_BYTES:
-                    self.screen.say(f"{name} of the job is over {KEPT_BYTES >> 20} MiB: the rest is left out")
-                os.truncate(path, size)  # Its size is what was seen; it takes no room.
             *lines, self.open[name] = (self.open[name] + data).split(b"\n")
-            if len(self.open[name]) > LINE_BYTES:
-                lines, self.open[name] = [*lines, self.open[name]], b""
             for line in lines:
                 self._show(name, line)
 
@@ -215,8 +187,6 @@ def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, las
         )
         screen.say(f"  give them up: loop hosts stop {sent.host}")
         raise
-    if sent.last:
-        write_atomic(folder.path / UNDECIDED, "")
     write_atomic(folder.path / RC, str(last.code if last.code is not None else ExitCode.PAUSED))
     there.forget(folder.id)
     stuck = sent.last and not _left(folder, sent, host, there, sessions, screen)
@@ -259,7 +229,6 @@ def _left(folder: JobFolder, sent: Sent, host: Listed, there: There, sessions: l
     except LoopError as error:  # What the command itself found is printed already.
         screen.fail(error)
         return False
-    noted.decided(host.name)
     return True
 
 
@@ -330,7 +299,6 @@ def stop_machine(host: Listed, target: str | None, screen: Screen) -> None:
         run_here(stop, host)
     except LoopError as error:
         raise WorkFailed(still_costs(host, error.message), f"stop it yourself: {stop}") from error
-    noted.decided(host.name)
     screen.say(f"{host.name} is stopped")
 
 

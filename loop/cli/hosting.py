@@ -9,16 +9,8 @@ from loop.cli.command import command
 from loop.cli.options import HostName, JobId, Json, Target
 
 
-@command(
-    "jobs", "loop jobs", "loop jobs --watch", calls="loop.cli.jobs:list_jobs", result="JobList", agents="reads"
-)
-def jobs(
-    limit: Annotated[int, Option(help="The newest so many.", min=1)] = 40,
-    watch: Annotated[
-        bool, Option("--watch", help="Print the table again when it changes, until all have ended.")
-    ] = False,
-    json: Json = False,
-) -> None:
+@command("jobs", "loop jobs", "watch loop jobs", calls="loop.cli.jobs:list_jobs", result="JobList", agents="reads")
+def jobs(limit: Annotated[int, Option(help="The newest so many.", min=1)] = 40, json: Json = False) -> None:
     """List jobs: what waits, runs and has ended, where, and at what cost."""
 
 
@@ -64,7 +56,7 @@ def hosts(target: Target = None, json: Json = False) -> None:
     """
 
 
-@command("hosts setup", "loop hosts setup l4", calls="loop.cli.hosts:set_up", result="HostsSetUp")
+@command("hosts setup", "loop hosts setup l4", calls="loop.cli.hosts:set_up", result="HostList")
 def hosts_setup(host: HostName, target: Target = None, json: Json = False) -> None:
     """Install this loop on a machine, and name what is missing there.
 
@@ -72,6 +64,6 @@ def hosts_setup(host: HostName, target: Target = None, json: Json = False) -> No
     """
 
 
-@command("hosts stop", "loop hosts stop l4", calls="loop.cli.hosts:stop", result="StoppedHosts")
+@command("hosts stop", "loop hosts stop l4", calls="loop.cli.hosts:stop", result="HostList")
 def hosts_stop(host: HostName, target: Target = None, json: Json = False) -> None:
     """Stop a machine by the command that hosts.yaml names."""

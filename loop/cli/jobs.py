@@ -1,7 +1,6 @@
 """`loop jobs` and `loop job run`: what waits, runs and has ended, where, and at what cost."""
 
 import itertools
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -20,8 +19,6 @@ from loop.model.base import Printed
 from loop.model.jobs import JobRun
 from loop.model.money import RateCard
 from loop.money.bill import rates_of
-
-LOOK_S = 1.0
 
 
 class JobAnswer(Printed):
@@ -57,24 +54,17 @@ def run_job(folder: Path, screen: Screen, *, as_json: bool) -> int:
     return code if code >= 0 else 128 - code  # As a shell says it.
 
 
-def list_jobs(screen: Screen, *, limit: int, watch: bool, as_json: bool) -> int:
-    """A table of jobs; with `watch` again whenever it has changed, until all have ended."""
-    card, shown = rates(project(None, Path.cwd())), "?"
-    while True:
-        every = tuple(_read(jobs.every()))
-        ran = every[-limit:]
-        costs = {job.id: _usd_per_hour(job, card) * _charged_s(job, every) / 3600 for job in ran}
-        listed = JobList(jobs=ran, usd={job_id: usd for job_id, usd in costs.items() if usd})
-        text = to_json(listed) if as_json else "\n".join(map(str, ran))
-        if text != shown:
-            if as_json:
-                screen.data(text)
-            else:
-                _table(listed, screen)
-        shown = text
-        if not watch or not any(job.state in ("queued", "running") for job in ran):
-            return ExitCode.OK
-        time.sleep(LOOK_S)
+def list_jobs(screen: Screen, *, limit: int, as_json: bool) -> int:
+    """A table of the newest jobs."""
+    card, every = rates(project(None, Path.cwd())), tuple(_read(jobs.every()))
+    ran = every[-limit:]
+    costs = {job.id: _usd_per_hour(job, card) * _charged_s(job, every) / 3600 for job in ran}
+    listed = JobList(jobs=ran, usd={job_id: usd for job_id, usd in costs.items() if usd})
+    if as_json:
+        screen.data(to_json(listed))
+    else:
+        _table(listed, screen)
+    return ExitCode.OK
 
 
 def _read(folders: Iterable[JobFolder]) -> Iterator[JobRun]:

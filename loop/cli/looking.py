@@ -26,41 +26,24 @@ def status(target: Target = None, as_markdown: Markdown = False, json: Json = Fa
     "clean",
     "loop clean",
     "loop clean --yes",
-    "loop clean --older-than 90",
     "loop clean --cache",
     calls="loop.cli.clean:clean",
-    result="Cleaned",
+    result="LeftBehind",
 )
 def clean(
     names: Annotated[
-        list[str] | None, Argument(metavar="NAME", help="Only these. Default: all that nobody needs.")
+        list[str] | None, Argument(metavar="NAME", help="Only these, edits included. Default: all left over.")
     ] = None,
-    older_than: Annotated[
-        float | None,
-        Option(
-            metavar="DAYS",
-            help="Also sessions older than that, save for the last and those with a known-good build. "
-            "With --cache: only what was written so long ago.",
-            min=0,
-        ),
-    ] = None,
-    resumable: Annotated[
-        bool, Option("--resumable", help="With --older-than: also sessions that could be resumed.")
-    ] = False,
-    discard_edits: Annotated[
-        bool, Option("--discard-edits", help="Also what would lose edits or commits.")
-    ] = False,
     cache: Annotated[
         bool, Option("--cache", help="Instead: builds and indexes. All of them can be made again.")
     ] = False,
     yes: Yes = False,
-    target: Target = None,
     json: Json = False,
 ) -> None:
-    """List what loop left behind and nobody needs: worktrees, branches, old sessions. Then ask, and remove it.
+    """List worktrees that loop left behind and nobody needs. Then ask, and remove them.
 
-    Only what loop made is looked at. A session that can be resumed keeps all that it needs. A worktree with
-    uncommitted edits stays, and so does a branch that is not merged.
+    Only what loop made is looked at. A session that can be resumed keeps its worktree. One with uncommitted edits
+    stays.
     """
 
 
@@ -75,7 +58,7 @@ def clean(
 )
 def report(
     session_id: SessionName = "last",
-    form: Annotated[str, Option("--format", help="md, html, json, csv or summary.")] = "md",
+    form: Annotated[str, Option("--format", help="md, html, json or summary.")] = "md",
     output: Annotated[Path | None, Option(help="Write this file instead; a report's figures beside it.")] = None,
     target: Target = None,
     limit: Annotated[int, Option(help="Of a summary, in bytes.")] = 65_536,
@@ -84,8 +67,7 @@ def report(
 ) -> None:
     """Print a session's report, rendered again from its record.
 
-    html is one file that needs nothing else; csv has one row a sample that was timed;
-    `loop patterns schema report` describes json.
+    html is one file that needs nothing else. `loop patterns schema report` describes json.
 
     A summary is for a job's page or a comment: it is shortened by whole rows, and begins with a mark by
     which a workflow finds its own comment again.
@@ -150,11 +132,7 @@ def plan_list(target: Target = None, json: Json = False) -> None:
 
 
 @command(
-    "plan next",
-    "loop plan next --json",
-    calls="loop.cli.next_plan:show_next",
-    result="NextSession",
-    agents="reads",
+    "plan next", "loop plan next --json", calls="loop.cli.status:show_next", result="NextSession", agents="reads"
 )
 def plan_next(target: Target = None, json: Json = False) -> None:
     """Propose the next session: what, why, time, cost and benefit. Nothing runs."""
@@ -180,21 +158,6 @@ def sessions_list(target: Target = None, json: Json = False) -> None:
 )
 def sessions_show(name: SessionName, target: Target = None, json: Json = False) -> None:
     """Show one session: its facts and its steps."""
-
-
-@command(
-    "sessions replayed",
-    'loop sessions replayed "$work"   (the last line of recipe.sh)',
-    calls="loop.replay.command:replayed",
-    result="Replayed",
-)
-def sessions_replayed(
-    folder: Annotated[Path, Argument(help="Where the recipe left what it found.")], json: Json = False
-) -> None:
-    """Compare what a session's recipe.sh found with what the session had found.
-
-    Exit code 0: same; 1: not the same; 125: cannot tell, as by another compiler or machine.
-    """
 
 
 @command(
@@ -226,9 +189,7 @@ def sessions_compare(
     names: Annotated[
         list[str],
         Argument(
-            metavar="ID",
-            help="Two or more: ids, beginnings of ids, last, last~1.",
-            autocompletion=names.compared_sessions,
+            metavar="ID", help="Two or more: ids, beginnings of ids, last, last~1.", autocompletion=names.sessions
         ),
     ],
     target: Target = None,

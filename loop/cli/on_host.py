@@ -64,8 +64,6 @@ def run(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
     if made_of(setting.project.target):
         raise UsageError("--on: a task of another format is judged here only", hint="loop targets inspect TASK")
     (host, *_) = known.choose(known.hosts(own(setting.project)), str(values["on"]))
-    if options.get("stop"):
-        return following.stop_campaign(host, setting.project.sessions, screen, as_json=bool(options.get("json")))
     resumed = sessions.find(setting.project.sessions, options["resume"]) if options.get("resume") else None
     if resumed is not None:  # What it runs is told there to be allowed.
         allow_session(resumed.path, resumed.head(), setting, screen)

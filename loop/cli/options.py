@@ -35,15 +35,6 @@ VariantNames = Annotated[
         autocompletion=names.variants,
     ),
 ]
-ByOption = Annotated[
-    list[str] | None,
-    Option(
-        "--variant",
-        metavar="NAME",
-        help="The same as a name by its place; may be repeated.",
-        autocompletion=names.variants,
-    ),
-]
 Threads = Annotated[int | None, Option(help="CPU threads of each process. Default: all cores but one.")]
 Seed = Annotated[int, Option(help="Seed of all inputs.")]
 NewSeed = Annotated[int | None, Option(help="Seed of all inputs. Default: a new one.")]

@@ -8,9 +8,8 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from loop.agents.results import stated
-from loop.base.documents import to_json, write_atomic
+from loop.base.documents import to_json
 from loop.base.errors import ExitCode, UsageError
-from loop.base.locks import held
 from loop.base.screen import Screen
 from loop.cli.command import asked
 from loop.formats.translated import made_of
@@ -20,7 +19,6 @@ from loop.library import trust
 from loop.model.base import Printed
 from loop.model.campaign import TUNER, Campaign
 from loop.model.exported import ExportedSession
-from loop.optimize.stopping import STOP
 from loop.session.bounds import SessionLimits
 from loop.session.opening import SessionRequest
 from loop.session.run import resume_session, run_session
@@ -41,19 +39,8 @@ class TrustGranted(Printed):
     """Every command and code that they run."""
 
 
-class Stopping(Printed):
-    """A campaign ends after its candidate."""
-
-    session: str
-    """Its session."""
-    stopping: Literal[True] = True
-    """Always so."""
-
-
 SessionAnswer = ExportedSession | Foreseen
 """A session that was run; with `--dry-run`, what it would take."""
-CampaignAnswer = ExportedSession | Foreseen | Stopping
-"""The same; with `--stop`, which campaign ends."""
 FLAGS = {"candidates": "max_candidates", "gpu_s": "max_gpu_seconds", "target": "target_ratio"}
 FLAGS |= {name: f"max_{name}" for name in ("minutes", "tokens", "usd")}
 """Field of a campaign to option, where their names differ."""
@@ -97,14 +84,11 @@ def start_campaign(
     plan: str,
     proposer: str,
     watch_preemption: str,
-    stop: bool,
     resume: str | None,
     screen: Screen,
     **values: Any,
 ) -> int:
-    """`loop optimize`: begin a campaign, go on with one, or have one end."""
-    if stop:
-        return stop_campaign(target, screen, as_json=values["json"])
+    """`loop optimize`: begin a campaign, or go on with one."""
     flags = {field: FLAGS.get(field, field) for field in Campaign.model_fields}
     limits = {field: values[flag] for field, flag in flags.items() if flag in values}
     request = asked(
@@ -115,11 +99,6 @@ def start_campaign(
         asked=bounds(watch=watch_preemption),
         campaign=campaign(**limits, proposer=proposer),
     )
-    if resume is None and request.campaign.unattended:
-        for other in _running(read_setting(request.target).project.sessions):
-            screen.say(
-                f"campaign {other.id} runs on this target: they take turns to measure, and share nothing they keep"
-            )
     return _run(request, resume, screen)
 
 
@@ -168,32 +147,6 @@ def campaign(**fields: Any) -> Campaign:
         raise UsageError(f"{flag}: {first['msg'].lower()}", hint="loop optimize --help") from error
 
 
-def stop_campaign(target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """Have the campaign that runs here end after its candidate."""
-    root = read_setting(target).project.sessions
-    running = _running(root)
-    if not running:
-        raise UsageError(f"no campaign runs in {root}", hint="loop status")
-    folder = running[-1]
-    (folder.path / STOP).parent.mkdir(exist_ok=True)  # It may still be preparing.
-    write_atomic(folder.path / STOP, "")
-    return ends_after_candidate(folder.id, screen, as_json=as_json)
-
-
-def _running(root: Path) -> list[SessionFolder]:
-    """Campaigns of these sessions that run now."""
-    every = sessions.every(root)
-    return [folder for folder in every if held(folder.path / sessions.LOCK) and folder.head().campaign.unattended]
-
-
-def ends_after_candidate(session: str, screen: Screen, *, as_json: bool) -> int:
-    """Say that a campaign was told to end."""
-    screen.say(f"{session} ends after this candidate")
-    if as_json:
-        screen.data(to_json(Stopping(session=session)))
-    return ExitCode.OK
-
-
 def trust_project(target: Path | None, variants: Sequence[str], screen: Screen, *, as_json: bool) -> int:
     """Show every command of a project or a stored session, and allow it. Saying so by name is the consent."""
     if target is not None and (target / sessions.HEAD).is_file():
@@ -210,7 +163,7 @@ def trust_project(target: Path | None, variants: Sequence[str], screen: Screen, 
         notes = [f"changed: {line}" for line in trust.difference(project)]
         notes.append("allowed, until what these definitions run changes")
         trust.grant(project, trust.definition_hash(project), trust.hosts_hash(project))
-    return _show_granted(project.target, what_runs(setting), notes, screen, as_json=as_json)
+    return _show_granted(project.target, what_runs(project), notes, screen, as_json=as_json)
 
 
 def _show_granted(

@@ -1,9 +1,10 @@
-"""`loop status`: what runs, what waits for a person, what it costs, keep or stop the GPU, and what comes next."""
+"""`loop status` and `loop plan next`: what runs, what waits, what it costs, keep or stop, and what comes next."""
 
 import datetime
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError
@@ -11,18 +12,19 @@ from loop.base.locks import held
 from loop.base.places import Project, project
 from loop.base.screen import Screen
 from loop.cli import clean
-from loop.cli.next_plan import where_of
-from loop.learning.next_plan import ALL_JUDGED
+from loop.learning.next_plan import ALL_JUDGED, Benefit
 from loop.learning.predicting import expected, predicted_cost
 from loop.library.rates import rates
+from loop.model.base import Model, Printed
 from loop.model.change import hosts_of
 from loop.model.money import RateCard
+from loop.model.plan import Predicted
 from loop.model.record import RESUMABLE, latest_attempts
 from loop.money import keep_or_stop as keeping
 from loop.money.bill import gpu_rate, no_price
 from loop.money.model import hours_text
 from loop.report import format as say
-from loop.report.sections import Section, print_page
+from loop.report.sections import Section, print_page, show
 from loop.session import closing
 from loop.session.bounds import charged
 from loop.session.next_session import propose
@@ -35,7 +37,9 @@ from loop.store.sessions import LOCK, SessionFolder
 SHOWN = 10
 """Sessions that wait, the newest; the list of sessions has all."""
 NAMED = 3
-"""Drafts and worktrees that are named; the others are counted."""
+"""Worktrees that are named; the others are counted."""
+OTHERS = 3
+"""Further ideas that are named."""
 
 
 @dataclass(frozen=True)
@@ -84,14 +88,6 @@ class WaitingSession:
 
 
 @dataclass(frozen=True)
-class Left:
-    """Something that a person may want to look at, and the command for it."""
-
-    what: str
-    command: str
-
-
-@dataclass(frozen=True)
 class GpuDecision:
     """Keep or stop the GPU."""
 
@@ -100,53 +96,120 @@ class GpuDecision:
     why: str
 
 
-@dataclass(frozen=True)
-class Milestone:
-    """What comes next."""
+class OtherIdea(Model):
+    """Something else that could be done."""
 
     objective: str
+    """What for."""
+    plan: str
+    """Name of the plan."""
     why: tuple[str, ...]
+    """What leads to it."""
+
+
+class NextSession(Printed):
+    """What the next session should do."""
+
+    objective: str
+    """What for."""
+    plan: str
+    """Name of the plan."""
+    variant: str | None
+    """The variant that it is about; None for all."""
+    resume: str | None
+    """The session to go on with, instead of a new one."""
+    chain: tuple[str, ...]
+    """Its patterns."""
     expected: str
+    """What it takes and costs, in words."""
+    predicted: Predicted | None
+    """The same with intervals."""
+    benefit: Benefit
+    """What it may bring."""
+    why: tuple[str, ...]
+    """What in the records leads to it."""
     command: str
+    """What runs it."""
+    wrong: tuple[str, ...]
+    """A sentence for each variant that is wrong."""
+    unjudged: str
+    """Variants and sets that no session judged on these files; empty where every one was."""
+    others: tuple[OtherIdea, ...]
+    """What else could be done, the most urgent first."""
 
 
-@dataclass(frozen=True)
-class Status:
+class Status(Printed):
     """Everything that the page says."""
 
+    schema_version: Literal[3] = 3
+    """Number of this schema."""
     target: str
+    """Its name; its folder where it cannot be read."""
     at: datetime.datetime
+    """When."""
     running: tuple[Running, ...]
+    """Sessions that run."""
     waiting: tuple[WaitingSession, ...]
+    """Sessions that can go on, the newest first."""
     more_waiting: int
     """Older sessions that could go on, and are not listed."""
-    left: tuple[Left, ...]
+    left: tuple[str, ...]
+    """What somebody may want to look at, each with its command."""
     gpu: GpuDecision
+    """Keep or stop it."""
     sessions: int
+    """How many there are."""
     usd: float
     """Cost of all sessions, those that run included."""
     last: str
     """The last session."""
-    milestone: Milestone | None
+    milestone: NextSession | None
+    """What comes next."""
     no_milestone: str = ""
     """Why there is none."""
-    wrong: tuple[str, ...] = ()
-    """A sentence for each variant that is wrong."""
-    unjudged: str = ""
-    """Variants and sets that no session judged on these files; empty where every one was."""
-    schema_version: int = 2
-    """Number of this schema."""
 
 
 def show_status(target: Path | None, screen: Screen, *, as_json: bool = False, as_markdown: bool = False) -> int:
     """Everything, in one of three forms."""
     status = gather(target, datetime.datetime.now(datetime.UTC))
     if as_json:
-        screen.data(to_json(asdict(status)))
+        screen.data(to_json(status))
     else:
         title = f"Status of {status.target}, {say.day(status.at)}"
         print_page(title, sections(status), screen, as_markdown=as_markdown)
     return ExitCode.OK
+
+
+def show_next(target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """The most urgent thing to do, and what else there is."""
+    setting = read_setting(target)
+    proposed = next_session(setting, target, rates(setting.project))
+    if as_json:
+        screen.data(to_json(proposed))
+    else:
+        show([*correctness(proposed), next_section(proposed)], screen)
+    return ExitCode.OK
+
+
+def next_session(setting: Setting, target: Path | None, card: RateCard) -> NextSession:
+    """What the next session should do; its command names the target that the user gave. Raises LoopError."""
+    first, others = propose(setting, ["--target", str(target)] if target else [])
+    idea = first.idea
+    return NextSession(
+        objective=idea.objective,
+        plan=idea.plan,
+        variant=idea.variant,
+        resume=idea.resume,
+        chain=first.head.plan.plan.patterns,
+        expected=", ".join(filter(None, (expected(first.head), predicted_cost(card, first.head)))),
+        predicted=first.head.predicted,
+        benefit=first.benefit,
+        why=idea.why,
+        command=first.command,
+        wrong=first.wrong,
+        unjudged=first.unjudged,
+        others=tuple(OtherIdea(objective=other.objective, plan=other.plan, why=other.why) for other in others),
+    )
 
 
 def gather(target: Path | None, now: datetime.datetime) -> Status:
@@ -158,12 +221,10 @@ def gather(target: Path | None, now: datetime.datetime) -> Status:
     busy = {row.folder for row in unfinished if held(here.sessions / row.folder / LOCK)}
     running = [_running(SessionFolder(here.sessions / name), card, now) for name in sorted(busy)]
     waiting = [row for row in unfinished if row.folder not in busy]
-    setting, first, milestone, no_milestone = None, None, None, ""
+    setting, milestone, no_milestone = None, None, ""
     try:
         setting = read_setting(target)
-        first, _ = propose(setting, where_of(target))
-        takes = ", ".join(filter(None, (expected(first.head), predicted_cost(card, first.head))))
-        milestone = Milestone(first.idea.objective, first.idea.why, takes, first.command)
+        milestone = next_session(setting, target, card)
     except LoopError as error:
         no_milestone = error.message
     return Status(
@@ -172,13 +233,11 @@ def gather(target: Path | None, now: datetime.datetime) -> Status:
         running=tuple(running),
         waiting=tuple(_waiting(row, here.sessions, card) for row in reversed(waiting[-SHOWN:])),
         more_waiting=max(0, len(waiting) - SHOWN),
-        left=tuple(_left(here, listed)),
+        left=tuple(_left(listed)),
         gpu=_gpu(setting, here, card, now, running=bool(running)),
         sessions=sum(row.readable for row in listed),
         usd=sum(row.usd or 0.0 for row in listed) + sum(session.usd for session in running),
         last=listed[-1].folder if listed else "none",
-        wrong=first.wrong if first else (),
-        unjudged=first.unjudged if first else "",
         milestone=milestone,
         no_milestone=no_milestone,
     )
@@ -227,17 +286,16 @@ def _waiting(row: SessionListing, root: Path, card: RateCard) -> WaitingSession:
     return WaitingSession(row.folder, status, why, head.resume_command, usd)
 
 
-def _left(here: Project, listed: Sequence[SessionListing]) -> Iterator[Left]:
-    """Worktrees and damaged folders."""
-    trees = clean.left_over(here.sessions)
+def _left(listed: Sequence[SessionListing]) -> Iterator[str]:
+    """Worktrees and damaged folders, each with its command."""
+    trees = [tree for tree in clean.worktrees() if tree.state == "left over"]
     if trees:
         edited = sum(bool(tree.loses) for tree in trees)
         edits = f"in {edited}, which stay until they are looked at" if edited else "none"
-        names = _some([tree.name for tree in trees], "worktree")
-        yield Left(f"{names} left over, edits: {edits}", clean.COMMAND)
+        yield f"{_some([tree.name for tree in trees], 'worktree')} left over, edits: {edits}: {clean.COMMAND}"
     bad = [row.folder for row in listed if row.problem]
     if bad:
-        yield Left(f"{_some(bad, 'session folder')} with something wrong", "loop sessions list")
+        yield f"{_some(bad, 'session folder')} with something wrong: loop sessions list"
 
 
 def _some(names: Sequence[str], noun: str) -> str:
@@ -289,10 +347,8 @@ def sections(status: Status) -> Iterator[Section]:
     if not status.running and not status.waiting:
         yield Section("Nothing runs, nothing waits", (f"as of {say.day(status.at)}",))
     if status.milestone is not None:
-        lines = (*status.wrong, *([status.unjudged] if status.unjudged else ()))
-        title = "Wrong" if status.wrong else "Not judged" if lines else "Nothing is wrong"
-        yield Section(title, lines or (ALL_JUDGED,))
-    todo = [f"{item.what}: {item.command}" for item in status.left]
+        yield from correctness(status.milestone)
+    todo = [*status.left]
     if status.more_waiting:
         todo.append(f"{say.count(status.more_waiting, 'older session')} could go on, too: loop sessions list")
     yield Section("To look at", tuple(todo))
@@ -300,13 +356,30 @@ def sections(status: Status) -> Iterator[Section]:
     gpu = status.gpu
     decision = gpu.why if gpu.decision == "unknown" else f"{gpu.decision}: {gpu.why}"
     yield Section("Money", (cost, f"GPU: {decision}"))
-    next_ = status.milestone
-    if next_ is None:
-        yield Section("Next", (status.no_milestone,))
-    else:
-        why = (f"why: {reason}" for reason in next_.why)
-        lines = (*why, f"expected: {next_.expected}", f"run it: {next_.command}")
-        yield Section(f"Next: {next_.objective}", lines)
+    yield next_section(status.milestone) if status.milestone else Section("Next", (status.no_milestone,))
+
+
+def correctness(next_: NextSession) -> Iterator[Section]:
+    """What is wrong, and what no session judged."""
+    lines = (*next_.wrong, *([next_.unjudged] if next_.unjudged else ()))
+    title = "Wrong" if next_.wrong else "Not judged" if lines else "Nothing is wrong"
+    yield Section(title, lines or (ALL_JUDGED,))
+
+
+def next_section(next_: NextSession) -> Section:
+    """The most urgent thing to do, and what else there is."""
+    worth = f", ${next_.benefit.usd:.2f}" if next_.benefit.usd else ""
+    return Section(
+        f"Next: {next_.objective}",
+        (
+            *(f"why: {reason}" for reason in next_.why),
+            f"chain: {', '.join(next_.chain)}",
+            f"expected: {next_.expected}",
+            f"benefit: {next_.benefit.text}{worth}",
+            f"run it: {next_.command}",
+            *(f"also: {other.objective} (plan {other.plan}): {other.why[0]}" for other in next_.others[:OTHERS]),
+        ),
+    )
 
 
 def _lines_of(run: Running) -> Iterator[str]:

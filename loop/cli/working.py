@@ -8,7 +8,6 @@ from typer import Argument, Option
 from loop.cli import names
 from loop.cli.command import command
 from loop.cli.options import (
-    ByOption,
     Device,
     DryRun,
     Evaluator,
@@ -154,7 +153,6 @@ def doctor(target: Target = None, device: Device = "auto", json: Json = False) -
 )
 def kernels_verify(
     variants: VariantNames = None,
-    by_option: ByOption = None,
     target: Target = None,
     device: Device = "auto",
     workloads: Sets = None,
@@ -192,7 +190,6 @@ def kernels_verify(
 )
 def kernels_check(
     variants: VariantNames = None,
-    by_option: ByOption = None,
     target: Target = None,
     device: Device = "auto",
     threads: Threads = None,
@@ -219,7 +216,6 @@ def kernels_check(
 )
 def kernels_measure(
     variants: VariantNames = None,
-    by_option: ByOption = None,
     target: Target = None,
     device: Device = "auto",
     workloads: Sets = None,
@@ -243,7 +239,6 @@ def kernels_measure(
 )
 def kernels_resources(
     variants: VariantNames = None,
-    by_option: ByOption = None,
     target: Target = None,
     gpu: Gpu = "sm_89",
     workloads: Sets = None,
@@ -268,7 +263,6 @@ def kernels_resources(
 )
 def kernels_prove_gate(
     variants: VariantNames = None,
-    by_option: ByOption = None,
     target: Target = None,
     device: Device = "auto",
     threads: Threads = None,
@@ -283,9 +277,8 @@ def kernels_prove_gate(
     "loop optimize --proposer claude --max-usd 5",
     "loop optimize my-kernel --proposer './propose.sh {brief}' --max-minutes 60",
     "loop optimize 23_Softmax.py --variant mine.py --proposer codex --stall 5",
-    "loop optimize --stop",
     calls="loop.cli.requests:start_campaign",
-    result="CampaignAnswer",
+    result="SessionAnswer",
     agents="starts",
 )
 def optimize(
@@ -323,9 +316,6 @@ def optimize(
         list[str] | None, Option(help="A variable that the proposer sees besides; may be repeated.")
     ] = None,
     max_usd: MaxUsd = None,
-    stop: Annotated[
-        bool, Option("--stop", help="End the campaign that runs here, or on --on, after its candidate.")
-    ] = False,
     resume: Annotated[str | None, Option(metavar="ID", help="Go on with this campaign (an id, or last).")] = None,
     again: Annotated[bool, Option("--again", help="Try again what lost in an earlier session.")] = False,
     watch_preemption: WatchPreemption = "auto",
@@ -365,9 +355,7 @@ def bisect(
     metric: Annotated[
         str, Option(help="latency, correctness or resources (registers, spills and the like).")
     ] = "latency",
-    variant: Annotated[
-        str | None, Option(help="The variant that became slower or wrong.", autocompletion=names.past_variants)
-    ] = None,
+    variant: Annotated[str | None, Option(help="The variant that became slower or wrong.")] = None,
     workloads: Sets = None,
     probe: Annotated[
         str | None, Option(help="exit (0 good, 125 skip, other bad) or number (last line, lower is better).")

@@ -18,8 +18,6 @@ from loop.store.sessions import ORDER
 
 SESSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}-[a-z0-9-]{1,80}")
 """Name of a session's folder."""
-UNDECIDED = "undecided"
-"""There while a job is back and nobody has kept or stopped its machine: a kill may come in between."""
 
 
 class Sent(Model):
@@ -75,20 +73,6 @@ def away(host: str = "") -> Iterator[tuple[JobFolder, Sent]]:
         sent = read(folder) if folder.rc is None else None
         if sent is not None and host in ("", sent.host):
             yield folder, sent
-
-
-def undecided(host: str = "") -> Iterator[tuple[JobFolder, Sent]]:
-    """Jobs that are back while what becomes of their machine is not decided, or could not be done."""
-    for folder in every():
-        sent = read(folder) if (folder.path / UNDECIDED).exists() and folder.rc is not None else None
-        if sent is not None and host in ("", sent.host):
-            yield folder, sent
-
-
-def decided(host: str) -> None:
-    """Note that a machine was kept or stopped."""
-    for folder, _ in undecided(host):
-        (folder.path / UNDECIDED).unlink(missing_ok=True)
 
 
 def take_in(folder: JobFolder, sent: Sent) -> list[Path]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from loop.base.documents.sums import write_sealed
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.locks import Held
-from loop.jobs.folder import CANCEL, LOCK, MADE, MANIFEST, SESSIONS, TELLING, WHERE, JobFolder, read_text
+from loop.jobs.folder import CANCEL, LOCK, MADE, MANIFEST, TELLING, WHERE, JobFolder, read_text
 from loop.jobs.remote import Connection, filled
 from loop.jobs.setup import HOME, PYTHON, SKEW_S, digest, package
 from loop.library.hosted import read_terms
@@ -95,14 +95,6 @@ made() {{ git -C trees/@TREE@ "$@" --branches='loop/*' --not HEAD; }}
 PAST = """
 mkdir -p trees/@TREE@.past && cd trees/@TREE@.past || exit 1
 for one in *; do case " @KEPT@ " in *" $one "*) ;; *) rm -rf "./$one" || exit 1 ;; esac; done
-"""
-MARK = f"""
-cd jobs/@ID@/{SESSIONS} 2>/dev/null || exit 0
-for one in *; do
-  case " @GIVEN@ " in *" $one "*) continue ;; esac
-  [ -d "$one" ] || continue
-  mkdir -p "$one/@UNDER@" && : >"$one/@FILE@" && echo "$one" || exit 1
-done
 """
 LOOK = """
 if ! cd jobs/@ID@ 2>/dev/null; then echo "gone - 0 0 0"; printf '\\n\\n\\n'; else
@@ -239,11 +231,6 @@ class There:
     def cancel(self, job: str) -> None:
         """Ask a job to end, as Ctrl-C does."""
         self.connection.run(f"{SHELL} [ ! -d jobs/{job} ] || touch jobs/{job}/{CANCEL} || exit 1")
-
-    def mark(self, job: str, file: str, earlier: Sequence[str]) -> list[str]:
-        """Leave an empty file in the sessions of a job but those that it was given; which ones."""
-        script = SHELL + filled(MARK, ID=job, GIVEN=" ".join(earlier), FILE=file, UNDER=str(Path(file).parent))
-        return self.connection.run(script).decode(errors="replace").split()
 
     def bundle(self, job: str, tree: str) -> None:
         """Have the branches of sessions in a project's folder stand in a file beside a job's results."""

@@ -13,7 +13,7 @@ from loop.optimize.edits import handed_back, handed_over, page_of
 from loop.optimize.guard import TreeGuard
 from loop.optimize.paired import best_first
 from loop.optimize.session_changes import SessionChanges, workshop
-from loop.optimize.stopping import STOP, CampaignSpent, why_ended
+from loop.optimize.stopping import CampaignSpent, why_ended
 from loop.repository.worktree import Worktree
 from loop.steps.context import Context, Result, Working
 
@@ -21,7 +21,7 @@ from loop.steps.context import Context, Result, Working
 def why_over(context: Context) -> str | None:
     """Why the campaign asks for no further candidate; None while it does, or while one waits to be judged."""
     spent = spent_by(context)
-    if waiting(SessionChanges(context.finished), workshop(context).notes) and not spent.stopped:
+    if waiting(SessionChanges(context.finished), workshop(context).notes):
         return None
     return why_ended(context.task.campaign, spent)
 
@@ -41,7 +41,6 @@ def spent_by(context: Context) -> CampaignSpent:
         tokens=sum(model.tokens.total for use in used for model in use.models),
         ratio=past.gained,
         done=any(proposal.ended == "done" for proposal in past.proposals),
-        stopped=(notes.parent / STOP).exists(),
     )
 
 

@@ -5,10 +5,6 @@ from dataclasses import dataclass
 
 from loop.model.campaign import Campaign
 
-STOP = "changes/stop"
-"""A file of a session's folder: the user wants no further candidate."""
-
-
 NONE_YET = ", of which preparing took all: no candidate was proposed"
 
 
@@ -32,8 +28,6 @@ class CampaignSpent:
     """What the kept changes make of the best variant's speed."""
     done: bool = False
     """Whether the proposer said that it has nothing more."""
-    stopped: bool = False
-    """Whether the user said so: `loop optimize --stop`."""
 
 
 def left_s(campaign: Campaign, spent: CampaignSpent, usd_per_hour: float = 0.0) -> float:
@@ -59,8 +53,6 @@ def why_ended(campaign: Campaign, spent: CampaignSpent) -> str | None:
         (campaign.target, spent.ratio, "its target of {:g}x is reached"),
         (campaign.stall, spent.without_gain, "nothing was kept in {:g} candidates"),
     )
-    if spent.stopped:
-        return "it was stopped"
     if spent.done:
         return "the proposer has nothing more to propose"
     return next((text.format(bound) for bound, now, text in bounds if bound is not None and now >= bound), None)

@@ -8,9 +8,9 @@ from inspect import Parameter
 import pytest
 
 from loop.cli import ALL
-from loop.cli.command import BY_OPTION, Command
+from loop.cli.command import Command
 
-ELSEWHERE = {"on", "keep_until", BY_OPTION}
+ELSEWHERE = {"on", "keep_until"}
 """What `Command.call` itself makes use of."""
 
 

@@ -58,20 +58,6 @@ def test_lines_are_shown_with_the_paths_of_here(tmp_path: Path) -> None:
     assert streams.sizes == (len((folder.path / OUT).read_bytes()), len((folder.path / TALK).read_bytes()))
 
 
-def test_what_is_printed_without_end_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is said once, the next look begins at the end there, and a line without end is shown in pieces."""
-    monkeypatch.setattr(following, "KEPT_BYTES", 1000)
-    monkeypatch.setattr(following, "LINE_BYTES", 100)
-    folder, err = prepare(Job(id="a", words=("status",))), io.StringIO()
-    streams = following._Streams(folder, make_sent(tmp_path), Screen(io.StringIO(), err))
-    for size in (10**6, 2 * 10**6):
-        streams.take(Seen("running", None, b"", b"x" * 1200, more=True, sizes=(0, size)))
-        assert (0, size) == streams.sizes
-    assert 1 == err.getvalue().count("stderr of the job is over 0 MiB: the rest is left out")
-    assert {TALK: b"", OUT: b""} == streams.open
-    assert (folder.path / TALK).stat().st_blocks < 100, "what is left out takes no room"
-
-
 def test_only_jobs_that_are_away_are_followed(tmp_path: Path) -> None:
     """By an id or its beginning; one that was brought back is none of them."""
     with pytest.raises(UsageError, match="no job is away"):

@@ -10,8 +10,7 @@ from loop.base.errors import MachineFailure, WorkFailed
 from loop.base.locks import locked
 from loop.base.places import Project
 from loop.base.screen import Screen
-from loop.cli.following import _brought_back, _chosen, follow, leave, stop_machine
-from loop.cli.hosts import stop
+from loop.cli.following import _brought_back, leave
 from loop.cli.on_host import _away, _Sending
 from loop.jobs import sent as noted
 from loop.jobs.folder import LOCK, Job, JobFolder, prepare
@@ -109,52 +108,10 @@ def test_a_folder_there_is_not_replaced_before_its_branches_are_here(
     assert "loop jobs follow a" in (Busy("l4", job.id).hint or "")
 
 
-class Killed(BaseException):
-    """What a kill does: nothing after it runs."""
-
-
-def test_a_kill_before_the_machine_is_stopped_is_made_good(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The job is back and the machine costs on: that is said, and following the job again decides it."""
-    job, seen, host = make(tmp_path, "back"), Seen("done", 0, b"", b"", more=False, gone=True), make_host(tmp_path)
-
-    def kill(*given: object) -> None:
-        raise Killed
-
-    given = (job, make_sent(tmp_path), host, cast(There, Idle()), seen, Screen(quiet=True))
-    with monkeypatch.context() as patch:
-        patch.setattr("loop.cli.following.leave", kill)
-        with pytest.raises(Killed):
-            _brought_back(*given)
-    assert ([], ["back"]) == ([*noted.away()], [one.id for one, _ in noted.undecided("l4")])
-    monkeypatch.setattr("loop.cli.following.host_of", lambda sent: host)
-    assert 0 == follow(_chosen("last"), Screen(quiet=True), cast(There, Idle()))
-    assert (True, []) == ((tmp_path / "stopped").exists(), [*noted.undecided()])
-
-
-def test_a_stop_that_fails_stays_to_be_done(tmp_path: Path) -> None:
-    """It is said again by `loop hosts`, until a stop succeeds."""
+def test_a_stop_that_fails_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Loudly, and by the exit code; the job is back all the same."""
     job, seen = make(tmp_path, "back"), Seen("done", 0, b"", b"", more=False, gone=True)
     host = make_host(tmp_path)
     broken = Listed("l4", host.host.model_copy(update={"stop": "false"}), host.path)
-    code = _brought_back(job, make_sent(tmp_path), broken, cast(There, Idle()), seen, Screen(quiet=True))
-    assert (1, ["back"]) == (code, [one.id for one, _ in noted.undecided()])
-    stop_machine(host, None, Screen(quiet=True))
-    assert [] == [*noted.undecided()]
-
-
-def test_each_machine_of_a_label_is_stopped_or_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One that cannot be stopped keeps no other running, and is not called stopped."""
-    fields = {"ssh": "there", "labels": ("mine",), "usd_per_hour": 1.0}
-    stops = {"a": "false", "b": None, "c": f"touch {tmp_path}/stopped"}
-    named = {name: Host.model_validate({**fields, "stop": stop}) for name, stop in stops.items()}
-    found = {name: Listed(name, host, tmp_path / "hosts.yaml") for name, host in named.items()}
-    monkeypatch.setattr("loop.jobs.hosts.hosts", lambda project: found)
-    with pytest.raises(WorkFailed, match=r"b STILL RUNS AND COSTS .* has no `stop:` for it"):
-        stop("mine", None, Screen(), as_json=True)
-    said = capsys.readouterr()
-    assert ("", True) == (said.out, (tmp_path / "stopped").exists())
-    assert "a STILL RUNS AND COSTS $1.00 an hour" in said.err
+    assert 1 == _brought_back(job, make_sent(tmp_path), broken, cast(There, Idle()), seen, Screen())
+    assert ([], True) == ([*noted.away()], "l4 STILL RUNS AND COSTS $1.00 an hour" in capsys.readouterr().err)

@@ -234,27 +234,6 @@ def test_what_a_campaign_keeps_there_is_a_branch_here(tmp_path: Path, server: Se
     assert SLOW == (made / "scale.c").read_text()
 
 
-def test_a_campaign_there_is_stopped_from_here(tmp_path: Path, server: Server) -> None:
-    """It ends after its candidate, which is judged; where none runs that is said."""
-    made = make_project(tmp_path / "slow", SLOW)
-    (made / "target.yaml").write_text((made / "target.yaml").read_text().replace(*SIZES))
-    commit_plan(made)
-    assert 0 == loop("trust", str(made)).returncode
-    assert "no campaign of this project runs on l4" in loop("optimize", str(made), "--stop", "--on", "l4").stderr
-    script = f"touch {tmp_path}/begun; until [ -e {tmp_path}/go ]; do sleep 0.05; done"
-    words = ["--proposer", script, "--max-candidates", "9", "--plan", "improve", "--on", "l4"]
-    command = [*LOOP, "optimize", str(made), *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as campaign:
-        wait((tmp_path / "begun").exists)
-        stopped = loop("optimize", str(made), "--stop", "--on", "l4")
-        assert "ends after this candidate" in stopped.stderr, stopped.stderr
-        (tmp_path / "go").touch()
-        said, _ = campaign.communicate(timeout=60)
-    assert "it was stopped" in said
-    (session,) = sessions(made)
-    assert session.id in stopped.stderr
-
-
 def test_a_machine_is_set_up_by_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`loop` is in an environment of its own there, and sees the packages of the interpreter that is named."""
     import sys
@@ -266,7 +245,7 @@ def test_a_machine_is_set_up_by_a_copy(tmp_path: Path, monkeypatch: pytest.Monke
         (place / "hosts.yaml").write_text(f"format: 1\nhosts: {{l4: {{ssh: there, python: {sys.executable}}}}}\n")
         done = loop("hosts", "setup", "l4", "--json")
         assert 0 == done.returncode, done.stderr
-        assert ["l4"] == [one["host"] for one in json.loads(done.stdout)["hosts"]]
+        assert ["l4"] == [one["name"] for one in json.loads(done.stdout)["hosts"]]
         python = made.home / setup.PYTHON
         where = subprocess.run(
             [python, "-P", "-c", "import loop, torch; print(loop.__file__)"],

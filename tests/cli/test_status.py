@@ -48,7 +48,7 @@ def fields(project: Path) -> dict[str, Any]:
 def test_a_project_without_sessions(project: Path) -> None:
     """Nothing runs, and what comes next is said all the same."""
     found = fields(project)
-    assert (2, [], [], 0) == (found["schema_version"], found["running"], found["waiting"], found["sessions"])
+    assert (3, [], [], 0) == (found["schema_version"], found["running"], found["waiting"], found["sessions"])
     assert found["milestone"]["command"].startswith("loop run session")
 
 
@@ -102,7 +102,7 @@ def test_a_damaged_session_does_not_stop_it(project: Path, tmp_path: Path) -> No
     folder = make_session(tmp_path / "sessions", "torn", OPENED, STARTED, status="")
     (folder.path / "session.json").write_text("{")
     found = fields(project)
-    assert any("torn" in left["what"] for left in found["left"])
+    assert any("torn" in left for left in found["left"])
 
 
 def test_a_definition_with_a_mistake_hides_no_session(project: Path, tmp_path: Path) -> None:
@@ -169,8 +169,10 @@ def test_wrong_stays_wrong_through_real_sessions(project: Path) -> None:
     def wrong_after(*words: str) -> tuple[int, list[str], str]:
         code = loop("run", "session", *words).returncode
         found = json.loads(loop("status", *where, "--json").stdout)
-        assert not found["wrong"] or "nothing is wrong" not in loop("status", *where).stdout.replace("\n", " ")
-        return code, found["wrong"], found["milestone"]["command"]
+        assert not found["milestone"]["wrong"] or "nothing is wrong" not in loop("status", *where).stdout.replace(
+            "\n", " "
+        )
+        return code, found["milestone"]["wrong"], found["milestone"]["command"]
 
     code, (first,), advised = wrong_after("baseline", *where, "--seed", "7")
     assert (1, True) == (code, "ours was wrong in" in first)

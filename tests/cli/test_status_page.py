@@ -5,11 +5,29 @@ import re
 from typing import Any
 
 from loop.base.screen import Screen
-from loop.cli.status import GpuDecision, Left, Milestone, Running, Status, WaitingSession, sections
+from loop.cli.status import GpuDecision, NextSession, Running, Status, WaitingSession, sections
+from loop.learning.next_plan import Benefit
 from loop.report.sections import markdown, show
 from tests.makers import NOON
 
 HOSTILE = "a|b `c` <script>x</script> [l](http://evil.example) \x1b[31mred\x07\n# head\n```"
+
+
+def make_next(**fields: Any) -> NextSession:
+    """What the next session should do."""
+    base: dict[str, Any] = {
+        "objective": "Make cpu faster",
+        "plan": "optimize",
+        "chain": ("baseline-first",),
+        "expected": "2 min",
+        "benefit": Benefit("not known", None, None),
+        "why": ("it is slow",),
+        "command": "loop run session optimize",
+        "unjudged": "",
+        **dict.fromkeys(("variant", "resume", "predicted")),
+        **dict.fromkeys(("wrong", "others"), ()),
+    }
+    return NextSession(**{**base, **fields})
 
 
 def make_status(**fields: Any) -> Status:
@@ -25,7 +43,7 @@ def make_status(**fields: Any) -> Status:
         "sessions": 3,
         "usd": 1.5,
         "last": "2026-11-21-120000-quick",
-        "milestone": Milestone("Make cpu faster", ("it is slow",), "2 min", "loop run session optimize"),
+        "milestone": make_next(),
     }
     return Status(**{**base, **fields})
 
@@ -95,7 +113,7 @@ def test_between_two_steps() -> None:
 def test_what_waits() -> None:
     """Each with the command that goes on; older ones are counted."""
     waiting = WaitingSession("s2", "paused", "one change is asked for", "loop run session --resume s2", 0.5)
-    status = make_status(waiting=(waiting,), more_waiting=4, left=(Left("1 worktree", "loop clean"),))
+    status = make_status(waiting=(waiting,), more_waiting=4, left=("1 worktree: loop clean",))
     for words in ("loop run session --resume s2", "one change is asked for", "loop clean"):
         assert words in text(status)
         assert words in page(status).replace("\\", "")
@@ -108,11 +126,12 @@ def test_hostile_text_stays_text() -> None:
         target=HOSTILE,
         running=(make_running(id=HOSTILE, step=HOSTILE, title=HOSTILE, note=HOSTILE),),
         waiting=(WaitingSession(HOSTILE, "paused", HOSTILE, HOSTILE, 0.0),),
-        left=(Left(HOSTILE, "loop worktrees"),),
+        left=(HOSTILE,),
         gpu=GpuDecision("keep", HOSTILE),
         last=HOSTILE,
-        wrong=(HOSTILE,),
-        milestone=Milestone(HOSTILE, (HOSTILE,), HOSTILE, HOSTILE),
+        milestone=make_next(
+            **dict.fromkeys(("objective", "expected", "command"), HOSTILE), why=(HOSTILE,), wrong=(HOSTILE,)
+        ),
     )
     found = page(status)
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f]", found + text(status))
@@ -124,9 +143,8 @@ def test_hostile_text_stays_text() -> None:
 
 def test_correctness_is_a_section_of_its_own() -> None:
     """Nothing is wrong only where nothing is wrong and nothing unjudged."""
-    idea = Milestone("Go on", (), "a minute", "loop run session")
-    assert "Nothing is wrong" in text(make_status(milestone=idea))
+    assert "Nothing is wrong" in text(make_status())
     for known in ({"wrong": ("fast was wrong in s1",)}, {"unjudged": "not judged on these files: fast on edges"}):
-        found = text(make_status(milestone=idea, **known))
+        found = text(make_status(milestone=make_next(**known)))
         assert "othing is wrong" not in found
         assert "fast" in found

@@ -70,10 +70,8 @@ def test_rounds_are_walked_until_the_proposer_has_nothing_more(project: Project,
 
 
 @pytest.mark.slow
-def test_a_campaign_stops_when_it_is_told(project: Project, tmp_path: Path) -> None:
-    """Without one that runs, `--stop` says so; a program that is not there is refused before anything runs."""
-    done = loop("optimize", str(project.folder), "--stop")
-    assert (2, True) == (done.returncode, "no campaign runs" in done.stderr)
+def test_a_program_that_is_not_there_is_refused(project: Project) -> None:
+    """Before anything runs."""
     code, _, err = optimize(project, "not-installed-anywhere {brief}")
     assert (2, True) == (code, "there is no program `not-installed-anywhere`" in err)
     assert not project.sessions.is_dir() or not list(project.sessions.iterdir())

@@ -24,7 +24,6 @@ from loop.optimize.stopping import CampaignSpent, left_s, why_ended
         (Campaign(target=1.5), CampaignSpent(ratio=1.52), "its target of 1.5x is reached"),
         (Campaign(stall=3), CampaignSpent(without_gain=3), "nothing was kept in 3 candidates"),
         (Campaign(), CampaignSpent(done=True), "the proposer has nothing more to propose"),
-        (Campaign(), CampaignSpent(stopped=True), "it was stopped"),
     ],
 )
 def test_each_bound_ends_it_and_nothing_before(campaign: Campaign, spent: CampaignSpent, why: str) -> None:
