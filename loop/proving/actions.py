@@ -159,8 +159,8 @@ def _time(
             doubts_of = [verdicts.invalid(error.side, place, "self", error.cause, error.message)]
         # An expected doubt counts before the others.
         doubt = min(doubts_of, key=lambda doubt: doubt.cause not in control.expected, default=None)
-        why = (doubt.workload, doubt.cause, doubt.reason) if doubt else ()
-        result = outcome(base, control, "measure", *why)
+        told = (doubt.workload, doubt.cause, doubt.reason) if doubt else ()
+        result = outcome(base, control, "measure", *told)
         if not result.killed if control is HONEST else result.right_reason:
             break
     if result is not None:
