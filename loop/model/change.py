@@ -363,7 +363,7 @@ class TriedPoint(Model):
 class TuneOutput(BriefOutput):
     """A search over values of a kernel: every point that was tried, and the edit that the best one makes."""
 
-    actions: ClassVar[tuple[str, ...]] = ("change.tune", "change.points")
+    actions: ClassVar[tuple[str, ...]] = ("change.tune",)
 
     trials: tuple[TriedPoint, ...] = ()
     """All of them: those that lost too."""
