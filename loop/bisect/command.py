@@ -1,7 +1,6 @@
 """`loop bisect`: which commit made a kernel slower or wrong, or made a command fail."""
 
 import contextlib
-import shlex
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -193,10 +192,7 @@ def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
     beside = where_you_stand(line, stack.enter_context(own_tree(line, "beside"))) if timed else None
     count = 1 if timed else request.width
     trees = [where_you_stand(line, stack.enter_context(own_tree(line, f"trial-{n}"))) for n in range(count)]
-    probers = [
-        CommandProbe(request.command, tree, beside, request.probe_limit_s, line.good, line.candidates[-1])
-        for tree in trees
-    ]
+    probers = [CommandProbe(request.command, tree, beside, request.probe_limit_s, line.good) for tree in trees]
     return Hunt(
         line=line,
         prober=probers[0],
@@ -284,8 +280,6 @@ def tell(answer: BisectAnswer, screen: Screen) -> None:
 
 def next_step(answer: BisectAnswer, request: BisectRequest, hunt: Hunt) -> str:
     """What the user may do about an answer that names no commit."""
-    if hunt.prober.hangs and request.probe == "number":
-        return f"search for what hangs: --probe exit -- {shlex.join(request.command)}"
     if answer.outcome == "range":
         if any(commit.commit in answer.skipped for commit in answer.range):
             return "mend what keeps the skipped ones from being tried, or read them: git show COMMIT"

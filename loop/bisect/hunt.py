@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from loop.base.machine_failures import Folders, Gauge
 from loop.base.processes import Tick
 from loop.bisect.builds import Builder, Untestable
-from loop.bisect.candidates import Line, earlier, kernels, merged_lines, sources, with_branches
+from loop.bisect.candidates import Line, kernels, merged_lines, sources, with_branches
 from loop.bisect.gate import Gate
 from loop.bisect.model import Metric, Problem, SearchEnd, Try, WeighedCommit, read
 from loop.bisect.pairs import PART
@@ -99,7 +99,6 @@ class Hunt:
         commits = []
         for candidate, kernel in zip(self.line.ends, self.kernels, strict=True):
             weight = TOUCHED if candidate.touches or self.builder is not None else 1.0
-            weight = 0.0 if candidate.commit in self.line.innocent else weight
             commits.append(WeighedCommit(candidate.commit, weight, kernel))
         return Problem(tuple(commits), self.metric, told=not self.line.whole)
 
@@ -163,12 +162,9 @@ class Hunt:
         return answer
 
     def _branch(self, branch: Line, merge: Candidate) -> Generator[Tick, None, BisectAnswer]:
-        """What a branch of a merge has to do with it; it begins earlier where its beginning cannot be tried."""
+        """What a branch of a merge has to do with it."""
         inner = replace(self, line=branch, gate=None, device=None, probes=[], steps={})
         answer = yield from inner.run()
-        before = earlier(branch) if branch.good.commit in answer.skipped and not answer.range else None
-        if before is not None:
-            return (yield from self._branch(before, merge))
         why = ""
         if answer.culprits == (merge,):
             why = "its commits are good"

@@ -71,8 +71,6 @@ class Prober:
     """Checks that were made so far, of all commits; 0 where nobody counts them."""
     remark: str = ""
     """What is told beside the answer; empty where nothing is."""
-    hangs: bool | None = False
-    """Whether the bad end was tried and did not come to an end."""
     found_wrong: bool = False
     """Whether a commit was wrong, and so could not be timed."""
 

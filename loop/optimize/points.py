@@ -92,14 +92,14 @@ def nothing_to_beat(search: PointSearch) -> TuneOutput:
     )
 
 
-def compile_points(search: PointSearch, only: Sequence[Values] | None = None) -> Generator[Tick, None, None]:
-    """Every point, or these, that has not lost before, and the incumbent; a compiler a core runs at a time."""
+def compile_points(search: PointSearch) -> Generator[Tick, None, None]:
+    """Every point that has not lost before, and the incumbent; a compiler a core runs at a time."""
     search.ground = yield from _ground(search)
     lost = (
         {} if search.context.task.again else lost_points(search.context.past.searches, search.name, search.ground)
     )
     points = [search.incumbent]
-    for values in search.tuning.points if only is None else only:
+    for values in search.tuning.points:
         if values != search.incumbent and point(values) in lost:
             search.lost(values, "lost", lost[point(values)])
         elif values != search.incumbent:
