@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-coverage bench-choice bench-optimize bench-optimize-gpu bench-advice bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-formats bench-formats-judged bench-gate bench-faults help house session test test-core test-rest test-all lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
+.PHONY: bench-coverage bench-choice bench-optimize bench-optimize-gpu bench-advice bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-formats bench-formats-judged bench-gate bench-faults help house session test test-core test-rest test-all lint types check schema docs docs-check bench bench-verdict fuzz mutants soak clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -70,11 +70,8 @@ schema: $(VENV)/.made  ## write loop/schema after a change of a model; `pip inst
 docs: $(VENV)/.tools  ## write docs/reference from the code
 	$(BIN)/python -m tests.docs reference
 
-docs-check: $(VENV)/.tools  ## run the tutorial and the sessions of the pictures, and hold the pages against them
+docs-check: $(VENV)/.tools  ## run the tutorial and the sessions of the pages, and hold the pages against them
 	LOOP_DOCS=1 $(BIN)/python -m pytest tests/docs
-
-pictures: $(VENV)/.tools  ## run the commands of the README's pictures and draw what they print (minutes, on a quiet machine)
-	$(BIN)/python -m tests.docs pictures
 
 bench: $(VENV)/.tools  ## measure what the documents claim; writes tests/bench/RESULTS.md
 	$(BIN)/python -m tests.bench

@@ -196,8 +196,8 @@ def make_history(**fields: Any) -> History:
         {"id": "M", "minutes": 67.0, "outcome": "failure", "environment": {"how": "debugging", "minutes": 67.0}},
         {"id": "P", "minutes": 25.0, "outcome": "good", "environment": {"how": "pattern 9", "minutes": 3.0}},
     )
-    rows = {"debugging_build_minutes": {"N": 120.0}, "time_to_baseline_minutes": {"N": 120.0}}
-    base = {"format": 1, "source": "a test", "gpu": {"name": "NVIDIA L4"}, "rates_stated": {}}
+    rows = {"debugging_build_minutes": {"N": 120.0}}
+    base = {"format": 1, "source": "a test", "gpu": {"name": "NVIDIA L4"}}
     return History.model_validate({**base, "sessions": sessions, **rows, **fields})
 
 

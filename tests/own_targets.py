@@ -113,10 +113,10 @@ def write_own(folder: Path, name: str, **fields: Any) -> Path:
     in_c = {"kind": "c_abi", "device": "cpu", "sources": [f"{name}.cpp"], "entry": name, "build": recipe}
     eager = {"kind": "python", "device": "any", "module": "eager", "function": name}
     manifest = {
-        "format": 1,
+        "format": 2,
         "name": name.replace("_", "-"),
         "function": name,
-        "signature": {"inputs": own.inputs, "output": own.output, "attributes": own.attributes},
+        "signature": {"inputs": own.inputs, "outputs": {"output": own.output}, "attributes": own.attributes},
         "reference": function,
         "baseline": function,
         "tolerance": TOLERANCE,

@@ -14,12 +14,12 @@ from loop.cli import app
 LOOP = [sys.executable, "-c", "from loop.cli import main; main()"]
 
 TARGET = """
-format: 1
+format: 2
 name: scaling
 function: scale
 signature:
   inputs: {x: N M}
-  output: N M
+  outputs: {output: N M}
   attributes: {factor: {kind: number, default: 2.0}}
 reference: {python: "functions:scale"}
 baseline: {python: "functions:scale"}

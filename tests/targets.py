@@ -288,10 +288,10 @@ def write_target(folder: Path, variants: dict[str, Any], **fields: Any) -> Targe
     for name, text in files.items():
         (folder / name).write_text(text)
     manifest = {
-        "format": 1,
+        "format": 2,
         "name": "tiny",
         "function": "scale",
-        "signature": {"inputs": {"x": "N M"}, "output": "N M"},
+        "signature": {"inputs": {"x": "N M"}, "outputs": {"output": "N M"}},
         "reference": {"python": "tiny_functions:double"},
         "plain": {"python": "tiny_functions:plain"},
         "baseline": {"python": "tiny_functions:double"},

@@ -181,7 +181,7 @@ WORKLOADS = {
 }
 SIGNATURE = {
     "inputs": {"q": "B Sq D", "k": "B Sk D", "v": "B Sk D"},
-    "output": "B Sq D",
+    "outputs": {"output": "B Sq D"},
     "attributes": {"causal": {"kind": "flag"}},
     "shorthand": {"S": ["Sq", "Sk"]},
     "words": {"Sq": "query rows", "D": "features"},
@@ -194,7 +194,7 @@ def components(name: str) -> dict[str, Any]:
         "of": name,
         "title": "sums of each range of keys",
         "entry": f"{name}_partial",
-        "signature": {**SIGNATURE, "output": "P B Sq W", "types": {"output": "float64"}, "words": {}},
+        "signature": {**SIGNATURE, "outputs": {"output": "P B Sq W"}, "types": {"output": "float64"}, "words": {}},
         "reference": {"python": "stages:partial"},
         "workloads": [{"P": [1, 3], "B": 2, "S": 70, "D": 8, "W": 10, "causal": [True, False]}],
     }
@@ -202,7 +202,11 @@ def components(name: str) -> dict[str, Any]:
         "of": name,
         "title": "the ranges together",
         "entry": f"{name}_reduce",
-        "signature": {"inputs": {"partials": "P B Sq W"}, "output": "B Sq D", "types": {"partials": "float64"}},
+        "signature": {
+            "inputs": {"partials": "P B Sq W"},
+            "outputs": {"output": "B Sq D"},
+            "types": {"partials": "float64"},
+        },
         "reference": {"python": "stages:reduce"},
         "inputs": {"python": "stages:known_good"},
         "workloads": [{"P": [1, 4], "B": 2, "Sq": 5, "D": 8, "W": 10}],
@@ -220,7 +224,7 @@ def write_two_stage(folder: Path, *names: str, **fields: Any) -> Target:
     (folder / "stages.cpp").write_text(SOURCE)
     (folder / "stages.py").write_text(PYTHON)
     manifest = {
-        "format": 1,
+        "format": 2,
         "name": "two-stage",
         "function": "mix",
         "signature": SIGNATURE,

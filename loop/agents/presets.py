@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from loop.base.documents import nearest
 from loop.base.errors import UsageError
 from loop.model.campaign import Campaign
 
@@ -55,7 +54,6 @@ PRESETS: dict[str, Preset] = {
 
 PLACES = ("brief", "json", "workdir", "answer", "usd")
 """What a command may name in braces."""
-_BRACED = tuple(f"{{{place}}}" for place in PLACES)
 
 
 def preset_of(proposer: str) -> Preset:
@@ -66,19 +64,6 @@ def preset_of(proposer: str) -> Preset:
 def filled(command: str, places: Mapping[str, str]) -> str:
     """A command with what stands for `PLACES` in their places, quoted."""
     return re.sub(rf"\{{({'|'.join(PLACES)})\}}", lambda match: shlex.quote(places.get(match[1], "")), command)
-
-
-def _refuse_other_places(command: str) -> None:
-    """Raises UsageError for a place that nothing fills. In quotes its name has to be nearly one that is filled."""
-    for match in re.finditer(r"(?<!\$)\{ *(\w+) *\}", command):
-        near = nearest(match[1].lower(), PLACES, 0.75)
-        quoted = "'" in command[: match.start()][-1:] + command[match.end() :][:1]
-        if match[0] in _BRACED or (quoted and not near):
-            continue
-        raise UsageError(
-            f"--proposer: nothing is put in the place of {match[0]}",
-            hint=f"did you mean {{{near[0]}}}?" if near else f"known: {', '.join(_BRACED)}; 'in quotes' it stays",
-        )
 
 
 def refuse_unready(campaign: Campaign) -> None:
@@ -96,7 +81,10 @@ def refuse_unready(campaign: Campaign) -> None:
             f"--proposer: there is no program `{program}` on the PATH",
             hint=f"install it, or name another: {', '.join(PRESETS)}, or any command",
         )
-    _refuse_other_places(preset.command)
+    for name in re.findall(r"(?<![$'])\{(\w+)\}", preset.command):
+        if name not in PLACES:
+            known = ", ".join(f"{{{place}}}" for place in PLACES)
+            raise UsageError(f"--proposer: nothing is put in the place of {{{name}}}", f"known: {known}")
     others = (campaign.candidates, campaign.minutes, campaign.tokens, campaign.gpu_s)
     if campaign.usd is not None and not preset.tells_usd and not any(others):
         raise UsageError(

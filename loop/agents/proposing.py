@@ -17,8 +17,6 @@ import psutil
 from loop.agents.isolation import programs
 from loop.agents.presets import LIMITED, LOGIN, Preset, filled
 from loop.agents.results import read_result
-from loop.base.errors import LoopError
-from loop.base.linux import stay_out
 from loop.base.processes import STARTED, Child, Tick
 from loop.base.screen import seconds_text
 from loop.model.campaign import Ended
@@ -113,8 +111,7 @@ def _once(errand: Errand, begun: float) -> Generator[Tick, None, Errands]:
     env = {name: os.environ[name] for name in names if name in os.environ}
     env |= {"LOOP_CACHE": str(errand.cache)} if errand.cache else {}
     env["PATH"] = os.pathsep.join(programs())  # The brief names commands of loop's.
-    first = lambda: stay_out(unprivileged=True)  # noqa: E731
-    with Child([*errand.under, *command], cwd=errand.folder, env=env, first=first) as child:
+    with Child([*errand.under, *command], cwd=errand.folder, env=env) as child:
         cut = yield from _watch(child, errand, begun)
         if child.code is None:
             yield from _end(child)
@@ -128,7 +125,7 @@ def _once(errand: Errand, begun: float) -> Generator[Tick, None, Errands]:
         said=last if ended in ("failed", "limited", "login") else "",
         seconds=completed.seconds,
         output=completed.output + completed.errors,
-        use=use_of(errand.preset.command, completed.output, str(errand.page)),
+        use=use_of(errand.preset.command, completed.output),
         idea=str(answer.get("idea", ""))[:200].replace("\n", " "),
     )
 
@@ -228,11 +225,10 @@ def _answer(path: Path) -> Mapping[str, Any]:
     return answer if isinstance(answer, dict) else {}
 
 
-def use_of(command: str, printed: str, source: str) -> AiUse:
+def use_of(command: str, printed: str) -> AiUse:
     """What it says that it used; that it says nothing, which is not nothing, where it does not."""
-    try:
-        return read_result(printed, source)
-    except LoopError:
-        name = Path(next(iter(command.split()), "an agent")).name
-        note = f"{name} printed no result"
-        return AiUse(source="result", agents=(name,), usd=None, unpriced=(name,), notes=(note,))
+    name = Path(next(iter(command.split()), "an agent")).name
+    unknown = AiUse(
+        source="result", agents=(name,), usd=None, unpriced=(name,), notes=(f"{name} printed no result",)
+    )
+    return read_result(printed) or unknown

@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from loop.base.documents import sums
@@ -12,39 +12,24 @@ from loop.model.campaign import Proposal
 from loop.model.money import AiUse, ModelUse, Tokens
 from loop.store.sessions import SessionFolder
 
-HINT = "the output of `claude -p --output-format json` or `codex exec --json` is one"
 NAMELESS = "a model without a name"
 FREE = "it states no cost for its tokens, as under a subscription"
 
 
-class Odd(ValueError):
-    """A number that is none: the output is refused, nothing is guessed."""
-
-
-def read_result(printed: str, source: str) -> AiUse:
-    """The use that an agent's output states. `source`: where it is from, for errors.
-
-    Raises LoopError where it states none.
-    """
-    objects = list(_objects(printed))
+def read_result(printed: str) -> AiUse | None:
+    """The use that an agent's output states; None where it states none, or one of its numbers is none."""
+    whole = _json(printed)
+    parts = [whole] if whole is not None else [_json(line) for line in printed.splitlines()]
+    values = (value for part in parts for value in (part if isinstance(part, list) else [part]))
+    objects = [value for value in values if isinstance(value, dict)]
     try:
         use = _claude(objects) or _codex(objects)
         last = next((line for line in reversed(objects) if isinstance(line.get("usage"), dict)), None)
         if use is None and last is not None:  # Tokens without a cost, from an agent that nobody knows.
             use = _unpriced("an agent", _name(last), [_tokens(last["usage"])])
-    except Odd as error:
-        raise UsageError(f"{source}: {error}", hint=HINT) from error
-    if use is None:
-        raise UsageError(f"{source}: no result of an agent: neither total_cost_usd nor usage", hint=HINT)
+    except ValueError:
+        return None
     return use
-
-
-def _objects(printed: str) -> Iterator[dict[str, Any]]:
-    """One JSON value over all of it, or one a line; other lines are talk."""
-    whole = _json(printed)
-    parts = [whole] if whole is not None else [_json(line) for line in printed.splitlines()]
-    for part in parts:
-        yield from (value for value in (part if isinstance(part, list) else [part]) if isinstance(value, dict))
 
 
 def _json(text: str) -> Any:
@@ -61,7 +46,7 @@ def _claude(objects: Sequence[Mapping[str, Any]]) -> AiUse | None:
         return None
     usd = final["total_cost_usd"]
     if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 <= usd < float("inf"):
-        raise Odd(f"total_cost_usd: expected dollars, got {usd!r}")
+        raise ValueError(f"total_cost_usd: expected dollars, got {usd!r}")
     models = [_model(name, fields) for name, fields in _inner(final, "modelUsage").items()]
     if not models and isinstance(final.get("usage"), dict):
         models = [ModelUse(model=_name(final), calls=0, tokens=_tokens(final["usage"]), usd=float(usd))]
@@ -92,9 +77,7 @@ def _codex(objects: Sequence[Mapping[str, Any]]) -> AiUse | None:
     turns = []
     for usage in (_inner(line, "usage") for line in objects if line.get("type") == "turn.completed"):
         read, cached = _count(usage, "input_tokens"), _count(usage, "cached_input_tokens")
-        if cached > read:
-            raise Odd(f"{cached} of {read} tokens from a cache")
-        turns.append(Tokens(input=read - cached, cache_read=cached, output=_count(usage, "output_tokens")))
+        turns.append(Tokens(input=max(0, read - cached), cache_read=cached, output=_count(usage, "output_tokens")))
     model = next((str(line["model"]) for line in objects if line.get("model")), NAMELESS)
     return _unpriced("codex", model, turns) if turns else None
 
@@ -123,12 +106,12 @@ def _name(fields: Mapping[str, Any]) -> str:
 
 
 def _count(fields: Mapping[str, Any], name: str) -> int:
-    """A number of tokens; 0 where none is told. Raises Odd for what is no number of anything."""
+    """A number of tokens; 0 where none is told. Raises ValueError for what is no number of anything."""
     value = fields.get(name)
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise Odd(f"{name}: expected a number of tokens, got {value!r}")
+        raise ValueError(f"{name}: expected a number of tokens, got {value!r}")
     return value
 
 
@@ -144,14 +127,12 @@ PROPOSALS = "changes/candidates/[0-9][0-9][0-9][0-9].json"
 
 
 class AiGiven(Model):
-    """What agents reported and what the user stated; kept with the session, and so over a resume."""
+    """What the user stated; kept with the session, and so over a resume."""
 
     format: Literal[1] = 1
     """Format number."""
     stated_usd: float | None = None
     """What the AI cost, as the user says."""
-    results: tuple[AiUse, ...] = ()
-    """What agents reported of themselves, one a run."""
 
 
 def stated(usd: float | None) -> AiGiven:
@@ -171,19 +152,15 @@ def read(folder: SessionFolder) -> AiGiven:
 
 
 def add(folder: SessionFolder, more: AiGiven) -> None:
-    """Keep what is given on top of what was: results add up, a stated amount replaces the one before."""
-    before = read(folder)
-    usd = before.stated_usd if more.stated_usd is None else more.stated_usd
-    after = AiGiven(stated_usd=usd, results=(*before.results, *more.results))
-    if after != before:
-        sums.write_sealed(folder.path / NAME, after)
+    """Keep what is stated in the place of what was."""
+    if more.stated_usd is not None:
+        sums.write_sealed(folder.path / NAME, more)
 
 
 def used(folder: SessionFolder) -> tuple[AiUse | None, str]:
     """What is known of a session's AI, the best source alone; else None, and why where a file is damaged."""
     try:
-        known = read(folder)
-        results = (*known.results, *proposed(folder))
+        known, results = read(folder), proposed(folder)
     except LoopError as error:
         return None, error.message
     use = together(results) if results else None

@@ -28,7 +28,7 @@ EXIT_CODES: dict[int | None, str] = {
     ExitCode.BUG: "a bug in `loop`",
     ExitCode.PAUSED: "paused, also by a full disk; it can be resumed",
     ExitCode.OVER_BUDGET: "out of budget",
-    ExitCode.CANNOT_TELL: "a recipe cannot tell: another compiler or machine, or `loop` could not run",
+    ExitCode.CANNOT_TELL: "a job was begun too often and never ended",
     ExitCode.INTERRUPTED: "interrupted",
 }
 """What each exit code means."""

@@ -8,7 +8,6 @@ import errno
 import os
 import tempfile
 import time
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,13 +77,6 @@ def glance(folder: Path) -> int:
         return error.errno or errno.EIO
     blocks = state.f_bavail if os.geteuid() else state.f_bfree
     return errno.ENOSPC if state.f_blocks and blocks * state.f_frsize < LEAST_BYTES else 0
-
-
-def is_noexec(folder: Path) -> bool:
-    """Whether its file system is mounted so that nothing on it can be loaded or run."""
-    with contextlib.suppress(OSError):
-        return bool(os.statvfs(_existing(folder)).f_flag & getattr(os, "ST_NOEXEC", 0))
-    return False
 
 
 def write(folder: Path, bytes_: int) -> int:
@@ -167,26 +159,6 @@ def _number(error: BaseException | None) -> int:
     return (error.errno or 0) if isinstance(error, OSError) else 0
 
 
-NOT_LOADED, NOT_RUN = ("failed to map segment",), ("permission denied", "operation not permitted")
-"""What is said, in small letters, of a library or a program on a file system that is mounted `noexec`."""
-GROUPS = Path("/sys/fs/cgroup")
-
-
-def counts() -> Counter[int]:
-    """How often the system ended a process of our control group for memory, or refused it a process, so far."""
-    return Counter({errno.ENOMEM: _event("memory.events", "oom_kill"), errno.EAGAIN: _event("pids.events", "max")})
-
-
-def _event(file: str, name: str) -> int:
-    """A counter of our control group (version 2); 0 where there is none."""
-    try:
-        group = Path("/proc/self/cgroup").read_text().partition("0::/")[2].splitlines()[0]
-        lines = (GROUPS / group / file).read_text().splitlines()
-        return int(dict(line.split() for line in lines)[name])
-    except (OSError, ValueError, KeyError, IndexError):
-        return 0
-
-
 LOOKED_S = 0.02
 """Ticks may come quicker than a look is worth."""
 
@@ -196,7 +168,7 @@ class Gauge:
 
     def __init__(self, folders: Folders, refused: frozenset[Path] | None = None) -> None:
         self.folders = folders
-        self._begin, self._counts = folders.short(), counts()
+        self._begin = folders.short()
         self.refused = frozenset(self._begin) if refused is None else refused
         """Folders that could not be written when the command began: it was able to do without."""
         self._met: dict[Path, int] = {}
@@ -221,28 +193,8 @@ class Gauge:
         `text`: everything that the step says. It names the folder to blame where several are short.
         """
         self.look()
-        if bad and (mounted := self._mounted_noexec(text)):
-            return mounted
-        for folder, number in (self._met or (self._short_now(text) if bad else {})).items():
-            if number in OF_FOLDERS:
-                return failure(number, folder)
-        ended = next(iter(counts() - self._counts), 0) if bad else 0
-        return failure(ended) if ended else None
-
-    def _mounted_noexec(self, text: str) -> MachineFailure | None:
-        """The folder from which something could not be loaded or run, because it is mounted so."""
-        small, folders = text.lower(), (*self.folders.own, *self.folders.worked_in)
-        if not any(phrase in small for phrase in (*NOT_LOADED, *NOT_RUN)):
-            return None
-        blamed = [folder for folder in folders if is_noexec(folder)]
-        if not any(phrase in small for phrase in NOT_LOADED):  # Other files refuse, too: theirs are named.
-            blamed = [folder for folder in blamed if str(folder) in text or folder in self.folders.worked_in]
-        for folder in sorted(blamed, key=lambda folder: str(folder) not in text):
-            names = {cache_folder(): "LOOP_CACHE", state_folder(): "LOOP_STATE", temporary(): "TMPDIR"}
-            own = [f"export {name}=..." for place, name in names.items() if place in blamed]
-            other = f"name a folder elsewhere: {' '.join(own)}" if own else "move it to another file system"
-            return MachineFailure(f"{folder} is mounted noexec: nothing there can be loaded or run", other)
-        return None
+        short = self._met or (self._short_now(text) if bad else {})
+        return next((failure(number, folder) for folder, number in short.items() if number in OF_FOLDERS), None)
 
     def _short_now(self, text: str) -> dict[Path, int]:
         """Folders that cannot be written by now, those first that the step names.

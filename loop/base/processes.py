@@ -1,8 +1,7 @@
 """Every command and worker runs in a process group of its own, with a time limit and capped output.
 
 Whatever overruns is killed with all its children. This process adopts orphans (`prctl(2)`,
-PR_SET_CHILD_SUBREAPER), so a daemon stays below it. Each child carries a tag in its environment, which all that it
-starts inherits. The tag begins with the name of this process: the next command ends what a killed one left.
+PR_SET_CHILD_SUBREAPER), so a daemon stays below it, and ends with it.
 """
 
 import atexit
@@ -13,8 +12,7 @@ import selectors
 import signal
 import subprocess
 import time
-import uuid
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol, TypeVar
@@ -22,14 +20,10 @@ from typing import IO, Any, Protocol, TypeVar
 import psutil
 
 from loop.base.errors import CannotStart, WorkFailed
-from loop.base.linux import adopt_orphans, die_with_parent, keep_out
-from loop.base.remarks import remark
+from loop.base.linux import adopt_orphans, die_with_parent
 
 TICK_S = 0.1  # Longest time between two ticks of a wait.
 HEARTBEAT_S = 30.0  # After so long without a line it is said again what goes on.
-TAG = "LOOP_CHILD"
-"""Variable of every child: the name of the process that started it (`name_of`), a colon, and a random number."""
-CLEAN_LOOKS = 2  # So often nothing is found before nothing is taken to be left.
 SWEPT_S = 5.0  # Seconds in which everything below a command that ends is to be gone.
 GONE_S = 20  # Before a killed process is gone a driver takes its kernels off the GPU.
 OUTPUT_CAP = 1 << 20  # Bytes kept of one stream: the first quarter and the last three quarters.
@@ -155,14 +149,11 @@ class Child:
         env: Mapping[str, str] | None = None,
         stdin: int | None = None,
         pass_fds: Sequence[int] = (),
-        first: Callable[[], None] | None = None,
     ) -> None:
-        """`first`: done in the child before it becomes the command."""
         self.command = tuple(command)
-        self.tag = f"{name_of(os.getpid())}:{uuid.uuid4().hex}"
         self.output, self.errors = Capped(), Capped()
         self.started = time.monotonic()
-        self.process = self._start(cwd, env, stdin, pass_fds, first or die_with_parent)
+        self.process = self._start(cwd, env, stdin, pass_fds)
         STARTED.add(self.process.pid)
         self._selector = selectors.DefaultSelector()
         for stream, buffer in ((self.process.stdout, self.output), (self.process.stderr, self.errors)):
@@ -171,12 +162,7 @@ class Child:
             self._selector.register(stream, selectors.EVENT_READ, buffer)
 
     def _start(
-        self,
-        cwd: Path | None,
-        env: Mapping[str, str] | None,
-        stdin: int | None,
-        pass_fds: Sequence[int],
-        first: Callable[[], None],
+        self, cwd: Path | None, env: Mapping[str, str] | None, stdin: int | None, pass_fds: Sequence[int]
     ) -> Process:
         """The process. `loop.workers.nursery.Forked` has another process fork it."""
         adopt_orphans()
@@ -184,13 +170,13 @@ class Child:
             return subprocess.Popen(
                 self.command,
                 cwd=cwd,
-                env={**environment(env), TAG: self.tag},
+                env=environment(env),
                 stdin=subprocess.DEVNULL if stdin is None else stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
                 pass_fds=tuple(pass_fds),
-                preexec_fn=first,
+                preexec_fn=die_with_parent,
             )
         except OSError as error:
             gone = cwd is not None and not cwd.is_dir()
@@ -233,7 +219,7 @@ class Child:
 
     def kill(self) -> None:
         """Kill the child and everything it started; returns when they are gone."""
-        kill_tree(self.process.pid, self.tag)
+        kill_tree(self.process.pid)
         try:
             self.process.wait(timeout=GONE_S)
         except subprocess.TimeoutExpired:
@@ -316,10 +302,10 @@ def together(waiting: Iterable[Generator[Tick, None, Result]], width: int) -> Ge
     return [results[number] for number in sorted(results)]
 
 
-def kill_tree(pid: int, tag: str) -> None:
+def kill_tree(pid: int) -> None:
     """Kill a process that leads a session, and all that it started; wait until they are gone, or for a while."""
     for _ in range(3):
-        doomed = _family(pid, tag)
+        doomed = _family(pid)
         kill_group(pid)
         for process in doomed:
             with contextlib.suppress(psutil.Error):
@@ -332,19 +318,19 @@ def kill_tree(pid: int, tag: str) -> None:
                     os.waitpid(process.pid, os.WNOHANG)
             rest = {process for process in rest if process.is_running()}
             time.sleep(0.002)
-        if not {process for process in _family(pid, tag) if process.pid != pid}:
+        if not {process for process in _family(pid) if process.pid != pid}:
             return
 
 
-def _family(pid: int, tag: str) -> set[psutil.Process]:
-    """A process, its descendants, and those of our adopted children that stand in its session or carry its tag."""
+def _family(pid: int) -> set[psutil.Process]:
+    """A process, its descendants, and those of our adopted children that stand in its session."""
     family: set[psutil.Process] = set()
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
         family |= {process, *process.children(recursive=True)}
     for orphan in psutil.Process().children():
         with contextlib.suppress(psutil.Error, OSError):
-            if orphan.pid not in STARTED and (os.getsid(orphan.pid) == pid or orphan.environ().get(TAG) == tag):
+            if orphan.pid not in STARTED and os.getsid(orphan.pid) == pid:
                 family |= {orphan, *orphan.children(recursive=True)}
     return family
 
@@ -356,38 +342,9 @@ def kill_group(pid: int) -> None:
 
 
 def leave_nothing_behind() -> None:
-    """End what a killed command left, which would disturb this one; what this one starts ends with it.
-
-    When it is killed only its own children end at once (PR_SET_PDEATHSIG), and the next command ends the others.
-    """
+    """Have everything that this command starts end with it. After `kill -9` only its own children end."""
     adopt_orphans()
-    keep_out()
-    names: set[str] = set()
-    clean, end = 0, time.monotonic() + SWEPT_S
-    while clean < CLEAN_LOOKS and time.monotonic() < end:
-        clean += 1
-        for process in left_behind():
-            clean = 0
-            with contextlib.suppress(psutil.Error):
-                names.add(f"{process.name()} ({process.pid})")
-                process.kill()
-    if names:
-        remark(f"ended {len(names)} left behind by a loop that was killed: {', '.join(sorted(names))}")
     atexit.register(end_all, os.getpid())
-
-
-def left_behind() -> Iterator[psutil.Process]:
-    """Processes whose tag names an owner that has ended, the newest first: one may fork and end all the time.
-
-    Those of another PID namespace, as of a container, are left alone: their owners have other numbers here.
-    """
-    for pid in sorted(psutil.pids(), reverse=True):
-        with contextlib.suppress(psutil.Error, OSError, ValueError):
-            process = psutil.Process(pid)
-            owner = process.environ().get(TAG, "").partition(":")[0] if process.uids().real == os.getuid() else ""
-            same = owner and os.path.samefile(f"/proc/{pid}/ns/pid", "/proc/self/ns/pid")
-            if same and name_of(int(owner.partition("-")[0])) != owner:
-                yield process
 
 
 def end_all(parent: int | None = None) -> None:

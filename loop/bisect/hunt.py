@@ -16,7 +16,7 @@ from loop.bisect.search import next_tries
 from loop.bisect.trying import ProbeMany, ProbeMemory, Prober, Question, side_by_side, watching
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Probe
 from loop.repository import history
-from loop.repository.git import look_at_bytes, shown
+from loop.repository.git import read_bytes, shown
 from loop.timing.readiness import hold_device
 from loop.workers.bench import Bench
 from loop.workers.program import Refusal, WorkerLost
@@ -231,7 +231,7 @@ class Hunt:
         """What each culprit changed in the kernel's sources."""
         words = ("diff", "--no-ext-diff", "--no-color", "HEAD", "--", ".")
         return "\n".join(
-            shown(look_at_bytes(self.line.folder, *words))
+            shown(read_bytes(self.line.folder, *words))
             if culprit.commit == UNCOMMITTED
             else history.difference(self.line.folder, f"{culprit.commit}^", culprit.commit)
             for culprit in culprits

@@ -13,7 +13,6 @@ from loop.base.places import PACKAGE, project
 from loop.base.screen import Screen
 from loop.cli.command import ALL
 from loop.library import definitions, targets
-from loop.library.earlier import admit_format_1
 from loop.library.histories import histories
 from loop.library.rates import TAKEN, rates
 from loop.model.base import Model, Printed
@@ -115,8 +114,6 @@ def schema_text(name: str) -> str:
     if name == "pattern":
         step = schema["definitions"]["Step"]["properties"]
         step["action"] = {**step["action"], "enum": list(ACTIONS)}
-    if name == "target":
-        admit_format_1(schema)
     if name == "rates":  # A project's own card takes the rest from the shipped one.
         schema["required"] = [field for field in schema["required"] if field not in TAKEN]
     return re.sub(r"\n {3,}", " ", json.dumps(schema, indent=1)) + "\n"  # A definition a line.

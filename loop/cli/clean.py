@@ -1,6 +1,5 @@
 """`loop clean`: what nobody needs any more, and what can be made again; it asks first."""
 
-import datetime
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -15,26 +14,22 @@ from pydantic.json_schema import SkipJsonSchema
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError, UsageError
 from loop.base.locks import held
-from loop.base.places import Project, cache_folder, project, state_folder
+from loop.base.places import cache_folder, state_folder
 from loop.base.screen import Screen
 from loop.model.base import Model, Printed
 from loop.model.record import RESUMABLE
 from loop.repository import leftover
-from loop.repository.git import git
 from loop.repository.leftover import KeptWorktree
-from loop.repository.worktree import MADE_WITH, top_of
-from loop.store import past_changes, sessions
 from loop.store.sessions import HEAD, LOCK, SessionFolder
 
 State = Literal["in use", "waits", "left over", "unknown"]
 COMMAND = "loop clean"
-BRANCH = "--format=%(refname:short)%00%(contents:trailers:key=" + MADE_WITH + ",valueonly)%00"
 
 
 class LeftItem(Model):
     """Something that loop made, and where it stands."""
 
-    kind: Literal["worktree", "branch", "session", "cache"]
+    kind: Literal["worktree", "cache"]
     """What it is."""
     name: str
     """What it is called."""
@@ -113,45 +108,6 @@ def _of_session(session: SessionFolder) -> tuple[State, str]:
     return "left over", f"{session.id} has ended"
 
 
-def branches(here: Project) -> Iterator[LeftItem]:
-    """Branches of kept changes. One whose commits are nowhere else is `unknown`: it goes by its name alone."""
-    top = top_of(here.target)
-    if top is None:
-        return
-    merged = git(top, "for-each-ref", "--merged=HEAD", "--format=%(refname:short)", "refs/heads/loop/").split()
-    for line in git(top, "for-each-ref", BRANCH, "refs/heads/loop/").split("\0\n"):
-        name, _, trailer = line.partition("\0")
-        if not trailer.strip("\0\n "):
-            continue
-        state, why = _of_session(SessionFolder(here.sessions / name.removeprefix("loop/")))
-        remove = partial(git, top, "branch", "--quiet", "-D", name)
-        if state == "left over" and name not in merged:
-            loses = f"commits: {git(top, 'rev-list', '--count', name, '^HEAD').strip()}"
-            state, why = "unknown", "it is not merged"
-        else:
-            loses, why = "", "it is merged" if state == "left over" else why
-        yield LeftItem(kind="branch", name=name, path=str(top), state=state, why=why, loses=loses, remove=remove)
-
-
-def old_sessions(here: Project, days: float) -> Iterator[LeftItem]:
-    """Sessions that began so long ago; not the last of a target and device, nor one with a known-good build."""
-    needed = past_changes.needed(here.sessions)
-    before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=days)
-    for session in sessions.every(here.sessions):
-        try:
-            began = session.head().started
-        except LoopError:
-            continue
-        if began >= before or session.id in needed:
-            continue
-        state, why = _of_session(session)
-        why = f"it began on {began:%Y-%m-%d}" if state == "left over" else why
-        remove = partial(shutil.rmtree, session.path)
-        yield LeftItem(
-            kind="session", name=session.id, path=str(session.path), state=state, why=why, remove=remove
-        )
-
-
 CACHED = {
     "builds": "compiled kernels",
     "index": "index of sessions",
@@ -170,23 +126,13 @@ def cached() -> Iterator[LeftItem]:
 
 
 def clean(
-    names: Sequence[str] = (),
-    older_than: float | None = None,
-    *,
-    cache: bool = False,
-    yes: bool = False,
-    target: Path | None = None,
-    screen: Screen,
-    as_json: bool = False,
+    names: Sequence[str] = (), *, cache: bool = False, yes: bool = False, screen: Screen, as_json: bool = False
 ) -> int:
     """List what is there, ask, and remove what nobody needs; 1 where something stays for what it would lose.
 
-    `names`: only these, whatever is lost with them; none: all that is left over. `older_than`: days, of sessions.
+    `names`: only these, whatever is lost with them; none: all that is left over.
     """
-    here = project(target, Path.cwd())
-    every = [*cached()] if cache else [*worktrees(), *branches(here)]
-    if older_than is not None:
-        every += old_sessions(here, older_than)
+    every = [*(cached() if cache else worktrees())]
     chosen = _chosen(names, every)
     stay = [item for item in chosen if item.loses and not names]
     go = [item for item in chosen if item not in stay]
@@ -222,7 +168,7 @@ def _chosen(names: Sequence[str], every: Sequence[LeftItem]) -> list[LeftItem]:
 
 
 def _counted(items: Sequence[LeftItem]) -> str:
-    """`worktree: 2, branch: 1`."""
+    """`worktree: 2`."""
     kinds = [item.kind for item in items]
     return ", ".join(f"{kind}: {kinds.count(kind)}" for kind in dict.fromkeys(kinds))
 

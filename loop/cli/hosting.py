@@ -51,7 +51,7 @@ def hosts(target: Target = None, json: Json = False) -> None:
     """
 
 
-@command("hosts setup", "loop hosts setup l4", calls="loop.cli.hosts:set_up", result="HostsSetUp")
+@command("hosts setup", "loop hosts setup l4", calls="loop.cli.hosts:set_up", result="HostList")
 def hosts_setup(host: HostName, target: Target = None, json: Json = False) -> None:
     """Install this loop on a machine, and name what is missing there.
 
@@ -59,6 +59,6 @@ def hosts_setup(host: HostName, target: Target = None, json: Json = False) -> No
     """
 
 
-@command("hosts stop", "loop hosts stop l4", calls="loop.cli.hosts:stop", result="StoppedHosts")
+@command("hosts stop", "loop hosts stop l4", calls="loop.cli.hosts:stop", result="HostList")
 def hosts_stop(host: HostName, target: Target = None, json: Json = False) -> None:
     """Stop a machine by the command that hosts.yaml names."""

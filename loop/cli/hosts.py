@@ -1,7 +1,7 @@
 """`loop hosts`: the machines of `hosts.yaml`, and what they need to run a session."""
 
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, UsageError, WorkFailed
@@ -37,6 +37,8 @@ class OneHost(Model):
     """The file that names it."""
     jobs: tuple[str, ...]
     """Jobs that were sent there and have not been brought back."""
+    lacks: tuple[str, ...] = ()
+    """What is missing there, with what mends it, as far as somebody has just looked."""
 
 
 class HostList(Printed):
@@ -46,54 +48,9 @@ class HostList(Printed):
     """By name."""
 
 
-class SetUp(Model):
-    """A machine that can take sessions."""
-
-    host: str
-    """Its name."""
-    python: str
-    """Version of its Python."""
-    torch: str
-    """Version of the torch that is there; empty where it was installed just now."""
-    gpus: str
-    """Its GPUs; empty for none."""
-    driver: str
-    """Version of its driver."""
-    lacks: tuple[str, ...]
-    """What is missing, with what mends it."""
-
-
-class HostsSetUp(Printed):
-    """Machines that can take sessions."""
-
-    schema_version: Literal[2] = 2
-    """Number of this schema."""
-    hosts: tuple[SetUp, ...]
-    """Each of them."""
-
-
-class StoppedHosts(Printed):
-    """Machines whose `stop:` was run."""
-
-    host: str
-    """Their name or label."""
-    stopped: Literal[True] = True
-    """Always so."""
-
-
 def list_hosts(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """The machines, a row each. Nothing is connected to."""
-    rows = tuple(
-        OneHost(
-            name=listed.name,
-            ssh=listed.host.ssh,
-            labels=listed.host.labels,
-            usd_per_hour=listed.host.prices,
-            file=str(listed.path),
-            jobs=tuple(folder.id for folder, _ in noted.away(listed.name)),
-        )
-        for listed in known.hosts(own(project(target, Path.cwd()))).values()
-    )
+    rows = tuple(_row(listed) for listed in known.hosts(own(project(target, Path.cwd()))).values())
     if as_json:
         screen.data(to_json(HostList(hosts=rows)))
         return ExitCode.OK
@@ -103,6 +60,18 @@ def list_hosts(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     cells = [(row.name, row.ssh, _price(row.usd_per_hour), ", ".join(row.jobs) or "-", row.file) for row in rows]
     screen.table(("host", "ssh", "an hour", "jobs there", "file"), cells)
     return ExitCode.OK
+
+
+def _row(listed: Listed, lacks: tuple[str, ...] = ()) -> OneHost:
+    return OneHost(
+        name=listed.name,
+        ssh=listed.host.ssh,
+        labels=listed.host.labels,
+        usd_per_hour=listed.host.prices,
+        file=str(listed.path),
+        jobs=tuple(folder.id for folder, _ in noted.away(listed.name)),
+        lacks=lacks,
+    )
 
 
 def _price(prices: HourPrices | None) -> str:
@@ -120,25 +89,27 @@ def set_up(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> 
     hosts = known.choose(known.hosts(own(here)), host)
     if any(listed.path.parent == here.target for listed in hosts) and not is_trusted(here):
         raise refusal(here)
-    ready = tuple(_set_up(listed, screen) for listed in hosts)
+    ready = tuple(_row(listed, _set_up(listed, screen)) for listed in hosts)
     if as_json:
-        screen.data(to_json(HostsSetUp(hosts=ready)))
+        screen.data(to_json(HostList(hosts=ready)))
     return ExitCode.OK
 
 
 def stop(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """Run `stop:` of the machines of a name or label. Raises WorkFailed where one goes on running."""
     here = project(target, Path.cwd())
-    for listed in known.choose(known.hosts(own(here)), host):
+    hosts = known.choose(known.hosts(own(here)), host)
+    for listed in hosts:
         if listed.host.stop is None:
             raise WorkFailed(still_costs(listed, f"{listed.path} has no `stop:` for it"), "stop it yourself")
         stop_machine(listed, str(here.target), screen)
     if as_json:
-        screen.data(to_json(StoppedHosts(host=host)))
+        screen.data(to_json(HostList(hosts=tuple(map(_row, hosts)))))
     return ExitCode.OK
 
 
-def _set_up(host: Listed, screen: Screen) -> SetUp:
+def _set_up(host: Listed, screen: Screen) -> tuple[str, ...]:
+    """What it lacks, once `loop` is there."""
     with reached(host, screen) as there:
         facts = setup.ask(there.connection)
         setup.refuse_unfit(there.connection, facts)
@@ -155,5 +126,4 @@ def _set_up(host: Listed, screen: Screen) -> SetUp:
         gpus = f"{facts['gpus']}, driver {facts['driver']}" if facts["gpus"] else "no GPU"
         screen.say(f"{host.name}: ready, with {torch} and {gpus}")
         screen.say(f"  next: loop run session --on {host.name}")
-    versions = {name: facts[name] for name in ("python", "torch", "gpus", "driver")}
-    return SetUp(host=host.name, lacks=lacks, **versions)
+    return lacks

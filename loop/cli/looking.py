@@ -26,35 +26,24 @@ def status(target: Target = None, as_markdown: Markdown = False, json: Json = Fa
     "clean",
     "loop clean",
     "loop clean --yes",
-    "loop clean --older-than 90",
     "loop clean --cache",
     calls="loop.cli.clean:clean",
     result="LeftBehind",
 )
 def clean(
     names: Annotated[
-        list[str] | None,
-        Argument(metavar="NAME", help="Only these, with all edits and commits. Default: all that nobody needs."),
-    ] = None,
-    older_than: Annotated[
-        float | None,
-        Option(
-            metavar="DAYS",
-            help="Also sessions older than that, save for the last and those with a known-good build.",
-            min=0,
-        ),
+        list[str] | None, Argument(metavar="NAME", help="Only these, edits included. Default: all left over.")
     ] = None,
     cache: Annotated[
         bool, Option("--cache", help="Instead: builds and indexes. All of them can be made again.")
     ] = False,
     yes: Yes = False,
-    target: Target = None,
     json: Json = False,
 ) -> None:
-    """List what loop left behind and nobody needs: worktrees, branches, old sessions. Then ask, and remove it.
+    """List worktrees that loop left behind and nobody needs. Then ask, and remove them.
 
-    Only what loop made is looked at. A session that can be resumed keeps all that it needs. A worktree with
-    uncommitted edits stays, and so does a branch that is not merged.
+    Only what loop made is looked at. A session that can be resumed keeps its worktree. One with uncommitted edits
+    stays.
     """
 
 
@@ -69,7 +58,7 @@ def clean(
 )
 def report(
     session_id: SessionName = "last",
-    form: Annotated[str, Option("--format", help="md, html, json, csv or summary.")] = "md",
+    form: Annotated[str, Option("--format", help="md, html, json or summary.")] = "md",
     output: Annotated[Path | None, Option(help="Write this file instead; a report's figures beside it.")] = None,
     target: Target = None,
     limit: Annotated[int, Option(help="Of a summary, in bytes.")] = 65_536,
@@ -78,8 +67,7 @@ def report(
 ) -> None:
     """Print a session's report, rendered again from its record.
 
-    html is one file that needs nothing else; csv has one row a sample that was timed;
-    `loop patterns schema report` describes json.
+    html is one file that needs nothing else. `loop patterns schema report` describes json.
 
     A summary is for a job's page or a comment: it is shortened by whole rows, and begins with a mark by
     which a workflow finds its own comment again.
@@ -173,21 +161,6 @@ def sessions_show(name: SessionName, target: Target = None, json: Json = False) 
 
 
 @command(
-    "sessions replayed",
-    'loop sessions replayed "$work"   (the last line of recipe.sh)',
-    calls="loop.replay.command:replayed",
-    result="Replayed",
-)
-def sessions_replayed(
-    folder: Annotated[Path, Argument(help="Where the recipe left what it found.")], json: Json = False
-) -> None:
-    """Compare what a session's recipe.sh found with what the session had found.
-
-    Exit code 0: same; 1: not the same; 125: cannot tell, as by another compiler or machine.
-    """
-
-
-@command(
     "sessions import",
     "loop sessions import history",
     calls="loop.session.recorded:import_sessions",
@@ -216,9 +189,7 @@ def sessions_compare(
     names: Annotated[
         list[str],
         Argument(
-            metavar="ID",
-            help="Two or more: ids, beginnings of ids, last, last~1.",
-            autocompletion=names.compared_sessions,
+            metavar="ID", help="Two or more: ids, beginnings of ids, last, last~1.", autocompletion=names.sessions
         ),
     ],
     target: Target = None,

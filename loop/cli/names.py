@@ -68,11 +68,11 @@ NAMES: dict[str, Callable[[Project], Iterable[str]]] = {
     "session": _sessions,
 }
 """Kind of names to the function that lists them."""
-variants, past_variants = _completion(NAMES["variant"]), _completion(NAMES["variant"])
+variants = _completion(NAMES["variant"])
 workload_sets = _completion(NAMES["workload set"])
 patterns = _completion(NAMES["pattern"])
 plans = _completion(NAMES["plan"])
-sessions, compared_sessions = _completion(_sessions), _completion(_sessions)
+sessions = _completion(_sessions)
 REFUSED = {
     variants: "variant",
     workload_sets: "workload set",

@@ -352,9 +352,7 @@ def bisect(
     good: Annotated[str, Option(help="A good revision. Default: the last that passed a session.")] = "",
     bad: Annotated[str | None, Option(help="A bad revision. Default: the checkout as it is.")] = None,
     metric: Annotated[str, Option(help="latency or correctness.")] = "latency",
-    variant: Annotated[
-        str | None, Option(help="The variant that became slower or wrong.", autocompletion=names.past_variants)
-    ] = None,
+    variant: Annotated[str | None, Option(help="The variant that became slower or wrong.")] = None,
     workloads: Sets = None,
     probe: Annotated[
         str | None, Option(help="exit (0 good, 125 skip, other bad) or number (last line, lower is better).")

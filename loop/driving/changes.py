@@ -67,20 +67,16 @@ class WaitingChange:
     """Files that were there before the change."""
 
     def file(self, name: str) -> Path:
-        """A file of the change. Raises UsageError for one that lies elsewhere, or is a link."""
+        """A file of the change. Raises UsageError for one that lies elsewhere, through a link too."""
         path = self.top / name
-        if Path(name).is_absolute() or ".." in Path(name).parts or not _plain(path, path.parent):
-            raise UsageError(
-                f"{name} is no plain file in {self.top}", hint=f"these may change: {', '.join(self.brief.files)}"
-            )
+        if path.resolve() != path or not path.is_relative_to(self.top):
+            hint = f"these may change: {', '.join(self.brief.files)}"
+            raise UsageError(f"{name} is no plain file in {self.top}", hint)
         return path
 
-    def page(self) -> str:
-        """The brief as a page. Raises UsageError where a link stands in its place."""
-        path = page_of(self.folder.path / CHANGES, self.brief)
-        if not _plain(path, self.folder.path.resolve() / CHANGES):
-            raise UsageError(f"{path} is a link", hint="a file of this session was replaced: begin another one")
-        return read_text(path)
+    def judged(self, target: Path | None) -> str:
+        """What has it judged."""
+        return f"run_session with resume={self.folder.id}" + (f" and target={target}" if target else "")
 
 
 def waiting(session: str, target: Path | None) -> WaitingChange:
@@ -112,8 +108,8 @@ def change_brief(session: SessionId = "last", target: Target = None, *, screen: 
         session=change.folder.id,
         brief=change.brief,
         sources={name: read_text(change.file(name)) for name in change.brief.files},
-        page=change.page(),
-        next=f"change_edit, kernels_check with target={change.top}, then {_resume(change.folder, target)}; "
+        page=read_text(page_of(change.folder.path / CHANGES, change.brief)),
+        next=f"change_edit, kernels_check with target={change.top}, then {change.judged(target)}; "
         "with decline=true the session ends without a further change",
     )
     screen.data(to_json(answer))
@@ -148,16 +144,7 @@ def change_edit(
         file=file,
         changed=changed,
         next=f"kernels_check with target={change.top} and variants=[{brief.variant}], "
-        f"then {_resume(change.folder, target)}",
+        f"then {change.judged(target)}",
     )
     screen.data(to_json(answer))
     return 0
-
-
-def _plain(path: Path, folder: Path) -> bool:
-    """Whether a path lies in a folder itself, through no link."""
-    return path.resolve() == folder / path.name
-
-
-def _resume(folder: SessionFolder, target: Path | None) -> str:
-    return f"run_session with resume={folder.id}" + (f" and target={target}" if target else "")

@@ -1,9 +1,7 @@
 """`loop mcp`: the tools over the Model Context Protocol, on stdin and stdout."""
 
-import importlib
 import json
 import os
-import threading
 import time
 from typing import Any
 
@@ -14,6 +12,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
 from loop import __version__
+from loop.base.documents.schema import Untitled
 from loop.base.errors import LoopError
 from loop.cli import answered
 from loop.driving import jobs
@@ -42,7 +41,7 @@ def described(tool: Tool) -> types.Tool:
         name=tool.name,
         title=tool.command.summary.rstrip("."),
         description=tool.command.help,
-        input_schema=tool.input_schema,
+        input_schema=tool.arguments.model_json_schema(schema_generator=Untitled),
         output_schema=tool.output_schema,
         annotations=types.ToolAnnotations(open_world_hint=False, **HINTS[tool.command.agents]),
     )
@@ -56,14 +55,8 @@ class Calls:
         self.one_at_a_time = anyio.Lock()
 
     async def list(self, ctx: Any, params: Any) -> types.ListToolsResult:
-        """Every tool. Then what they need is imported, so that the first call is quick."""
-        threading.Thread(target=self._warm_up, daemon=True).start()
+        """Every tool."""
         return types.ListToolsResult(tools=[described(tool) for tool in self.tools.values()])
-
-    def _warm_up(self) -> None:
-        for tool in self.tools.values():
-            if not tool.starts:
-                importlib.import_module((tool.command.calls or tool.command.result).partition(":")[0])
 
     async def call(self, ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         """One call; what is wrong comes back as a result with `is_error`, a code and what to do next."""

@@ -58,7 +58,7 @@ def _unknown(read: Read[History]) -> Iterator[Complaint]:
     history = read.value
     ids = {row.id for row in history.sessions}
     expected = f"one of the sessions ({', '.join(sorted(ids)[:20])})"
-    for field in ("debugging_build_minutes", "time_to_baseline_minutes", "steps", "measurements"):
+    for field in ("debugging_build_minutes", "steps", "measurements"):
         for name in getattr(history, field):
             if name not in ids:
                 yield complain(read.document, (field, name), expected, repr(name), key=True)
@@ -82,15 +82,10 @@ def _session(history: History, digest: str, index: int, names: Mapping[int, str]
         source=history.source,
         when=history.when,
         gpu=history.gpu,
-        rates_stated=history.rates_stated,
         row=row,
-        stated=[stated for stated in history.stated if row.id in (stated.get("session"), stated.get("through"))],
         patterns=_patterns(row, names),
-        debugging_build_minutes=history.debugging_build_minutes.get(row.id),
-        time_to_baseline_minutes=history.time_to_baseline_minutes.get(row.id),
         steps=history.steps.get(row.id, []),
         measurements=history.measurements.get(row.id, []),
-        decisions=[decision for decision in history.decisions if decision.get("id") == row.id],
     )
 
 

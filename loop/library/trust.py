@@ -1,12 +1,10 @@
 """Definitions from outside the package run commands and code: only after the user has seen and allowed them.
 
-The hash covers what decides in definitions (target, patterns, plans, templates) which code runs, and the files
-that their commands take flags from (`@flags`). It covers neither data, such as tolerances and workloads, nor
-kernel sources: editing these never asks again. A stored session brings commands of its own:
-they are in those definitions, or this user began or allowed that very session.
+What is shown is what is allowed: a line for each program, compiler with flags, Python function and template that
+definitions name. Data, such as tolerances and workloads, and sources of kernels are edited without being asked. A
+stored session brings commands of its own: those definitions name them, or this user began or allowed that session.
 """
 
-import os
 import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,13 +18,13 @@ from loop.base.locks import waiting
 from loop.base.owners import stranger
 from loop.base.places import BUNDLED_TARGET, JOBS, WORKTREES, Project, shipped, state_folder
 from loop.base.remarks import remark
+from loop.library.definitions import read_file
 from loop.library.hosted import FILE as HOSTS
 from loop.library.hosted import hosted
-from loop.library.made_of import called, made_of
-from loop.library.what_runs import definition_lines, flag_files
+from loop.library.made_of import MADE, called, made_of
 from loop.model.pattern import Pattern
 from loop.model.record import SessionHead
-from loop.model.target import CAbiVariant, CommandVariant, PythonVariant, Target, Variant
+from loop.model.target import CAbiVariant, PythonVariant, Target, Variant
 
 FILE, ALLOWED = "trusted.json", "allowed"
 MOST_CHANGES = 20
@@ -37,7 +35,7 @@ _Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
 def definition_hash(project: Project) -> str:
     """Hash of everything in a project's definitions that decides what runs."""
-    return digest_of(definition_lines(project))
+    return digest_of(what_runs(project))
 
 
 def hosts_hash(project: Project) -> str:
@@ -81,7 +79,7 @@ def grant(project: Project, digest: str, machines: str = "") -> None:
     _remember(project.target, digest)
     if machines:
         _remember(project.target / HOSTS, machines)
-    lines = definition_lines(project)
+    lines = what_runs(project)
     if digest_of(lines) == digest:  # So that a later change can be shown.
         (state_folder() / ALLOWED).mkdir(exist_ok=True)
         write_atomic(_allowed(digest), "".join(f"{line}\n" for line in lines))
@@ -103,12 +101,9 @@ def difference(project: Project) -> list[str]:
         return changed
     if not old or digest_of(old) != before:
         return changed
-    new = definition_lines(project)
-    lines = [*(f"- {line}" for line in old if line not in new), *(f"+ {line}" for line in new if line not in old)]
-    return [
-        *sorted(lines, key=lambda line: (line[2:].partition(": ")[2].partition(": ")[0], line[0] == "+")),
-        *changed,
-    ]
+    new = what_runs(project)
+    gone, come = (f"- {line}" for line in old if line not in new), (f"+ {line}" for line in new if line not in old)
+    return [*gone, *come, *changed]
 
 
 def grant_session(folder: Path, head: SessionHead) -> None:
@@ -202,11 +197,20 @@ def refusal_of_session(folder: Path, lines: Iterable[str]) -> LoopError:
     )
 
 
-def what_runs(target: Target, own_patterns: list[Pattern]) -> Iterator[str]:
-    """Every command and code that the definitions would run, a line each."""
+def what_runs(project: Project) -> list[str]:
+    """Every command and code that a project's own definitions would run, a line each.
+
+    Raises DefinitionError for definitions that cannot be read.
+    """
+    return [*_lines(project)]
+
+
+def _lines(project: Project) -> Iterator[str]:
+    target = read_file(project.manifest, Target).value
+    if (text := project.manifest.read_text()).startswith(MADE):
+        yield text.partition("\n")[0].removeprefix("# ")  # With a hash of the task's files: they are programs.
     for name, variant in target.variants.items():
-        yield f"variant {name}: {_variant(variant)}"
-        yield from (f"variant {name}: {line}" for line in _also_compiled(variant))
+        yield from (f"variant {name}: {line}" for line in _compiled_or_run(variant))
     fields = ("reference", "plain", "baseline", "generator", "checker")
     functions = {name: getattr(target, name) for name in fields}
     functions["constructors' arguments"] = target.modules.arguments if target.modules else None
@@ -216,7 +220,11 @@ def what_runs(target: Target, own_patterns: list[Pattern]) -> Iterator[str]:
     yield from (f"property: Python {name}" for name in target.properties)
     yield from (f"fault: Python {function.python}" for function in target.faults.values())
     yield from _components(target)
-    yield from _commands(own_patterns)
+    if folder := project.own("patterns"):
+        yield from _commands(read_file(path, Pattern).value for path in sorted(folder.glob("*.yaml")))
+    if folder := project.own("templates"):
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            yield f"template {path.relative_to(folder)}: content {content_hash(path.read_bytes())}"
 
 
 def _components(target: Target) -> Iterator[str]:
@@ -244,29 +252,17 @@ def _commands(patterns: Iterable[Pattern]) -> Iterator[str]:
                     yield f"{place}: {name} {arguments[name]}"
 
 
-def flags_taken(project: Project) -> Iterator[str]:
-    """Every file that commands take flags from, with these flags, a line each."""
-    for path, text in sorted(flag_files(project).items()):
-        yield f"flags from {os.path.relpath(path, project.target)}: {' '.join(text.split())}"
-
-
-def _also_compiled(variant: Variant) -> Iterator[str]:
-    """What is compiled besides the variant itself."""
-    if not isinstance(variant, CAbiVariant):
-        return
-    if variant.emulation is not None:
-        recipe = [variant.emulation.compiler, *variant.emulation.flags, *variant.sources]
-        yield f"{' '.join(recipe)}, then loads the result: its emulation"
-    for snippet in variant.must_not_compile:
-        yield f"{' '.join([variant.build.compiler, *snippet.flags, snippet.source])}, which has to fail"
-
-
-def _variant(variant: Variant) -> str:
-    if isinstance(variant, CAbiVariant):
-        return (
-            " ".join([variant.build.compiler, *variant.build.flags, *variant.sources]) + ", then loads the result"
-        )
+def _compiled_or_run(variant: Variant) -> Iterator[str]:
+    """What a variant is compiled with, imported from or run as, and what is compiled besides."""
     if isinstance(variant, PythonVariant):
-        return f"imports Python {variant.module}:{variant.function}"
-    assert isinstance(variant, CommandVariant)
-    return " ".join(variant.run)
+        yield f"imports Python {variant.module}:{variant.function}"
+    elif isinstance(variant, CAbiVariant):
+        words = [variant.build.compiler, *variant.build.flags, *variant.sources]
+        yield f"{' '.join(words)}, then loads the result"
+        if variant.emulation is not None:
+            words = [variant.emulation.compiler, *variant.emulation.flags, *variant.sources]
+            yield f"{' '.join(words)}, then loads the result: its emulation"
+        for snippet in variant.must_not_compile:
+            yield f"{' '.join([variant.build.compiler, *snippet.flags, snippet.source])}, which has to fail"
+    else:
+        yield " ".join(variant.run)

@@ -79,12 +79,6 @@ class HistorySource(Model):
     """When the sessions took place, as far as it is known; nothing finer is made up."""
     gpu: dict[str, Any] = Field(default_factory=dict)
     """The GPU that they were measured on."""
-    rates_stated: dict[str, Annotated[float, Field(gt=0, le=1000)]] = Field(default_factory=dict)
-    """Prices as the reports state them."""
-    stated: list[dict[str, Any]] = Field(default_factory=list)
-    """Figures that the reports state besides the rows; the rows are believed."""
-    decisions: list[dict[str, Any]] = Field(default_factory=list)
-    """Decisions as they were taken."""
 
 
 class History(HistorySource):
@@ -96,12 +90,10 @@ class History(HistorySource):
     """The sessions, in order."""
     mentioned: tuple[str, ...] = ()
     """Sessions that the reports name without figures."""
-    debugging_build_minutes: dict[str, Minutes | None] = Field(default_factory=dict)
+    debugging_build_minutes: dict[str, Minutes] = Field(default_factory=dict)
     """Minutes lost to the build, by session."""
-    time_to_baseline_minutes: dict[str, Minutes | None] = Field(default_factory=dict)
-    """Minutes until a baseline existed, by session."""
-    memory: dict[str, Any] = Field(default_factory=dict)
-    """A remark on memory."""
+    decisions: list[dict[str, Any]] = Field(default_factory=list)
+    """Decisions as they were taken."""
     steps: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
     """Target and actual seconds of the steps, by session."""
     measurements: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
@@ -126,10 +118,6 @@ class RecordedSession(HistorySource):
     """The session itself."""
     patterns: dict[str, Minutes] = Field(default_factory=dict)
     """Minutes of the patterns that its report names by number, by their name."""
-    debugging_build_minutes: float | None = None
-    """Minutes lost to the build."""
-    time_to_baseline_minutes: float | None = None
-    """Minutes until a baseline existed."""
     steps: list[dict[str, Any]] = Field(default_factory=list)
     """Target and actual seconds of its steps."""
     measurements: list[dict[str, Any]] = Field(default_factory=list)

@@ -150,16 +150,3 @@ class PhaseTime(Model):
     """Minutes that the plan gives it."""
     seconds: float
     """Seconds of its steps."""
-
-
-class Late(Model):
-    """A step that took more than it should."""
-
-    step: str
-    """Pattern and step."""
-    seconds: float
-    """What it took."""
-    expected_s: float
-    """What earlier runs of it took, else its budget."""
-    why: str
-    """The cause as far as the records show it."""

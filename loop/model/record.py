@@ -11,7 +11,7 @@ from loop.model.base import Model
 from loop.model.campaign import Campaign
 from loop.model.dtypes import Device
 from loop.model.money import Bill
-from loop.model.plan import Late, PhaseTime, Predicted, Reached, ResolvedPlan
+from loop.model.plan import PhaseTime, Predicted, Reached, ResolvedPlan
 from loop.model.resources import ResourcesTaken
 from loop.model.target import Role
 from loop.model.verdict import Verdict
@@ -327,8 +327,6 @@ class Conclusion(Model):
     """Whether the objective was reached; None where the plan states none, and before the end."""
     phases: tuple[PhaseTime, ...] = ()
     """What each phase of the plan took."""
-    late: tuple[Late, ...] = ()
-    """Where the session took longer than planned: the steps that lost most time."""
     not_exercised: tuple[str, ...]
     """What was not run, and why."""
     learnings: tuple[str, ...]

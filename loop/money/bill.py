@@ -60,7 +60,6 @@ def bill(
     finished: Sequence[Finished] = (),
     *,
     gains: Gains | None = None,
-    notes: Sequence[str] = (),
     today: datetime.date | None = None,
 ) -> Bill:
     """Cost and saving of a session.
@@ -82,7 +81,7 @@ def bill(
         roi=(saved_usd - usd) / usd if usd > 0 and savings else None,
         ai=used.ai,
         gains=gains or Gains(),
-        notes=(*notes, *charged.notes),
+        notes=charged.notes,
     )
 
 

@@ -1,11 +1,8 @@
 """How git is run: with settings and a name of loop's own, never the user's hooks, never their index."""
 
 import os
-import re
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -29,23 +26,14 @@ QUIET = (
     "i18n.commitEncoding=UTF-8",
 )
 """Settings under which git runs here, whatever the user's are."""
-NAMES_PROGRAM = re.compile(
-    r"(filter\..*\.(clean|smudge|process)|diff\.(.*\.)?(command|textconv|external)|merge\..*\.driver"
-    r"|core\.(sshcommand|askpass|gitproxy|pager|editor|alternaterefscommand)|sequence\.editor|pager\..*"
-    r"|gpg\.(.*\.)?program|credential\.(.*\.)?helper|interactive\.difffilter|trailer\..*\.(command|cmd)"
-    r"|tar\..*\.command|remote\..*\.(uploadpack|receivepack|vcs|proxy)|uploadpack\.packobjectshook"
-    r"|(difftool|mergetool|browser|man|guitool)\..*\.(cmd|path)|hook\..*\.command)"
-)
-"""Settings whose value is a program, or may be one (git-config(1)). A repository's own configuration can have
-them, and `filter`, `diff` and `merge` run them for a mere look at it."""
 ENVIRONMENT = {
     **dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"), "loop"),
     **dict.fromkeys(("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"), "loop@localhost"),
     **dict.fromkeys(("LANGUAGE", "LC_ALL"), "C"),
     "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
 }
-"""Who commits where git does not know the user, and in which language git answers; the user's index is not even
-refreshed."""
+"""Who commits where git does not know the user, and in which language git answers; it asks nobody."""
 
 OFFLINE = {"GIT_ALLOW_PROTOCOL": "file", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
 """No other machine is asked, by no helper."""
@@ -74,43 +62,6 @@ def forget_the_callers_repository() -> None:
     """Let git look for the repository of the folder it is asked about, in this process and all it starts."""
     for name in ELSEWHERE:
         os.environ.pop(name, None)
-
-
-class _Door:
-    """Whether programs that a repository's configuration names may run."""
-
-    open = False
-
-
-def allow_programs() -> None:
-    """Let git run what its configuration names, such as filters of large files: what is here is trusted."""
-    _Door.open = True
-
-
-@cache
-def without_programs(folder: str) -> tuple[str, ...]:
-    """Settings that take programs out of the configuration which git reads in a folder."""
-    names = _execute(Path(folder), ["config", "--null", "--name-only", "--list"], {}).decode().split("\0")
-    programs = [name for name in dict.fromkeys(names) if NAMES_PROGRAM.fullmatch(name.lower())]
-    required = {f"{name.rpartition('.')[0]}.required=false" for name in programs if name.startswith("filter.")}
-    # Git from 2.54 on refuses a configured hook without a command.
-    harmless = (f"{name}={'true' if name.lower().startswith('hook.') else ''}" for name in programs)
-    return (*harmless, *sorted(required))
-
-
-def look(folder: Path, *arguments: str) -> str:
-    """What git prints of the user's checkout, by a copy of its index: `git diff` would refresh the index."""
-    return look_at_bytes(folder, *arguments).decode(errors="surrogateescape")
-
-
-def look_at_bytes(folder: Path, *arguments: str) -> bytes:
-    """The same as bytes."""
-    place = folder / git(folder, "rev-parse", "--git-path", "index").strip()
-    with tempfile.TemporaryDirectory() as copies:
-        copy = Path(copies) / "index"
-        if place.is_file():
-            shutil.copy2(place, copy)
-        return read_bytes(folder, *arguments, index=copy)
 
 
 def git(
@@ -144,12 +95,8 @@ def read_bytes(
     except ImportError as error:  # GitPython raises it when there is no git program.
         raise WorkFailed("there is no git program", hint="install git (`apt-get install git`)") from error
     try:
-        settings = QUIET if _Door.open else (*QUIET, *without_programs(str(folder)))
-        env = ENVIRONMENT if _Door.open else ENVIRONMENT | OFFLINE
-        words = [word for setting in settings for word in ("-c", setting)]
-        env = env | dict(variables) | ({} if index is None else {"GIT_INDEX_FILE": str(index)})
-        if not _Door.open and arguments[0] in ("status", "diff"):  # Each submodule has a configuration of its own.
-            arguments = (arguments[0], "--ignore-submodules=dirty", *arguments[1:])
+        words = [word for setting in QUIET for word in ("-c", setting)]
+        env = ENVIRONMENT | dict(variables) | ({} if index is None else {"GIT_INDEX_FILE": str(index)})
         return _execute(folder, [*words, *arguments], env, stdin)
     except (GitError, OSError, ValueError) as error:  # ValueError: NUL, or half of a pair, in an argument.
         message = str(getattr(error, "stderr", "") or error).strip()

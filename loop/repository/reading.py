@@ -5,7 +5,7 @@ from pathlib import Path
 
 from loop.base.errors import LoopError, WorkFailed
 from loop.model.record import Revision
-from loop.repository.git import git, look, read_bytes
+from loop.repository.git import git, read_bytes
 
 SHOWN = 20
 AS_IT_STOOD = "The checkout as it stood, with its uncommitted changes"
@@ -31,7 +31,7 @@ def revision(folder: Path) -> Revision:
         return Revision(commit=None, dirty=True)
     try:
         branch = git(folder, "rev-parse", "--symbolic-full-name", "HEAD").strip().removeprefix("refs/heads/")
-        lines = look(top, "status", "--porcelain", "--untracked-files=normal").splitlines()
+        lines = git(top, "status", "--porcelain", "--untracked-files=normal").splitlines()
     except LoopError:
         return Revision(commit=None)
     changed = tuple(line[3:] for line in lines)
@@ -81,8 +81,8 @@ def changes(folder: Path, commit: str) -> dict[str, int] | None:
     try:
         top = Path(git(folder, "rev-parse", "--show-toplevel").strip())
         plain = ("diff", "--no-ext-diff", "--no-textconv", "--numstat", "--no-renames", "-z")
-        counted = lines_changed(look(top, *plain, commit, *here))
-        new = look(top, "ls-files", "--others", "--exclude-standard", "-z", *here)
+        counted = lines_changed(git(top, *plain, commit, *here))
+        new = git(top, "ls-files", "--others", "--exclude-standard", "-z", *here)
     except LoopError:
         return None
     return counted | dict.fromkeys(filter(None, new.split("\0")), 0)
@@ -92,7 +92,7 @@ def takes_back(folder: Path, commit: str) -> bool:
     """Whether `git revert` would take a commit back without a conflict, from files that were committed."""
     try:
         top = Path(git(folder, "rev-parse", "--show-toplevel").strip())
-        change = look(top, "diff", "--no-ext-diff", "--no-textconv", "--no-renames", f"{commit}^", commit)
+        change = git(top, "diff", "--no-ext-diff", "--no-textconv", "--no-renames", f"{commit}^", commit)
         read_bytes(top, "apply", "--check", "--index", "--reverse", "-", stdin=change)
     except LoopError:
         return False

@@ -6,19 +6,16 @@ The user's checkout, index, stash and branches are left as they are. Hooks do no
 import contextlib
 import functools
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from loop import __version__
 from loop.base.documents import write_atomic
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
-from loop.repository.git import NONE, author, git, look, read_bytes
+from loop.repository.git import NONE, author, git, read_bytes
 from loop.repository.reading import AS_IT_STOOD, lines_changed
 from loop.repository.submodules import clear_modules, empty_modules, fill_modules
 
@@ -160,7 +157,7 @@ def make(target: Path, root: Path) -> Worktree:
             return _copy(target, root)
     except OSError as error:
         raise _no_room(root, error) from error
-    unmerged = look(repository, "diff", "--name-only", "--diff-filter=U").splitlines()
+    unmerged = git(repository, "diff", "--name-only", "--diff-filter=U").splitlines()
     if unmerged:
         raise UsageError(
             f"{repository / unmerged[0]} is in conflict", hint="finish the merge, or `git merge --abort`"
@@ -237,26 +234,12 @@ def _forget_gone(repository: Path, root: Path) -> None:
     Not by `git worktree prune`: it forgets those of the user, too, whose disk is not there just now.
     """
     folder = root.parent
-    _forget_torn(repository, root)
     for line in git(repository, "worktree", "list", "--porcelain").splitlines():
         path = Path(line.removeprefix("worktree "))
         beside = line.startswith("worktree ") and path.parent.resolve() == folder.resolve()
         if beside and not path.exists():
             with contextlib.suppress(LoopError):
                 git(repository, "worktree", "remove", "--force", "--force", str(path))
-
-
-def _forget_torn(repository: Path, root: Path) -> None:
-    """Take away a note for `root`, or for a search that was killed, which was never whole: git itself keeps it."""
-    common = git(repository, "rev-parse", "--path-format=absolute", "--git-common-dir").strip()
-    for lock in Path(common, "worktrees").glob("*/locked"):
-        note = lock.parent
-        owner = re.fullmatch(r"bisect-(\d+)-.*", note.name)
-        own = note.name == root.name or (owner is not None and not psutil.pid_exists(int(owner[1])))
-        place, pointer = f"{root.parent.resolve() / note.name}/.git", note / "gitdir"
-        text = pointer.read_text(errors="replace").strip() if pointer.exists() else ""
-        if own and text != place and place.startswith(text):
-            shutil.rmtree(note, ignore_errors=True)
 
 
 def find(target: Path, root: Path) -> Worktree | None:
@@ -268,7 +251,8 @@ def find(target: Path, root: Path) -> Worktree | None:
     own, repository = _known(target, root, (mark.st_ino, mark.st_mtime_ns))
     if own is None or not own.is_dir():
         return None
-    _unlock(root, own)
+    for lock in own.glob("*.lock"):  # A git that was killed in there leaves one, which keeps every later one out.
+        lock.unlink(missing_ok=True)
     if repository is None:
         return Worktree(root, root / target.name, None)
     return Worktree(root, root / target.resolve().relative_to(repository), repository)
@@ -285,21 +269,6 @@ def _known(target: Path, root: Path, mark: tuple[int, int]) -> tuple[Path | None
         return Path(git(root, "rev-parse", "--absolute-git-dir").strip()), top_of(target)
     except LoopError:
         return None, None
-
-
-def _unlock(root: Path, own: Path) -> None:
-    """Take away the locks of a git that was killed in there: it keeps every later one out."""
-    with contextlib.suppress(LoopError, OSError):
-        locks = list(own.glob("*.lock"))
-        if not locks:
-            return
-        processes = [process.info for process in psutil.process_iter(["name", "cwd"])]
-        folders = [Path(p["cwd"]) for p in processes if p["name"] == "git" and p["cwd"]]
-        if not any(
-            folder.is_relative_to(root.resolve()) for folder in folders
-        ):  # No git waits for an editor there.
-            for lock in locks:
-                lock.unlink(missing_ok=True)
 
 
 def clear(target: Path, root: Path) -> None:
@@ -338,7 +307,7 @@ def _bring_over(repository: Path, target: Path, tree: Worktree) -> bool:
     """Apply the checkout's uncommitted changes to a new worktree; whether there were any."""
     with tempfile.TemporaryDirectory() as folder:
         patch = Path(folder) / "patch"
-        look(repository, "diff", *PLAIN, f"--output={patch}", "HEAD")
+        git(repository, "diff", *PLAIN, f"--output={patch}", "HEAD")
         edited = patch.stat().st_size > 0
         if edited:
             git(tree.root, "apply", "--check", "--whitespace=nowarn", str(patch))

@@ -24,12 +24,10 @@ from loop.money.bill import NO_AI, Used, bill, judged_before
 from loop.optimize.edits import page_of
 from loop.optimize.keeping import gains
 from loop.optimize.section import changes_json
-from loop.replay import recipe
 from loop.report.sections import show
-from loop.session import grading, samples
+from loop.session import grading
 from loop.session.bounds import Ending
 from loop.session.first_screen import FirstScreen, first_screen
-from loop.session.grading import late_steps
 from loop.session.next_session import proposal
 from loop.session.objective import Objective, phase_times, session_facts, unless_nothing_judged
 from loop.session.page import Rendered, in_json, on_screen, render_session
@@ -49,7 +47,9 @@ def conclude(
     lines = folder.lines()
     finished = journal.finished(lines)
     attempts = tuple(line.event for line in lines if isinstance(line.event, Finished))  # What was used was used.
-    took = grading.believed(seconds, [attempt.seconds for attempt in attempts])
+    steps_s = sum(attempt.seconds for attempt in attempts)
+    own_s = grading.own_seconds(seconds, steps_s)
+    seconds = steps_s + own_s
     findings = learnings.collect(finished)
     status, reason = learnings.session_status(finished, findings.verdicts)
     if ending.status is not None:
@@ -58,7 +58,7 @@ def conclude(
     ended, facts = status in ("passed", "failed"), session_facts(card, head)(finished)
     objective = Objective.of(head).judge(finished, facts) if ended else None
     status, reason = unless_nothing_judged(head, finished, status, reason)
-    letter, why = grading.grade(plan, status, reason, finished, objective, took.seconds)
+    letter, why = grading.grade(plan, status, reason, finished, objective, seconds)
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=head.target)
     rows = [row for row in rows if not row.recorded and row.id < head.id]
     ai, no_ai = results.used(folder)
@@ -67,22 +67,20 @@ def conclude(
         head=head,
         status=status,
         reason=reason,
-        seconds=took.seconds,
-        own_seconds=took.own_seconds,
+        seconds=seconds,
+        own_seconds=own_s,
         verdicts=findings.verdicts,
         bill=bill(
-            Used(took.seconds, head.device, head.gpu, ai, no_ai or NO_AI, hosts_of(finished)),
+            Used(seconds, head.device, head.gpu, ai, no_ai or NO_AI, hosts_of(finished)),
             card,
             () if repeats else attempts,
             gains=gains(finished),
-            notes=[took.note] if took.note else [],
             today=datetime.datetime.now(datetime.UTC).date(),
         ),
         grade=letter,
         grade_reason=why,
         objective=objective,
         phases=phase_times(plan, finished),
-        late=late_steps(head.plan, finished) if took.seconds > 60 * plan.budget.minutes else (),
         learnings=learnings.learnings(finished),
         not_exercised=(
             *findings.not_exercised,
@@ -127,7 +125,6 @@ def left_out(setting: Setting, head: SessionHead) -> list[str]:
 
 def render(setting: Setting, record: SessionRecord, folder: SessionFolder) -> Rendered:
     """The report of a session, beside its predecessors, with its figures."""
-    samples.say_damaged_patches(folder.finished())
     return render_session(
         setting.project.own("templates") or shipped("templates"), view_of(setting, record, folder)
     )
@@ -145,7 +142,6 @@ def view_of(setting: Setting, record: SessionRecord, folder: SessionFolder) -> V
         calibration=calibration.in_words(
             [row for row in rows if row.started is not None and row.started <= began]
         ),
-        replayed=(folder.path / recipe.NAME).is_file(),
     )
 
 

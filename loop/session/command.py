@@ -10,12 +10,12 @@ from loop.base.errors import ExitCode, LoopError, UsageError
 from loop.base.places import project, shipped
 from loop.base.screen import Screen
 from loop.model.record import SessionRecord
-from loop.session import closing, recorded, samples, summary
+from loop.session import closing, recorded, summary
 from loop.steps.setting import Setting, read_setting
 from loop.store import sessions
 from loop.store.sessions import SessionFolder
 
-FORMATS = ("md", "html", "json", "csv")
+FORMATS = ("md", "html", "json")
 """What `--format` may be, besides a summary, which has options of its own."""
 SUMMARY = "summary"
 
@@ -73,8 +73,6 @@ def ended(folder: SessionFolder) -> SessionRecord:
 
 def _written(form: str, setting: Setting, folder: SessionFolder) -> tuple[str, dict[str, str]]:
     """A session in a format, and the figures that it shows, by their paths from it."""
-    if form == "csv":
-        return samples.as_csv(folder.id, samples.read_samples(folder, folder.finished())), {}
     record = ended(folder)
     if form == "json":
         return json.dumps(closing.outcome(setting, record, folder), indent=1) + "\n", {}

@@ -1,83 +1,23 @@
 """How well did a session go? Its time by a clock to be believed, its late steps, a letter by a short rule."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 
-from loop.gate.model import BuildOutput
-from loop.model.bisect import BisectOutput
-from loop.model.output import read_output
-from loop.model.plan import Late, Plan, Reached, ResolvedPlan
+from loop.model.plan import Plan, Reached
 from loop.model.record import Finished, Status, latest_attempts
 from loop.report import format as say
 from loop.session.course import name_of
-
-MOST = 3
-"""Steps that are named: those that lost most time."""
-LEAST_S = 1.0
-"""Less than this is no loss."""
-
-
-def late_steps(plan: ResolvedPlan, finished: Sequence[Finished]) -> tuple[Late, ...]:
-    """The steps that took longest beyond what earlier runs of them took, or beyond their budget."""
-    late = []
-    for record in latest_attempts(finished):
-        known = plan.find(record.pattern).step_s.get(record.step, record.budget_s)
-        expected_s = min(known, record.budget_s)
-        if record.status != "skipped" and record.seconds - expected_s > LEAST_S:
-            late.append(
-                Late(step=name_of(record), seconds=record.seconds, expected_s=expected_s, why=_why(record))
-            )
-    return tuple(sorted(late, key=lambda step: step.expected_s - step.seconds)[:MOST])
-
-
-def _why(record: Finished) -> str:
-    """The cause, by what the step's own output says."""
-    if record.killed:
-        return "it was ended at its limit"
-    build = read_output(record, BuildOutput)
-    compiled = [library for library in build.builds if library.compiled and not library.cached] if build else []
-    if compiled:
-        names = say.listed([library.variant for library in compiled])
-        return f"{names} had to be compiled: {say.seconds(sum(library.seconds for library in compiled))}"
-    search = read_output(record, BisectOutput)
-    if search and search.answer:
-        tried = say.count(len(search.answer.probes), "commit")
-        return f"a search tried {tried} and compiled {search.answer.builds}"
-    warnings = record.output.get("warnings") or ()
-    return "; ".join(map(str, warnings)) or f"its record shows no cause: {record.message}"
-
 
 SLACK_S, SLACK = 60.0, 0.1
 """What may pass outside the steps: a minute, and a tenth of the steps' own time. loop itself takes far less."""
 
 
-@dataclass(frozen=True)
-class Elapsed:
-    """The time of a session."""
+def own_seconds(wall_s: float, steps_s: float) -> float:
+    """Seconds of a session outside its steps; none where its wall time contradicts the steps' own clock.
 
-    seconds: float
-    """From its first step to its last, interruptions left out."""
-    own_seconds: float
-    """Part of it outside any step."""
-    note: str = ""
-    """That the clock cannot be believed, and what was taken instead; empty where it can."""
-
-
-def believed(wall_s: float, steps_s: Sequence[float]) -> Elapsed:
-    """Wall time, unless it contradicts the seconds of the steps, which come from a clock that only goes forward.
-
-    Steps follow one another, so that wall time is never below their sum; and loop does little between them. A
-    clock that was set, or a machine that slept, breaks one or the other.
+    That clock only goes forward. Wall time jumps where somebody sets the clock, or the machine sleeps.
     """
-    steps = sum(steps_s)
-    outside = wall_s - steps
-    if outside < -1.0:
-        cause = f"the clock was set back: {wall_s:.0f} s passed by it"
-    elif outside > SLACK_S + SLACK * steps:
-        cause = f"the clock was set forward, or the machine slept: {wall_s:.0f} s passed by it"
-    else:
-        return Elapsed(wall_s, max(0.0, outside))
-    return Elapsed(steps, 0.0, f"{cause}, {steps:.0f} s in the steps by their own clock, which is what is charged")
+    outside = wall_s - steps_s
+    return max(0.0, outside) if -1.0 <= outside <= SLACK_S + SLACK * steps_s else 0.0
 
 
 RULE: tuple[tuple[str, str], ...] = (

@@ -209,12 +209,6 @@ def goal_section(view: View) -> Iterator[Section]:
         lines.append(f"Objective: {outcome}.")
     if record.objective and record.objective.missed and plan.otherwise:
         lines.append(f"What answers a miss: {plan.otherwise}.")
-    if record.late:
-        took, planned = say.seconds(record.seconds), say.seconds(60 * plan.budget.minutes)
-        lost = (
-            f"{s.step}: {say.seconds(s.seconds)} of {say.seconds(s.expected_s)}; {s.why}." for s in record.late
-        )
-        lines.append((f"It took {took} of {planned}. Most time was lost in:", *lost))
     rows = (
         (
             phase.name,

@@ -329,9 +329,6 @@ def again(view: View) -> Iterator[Section]:
     if view.record.status in ("aborted", "paused"):
         yield Section("Go on with this session", code=(head.resume_command,))
     lines: list[Line] = []
-    if view.replayed:
-        how = "On a bare checkout, by plain compiler lines, with a last line that says same or not"
-        lines.append(f"{how}: `sh recipe.sh CHECKOUT`.")
     where = "`journal.jsonl` in the folder of the session; verdicts, cost and grade: `record.json`."
     lines.append(f"Steps, times and outputs: {where}")
     with_files = [record for record in latest_attempts(view.finished) if record.artifacts]
@@ -339,7 +336,6 @@ def again(view: View) -> Iterator[Section]:
         f"Raw samples of `{course.name_of(record)}`: {', '.join(f'`{name}`' for name in record.artifacts)}"
         for record in with_files
     ]
-    lines += [f"All samples, one a row: `{head.report_command} --format csv`"] if with_files else []
     note = "The whole session, with the same inputs, and this report from its records:"
     yield Section("Each number", note=note, code=(head.command(), head.report_command))
     yield Section(lines=tuple(lines))

@@ -8,7 +8,6 @@ from loop.base.errors import ExitCode, UsageError
 from loop.base.places import project
 from loop.base.screen import Screen, fold, width
 from loop.library import definitions, histories
-from loop.library.derived import StepSums, contradictions, step_sums
 from loop.model.base import Printed
 from loop.model.history import RESOURCES, RecordedSession
 from loop.model.record import Finished, SessionHead, SessionRecord
@@ -24,8 +23,6 @@ class Imported(Printed):
     """Those that are new here."""
     already: tuple[str, ...]
     """Those that were here."""
-    contradictions: tuple[str, ...]
-    """Figures that cannot all be right."""
 
 
 class ShownRecorded(Printed):
@@ -33,10 +30,6 @@ class ShownRecorded(Printed):
 
     recorded: RecordedSession
     """Its rows."""
-    steps: StepSums | None
-    """Sums over its steps; None where none states both times."""
-    contradictions: tuple[str, ...]
-    """Figures that cannot all be right."""
 
 
 class ShownSession(Printed):
@@ -64,16 +57,11 @@ def import_sessions(name: str, target: Path | None, screen: Screen, *, as_json: 
     sessions = [histories.recorded(history, names) for history in read]
     put = [recorded.put(chosen.sessions, rows) for rows in sessions]
     new, known = (tuple(name for ids in put for name in ids[side]) for side in (0, 1))
-    wrong = tuple(say for rows in sessions for row in rows for say in contradictions(row))
     if as_json:
-        screen.data(to_json(Imported(imported=new, already=known, contradictions=wrong)))
+        screen.data(to_json(Imported(imported=new, already=known)))
         return ExitCode.OK
-    lines = []
-    for history in read:  # Where it comes from, and how its steps kept to their targets.
-        sums = step_sums(step for steps in history.steps.values() for step in steps)
-        lines.append(", ".join(filter(None, (history.source, history.when))) + (f"\n{sums.text}" if sums else ""))
-    for line in (*lines, *(f"contradiction: {say}" for say in wrong)):
-        screen.say(fold(line, width(screen.err)))
+    for history in read:
+        screen.say(fold(", ".join(filter(None, (history.source, history.when))), width(screen.err)))
     for name in new:
         screen.data(name)
     there = f", {len(known)} {'was' if len(known) == 1 else 'were'} there" if known else ""
@@ -102,8 +90,7 @@ def find(root: Path, name: str) -> RecordedSession | None:
 def show(session: RecordedSession, screen: Screen, *, as_json: bool) -> int:
     """One recorded session: its rows."""
     if as_json:
-        sums, wrong = step_sums(session.steps), tuple(contradictions(session))
-        screen.data(to_json(ShownRecorded(recorded=session, steps=sums, contradictions=wrong)))
+        screen.data(to_json(ShownRecorded(recorded=session)))
         return ExitCode.OK
     for line in _lines(session):
         screen.prose(line)
@@ -124,9 +111,6 @@ def _lines(session: RecordedSession) -> Iterator[str]:
     where = session.gpu.get("name", "another machine")
     planned = f" of {row.target_minutes:g} planned" if row.target_minutes else ""
     yield f"{row.minutes:g} min{planned} on {where}; {', '.join(stated) or 'no cost stated'}"
-    sums = step_sums(session.steps)
-    if sums is not None:
-        yield sums.text
     if row.applied:
         yield f"applied {', '.join(row.applied)}"
     if row.speedup is not None:
@@ -135,5 +119,3 @@ def _lines(session: RecordedSession) -> Iterator[str]:
     for label, text in (("grade", row.grade), ("build", row.build), ("note", row.note)):
         if text:
             yield f"{label}: {text}"
-    for say in contradictions(session):
-        yield f"contradiction: {say}"

@@ -13,7 +13,7 @@ from loop.base.documents import to_json
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
 from loop.base.interrupts import flagged
 from loop.base.machine_failures import Folders, behind
-from loop.base.places import WORKTREES, cache_folder, refuse_unnamed, state_folder
+from loop.base.places import WORKTREES, refuse_unnamed, state_folder
 from loop.base.screen import Screen
 from loop.learning.failures import keep_sources
 from loop.learning.predicting import foresee, show_plan
@@ -24,7 +24,6 @@ from loop.model.index import SessionRow
 from loop.model.record import RESUMABLE, Closed, Opened, SessionHead, SessionRecord, Started
 from loop.money.bill import hourly_usd
 from loop.profile.promised import outcomes
-from loop.replay import recipe
 from loop.repository import revision, worktree
 from loop.session import closing
 from loop.session.bounds import Bounds, Ending
@@ -273,8 +272,6 @@ def closed(session: Session, journal: Journal, walk: Walk, ending: Ending) -> Se
         screen.say(unkept)
     record = closing.conclude(setting, head, folder, ending, sessions.wall_seconds(journal.lines))
     folder.write_record(record)
-    if unwritten := recipe.write(setting.project, head, folder.path, folder.finished(), cache_folder() / "builds"):
-        screen.say(unwritten)
     rendered = closing.render(setting, record, folder)
     folder.write_report(rendered.text, {figure.path: figure.file for figure in rendered.figures})
     journal.append(Closed(status=record.status, reason=record.reason))

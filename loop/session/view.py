@@ -24,8 +24,6 @@ class View:
     """What earlier sessions tell of a failed step."""
     calibration: str = ""
     """How earlier predictions held."""
-    replayed: bool = False
-    """Whether a recipe lies beside it."""
 
     @property
     def head(self) -> SessionHead:

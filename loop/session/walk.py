@@ -243,11 +243,12 @@ class Walk:
     ) -> Generator[Ticked, None, Result[Output]]:
         """Drive the action; past its limit, closing the generator ends everything it started."""
         bench = self.context.bench
+        before_s = bench.first_calls_s
 
         def limit_s() -> float:
-            """Processes whose first calls are slow, as declared or as seen, get more."""
+            """What first calls take does not count, and some that may come are allowed for beforehand."""
             first_s = max(bench.target.first_call_s or 0.0, bench.slowest_first_s)
-            return step.kill_after_s + (1 + FIRST_CALLS) * first_s
+            return step.kill_after_s + (1 + FIRST_CALLS) * first_s + bench.first_calls_s - before_s
 
         context = replace(
             self.context, finished=tuple(self.finished), budget_s=step.budget_s, kill_after_s=limit_s()

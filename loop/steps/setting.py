@@ -1,7 +1,7 @@
 """What every command that runs something needs first: the project, its definitions, device and variants."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +20,6 @@ from loop.model.record import SessionHead
 from loop.model.target import CAbiVariant, Target
 from loop.model.tuning import Entry
 from loop.model.workloads import WorkloadError, entry_of, expand, read_words, spelled
-from loop.repository.git import allow_programs
 from loop.workers.bench import Bench
 
 
@@ -48,16 +47,16 @@ def read_setting(target: Path | None) -> Setting:
 def trusted_setting(target: Path | None, screen: Screen) -> Setting:
     """The same, for a command that runs what the definitions say: they have to be allowed."""
     setting = read_setting(target)
-    allow(setting.project, lambda: what_runs(setting), screen)
+    allow(setting.project, screen)
     return setting
 
 
-def allow(project: Project, lines: Callable[[], Sequence[str]], screen: Screen) -> None:
-    """Ask before what a project runs, `lines`, is run for the first time; remembers a yes. Raises Untrusted."""
+def allow(project: Project, screen: Screen) -> None:
+    """Ask before what a project runs is run for the first time; remembers a yes. Raises Untrusted."""
     if not trust.is_trusted(project):
         digest, machines = trust.definition_hash(project), trust.hosts_hash(project)
         screen.say(f"{trust.shown(project)} would run:")
-        for line in lines():
+        for line in what_runs(project):
             screen.say(f"  {line}")
         if changed := trust.difference(project):
             screen.say("changed since it was allowed:")
@@ -66,7 +65,6 @@ def allow(project: Project, lines: Callable[[], Sequence[str]], screen: Screen) 
         if not screen.confirm("Allow it, until what they run changes?"):
             raise trust.refusal(project)
         trust.grant(project, digest, machines)
-    allow_programs()
 
 
 def allow_session(folder: Path, head: SessionHead, setting: Setting, screen: Screen) -> None:
@@ -85,12 +83,9 @@ def allow_session(folder: Path, head: SessionHead, setting: Setting, screen: Scr
     trust.grant_session(folder, head)
 
 
-def what_runs(setting: Setting) -> list[str]:
-    """Every command and code that the project's own definitions would run."""
-    own = setting.project.own("patterns")
-    patterns = [read.value for read in setting.patterns.values() if own and read.path.is_relative_to(own)]
-    machines = () if setting.project.bundled else told(setting.project.target)
-    return [*trust.what_runs(setting.target, patterns), *trust.flags_taken(setting.project), *machines]
+def what_runs(project: Project) -> list[str]:
+    """Every command and code that the project's own definitions would run, and the machines that it names."""
+    return [*trust.what_runs(project), *(() if project.bundled else told(project.target))]
 
 
 def choose_device(wanted: str, target: Target, variants: Sequence[str] = ()) -> Device:

@@ -43,7 +43,7 @@ def put(root: Path, sessions: Sequence[RecordedSession]) -> tuple[list[str], lis
 def _facts(session: RecordedSession) -> RecordedSession:
     """Its rows, as they read back; what else its reports say, and which patterns that was, may change."""
     row = session.row.model_copy(update={"applied": ()})
-    rows = session.model_copy(update={"row": row, "patterns": {}, "stated": []})
+    rows = session.model_copy(update={"row": row, "patterns": {}})
     return RecordedSession.model_validate_json(to_json(rows))
 
 

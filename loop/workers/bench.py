@@ -127,6 +127,8 @@ class Bench:
     """Workload to the seconds that its inputs and its right answer took the judge."""
     slowest_first_s: float = field(init=False, default=0.0)
     """Seconds of the slowest first request of any process so far: each process of that side may need as long."""
+    first_calls_s: float = field(init=False, default=0.0)
+    """Seconds of the first requests of all processes so far."""
     first_call_s: float = field(init=False, default=0.0)
     """Seconds that the first call of a process may take."""
     _judge: JudgeProcess = field(default_factory=JudgeProcess)
@@ -185,7 +187,7 @@ class Bench:
         if self._nursery is None:
             cores = timed_cores(self.threads) if self.device == "cpu" else ""
             environment = thread_environment(self.threads, cores)
-            self._nursery = Nursery({**passed_on(), **environment}, unprivileged=self.device == "cpu")
+            self._nursery = Nursery({**passed_on(), **environment})
         return self._nursery
 
     def examine(self, check: str, limit_s: float) -> Generator[Tick, None, Examined]:
@@ -284,7 +286,6 @@ class Bench:
             pinned=True,
             environment={**({} if side.emulated else within(self.device)), **side.environment},
             under=under,
-            unprivileged=self.device == "cpu",
             nursery=self.nursery if self.forks and isinstance(side.terms, FunctionTerms) and not under else None,
         )
         worker.send(Load(side.terms, str(self.folder), threads, self.device, side.slow, side.mistake))

@@ -75,7 +75,9 @@ class KeptWorker:
                 raise WorkerLost("hung", TOO_LONG.format(limit_s), lost.errors, lost.cause) from lost
             raise
         if self.fresh:
-            self.bench.slowest_first_s = max(self.bench.slowest_first_s, time.monotonic() - begun)
+            seconds = time.monotonic() - begun
+            self.bench.slowest_first_s = max(self.bench.slowest_first_s, seconds)
+            self.bench.first_calls_s += seconds
         self.fresh = False
         return reply
 

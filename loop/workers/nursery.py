@@ -1,6 +1,6 @@
 """A process that has imported torch and forks judge and workers: as fresh as a started one, in no time.
 
-A forked process becomes a child of ours, in a session of its own, under a tag of its own, before it loads
+A forked process becomes a child of ours, in a session of its own, before it loads
 anything. Linux only; elsewhere, and where the nursery is lost, workers are started one by one.
 """
 
@@ -11,13 +11,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from loop.base.linux import adopt_orphans, stay_out
-from loop.base.processes import TAG, Child, environment, python_path
+from loop.base.linux import adopt_orphans
+from loop.base.processes import Child, environment, python_path
 
 PROGRAM = "loop.workers.nursery_program"
 PATIENT = {"OMP_WAIT_POLICY": "passive"}
@@ -72,20 +71,15 @@ class Forked(Child):
         super().__init__(command, env=env, stdin=stdin, pass_fds=pass_fds)
 
     def _start(
-        self,
-        cwd: Path | None,
-        env: Mapping[str, str] | None,
-        stdin: int | None,
-        pass_fds: Sequence[int],
-        first: Callable[[], None],
+        self, cwd: Path | None, env: Mapping[str, str] | None, stdin: int | None, pass_fds: Sequence[int]
     ) -> ForkedProcess:
         assert stdin is not None
         output, output_end = os.pipe()
         errors, errors_end = os.pipe()
         try:
             module, *words = self.command
-            order: dict[str, object] = {"tag": self.tag, "module": module, "arguments": words, "cwd": os.getcwd()}
-            order["environment"] = environment({**dict(env or {}), TAG: self.tag})
+            order: dict[str, object] = {"module": module, "arguments": words, "cwd": os.getcwd()}
+            order["environment"] = environment(env)
             pid = self._nursery.fork(order, (stdin, output_end, errors_end, *pass_fds))
         except BaseException:
             os.close(output)
@@ -104,8 +98,8 @@ class NurseryLost(Exception):
 class Nursery:
     """The process, started when it is first needed. The processes that it forked outlive its end."""
 
-    def __init__(self, environment: Mapping[str, str], *, unprivileged: bool) -> None:
-        self.environment, self.unprivileged = dict(environment), unprivileged
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.environment = dict(environment)
         self._child: Child | None = None
         self._control: socket.socket | None = None
         self._lost = sys.platform != "linux"
@@ -121,7 +115,6 @@ class Nursery:
                 [sys.executable, "-P", "-m", PROGRAM, str(far_end.fileno())],
                 env={"PYTHONPATH": python_path(), **PATIENT, **self.environment},
                 pass_fds=[far_end.fileno()],
-                first=partial(stay_out, unprivileged=self.unprivileged),
             )
 
     def fork(self, order: Mapping[str, object], handles: Sequence[int]) -> int:
@@ -129,7 +122,7 @@ class Nursery:
         self.warm_up()
         if self._control is None:
             raise NurseryLost
-        whole = json.dumps({"owner": os.getpid(), "unprivileged": self.unprivileged, **order})
+        whole = json.dumps({"owner": os.getpid(), **order})
         pid = b""
         with contextlib.suppress(OSError):
             self._control.settimeout(FORK_LIMIT_S)

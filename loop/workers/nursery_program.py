@@ -14,11 +14,9 @@ import sys
 import time
 from typing import Any
 
-from loop.base.linux import stay_out
-from loop.base.processes import TAG
+from loop.base.linux import die_with_parent
 from loop.workers import judge_program, worker_program
 from loop.workers.nursery import numbered
-from loop.workers.wire import PR_SET_DUMPABLE, prctl
 
 PROGRAMS = {module.__name__: module.main for module in (judge_program, worker_program)}
 LONGEST, MOST_HANDLES = 1 << 16, 16
@@ -30,7 +28,6 @@ def main() -> None:
     """Fork programs until the parent is gone."""
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
-    prctl(PR_SET_DUMPABLE, 0)
     from loop.calls import torch_call  # noqa: F401 - what each worker would import
 
     gc.collect()
@@ -73,13 +70,7 @@ def _stand_alone(order: dict[str, Any], handles: list[int]) -> None:
             raise TimeoutError("the session did not adopt it")
         time.sleep(1e-4)
     os.setsid()
-    stay_out(unprivileged=order["unprivileged"])
-    prctl(PR_SET_DUMPABLE, 1)
-    # A tag of its own, in the very bytes that /proc shows as its environment, for whoever looks there.
-    libc = ctypes.CDLL(None)
-    libc.getenv.restype = ctypes.c_void_p
-    if place := libc.getenv(TAG.encode()):
-        ctypes.memmove(place, order["tag"].encode(), len(order["tag"]))
+    die_with_parent()
     os.environ.update(order["environment"])
     os.chdir(order["cwd"])
     for place, handle in enumerate(handles[:3]):

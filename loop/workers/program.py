@@ -1,7 +1,6 @@
 """The parent's end of a child process that answers requests, judge or worker alike."""
 
 import contextlib
-import functools
 import os
 import random
 import socket
@@ -10,7 +9,7 @@ from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from loop.base.linux import MEMORY, Roused, stay_out
+from loop.base.linux import MEMORY
 from loop.base.processes import Child, Tick, describe_exit, python_path
 from loop.machine.machine import available_memory
 from loop.model.causes import Cause
@@ -47,11 +46,7 @@ class Refusal(Exception):
 
 
 class Program:
-    """One child process, started by the tool `under` where there is one. Not usable after WorkerLost.
-
-    One that is `unprivileged` gains no rights by what it starts: not on a GPU, whose driver may start a setuid
-    program.
-    """
+    """One child process, started by the tool `under` where there is one. Not usable after WorkerLost."""
 
     def __init__(
         self,
@@ -60,7 +55,6 @@ class Program:
         environment: Mapping[str, str],
         handles: Sequence[int] = (),
         under: Sequence[str] = (),
-        unprivileged: bool = False,
         nursery: Nursery | None = None,
     ) -> None:
         """`handles` are descriptors that it inherits; an argument `@N` stands for the number of the Nth."""
@@ -85,7 +79,6 @@ class Program:
                 env={"PYTHONPATH": python_path(), **passed_on(), **environment},
                 stdin=request_read,
                 pass_fds=inherited,
-                first=functools.partial(stay_out, unprivileged=unprivileged),
             )
         except BaseException:
             for fd in (self._request, self._reply):
@@ -94,7 +87,6 @@ class Program:
         finally:
             os.close(request_read)
             os.close(reply_write)
-        self._roused = Roused(self.child.process.pid)
         self.child.watch(self._reply)
 
     def send(self, request: Request[Any]) -> None:
@@ -113,8 +105,6 @@ class Program:
             if self.child.seconds - begun > limit_s:
                 raise self.lost("hung", f"no answer for {limit_s:g} s: killed")
             self.child.pump()
-            if not self._paused:  # A kernel can stop the judge, and other workers.
-                self._roused.rouse()
             if not self._take() and self.child.code is not None:
                 alone = "ended by itself, " if self.child.code >= 0 else ""
                 raise self.lost("crashed", f"{alone}{describe_exit(self.child.code)}")

@@ -31,7 +31,6 @@ class Worker(Program):
         pinned: bool = False,
         environment: Mapping[str, str] | None = None,
         under: Sequence[str] = (),
-        unprivileged: bool = False,
         nursery: Nursery | None = None,
     ) -> None:
         self.cores = timed_cores(threads) if pinned else ""
@@ -48,7 +47,6 @@ class Worker(Program):
                 environment={**thread_environment(threads, self.cores), **(environment or {})},
                 handles=[self.arena.handle, *ends],
                 under=under,
-                unprivileged=unprivileged,
                 nursery=nursery,
             )
         except BaseException:

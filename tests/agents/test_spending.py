@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from loop.agents import results
-from loop.agents.results import AiGiven
 from loop.model.money import AiUse
 from loop.store.sessions import SessionFolder
 from tests.projects import add_commands, loop, make_project
@@ -53,17 +52,18 @@ def test_what_somebody_states_is_called_so(project: Path) -> None:
     ]
 
 
-def test_an_agent_s_own_result_goes_before_somebody_s_word(tmp_path: Path) -> None:
+def test_an_agent_s_own_result_goes_before_somebody_s_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Results add up; a stated amount counts where no result has a cost."""
     folder = SessionFolder(tmp_path)
     results.add(folder, results.stated(0.75))
-    unpriced = AiUse(source="result", agents=("codex",), usd=None, unpriced=("gpt",))
-    results.add(folder, AiGiven(results=(unpriced,)))
+    uses = [AiUse(source="result", agents=("codex",), usd=None, unpriced=("gpt",))]
+    monkeypatch.setattr(results, "proposed", lambda folder: uses)
     use, _ = results.used(folder)
     assert use is not None
     assert ("stated", 0.75, ()) == (use.source, use.usd, use.unpriced)
-    for usd in (0.25, 0.125):
-        results.add(folder, AiGiven(results=(AiUse(source="result", agents=("claude-code",), usd=usd),)))
+    uses += [AiUse(source="result", agents=("claude-code",), usd=usd) for usd in (0.25, 0.125)]
     use, _ = results.used(folder)
     assert use is not None
     assert ("result", 0.375, ("codex", "claude-code")) == (use.source, use.usd, use.agents)

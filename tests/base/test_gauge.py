@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from loop.base import machine_failures
 from loop.base.machine_failures import LEAST_BYTES, Folders, Gauge
 
 CACHE, TMP = Path("/cache"), Path("/tmp")
@@ -92,26 +91,3 @@ def test_a_folder_that_became_read_only_explains_what_follows(disks: Disks) -> N
     disks.said[TMP] = errno.EROFS
     assert "/tmp: Read-only file system" == failure(first, bad=False)
     assert "/tmp: Read-only file system" == failure(Gauge(Folders((CACHE, TMP)), frozenset()))
-
-
-def test_a_process_that_the_system_ended_for_memory_says_nothing(
-    disks: Disks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The control group counts it."""
-    ended = {"oom_kill": 3, "max": 0}
-    monkeypatch.setattr(machine_failures, "_event", lambda file, name: ended[name])
-    gauge = Gauge(Folders((CACHE, TMP)))
-    assert "" == failure(gauge, "crashed with SIGKILL")
-    ended["oom_kill"] = 4
-    assert "Cannot allocate memory" == failure(gauge, "crashed with SIGKILL")
-    assert "" == failure(gauge, bad=False)
-
-
-def test_a_folder_that_is_mounted_noexec_is_named(gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A library that cannot be mapped, and a program in it that may not run. Other files' refusals are not."""
-    mapped, run = "kernel.so: failed to map segment from shared object", "/cache/a.out: Permission denied"
-    assert ["", ""] == [failure(gauge, mapped), failure(gauge, run)]
-    monkeypatch.setattr("loop.base.machine_failures.is_noexec", lambda folder: folder == CACHE)
-    assert "/cache is mounted noexec" in failure(gauge, mapped)
-    assert "/cache is mounted noexec" in failure(gauge, run)
-    assert ["", ""] == [failure(gauge, "/opt/a.out: Permission denied"), failure(gauge, mapped, bad=False)]

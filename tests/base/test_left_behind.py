@@ -1,4 +1,4 @@
-"""Nothing of a command is left behind when it ends; what a killed one left is ended by the next."""
+"""Nothing of a command is left behind when it ends."""
 
 import os
 import signal
@@ -10,7 +10,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loop.base.processes import TAG, name_of
 from tests.conftest import ROOT
 
 WITHIN_S = 5.0
@@ -112,30 +111,3 @@ def test_a_second_signal_ends_it_at_once_with_all_that_it_started(tmp_path: Path
         process.send_signal(signal.SIGINT)
         assert 130 == process.wait(10)
     assert gone(below)
-
-
-def test_what_a_killed_command_left_is_ended_by_the_next(tmp_path: Path) -> None:
-    """And named. A process of a loop that still runs stays.
-
-    Any command ends it, also that of another test which runs beside this one: one of a few is ours.
-    """
-    mine = {**os.environ, TAG: f"{name_of(os.getpid())}:1"}
-    with subprocess.Popen(["sleep", "60"], env=mine) as kept:
-        named = [left_and_ended(tmp_path / str(attempt)) for attempt in range(3)]
-        assert any(named)
-        assert kept.poll() is None
-        kept.kill()
-
-
-def left_and_ended(folder: Path) -> bool:
-    """Whether the next command names what a killed one left; that it is gone is seen in any case."""
-    folder.mkdir()
-    with started(folder, KEEPS.format(shell=NASTY["one that ignores signals"])) as process:
-        below = number(folder / "pid")
-        number(folder / "worker")
-        process.kill()
-        process.wait(60)
-    with started(folder, "sys.exit(0)") as following:
-        said = following.communicate(timeout=60)[1].decode()
-    assert gone(below)
-    return f"({below})" in said

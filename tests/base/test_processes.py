@@ -15,20 +15,6 @@ from loop.base.errors import LoopError, UsageError
 from loop.base.processes import OUTPUT_CAP, Capped, Child, Completed, Tick, describe_exit, finish, run, together
 from tests.conftest import ROOT
 
-DAEMON = """
-import os, sys, time
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        open(sys.argv[1], "w").write(str(os.getpid()))
-        time.sleep(60)
-    os._exit(0)
-os.wait()
-while not os.path.exists(sys.argv[1]) or not open(sys.argv[1]).read():
-    time.sleep(0.01)
-time.sleep(float(sys.argv[2]))
-"""
-"""Starts a process that left its parent, its group and its session; then sleeps."""
 PARENT = """
 import sys, time
 from loop.base.processes import Child
@@ -105,15 +91,6 @@ def test_nasty_children_are_gone_after_the_limit(script: str, tmp_path: Path) ->
     done = shell(script, str(tmp_path / "pid"), limit_s=0.4)
     assert done.timed_out
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text())), "not even a zombie"
-
-
-@pytest.mark.parametrize("seconds", ["0", "60"], ids=["the parent has ended", "the parent hangs"])
-def test_a_daemon_does_not_outlive_its_command(seconds: str, tmp_path: Path) -> None:
-    """A double fork into a session of its own is found by the tag in its environment."""
-    note = tmp_path / "pid"
-    done: Completed = finish(run([sys.executable, "-c", DAEMON, str(note), seconds], limit_s=1.0))
-    assert (seconds == "60") == done.timed_out
-    assert gone(int(note.read_text()))
 
 
 def test_a_command_that_ends_is_not_held_up_by_what_it_left_behind() -> None:

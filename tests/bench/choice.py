@@ -27,8 +27,11 @@ from tests.bench.attention import Ours, Shape, draw_prefill, draw_shapes, librar
 from tests.conftest import ROOT
 
 RECORDED = ROOT / "tests/bench/recorded/choice.json"
-KERNELS = ("tensor_core", "small", "decode", "split_k", "three groups", "two groups", "folded", "one group")
-"""In the order of `costs.cuh`; the last four are `warp_specialized`."""
+KERNELS = (
+    *("tensor_core", "small", "decode", "split_k"),
+    *("three groups", "two groups", "folded", "one group", "even"),
+)
+"""In the order of `costs.cuh`; the last five are `warp_specialized`."""
 SIZES = (32, 64, 128, 256)
 """Most features of each row of costs."""
 TERMS = 5
@@ -95,9 +98,12 @@ def counts_of(shapes: Sequence[Shape], device: str) -> np.ndarray:
 def times_of(shapes: Sequence[Shape], ours: dict[str, Ours]) -> list[list[float | None]]:
     """Shapes x kernels in microseconds; None where a kernel declines a shape."""
     rows = (random_row(shape, ours)["us"] for shape in shapes)
-    masked = KERNELS[6:]
+
+    def takes(kernel: str, shape: Shape) -> bool:
+        return shape[5] <= 128 if kernel == "even" else shape[6] or kernel not in ("folded", "one group")
+
     return [
-        [None if kernel in masked and not shape[6] else row.get(kernel) for kernel in KERNELS]
+        [row.get(kernel) if takes(kernel, shape) else None for kernel in KERNELS]
         for shape, row in zip(shapes, rows, strict=True)
     ]
 

@@ -75,7 +75,7 @@ FUNCTIONS: dict[str, Function] = {
         words=(RACE, TAIL, STATE, IGNORED, r"N ?(==|=|<) ?[12]\b|size one|one row|N1\b"),
     ),
     "depthwise": Function(
-        signature={"inputs": {"x": "B C L", "w": "C K"}, "output": "B C L"},
+        signature={"inputs": {"x": "B C L", "w": "C K"}, "outputs": {"output": "B C L"}},
         workloads={
             "quick": [{"B": 2, "C": 8, "L": 64, "K": 3}],
             "edges": [{"B": 1, "C": [1, 5], "L": [1, 13, 100], "K": [1, 5]}, {"B": 4, "C": 16, "L": 777, "K": 7}],
@@ -104,7 +104,7 @@ FUNCTIONS: dict[str, Function] = {
         ),
     ),
     "prefix_sum": Function(
-        signature={"inputs": {"x": "N D"}, "output": "N D"},
+        signature={"inputs": {"x": "N D"}, "outputs": {"output": "N D"}},
         workloads={
             "quick": [{"N": 16, "D": 256}],
             "edges": [{"N": [1, 5], "D": [1, 2, 77]}, {"N": 40, "D": [1024, 1030, 3000]}],
@@ -115,7 +115,7 @@ FUNCTIONS: dict[str, Function] = {
     "softmax": Function(
         signature={
             "inputs": {"x": "N D"},
-            "output": "N D",
+            "outputs": {"output": "N D"},
             "attributes": {"temperature": {"kind": "number", "default": 1.0}},
         },
         workloads={
@@ -132,7 +132,7 @@ FUNCTIONS: dict[str, Function] = {
         extra={"values": {"large_logits": {"x": {"kind": "normal", "scale": 60.0}}}},
     ),
     "row_max": Function(
-        signature={"inputs": {"x": "N D"}, "output": "N"},
+        signature={"inputs": {"x": "N D"}, "outputs": {"output": "N"}},
         workloads={
             "quick": [{"N": 64, "D": 128}],
             "edges": [{"N": [1, 5], "D": [1, 2, 7, 130]}, {"N": 7, "D": [512, 513, 2000]}],
@@ -157,7 +157,7 @@ FUNCTIONS: dict[str, Function] = {
         words=(RACE, STATE, r"(?i)last", TAIL, r"(?i)overflow|N ?>|large"),
     ),
     "transpose_scale": Function(
-        signature={"inputs": {"x": "M N", "s": "N"}, "output": "N M"},
+        signature={"inputs": {"x": "M N", "s": "N"}, "outputs": {"output": "N M"}},
         workloads={
             "quick": [{"M": 64, "N": 64}],
             "edges": [{"M": [1, 33], "N": [1, 40, 100]}, {"M": 70, "N": 20}, {"M": 640, "N": 256}],
@@ -166,7 +166,7 @@ FUNCTIONS: dict[str, Function] = {
         words=(TAIL, r"M ?(<=|<|>|>=) ?N|N ?(<=|<|>|>=) ?M", r"N ?[<>]=? ?6[45]|64", LAYOUT, RACE),
     ),
     "matmul": Function(
-        signature={"inputs": {"a": "M K", "b": "K N"}, "output": "M N"},
+        signature={"inputs": {"a": "M K", "b": "K N"}, "outputs": {"output": "M N"}},
         workloads={
             "quick": [{"M": 32, "K": 32, "N": 32}],
             "edges": [{"M": [1, 7], "K": [1, 6, 100], "N": [1, 9]}, {"M": 60, "K": [256, 257, 400], "N": 50}],
@@ -177,7 +177,7 @@ FUNCTIONS: dict[str, Function] = {
     "rope": Function(
         signature={
             "inputs": {"x": "B S D"},
-            "output": "B S D",
+            "outputs": {"output": "B S D"},
             "attributes": {"base": {"kind": "number", "default": 10000.0}},
         },
         workloads={
@@ -221,7 +221,7 @@ FUNCTIONS: dict[str, Function] = {
     "window_attention": Function(
         signature={
             "inputs": {"q": "H S D", "k": "H S D", "v": "H S D"},
-            "output": "H S D",
+            "outputs": {"output": "H S D"},
             "attributes": {"window": {"kind": "number", "default": 1000}},
         },
         workloads={
@@ -275,7 +275,7 @@ def write(folder: Path, name: str, variants: dict[str, str]) -> Path:
                 "build": build,
             }
     manifest: dict[str, Any] = {
-        "format": 1 if "output" in function.signature else 2,
+        "format": 2,
         "name": name,
         "function": name,
         "signature": function.signature,
@@ -545,13 +545,14 @@ def page(wrong: Sequence[dict[str, Any]], right: Sequence[dict[str, Any]], more:
             "",
             f"Right kernels rejected: {len(rejected)} of {3 * len(right)} ({', '.join(rejected) or 'none'}).",
         ]
+        failed = [row["function"] for row in right if row["code"]]
         lines.append(f"Among them first calls of {' and '.join(str(SLOW[name]) for name in SLOW)} s.")
+        lines.append(f"Sessions of them that failed: {', '.join(failed) or 'none'}.")
     return "\n".join([*lines, *more, ""])
 
 
-def init_lines(folder: Path, loop: Path) -> list[str]:
+def init_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
     """`loop init` on thirty examples."""
-    rows = coverage_init.rows(folder, loop)
     failed = [f"{row['name']} ({row['last'][:80]})" for row in rows if row["outcome"] == "failed"]
     judged, told = (sum(row["outcome"] == outcome for row in rows) for outcome in ("judged", "told"))
     return [
@@ -606,21 +607,25 @@ def main() -> None:
     wrong = [row for row in earlier if "missed" in row]
     right = [row for row in earlier if "rejected" in row]
     histories = [row for row in earlier if "dirty" in row]
+    inits = [row for row in earlier if "outcome" in row]
     for name in asked.only if "kernels" in asked.parts else ():
         wrong.append(judge_wrong(rig, folder / "wrong", name, asked.doors))
         print(json.dumps(wrong[-1]), flush=True)
         if not asked.no_right:
             right.append(judge_right(rig, folder / "right", name))
             print(json.dumps(right[-1]), flush=True)
-    more = []
     for part in ("init", "histories"):
         (folder / part).mkdir(parents=True, exist_ok=True)
     if "init" in asked.parts:
-        more += init_lines(folder / "init", rig.loop)
+        for row in coverage_init.rows(folder / "init", rig.loop):
+            inits.append(row)
+            print(json.dumps(row), flush=True)
     if "histories" in asked.parts:
         histories += history_rows(folder / "histories", rig.loop)
     wrong = together(wrong)
-    text = page(wrong, right, [*more, *(history_lines(histories) if histories else ())])
+    text = page(
+        wrong, right, [*(init_lines(inits) if inits else ()), *(history_lines(histories) if histories else ())]
+    )
     print(text)
     if {row["function"] for row in wrong} == set(FUNCTIONS):
         PAGE.write_text(text)

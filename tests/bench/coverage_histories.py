@@ -31,10 +31,10 @@ FUNCTIONS = {
 DIRTY = ("", "notes", "kernel")
 """What is not committed, in turn."""
 MANIFEST = """\
-format: 1
+format: 2
 name: {name}
 function: {name}
-signature: {{inputs: {{x: N}}, output: N}}
+signature: {{inputs: {{x: N}}, outputs: {{output: N}}}}
 reference: {{python: "ref:reference"}}
 baseline: {{python: "ref:baseline"}}
 tolerance: {{float32: {{atol: 1.0e-5, rtol: 1.0e-5}}}}

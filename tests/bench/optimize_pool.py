@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from loop.base.places import shipped
 
 TARGET = """
-format: 1
+format: 2
 name: {name}
 function: {name}
-signature: {{inputs: {{x: N M}}, output: N M}}
+signature: {{inputs: {{x: N M}}, outputs: {{output: N M}}}}
 reference: {{python: "functions:{name}"}}
 baseline: {{python: "functions:{name}"}}
 tolerance: {{float32: {{atol: 1.0e-5, rtol: 1.0e-5}}}}

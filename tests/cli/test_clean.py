@@ -1,6 +1,5 @@
 """`loop clean`: what nobody needs goes, what somebody edited stays, what is not ours is not touched."""
 
-import datetime
 import io
 import json
 import os
@@ -19,7 +18,6 @@ from loop.repository import leftover, worktree
 from loop.repository.git import git
 from loop.store.sessions import LOCK
 from tests.projects import make_project
-from tests.repository.test_reading import git as commit_as_somebody
 from tests.store.folders import make_session
 
 OPENED = Opened(pid=1)
@@ -42,19 +40,19 @@ def made_for(project: Path, session: Path, name: str = "s-01234567") -> Path:
     return root
 
 
-def run(project: Path, *names: str, **options: Any) -> tuple[int, dict[str, Any]]:
+def run(*names: str, **options: Any) -> tuple[int, dict[str, Any]]:
     """Exit code and what `--json` prints, by name."""
     out = io.StringIO()
     screen = Screen(out, io.StringIO())
-    code = clean.clean(names, target=project, screen=screen, as_json=True, **options)
+    code = clean.clean(names, screen=screen, as_json=True, **options)
     return code, {row["name"]: row for row in json.loads(out.getvalue())["found"]}
 
 
 def test_one_whose_session_is_gone_is_left_over(project: Path, tmp_path: Path) -> None:
     """It is listed, then removed, with git's note of it."""
     root = made_for(project, tmp_path / "sessions" / "s")
-    assert (0, "left over", "") == (run(project)[0], *(run(project)[1][root.name][k] for k in ("state", "loses")))
-    code, rows = run(project, yes=True)
+    assert (0, "left over", "") == (run()[0], *(run()[1][root.name][k] for k in ("state", "loses")))
+    code, rows = run(yes=True)
     assert (0, True, False) == (code, rows[root.name]["removed"], root.exists())
     assert str(root) not in git(project, "worktree", "list")
 
@@ -64,15 +62,15 @@ def test_one_with_an_edit_stays(project: Path, tmp_path: Path) -> None:
     root = made_for(project, tmp_path / "sessions" / "s")
     (root / "scale.c").write_text("int x;\n")
     (root / "new.c").write_text("int y;\n")
-    code, rows = run(project, yes=True)
+    code, rows = run(yes=True)
     assert (1, False) == (code, rows[root.name]["removed"])
     assert rows[root.name]["loses"].startswith("edits: 2 files, ")
     assert (root / "new.c").is_file()
     err = io.StringIO()
-    clean.clean(yes=True, target=project, screen=Screen(io.StringIO(), err))
+    clean.clean(yes=True, screen=Screen(io.StringIO(), err))
     assert "stays: edits: 2 files, " in err.getvalue()
     assert f"in {root}\nlook at them first; to lose them: loop clean {root.name}\n" in err.getvalue()
-    assert (0, True) == (run(project, root.name, yes=True)[0], not root.exists())
+    assert (0, True) == (run(root.name, yes=True)[0], not root.exists())
 
 
 @pytest.mark.parametrize(("ended", "state"), [("", "waits"), ("paused", "waits"), ("passed", "left over")])
@@ -80,7 +78,7 @@ def test_by_how_its_session_stands(project: Path, tmp_path: Path, ended: str, st
     """One that can go on keeps it."""
     session = make_session(tmp_path / "sessions", "s", OPENED, status=ended)
     root = made_for(project, session.path)
-    _, rows = run(project, yes=True)
+    _, rows = run(yes=True)
     assert (state, state == "waits") == (rows[root.name]["state"], root.exists())
 
 
@@ -89,13 +87,13 @@ def test_one_of_a_session_that_runs(project: Path, tmp_path: Path) -> None:
     session = make_session(tmp_path / "sessions", "s", OPENED, status="passed")
     root = made_for(project, session.path)
     with locked(session.path / LOCK):
-        assert "in use" == run(project, yes=True)[1][root.name]["state"]
+        assert "in use" == run(yes=True)[1][root.name]["state"]
         with pytest.raises(LoopError, match="in use"):
-            run(project, root.name, yes=True)
+            run(root.name, yes=True)
     make_session(tmp_path / "sessions", "t", OPENED, status="paused")
     waits = made_for(project, tmp_path / "sessions" / "t", "t-01234567")
     with pytest.raises(LoopError, match="a session waits") as told:
-        run(project, waits.name, yes=True)
+        run(waits.name, yes=True)
     assert "--resume t --decline" in (told.value.hint or "")
     assert root.exists()
 
@@ -104,21 +102,21 @@ def test_a_session_of_another_project_is_asked_where_it_is(project: Path, tmp_pa
     """The note leads there, wherever this project's sessions are."""
     session = make_session(tmp_path / "other", "s", OPENED, status="paused")
     root = made_for(project, session.path)
-    assert "waits" == run(project)[1][root.name]["state"]
+    assert "waits" == run()[1][root.name]["state"]
 
 
 def test_one_that_does_not_say_whose_it_is(project: Path, tmp_path: Path) -> None:
     """It stays, unless it is named: its session may be where we do not look."""
     worktree.make(project, clean.folder() / "old-01234567")
-    assert ("unknown", False) == tuple(run(project, yes=True)[1]["old-01234567"][k] for k in ("state", "removed"))
-    assert True is run(project, "old-01234567", yes=True)[1]["old-01234567"]["removed"]
+    assert ("unknown", False) == tuple(run(yes=True)[1]["old-01234567"][k] for k in ("state", "removed"))
+    assert True is run("old-01234567", yes=True)[1]["old-01234567"]["removed"]
 
 
 def test_bisections(project: Path) -> None:
     """One of a process that runs is in use; one of a process that is gone is left over."""
     for pid in (os.getpid(), 2**22 + 1):
         worktree.make(project, clean.folder() / f"bisect-{pid}-0")
-    _, rows = run(project, yes=True)
+    _, rows = run(yes=True)
     assert ["in use", "left over"] == [rows[f"bisect-{pid}-0"]["state"] for pid in (os.getpid(), 2**22 + 1)]
     assert [f"bisect-{os.getpid()}-0"] == os.listdir(clean.folder())
 
@@ -127,17 +125,17 @@ def test_a_target_outside_git(tmp_path: Path) -> None:
     """Its worktree is a copy, and goes the same way."""
     project = make_project(tmp_path / "plain")
     root = made_for(project, tmp_path / "sessions" / "s")
-    assert True is run(project, yes=True)[1][root.name]["removed"]
+    assert True is run(yes=True)[1][root.name]["removed"]
     assert (project / "target.yaml").is_file()
 
 
 def test_a_repository_that_is_gone(project: Path, tmp_path: Path) -> None:
     """Nobody can say what was edited: it goes only by its name."""
     root = made_for(project, tmp_path / "sessions" / "s")
-    other = make_project(tmp_path / "another")
+    make_project(tmp_path / "another")
     shutil.rmtree(project)
-    assert ("unknown", "edits: not known") == tuple(run(other)[1][root.name][k] for k in ("state", "loses"))
-    assert True is run(other, root.name, yes=True)[1][root.name]["removed"]
+    assert ("unknown", "edits: not known") == tuple(run()[1][root.name][k] for k in ("state", "loses"))
+    assert True is run(root.name, yes=True)[1][root.name]["removed"]
 
 
 def test_a_link_is_none_of_ours(project: Path, tmp_path: Path) -> None:
@@ -145,50 +143,22 @@ def test_a_link_is_none_of_ours(project: Path, tmp_path: Path) -> None:
     (tmp_path / "dear").mkdir()
     clean.folder().mkdir(parents=True)
     (clean.folder() / "bisect-999999999-x").symlink_to(tmp_path / "dear")
-    assert (0, {}) == run(project, yes=True)
+    assert (0, {}) == run(yes=True)
     assert (tmp_path / "dear").is_dir()
 
 
 def test_a_name_that_is_not_there(project: Path) -> None:
     """An error with the command that lists them."""
     with pytest.raises(LoopError, match="nothing that is called 'x'") as told:
-        run(project, "x", yes=True)
+        run("x", yes=True)
     assert "loop clean" == told.value.hint
-
-
-def test_branches_that_are_merged(project: Path) -> None:
-    """They go; one with commits of its own goes by its name alone, and one that loop did not make never."""
-    commit_as_somebody(project, "commit", "--allow-empty", "-qm", "mine")
-    git(project, "branch", "loop/mine")
-    tree = worktree.make(project, clean.folder() / "bisect-999999999-0")
-    for name in ("s-1", "s-2"):
-        tree.commit("faster", name)
-        git(project, "branch", f"loop/{name}", tree.head)
-    git(project, "reset", "--quiet", "--hard", "loop/s-1")
-    _, rows = run(project, yes=True)
-    said = {name: (row["state"], row["removed"]) for name, row in rows.items() if row["kind"] == "branch"}
-    assert {"loop/s-1": ("left over", True), "loop/s-2": ("unknown", False)} == said
-    assert True is run(project, "loop/s-2", yes=True)[1]["loop/s-2"]["removed"]
-    assert "loop/mine" == git(project, "branch", "--list", "loop/*").strip()
-
-
-def test_old_sessions(project: Path, tmp_path: Path) -> None:
-    """Only when it is asked for; neither the last one, nor what the next one compares with, nor one that waits."""
-    began = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
-    for number, ended in enumerate(["failed", "paused", "passed", "passed"]):
-        make_session(tmp_path / "sessions", f"s{number}", OPENED, status=ended, started=began)
-    assert {} == run(project, yes=True)[1]
-    code, rows = run(project, older_than=30.0, yes=True)
-    assert {"s0": True, "s1": False, "s2": True} == {name: row["removed"] for name, row in rows.items()}
-    assert "waits" == rows["s1"]["state"]
-    assert (0, ["s1", "s3"]) == (code, sorted(os.listdir(tmp_path / "sessions")))
 
 
 def test_without_a_yes_nothing_goes(project: Path, tmp_path: Path) -> None:
     """What would go is listed, with the command; where nobody can answer, that is all."""
     root = made_for(project, tmp_path / "sessions" / "s")
     out, err = io.StringIO(), io.StringIO()
-    assert 0 == clean.clean(target=project, screen=Screen(out, err))
+    assert 0 == clean.clean(screen=Screen(out, err))
     assert root.name in out.getvalue()
     assert "nothing was removed; to do it: add --yes\n" == err.getvalue()
     assert root.is_dir()
@@ -201,6 +171,6 @@ def test_the_cache(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     build = tmp_path / "cache" / "builds" / "new" / "kernel.so"
     build.parent.mkdir(parents=True)
     build.write_bytes(b"x" * 1_000_000)
-    assert ["compiled kernels: 1.0 MB"] == [row["why"] for row in run(project, cache=True)[1].values()]
-    assert run(project, cache=True, yes=True)[1]["builds"]["removed"]
+    assert ["compiled kernels: 1.0 MB"] == [row["why"] for row in run(cache=True)[1].values()]
+    assert run(cache=True, yes=True)[1]["builds"]["removed"]
     assert ([], True) == (os.listdir(tmp_path / "cache"), root.exists())

@@ -51,7 +51,7 @@ SLOW = (
     "targets judge",
 )
 """They start processes, for seconds; `bisect` has no good revision here: its answer holds an error, too."""
-ELSEWHERE = ("sessions replayed", "hosts setup", "hosts stop")
+ELSEWHERE = ("hosts setup", "hosts stop")
 """They need what a recipe left, or another machine: tests of other rooms have them."""
 
 

@@ -245,7 +245,7 @@ def test_a_machine_is_set_up_by_a_copy(tmp_path: Path, monkeypatch: pytest.Monke
         (place / "hosts.yaml").write_text(f"format: 1\nhosts: {{l4: {{ssh: there, python: {sys.executable}}}}}\n")
         done = loop("hosts", "setup", "l4", "--json")
         assert 0 == done.returncode, done.stderr
-        assert ["l4"] == [one["host"] for one in json.loads(done.stdout)["hosts"]]
+        assert ["l4"] == [one["name"] for one in json.loads(done.stdout)["hosts"]]
         python = made.home / setup.PYTHON
         where = subprocess.run(
             [python, "-P", "-c", "import loop, torch; print(loop.__file__)"],

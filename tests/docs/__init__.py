@@ -1,1 +1,1 @@
-"""What makes documents from the program: the reference, and pictures of real output."""
+"""What makes the reference from the program, and runs the commands of pages."""

@@ -1,4 +1,4 @@
-"""The reference, generated from the code: the command line, the formats of files, and the actions."""
+"""The reference, generated from the code: the formats of files, actions and errors."""
 
 import json
 import re
@@ -7,13 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import typer.main
-
 from loop.actions import ACTIONS
 from loop.base.documents.schema import draft7
 from loop.base.errors import ERROR_CODES, EXIT_CODES
-from loop.cli import app
-from loop.cli.checking import PRINTED, SCHEMAS, schema_text
+from loop.cli.checking import SCHEMAS, schema_text
 from loop.model.base import Model
 from loop.report.markdown import code, columns, escape
 from tests.conftest import ROOT
@@ -41,11 +38,9 @@ def pages() -> dict[str, str]:
     """Every page by its file name."""
     formats = {f"{name}.md": _page(TITLES.get(name, f"Format of `{name}`"), _format(name)) for name in SCHEMAS}
     return {
-        "cli.md": _page("Command line", _commands()),
         **formats,
         "actions.md": _page("Actions", _actions()),
         "errors.md": _page("Exit codes and error codes", _errors()),
-        "json.md": _page("What commands print with --json", _printed()),
     }
 
 
@@ -84,71 +79,6 @@ def _kept(part: str) -> str:
     return f"{before}{escape(part)}{after}" if part.strip() else part
 
 
-# The command line.
-
-
-def walk(group: Any, words: tuple[str, ...] = ("loop",)) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every command and group, with the words that call it."""
-    for name, command in sorted(group.commands.items()):
-        yield (*words, name), command
-        if hasattr(command, "commands"):
-            yield from walk(command, (*words, name))
-
-
-def _commands() -> Iterator[str]:
-    root = typer.main.get_command(app)
-    found = list(walk(root))
-    yield "Every command has `--help`, in short `-h`. What it prints as data goes to stdout, talk goes to stderr."
-    yield ""
-    singles = [(words, one) for words, one in found if not hasattr(one, "commands") or one.invoke_without_command]
-    rows = [(f"[`{' '.join(words)}`](#{'-'.join(words)})", cell(_summary(one))) for words, one in singles]
-    yield from table(("Command", "What it does"), rows)
-    for words, one in singles:
-        yield f"## {' '.join(words)}"
-        yield ""
-        yield from _help(one.help or "")
-        yield from _parameters(one)
-
-
-def _summary(command: Any) -> str:
-    return str(command.help or "").strip().splitlines()[0]
-
-
-def _help(text: str) -> Iterator[str]:
-    """The docstring: sentences as text, examples as code."""
-    lines, examples = text.strip().splitlines(), []
-    for line in lines:
-        if re.match(r"  (loop|cp) ", line):
-            examples.append(line.strip())
-        elif line.strip() not in ("\b", "Example:", "Examples:"):
-            yield cell(line)
-    yield from ("", "```sh", *examples, "```", "")
-
-
-def _parameters(command: Any) -> Iterator[str]:
-    arguments = [one for one in command.params if one.param_type_name == "argument"]
-    options = [one for one in command.params if one.param_type_name == "option" and one.name != "help"]
-    rows = [(code(one.metavar or one.name.upper()), cell(getattr(one, "help", "") or "")) for one in arguments]
-    yield from table(("Argument", "Meaning"), rows)
-    chosen = [
-        (code(_option(one)), code(_default(one)) if _default(one) else "", cell(one.help)) for one in options
-    ]
-    yield from table(("Option", "Default", "Meaning"), chosen)
-
-
-def _option(option: Any) -> str:
-    """`--seed NUMBER`; a flag by its name alone."""
-    name = max(option.opts, key=len)
-    return name if option.is_flag else f"{name} {option.metavar}"
-
-
-def _default(option: Any) -> str:
-    hidden = (
-        option.default is None or option.default is False or option.default in ("", ()) or callable(option.default)
-    )
-    return "" if hidden else str(option.default)
-
-
 # How commands end.
 
 
@@ -160,26 +90,6 @@ def _errors() -> Iterator[str]:
         ("Exit code", "Means"), [(code(int(one or 0)), cell(text)) for one, text in EXIT_CODES.items()]
     )
     yield from table(("Error code", "Means"), [(code(one), cell(text)) for one, text in ERROR_CODES.items()])
-
-
-def _printed() -> Iterator[str]:
-    yield "Each command prints one object. `loop patterns schema commands` prints the JSON Schema of all of them,"
-    yield "and of types that are only named here. New fields may come. Those that are here keep their names and"
-    yield "meanings, or `schema_version` rises."
-    yield ""
-    schema = json.loads(schema_text(PRINTED))
-    for words, one in schema["properties"].items():
-        yield f"## {f'loop {words}' if words != 'error' else 'A command that failed'}"
-        yield ""
-        for each in one.get("anyOf", [one]):
-            found = schema["definitions"][each["$ref"].rpartition("/")[2]]
-            yield cell(found.get("description", "").partition("\n\n")[0])
-            yield ""
-            rows = [
-                (code(name), cell(kind(each)), cell(each.get("description", "")))
-                for name, each in found["properties"].items()
-            ]
-            yield from table(("Field", "Type", "Meaning"), rows)
 
 
 # The formats of files.

@@ -65,16 +65,6 @@ def test_a_brief_shows_files_of_the_worktree_only(
     assert "secret" == secret.read_text()
 
 
-def test_a_page_that_is_a_link_is_refused(tmp_path: Path, secret: Path) -> None:
-    """It would show whatever it leads to."""
-    found = asked(tmp_path, secret, "scale.c")
-    page = page_of(found.folder.path / CHANGES, found.brief)
-    page.unlink()
-    page.symlink_to(secret)
-    with pytest.raises(UsageError, match="is a link"):
-        found.page()
-
-
 def test_a_session_of_a_target_that_nobody_allowed_is_not_read(tmp_path: Path) -> None:
     """Trust comes first; afterwards it is told what the session waits for."""
     here = project(make_project(tmp_path / "theirs"), tmp_path)

@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 
 from loop.cli import ALL
-from loop.driving.tools import FORMS, PERSONS, UNATTENDED, Tool, option_of, tools
+from loop.driving.tools import HIDDEN, Tool, tools
 from tests.driving.clients import Agent, drive
 from tests.projects import make_project
 
@@ -45,16 +45,9 @@ def test_what_a_person_decides_is_no_tool() -> None:
     commands = {one.command.words for one in tools().values()}
     assert commands.isdisjoint({*REMOVES, *FOR_PERSONS})
     taken = {name for one in tools().values() for name in one.parameters}
-    assert taken.isdisjoint({*PERSONS, "evaluator", "evaluator_python", "yes", "output"})
+    assert taken.isdisjoint({*HIDDEN, "yes"})
     proposer = tools()["optimize"].arguments.model_json_schema()["properties"]["proposer"]
     assert ["person", "tuner"] == proposer["enum"]
-
-
-def test_an_argument_is_left_out_for_a_reason_only() -> None:
-    """Whatever else a command takes, its tool takes."""
-    for one in tools().values():
-        left = {each.name for each in one.command.parameters} - set(one.parameters)
-        assert left <= {*FORMS, *PERSONS, *UNATTENDED}
 
 
 def test_arguments_become_the_words_of_the_command_line() -> None:
@@ -64,7 +57,6 @@ def test_arguments_become_the_words_of_the_command_line() -> None:
     values = tool.read({"variants": ["--help", "b"], "workloads": ["-x"], "emulate": True, "wait_s": 1})
     words = ["kernels", "verify", "--workloads=-x", "--emulate", "--json", "--", "--help", "b"]
     assert words == tool.words({key: value for key, value in values.items() if key != "wait_s"})
-    assert "--device" == option_of(command, "device")
 
 
 def test_a_tool_answers_what_the_command_prints(tmp_path: Path) -> None:

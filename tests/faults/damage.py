@@ -206,7 +206,7 @@ LISTS = ("sessions list --json", "cost show --json")
 def _of_session(name: str) -> dict[str, Callable[[], str]]:
     asked = [*LISTS, f"sessions show {name} --json"]
     if not name.startswith("recorded"):
-        asked += [f"report {name}", f"report {name} --format trace", f"report {name} --format csv"]
+        asked += [f"report {name}"]
     return {**{one: _command(*one.split()) for one in asked}, "catalog build": _catalog}
 
 

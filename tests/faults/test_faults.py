@@ -11,7 +11,6 @@ from tests.faults import (
     damage,
     documents,
     full_disk,
-    git_keys,
     kill_points,
     preemption,
     random_kills,
@@ -27,8 +26,7 @@ CASES: dict[str, tuple[FaultClass, int]] = {
     "a disk that fails at a named point of the journal": (kill_points, 50),
     "a preemption": (preemption, 0),
     "a full disk": (full_disk, 72),
-    "a child that forks at SIGKILL": (children, 17),
-    "a repository whose configuration names programs": (git_keys, 0),
+    "a child that is hard to end": (children, 8),
     "a generated document": (documents, 100),
 }
 """Kind of fault to its class, and the number of the case that is run."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.processes import name_of
-from tests.faults import classes, git_keys
+from tests.faults import classes
 from tests.faults import world as worlds
 from tests.faults.__main__ import Slice
 from tests.faults.results import PROMISES, SHOWN, Outcome, filled, page
@@ -88,23 +88,3 @@ def test_each_class_has_its_promise_on_the_page() -> None:
     assert "- `children` two: left" in "\n".join(
         page([Outcome(**{**vars(outcome), "broken": "left", "case": "two"})], 1)
     )
-
-
-@pytest.mark.parametrize("key", ["filter.own.clean", "core.fsmonitor", "include.path", "alias.own"])
-def test_a_hostile_repository_does_run_programs_for_a_plain_git(world: World, key: str) -> None:
-    """What the cases look for is there to be seen."""
-    ran = git_keys.hostile(world, (key,))
-    words = ["own"] if key == "alias.own" else ["diff"] if key == "include.path" else ["status"]
-    subprocess.run(["git", *words], cwd=world.target, capture_output=True, check=False)
-    assert ran.exists()
-
-
-@pytest.mark.parametrize("place", git_keys.PLACES)
-def test_programs_elsewhere_do_run_for_a_plain_git(world: World, place: str) -> None:
-    """Of a submodule, for a missing object, in a worktree: what the cases look for is there to be seen."""
-    ran = git_keys.hostile(world, ())
-    git_keys.PLACES[place](world)
-    ran.unlink(missing_ok=True)
-    for words in (["status"], ["log"], ["worktree", "add", "-f", "../tree"]):
-        subprocess.run(["git", *words], cwd=world.target, capture_output=True, check=False, timeout=60)
-    assert ran.exists()

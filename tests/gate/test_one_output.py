@@ -39,7 +39,7 @@ def test_one_output_for_all_values_is_wrong_though_it_is_within_the_tolerance(
     target = write_target(
         tmp_path,
         variants,
-        signature={"inputs": {"x": "N M"}, "output": "N"},
+        signature={"inputs": {"x": "N M"}, "outputs": {"output": "N"}},
         **fields,
         plain=None,
         tolerance={"float32": {"atol": 2.0, "rtol": 0.0}},

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 ATTENTION = ROOT / "kernels" / "attention"
 SMS = 5
 WIDE = (64, 128, 192, 256)
-DEPTHS = {"kThreeGroups": (64, 128), "kTwoGroups": WIDE, "kFolded": WIDE, "kOneGroup": WIDE}
+DEPTHS = {"kThreeGroups": (64, 128), "kTwoGroups": WIDE, "kFolded": WIDE, "kOneGroup": WIDE, "kEven": (64, 128)}
 """Features that each of the kernels has."""
 
 
@@ -142,3 +142,36 @@ def test_masked_work_is_shared_out_evenly(schedules: Fixtures, heads: int, tiles
     keys = numpy.broadcast_to(1 + numpy.arange(tiles), found.shape)
     sums = numpy.bincount(found.ravel() - 1, keys.ravel(), minlength=132)
     assert sums.max() < 1.1 * sums.mean(), sums.max() / sums.mean()
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+def test_keys_are_shared_out_evenly(schedules: Fixtures, causal: int) -> None:
+    """Each tile of keys that rows see is one block's; a slot of the workspace holds one part."""
+    for queries, keys, heads, batches in (
+        (1099, 2909, 8, 1),
+        (2325, 2325, 4, 2),
+        (200, 100, 1, 1),
+        (500, 9000, 3, 1),
+        (5000, 400, 7, 3),
+        (192, 128, 2, 66),
+    ):
+        shape = queries, keys, heads, batches
+        rows, steps = -(-queries // 192), -(-keys // 128)
+        lead = keys - queries if causal else 0
+        takers = numpy.zeros((heads * batches, rows, steps), numpy.int32)
+        slots = numpy.zeros(2 * 132, numpy.int32)
+        fault = schedules.fault(
+            "take_shares", queries, keys, heads, batches, causal, lead - keys * causal, takers, slots
+        )
+        assert (shape, "") == (shape, fault)
+        last = numpy.minimum(192 * (1 + numpy.arange(rows)), queries if not causal else 10**9) - 1
+        seen = keys + numpy.minimum(0, last + 1 + lead - keys) if causal else numpy.full(rows, keys)
+        wanted = numpy.arange(steps) < -(-numpy.maximum(seen, 0) // 128)[:, None]
+        assert (takers > 0).all(where=wanted[None]), shape
+        assert (takers == 0).all(where=~wanted[None]), shape
+        assert (slots >= 0).all(), shape
+        if seen[0] > 0:  # Else there are pieces without keys.
+            pieces = [numpy.unique(row[row > 0]) for row in takers.reshape(-1, steps)]
+            held = numpy.bincount(takers.ravel(), minlength=133)[1:]
+            held = held + 1.5 * numpy.bincount(numpy.concatenate(pieces), minlength=133)[1:]
+            assert held.max() <= 1.1 * held.mean() + 3, (shape, held.max(), held.mean())

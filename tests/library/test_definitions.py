@@ -76,7 +76,7 @@ def test_a_file_is_named_as_what_it_defines(tmp_path: Path) -> None:
             " (did you mean 'N'?)",
         ),
         ("function: scale", "function: scale\nflops: N ** 9", "flops: expected an expression"),
-        ("format: 1", "format: 3", "format: expected"),
+        ("format: 2", "format: 3", "format: expected"),
         ("[scale.c]", "[nope.c]", "variants.ours.sources.0: expected a file, got nope.c, which is not there"),
         (
             "entry: scale,",
@@ -145,8 +145,8 @@ def test_an_unknown_name_comes_with_the_nearest_one(tmp_path: Path) -> None:
 
 COMPONENT = """
 components:
-  part: {of: ours, title: t, entry: part, signature: {inputs: {y: N K}, output: N K, types: {y: float64}},
-    reference: {python: "functions:scale"}, workloads: [{N: 3, K: 4}]}
+  part: {of: ours, title: t, entry: part, workloads: [{N: 3, K: 4}], reference: {python: "functions:scale"},
+    signature: {inputs: {y: N K}, outputs: {output: N K}, types: {y: float64}}}
 """
 
 

@@ -60,7 +60,9 @@ def test_what_the_sender_allowed_is_allowed(tmp_path: Path, monkeypatch: pytest.
     project = Project(folder, folder / "sessions", bundled=False)
     send(monkeypatch, "", trusted=[trust.definition_hash(project)])
     assert trust.is_trusted(project)
-    (folder / "target.yaml").write_text((folder / "target.yaml").read_text().replace("reference:", "plain:"))
+    (folder / "target.yaml").write_text(
+        (folder / "target.yaml").read_text().replace("functions:scale", "functions:other")
+    )
     assert not trust.is_trusted(project)
 
 

@@ -129,7 +129,11 @@ HISTORY: dict[str, tuple[str, list[Change]]] = {
     ),
     "warp_specialized does not wait for the kernel before it": (
         "warp_specialized.cuh",
-        [("  wait_for_previous();\n", "")],
+        [("  wait_for_previous();\n\n", "\n")],
+    ),
+    "parts are put together before they are there": (
+        "warp_specialized.cuh",
+        [("  wait_for_previous();\n  // A tile", "  // A tile")],
     ),
     "the blocks behind the first of a section are not where the last round ended": (
         "groups.cuh",
@@ -141,11 +145,31 @@ HISTORY: dict[str, tuple[str, list[Change]]] = {
     ),
     "a piece that sees no key turns the parity of the queries": (
         "warp_specialized.cuh",
-        [("    begin();\n", "    begin();\n    if (!tiles) queries_parity ^= 1;\n")],
+        [("    start();\n", "    start();\n    if (work.end == begin) queries_parity ^= 1;\n")],
     ),
     "queries are given back with the first tile of keys": (
         "warp_specialized.cuh",
-        [("    if (tile == 0) release(", "    if (tile == key_tiles<Shape>(problem, 0)) release(")],
+        [("    if (last) release(", "    if (!last) release(")],
+    ),
+    "a part of the keys is stored as if it were all": (
+        "warp_specialized.cuh",
+        [("const bool part = kShares && work.slot >= 0;", "const bool part = false;")],
+    ),
+    "the last piece of a share lies where the first does": (
+        "groups.cuh",
+        [(" + (tile_ != start().tile);", ";")],
+    ),
+    "a share ends with all keys of its last tile": (
+        "groups.cuh",
+        [("    if (tile_ == stop().tile) work.begin = seen - stop().step;\n", "")],
+    ),
+    "rows are put together without their last part": (
+        "warp_specialized.cuh",
+        [("  int parts = 2;\n", "  int parts = 1;\n")],
+    ),
+    "parts are not weighed by the reference that they share": (
+        "warp_specialized.cuh",
+        [("= exp2_approx(weights[i] - subtracted);", "= exp2_approx(weights[i]);")],
     ),
     "fully masked tile not guarded": (
         "warp.cuh",

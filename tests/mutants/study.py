@@ -18,12 +18,15 @@ from tests.conftest import ROOT
 from tests.mutants.mutants import COVERED, CUDA, KERNELS, Mutant, Sources, sources
 from tests.mutants.truth import prepare
 
-VARIANTS = ("fa1", "tensor_core", "tensor_core@sm_90", "small", "split_k", "decode", "warp_specialized@sm_90")
-"""Each as the manifest emulates it; `@sm_90`: with the tiles of that device, and those for large grids always."""
+GROUPS, EVEN = "warp_specialized@sm_90", "warp_specialized@sm_90 even"
+VARIANTS = ("fa1", "tensor_core", "tensor_core@sm_90", "small", "split_k", "decode", GROUPS, EVEN)
+"""Each as the manifest emulates it; `@sm_90`: with the tiles of that device, and those for large grids always.
+`even`: always the kernel that shares out keys evenly, where it takes a call."""
 FEW_SMS = 5
 MORE_FLAGS = {
     "fa1": ["-O1"],
-    "warp_specialized@sm_90": ["-UATTENTION_WIDE_SMS", f"-DATTENTION_WIDE_SMS={FEW_SMS}"],
+    GROUPS: ["-UATTENTION_WIDE_SMS", f"-DATTENTION_WIDE_SMS={FEW_SMS}"],
+    EVEN: ["-UATTENTION_WIDE_SMS", f"-DATTENTION_WIDE_SMS={FEW_SMS}", "-DATTENTION_GROUPS_ONLY=kEven"],
 }
 """fa1 is quickly compiled and slow to run; the others are the other way round. FEW_SMS multiprocessors share
 out the pieces of a small call in several rounds."""
@@ -101,7 +104,8 @@ class Study:
         (folder / CUDA / mutant.file).write_text(mutant.text)
         library = folder / f"{variant}.so"
         flags = ["-include", str(self._prefix), "-shared", *MORE_FLAGS.get(variant, [])]
-        name, _, device = variant.partition("@")
+        name, _, rest = variant.partition("@")
+        device = rest.partition(" ")[0]
         if wrong := self._compile([*emulation_flags(device), *flags], folder / CUDA / f"{name}.cu", library):
             return Outcome(mutant.key, "does not compile", variant, detail=wrong)
         own = self._run(mutant.key, variant, library, Path("ours", variant))

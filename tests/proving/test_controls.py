@@ -192,7 +192,7 @@ def test_what_no_input_of_the_target_tells_is_reported_and_fails_nothing(
     """An attribute that moves the result by less than is allowed; a function with one answer for all values."""
     signature = {
         "inputs": {"x": "N M"},
-        "output": "N M",
+        "outputs": {"output": "N M"},
         "attributes": {"nudge": {"kind": "number", "default": 1.0}},
     }
     function = {"python": "nudged:nudged"}

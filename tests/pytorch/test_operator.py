@@ -34,7 +34,7 @@ LOOP_EXPORT const char *loop_error(int) { return "there is a stream"; }
 """
 SIGNATURE: dict[str, Any] = {
     "inputs": {"x": "N M", "w": "M"},
-    "output": "M N",
+    "outputs": {"output": "M N"},
     "types": {"w": "float32", "output": "float64"},
     "attributes": {
         "negate": {"kind": "flag", "default": True},
@@ -160,13 +160,13 @@ def test_two_targets_of_one_name_do_not_mix(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"output": "N M K"}, "K is a dimension of the output and of no input"),
-        ({"inputs": {"x": "A B C D E F G H I"}, "output": "A"}, "x has more than 8 dimensions"),
+        ({"outputs": {"output": "N M K"}}, "K is a dimension of the output and of no input"),
+        ({"inputs": {"x": "A B C D E F G H I"}, "outputs": {"output": "A"}}, "x has more than 8 dimensions"),
     ],
 )
 def test_a_signature_that_no_operator_can_have(fields: dict[str, Any], words: str, tmp_path: Path) -> None:
     """Is refused before anything is compiled."""
-    signature = {"inputs": {"x": "N M"}, "output": "N M", **fields}
+    signature = {"inputs": {"x": "N M"}, "outputs": {"output": "N M"}, **fields}
     folder = make_target(tmp_path / "odd", "odd", signature=signature, workloads={"some": []})
     with pytest.raises(LoopError, match=words):
         operator("right", folder)
@@ -174,7 +174,7 @@ def test_a_signature_that_no_operator_can_have(fields: dict[str, Any], words: st
 
 def test_the_output_of_inputs_with_their_own_types_needs_one_too(tmp_path: Path) -> None:
     """Where the variant takes several."""
-    signature = {"inputs": {"x": "N M"}, "output": "N M", "types": {"x": "float32"}}
+    signature = {"inputs": {"x": "N M"}, "outputs": {"output": "N M"}, "types": {"x": "float32"}}
     folder = tmp_path / "own_types"
     variant = compiled(dtypes=["float32", "float64"])
     write_target(folder, {"right": variant}, name="own-types", signature=signature)

@@ -1,6 +1,5 @@
 """`loop report` in all its formats: to stdout, into files, from sessions with pieces missing."""
 
-import csv
 import io
 import json
 import os
@@ -99,33 +98,6 @@ def test_json_is_what_its_schema_says(name: str, project: Path, root: Path) -> N
     jsonschema.validate(content, json.loads(schema_text("report")), jsonschema.Draft7Validator)
     assert (3, folder.id) == (content["schema_version"], content["id"])
     assert len(SESSIONS[name]().finished) == len(content["steps"])
-
-
-def test_rows_are_those_of_the_sample_files(project: Path, root: Path) -> None:
-    """Three rounds of six workloads, two sides, two samples."""
-    make_session(root, "passed")
-    read = list(csv.DictReader(io.StringIO(told("csv", project), newline="")))
-    assert 3 * 6 * 2 * 2 == len(read)
-
-
-def test_rows_are_all_or_none(project: Path, root: Path) -> None:
-    """A part of the samples would look like the whole."""
-    folder = make_session(root, "passed", samples=False)
-    with pytest.raises(LoopError, match=f"cannot be read: samples/{SAMPLES}.json") as error:
-        told("csv", project)
-    assert "loop run session" in (error.value.hint or "")
-    (folder.path / "samples").mkdir()
-    (folder.path / "samples" / f"{SAMPLES}.json").write_text('{"segments": [{"side": 1}]}')
-    with pytest.raises(LoopError, match="cannot be read"):
-        told("csv", project)
-
-
-def test_samples_are_read_from_the_session_s_own_folder_only(project: Path, root: Path) -> None:
-    """A journal from elsewhere may name any path."""
-    make_session(root, "passed", samples=False, stored="samples/../../secret.json")
-    (root / "secret.json").write_text('{"segments": []}')
-    with pytest.raises(LoopError, match="cannot be read"):
-        told("csv", project)
 
 
 def test_a_session_recorded_elsewhere_has_no_report(project: Path, root: Path) -> None:

@@ -6,12 +6,10 @@ import pytest
 
 from loop.base.errors import UsageError
 from loop.model.bisect import BisectOutput
-from loop.model.plan import Late, Missed, PhaseTime, Plan, Reached
+from loop.model.plan import Missed, PhaseTime, Plan, Reached
 from loop.model.record import Finished, Revision, SessionHead
-from loop.session.grading import late_steps
 from loop.session.objective import Objective, findings_of, phase_times, refuse_unless_met, unless_nothing_judged
 from tests.makers import (
-    make_build,
     make_built,
     make_check,
     make_finished,
@@ -124,36 +122,18 @@ def test_the_time_of_an_answer_counts_for_the_phase_that_it_answers() -> None:
     ) == phase_times(plan, steps)
 
 
-def test_the_steps_that_lost_most_time_are_named_with_their_causes() -> None:
-    """Against what earlier runs of them took, else their budget; at most three, the worst first."""
-    cold = make_finished("build", seconds=31.0, output=make_built(make_build(seconds=25.0)))
-    busy = make_finished("measure", seconds=18.0, output={"ok": True, "message": "m", "warnings": ["others ran"]})
-    killed = make_finished("verify", seconds=70.0, status="failed", killed=True)
-    slow = make_finished("load", seconds=12.0)
-    fine = make_finished("audit", seconds=10.5)
-    found = late_steps(make_plan(), [cold, busy, killed, slow, fine])
-    assert ["verify", "build", "measure"] == [one.step.rpartition("/")[2] for one in found]
-    assert "it was ended at its limit" == found[0].why
-    assert "cpu had to be compiled: 25.0 s" == found[1].why
-    assert "others ran" == found[2].why
-
-
-def test_the_report_says_reached_or_missed_and_why_it_took_long() -> None:
+def test_the_report_says_reached_or_missed() -> None:
     """With the phases, above the steps."""
     one = Missed(part="cpu.ratio >= 1.5", words="cpu.ratio is 1.31, 13 % off `cpu.ratio >= 1.5`", off=0.13)
-    late = Late(step="p/build", seconds=31.0, expected_s=10.0, why="cpu had to be compiled: 25.0 s")
     record = make_record(
         head_of(otherwise="optimize"),
         objective=Reached(success="cpu.ratio >= 1.5", missed=(one,)),
         phases=(PhaseTime(name="measure", minutes=0.5, seconds=45.0),),
-        late=(late,),
         seconds=102.0,
     )
     text = make_report(record, [RIGHT]).partition("<summary>Steps")[2].partition("### Each step")[0]
     assert "Objective: cpu at 1.50x the baseline's speed or more: missed (cpu.ratio is 1.31, 13 % off)." in text
     assert "What answers a miss: optimize." in text
-    assert "It took 1 min 42 s of 60.0 s. Most time was lost in:" in text
-    assert "p/build: 31.0 s of 10.0 s; cpu had to be compiled: 25.0 s." in text
     assert "| measure |  30.0 s | 45.0 s |" in text
     reached = make_report(make_record(objective=Reached(success="wrong == []")), [RIGHT])
     assert "Objective: nothing wrong: reached." in reached

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loop.base.processes import TAG, finish
+from loop.base.processes import finish
 from loop.calls.call import FunctionTerms
 from loop.workers.messages import Load
 from loop.workers.nursery import Nursery
@@ -22,14 +22,14 @@ import os, subprocess, sys
 if "told" in sys.modules: raise ValueError("loaded before")
 sys.modules["told"] = sys
 if os.environ.get("START"): subprocess.Popen(["sleep", "60"], start_new_session=True)
-raise ValueError(f"{os.getcwd()} {os.environ.get('ONLY')} {os.environ['LOOP_CHILD']}")
+raise ValueError(f"{os.getcwd()} {os.environ.get('ONLY')}")
 """
 
 
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
     """One for all tests of this file: it imports torch once."""
-    made = Nursery(thread_environment(1), unprivileged=True)
+    made = Nursery(thread_environment(1))
     yield made
     made.close()
 
@@ -38,57 +38,48 @@ def told(nursery: Nursery | None, folder: Path, **environment: str) -> tuple[str
     """What a worker says of itself when it loads the module, and the worker, which has ended by then."""
     (folder / "telling.py").write_text(MODULE)
     load = Load(FunctionTerms("telling:tell"), str(folder), 1, "cpu")
-    one = Worker(1, environment=environment, unprivileged=True, nursery=nursery)
+    one = Worker(1, environment=environment, nursery=nursery)
     with one as worker, pytest.raises(Refusal) as caught:
         finish(worker.ask(load, limit_s=60.0, note="loading"))
     return str(caught.value), worker
 
 
 def test_each_is_fresh(nursery: Nursery, tmp_path: Path) -> None:
-    """Nothing that one loaded, nor its variables, nor its tag, is seen by the next."""
-    first, one = told(nursery, tmp_path, ONLY="the first")
-    second, other = told(nursery, tmp_path)
+    """Nothing that one loaded, nor its variables, is seen by the next."""
+    first, _ = told(nursery, tmp_path, ONLY="the first")
+    second, _ = told(nursery, tmp_path)
     here = os.getcwd()
-    assert f"{here} the first {one.child.tag}" in first
-    assert f"{here} None {other.child.tag}" in second
+    assert f"{here} the first" in first
+    assert f"{here} None" in second
 
 
 def test_it_is_a_child_of_ours_in_a_session_of_its_own(nursery: Nursery) -> None:
-    """And /proc shows its own tag, not that of the process it was forked from."""
-    with Worker(1, unprivileged=True, nursery=nursery) as worker:
+    """Its parent is this process, not the nursery."""
+    with Worker(1, nursery=nursery) as worker:
         process = psutil.Process(worker.child.process.pid)
         assert os.getpid() == process.ppid()
         assert process.pid == os.getsid(process.pid)
-        assert worker.child.tag == process.environ()[TAG]
-
-
-def test_what_it_started_ends_with_it(nursery: Nursery, tmp_path: Path) -> None:
-    """Also in a session of its own: by its tag."""
-    _, worker = told(nursery, tmp_path, START="1")
-    tags = [(one.info["environ"] or {}).get(TAG) for one in psutil.process_iter(["environ"])]
-    assert worker.child.tag not in tags
 
 
 @pytest.mark.slow
 def test_the_next_is_started_where_the_nursery_was_killed(tmp_path: Path) -> None:
     """It takes longer, and nothing else changes."""
-    with_one = Nursery(thread_environment(1), unprivileged=True)
+    with_one = Nursery(thread_environment(1))
     others = set(psutil.Process().children())
     with_one.warm_up()
     for child in set(psutil.Process().children()) - others:
         child.send_signal(signal.SIGKILL)
     try:
-        found, worker = told(with_one, tmp_path)
+        _, worker = told(with_one, tmp_path)
     finally:
         with_one.close()
-    assert worker.child.tag in found
     assert "worker_program" in " ".join(worker.child.command)
 
 
 @pytest.mark.slow
 def test_closing_a_nursery_leaves_its_workers_alone(tmp_path: Path) -> None:
     """They are children of the session."""
-    made = Nursery(thread_environment(1), unprivileged=True)
-    with Worker(1, unprivileged=True, nursery=made) as worker:
+    made = Nursery(thread_environment(1))
+    with Worker(1, nursery=made) as worker:
         made.close()
         assert worker.child.code is None

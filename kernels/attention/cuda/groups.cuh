@@ -39,15 +39,20 @@ struct GroupShape {
   static_assert(kSharedBytes <= 232448, "shared memory: a block of an H100 may have 227 KB");
 };
 
-// Query rows of one head: 64 for each of the first `groups` warp groups, none for the others.
+// Query rows of one head: 64 for each of the first `groups` warp groups, none for the others; and tiles of its keys.
 struct Work {
   int first_row, step;  // The first group's first row, and how far it is to the next group's.
   int groups, head, batch;
+  int begin = 0, end = 0;  // Tiles of keys.
+  int slot = -1;           // Of the workspace, where the rows see other tiles too.
 
   SIMT_DEVICE int row(int group) const { return first_row + group * step; }
   // The last of all rows that any group has.
   SIMT_DEVICE int last_row() const { return (step > 0 ? row(groups - 1) : first_row) + 63; }
 };
+
+class Pieces;
+class EvenPieces;
 
 // Which work comes when. Without a mask head after head; the last round's tiles may be cut into parts of fewer groups. With
 // a mask, heads are taken by sections whose blocks read the same keys at about the same time; of a section the tiles with
@@ -58,6 +63,7 @@ struct Schedule {
   int groups;                     // With rows in a piece, but for
   int whole, parts, few;          // pieces from `whole` on: a tile is so many of them, of `few` groups each.
   bool folded;
+  using Pieces = attention::Pieces;
 
   SIMT_DEVICE Work at(const Problem &problem, int piece) const {
     const int beyond = piece < whole ? 0 : piece - whole, part = beyond % parts;
@@ -109,7 +115,12 @@ class Pieces {
  public:
   SIMT_DEVICE explicit Pieces(const Schedule &schedule) : schedule_(schedule) { place(); }
   SIMT_DEVICE bool more() const { return begin_ < schedule_.pieces; }
-  SIMT_DEVICE int piece() const { return begin_ + within_; }
+  // `keys`: of a tile.
+  SIMT_DEVICE Work work(const Problem &problem, int keys) const {
+    Work work = schedule_.at(problem, begin_ + within_);
+    work.end = (visible_keys(problem, work.last_row()) + keys - 1) / keys;
+    return work;
+  }
   SIMT_DEVICE void next() { round_++, place(); }
 
  private:
@@ -130,6 +141,87 @@ class Pieces {
   int begin_ = 0, within_ = 0, round_ = 0;  // The section's first piece, that of this block in it, and its round.
   int first_ = 0;                           // The block that has the section's first piece.
 };
+
+// Where a block's share begins: at a tile of rows, after so many tiles of its keys, counted from the last.
+struct Place {
+  int tile, step;
+};
+
+// All keys of all tiles of rows, one after the other, shared out evenly: every block has a range. So the device is busy to
+// the end, however few tiles there are; rows at which a share ends are put together by a second kernel. Head after head,
+// the tiles that see most keys first.
+struct EvenSchedule {
+  using Pieces = EvenPieces;
+  int row_tiles, groups, blocks;
+  Place starts[kSms + 1];  // And the end of the last share.
+
+  SIMT_DEVICE Work at(const Problem &problem, int tile) const {
+    const int unit = tile / row_tiles, late = row_tiles - 1 - tile % row_tiles;
+    return {64 * groups * late, 64, groups, unit % problem.heads, unit / problem.heads};
+  }
+};
+
+// The pieces of a block's share. Only the first and the last can have a part of the keys that their rows see.
+class EvenPieces {
+ public:
+  SIMT_DEVICE explicit EvenPieces(const EvenSchedule &schedule)
+      : schedule_(schedule), tile_(start().tile), step_(start().step) {}
+  SIMT_DEVICE bool more() const { return tile_ < stop().tile || (tile_ == stop().tile && step_ < stop().step); }
+  SIMT_DEVICE void next() { tile_++, step_ = 0; }
+  SIMT_DEVICE Work work(const Problem &problem, int keys) const {
+    Work work = schedule_.at(problem, tile_);
+    const int seen = (visible_keys(problem, work.last_row()) + keys - 1) / keys;
+    work.end = seen - step_;
+    if (tile_ == stop().tile) work.begin = seen - stop().step;
+    if (step_ || work.begin) work.slot = 2 * static_cast<int>(blockIdx.x) + (tile_ != start().tile);
+    return work;
+  }
+
+ private:
+  SIMT_DEVICE Place start() const { return schedule_.starts[blockIdx.x]; }
+  SIMT_DEVICE Place stop() const { return schedule_.starts[blockIdx.x + 1]; }
+  const EvenSchedule &schedule_;
+  int tile_, step_;
+};
+
+// How many tiles of keys the rows up to `last_row` see.
+inline int tiles_seen(const Problem &problem, int last_row, int keys) {
+  const int seen = problem.keys + std::min(0, last_row + 1 + problem.lead);
+  return seen > 0 ? (seen - 1) / keys + 1 : 0;
+}
+
+constexpr double kPieceSteps = 1.5;  // To begin and end a piece takes as long as so many tiles of keys, on an H100.
+
+// Shares that take as long as `most` tiles of keys, or less. False where that is not enough for all.
+inline bool share_out(const Problem &problem, EvenSchedule &schedule, int keys, double most) {
+  const int tiles = problem.heads * problem.batches * schedule.row_tiles, rows = 64 * schedule.groups;
+  double left = most;
+  int block = 0;
+  schedule.starts[0] = {0, 0};
+  for (int tile = 0; tile < tiles; tile++) {
+    const int steps = tiles_seen(problem, rows * (schedule.row_tiles - tile % schedule.row_tiles) - 1, keys);
+    int step = 0;
+    while (steps - step + kPieceSteps > left) {
+      step += std::max(0, static_cast<int>(left - kPieceSteps));
+      if (++block == schedule.blocks) return false;
+      schedule.starts[block] = {tile, step}, left = most;
+    }
+    left -= steps - step + kPieceSteps;
+  }
+  while (block < schedule.blocks) schedule.starts[++block] = {tiles, 0};
+  return true;
+}
+
+inline EvenSchedule even_schedule(const Problem &problem, int groups, int keys) {
+  const int rows = 64 * groups;
+  EvenSchedule schedule = {(problem.queries - 1) / rows + 1, groups, static_cast<int>(kSms), {}};
+  double steps = 0.0;
+  for (int tile = 1; tile <= schedule.row_tiles; tile++) steps += kPieceSteps + tiles_seen(problem, rows * tile - 1, keys);
+  // Each share but one begins a piece more.
+  double most = steps * problem.heads * problem.batches / schedule.blocks + kPieceSteps;
+  while (!share_out(problem, schedule, keys, std::max(most, 1.0 + kPieceSteps))) most *= 1.01;
+  return schedule;
+}
 
 // Where a ring of stages stands: the stage that is next, and the parity of its phase.
 template <int kStages>

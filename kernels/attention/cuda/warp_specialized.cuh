@@ -16,6 +16,7 @@
 #include <type_traits>
 
 #include "costs.cuh"
+#include "decode.cuh"
 #include "dispatch.cuh"
 #include "groups.cuh"
 #include "loop_hopper.cuh"
@@ -89,11 +90,13 @@ struct Places {
   SIMT_DEVICE SharedAddress barrier(unsigned index) const { return base + Shape::kBarriersAt + 8 * index; }
 };
 
-// How many tiles of keys a piece of work has.
-template <class Shape>
-SIMT_DEVICE int key_tiles(const Problem &problem, const Work &work) {
-  return (visible_keys(problem, work.last_row()) + Shape::kKeys - 1) / Shape::kKeys;
-}
+// What blocks leave of rows whose keys others have too: finished rows, as elements, and for each the logarithm of what it
+// weighs, as in `decode`. A block leaves its first piece and its last.
+template <typename T>
+struct Shares {
+  T *rows;         // [slots, rows of a block, features]
+  float *weights;  // [slots, rows of a block]
+};
 
 // The one thread that copies.
 template <class Shape>
@@ -128,17 +131,16 @@ struct Producer {
     values.next();
   }
   SIMT_DEVICE void load(const Work &work) {
-    const int tiles = key_tiles<Shape>(problem, work);
     const int head = static_cast<int>((static_cast<unsigned>(work.head) + uint64_t(1)) * problem.share >> 32);
-    if (!tiles) return;
-    load_keys(tiles - 1, head, work.batch);
+    if (work.begin == work.end) return;
+    load_keys(work.end - 1, head, work.batch);
     load_queries(work);
 #pragma unroll 1
-    for (int tile = tiles - 1; tile > 0; tile--) {
+    for (int tile = work.end - 1; tile > work.begin; tile--) {
       load_keys(tile - 1, head, work.batch);
       load_values(tile, head, work.batch);
     }
-    load_values(0, head, work.batch);
+    load_values(work.begin, head, work.batch);
   }
 
  private:
@@ -153,7 +155,7 @@ struct Producer {
 
 // One thread of a warp group that computes: its part of 64 query rows. It has rows lane/4 and lane/4 + 8 of its warp's 16
 // and, of every eight columns, 2 (lane mod 4) and the one after it; P comes out of the first product as the second wants it.
-template <typename T, class Shape>
+template <typename T, class Shape, bool kShares>
 struct Consumer {
   static constexpr int kDepth = Shape::kDepth, kKeys = Shape::kKeys;
 
@@ -171,37 +173,37 @@ struct Consumer {
   SIMT_DEVICE Consumer(const Problem &problem, Places<Shape> places, unsigned group, unsigned thread)
       : problem(problem), places(places), group(group), warp(thread / 32), lane(thread % 32) {}
 
-  SIMT_DEVICE void take(const Work &work) {
-    const int tiles = key_tiles<Shape>(problem, work);
+  SIMT_DEVICE void take(const Work &work, const Shares<T> &shares) {
+    const int begin = work.begin;
     const int group_row = work.row(static_cast<int>(group));
     const int own_row = group_row + static_cast<int>(16 * warp + lane / 4);
     const bool has_rows = static_cast<int>(group) < work.groups && group_row < problem.queries;
     // Tiles from this one on have keys that no row of the group may see, and from that one on, some row.
     const int hidden = has_rows ? (visible_keys(problem, group_row + 63) + kKeys - 1) / kKeys : 0;
     const int edge = visible_keys(problem, group_row) / kKeys;
-    begin();
-    if (tiles) {
+    start();
+    if (work.end > begin) {
       mbarrier_wait(places.queries_there(group), queries_parity);
       if (problem.negative) turn_signs();
       queries_parity ^= 1;
-      int tile = tiles - 1;
+      int tile = work.end - 1;
 #pragma unroll 1
-      for (; tile >= hidden; tile--) pass_over(tile, tile < tiles - 1);
-      if (hidden) {
-        first_step(tile, own_row, tile < tiles - 1);
+      for (; tile >= begin && tile >= hidden; tile--) pass_over(tile == begin, tile < work.end - 1);
+      if (tile >= begin) {
+        first_step(tile, own_row, tile == begin, tile < work.end - 1);
         tile--;
 #pragma unroll 1
-        for (; tile >= 0 && tile >= edge; tile--) step<true>(tile, own_row);
+        for (; tile >= begin && tile >= edge; tile--) step<true>(tile, own_row, tile == begin);
 #pragma unroll 1
-        for (; tile >= 0; tile--) step<false>(tile, own_row);
+        for (; tile >= begin; tile--) step<false>(tile, own_row, tile == begin);
         last_values();
       }
     }
-    if (has_rows) finish(work, own_row);
+    if (has_rows) finish(work, own_row, shares);
   }
 
  private:
-  SIMT_DEVICE void begin() {
+  SIMT_DEVICE void start() {
 #pragma unroll
     for (int i = 0; i < kDepth / 2; i++) output[i] = 0.0f;
     top[0] = top[1] = kMasked;
@@ -248,10 +250,10 @@ struct Consumer {
   SIMT_DEVICE void release(SharedAddress used) const {
     if (lane == 0) mbarrier_arrive(used);
   }
-  SIMT_DEVICE void release_keys(int tile) {
+  SIMT_DEVICE void release_keys(bool last) {
     release(places.keys_used(keys.stage));
     keys.next();
-    if (tile == 0) release(places.queries_used(group));
+    if (last) release(places.queries_used(group));
   }
   SIMT_DEVICE void release_values() {
     release(places.values_used(values.stage));
@@ -265,22 +267,22 @@ struct Consumer {
   }
 
   // A tile of which this group sees nothing.
-  SIMT_DEVICE void pass_over(int tile, bool in_turn) {
+  SIMT_DEVICE void pass_over(bool last, bool in_turn) {
     if (in_turn) wait_for_turn(), pass_turn();
     mbarrier_wait(places.keys_there(keys.stage), keys.parity);
-    release_keys(tile);
+    release_keys(last);
     mbarrier_wait(places.values_there(values.stage), values.parity);
     release_values();
   }
 
-  SIMT_DEVICE void first_step(int tile, int own_row, bool in_turn) {
+  SIMT_DEVICE void first_step(int tile, int own_row, bool last, bool in_turn) {
     mbarrier_wait(places.keys_there(keys.stage), keys.parity);
     if (in_turn) wait_for_turn();
     multiply_keys();
     if (in_turn) pass_turn();
     wgmma_wait<0>();
     hold(logits);
-    release_keys(tile);
+    release_keys(last);
     mask(tile, own_row);
     float shrink[2];
     weigh(shrink);
@@ -289,7 +291,7 @@ struct Consumer {
 
   // The products of the values of the tile before and of this tile's keys; then this one's softmax.
   template <bool kEdge>
-  SIMT_DEVICE void step(int tile, int own_row) {
+  SIMT_DEVICE void step(int tile, int own_row, bool last) {
     mbarrier_wait(places.keys_there(keys.stage), keys.parity);
     wait_for_turn();
     multiply_keys();
@@ -298,7 +300,7 @@ struct Consumer {
     pass_turn();
     wgmma_wait<1>();
     hold(logits);
-    release_keys(tile);
+    release_keys(last);
     if constexpr (kEdge) mask(tile, own_row);
     float shrink[2];
     const bool rises = weigh(shrink);
@@ -390,9 +392,13 @@ struct Consumer {
   }
 
   // Rows are divided by their sums and stored; one that saw no key is zero, NaN stays.
-  SIMT_DEVICE void finish(const Work &work, int own_row) {
+  SIMT_DEVICE void finish(const Work &work, int own_row, const Shares<T> &shares) {
     const Strides &strides = problem.o_strides;
-    T *const head = static_cast<T *>(problem.o) + work.head * strides.head + work.batch * strides.batch;
+    T *rows = static_cast<T *>(problem.o) + work.head * strides.head + work.batch * strides.batch + own_row * strides.row;
+    int64_t stride = strides.row;
+    const bool part = kShares && work.slot >= 0;
+    const int place = work.slot * Shape::kRows + own_row - work.first_row;
+    if (part) rows = shares.rows + int64_t(place) * kDepth, stride = kDepth;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       float total = sum[half];
@@ -411,9 +417,12 @@ struct Consumer {
         exchange(words);
         const int feature = 8 * (n + static_cast<int>(lane % 4));
         if (row < problem.queries && feature < problem.depth)
-          global_store(reinterpret_cast<Words4 *>(head + row * strides.row + feature),
+          global_store(reinterpret_cast<Words4 *>(rows + 8 * half * stride + feature),
                        Words4{words[0], words[1], words[2], words[3]});
       }
+      if (part && lane % 4 == 0 && row < problem.queries)
+        global_store(shares.weights + place + 8 * half,
+                     total == 0.0f ? kMasked : top[half] * problem.scale_log2 + log2f(total));
     }
   }
   // Four lanes, each with a word of each of four pieces: afterwards each has one piece.
@@ -431,9 +440,10 @@ struct Consumer {
   }
 };
 
-template <typename T, class Shape>
+template <typename T, class Shape, class Schedule>
 __global__ void __launch_bounds__(Shape::kThreads, 1)
-    warp_specialized_kernel(const Problem problem, const Schedule schedule, const __grid_constant__ Maps maps) {
+    warp_specialized_kernel(const Problem problem, const __grid_constant__ Schedule schedule,
+                            const __grid_constant__ Maps maps, const Shares<T> shares) {
   const Places<Shape> places{shared_base()};
   const unsigned thread = threadIdx.x, group = uniform(thread / kWarpGroup);
   if (thread == 0) {
@@ -448,17 +458,86 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     if (thread == 0) {
       Producer<Shape> producer{problem, maps, places};
 #pragma unroll 1
-      for (Pieces pieces(schedule); pieces.more(); pieces.next())
-        producer.load(schedule.at(problem, pieces.piece()));
+      for (typename Schedule::Pieces pieces(schedule); pieces.more(); pieces.next())
+        producer.load(pieces.work(problem, Shape::kKeys));
       allow_next();
     }
   } else {
     registers_up<Shape::kManyRegisters>();
-    Consumer<T, Shape> consumer(problem, places, group - 1, thread % kWarpGroup);
+    Consumer<T, Shape, std::is_same_v<Schedule, EvenSchedule>> consumer(problem, places, group - 1, thread % kWarpGroup);
     if (group == Shape::kGroups) named_barrier_arrive(1, 2 * kWarpGroup);  // The first begins.
 #pragma unroll 1
-    for (Pieces pieces(schedule); pieces.more(); pieces.next())
-      consumer.take(schedule.at(problem, pieces.piece()));
+    for (typename Schedule::Pieces pieces(schedule); pieces.more(); pieces.next())
+      consumer.take(pieces.work(problem, Shape::kKeys), shares);
+  }
+}
+
+// Second kernel: rows at which a share ends. A block has 32 rows of a tile, 8 lanes for each.
+struct Joining {
+  static constexpr int kThreads = 256, kLanes = 8, kRows = kThreads / kLanes;
+  static constexpr int kHeld = 3;  // Parts that a lane asks for before it uses one.
+};
+
+template <typename T, class Shape>
+__global__ void __launch_bounds__(Joining::kThreads)
+    join_kernel(const Problem problem, const __grid_constant__ EvenSchedule schedule, const Shares<T> shares) {
+  using J = Joining;
+  allow_next();
+  const int block = static_cast<int>(blockIdx.x) + 1, thread = static_cast<int>(threadIdx.x);
+  const Place before = schedule.starts[block - 1], own = schedule.starts[block];
+  const Work work = schedule.at(problem, own.tile);
+  const int local = static_cast<int>(blockIdx.y) * J::kRows + thread / J::kLanes, query = work.first_row + local;
+  const int feature = thread % J::kLanes * 8;
+  wait_for_previous();
+  // A tile is put together where the first share begins within it.
+  if (!own.step || (before.tile == own.tile && before.step) || query >= problem.queries) return;
+  int parts = 2;
+  while (block + parts - 1 < schedule.blocks && schedule.starts[block + parts - 1].tile == own.tile) parts++;
+
+  float highest = kMasked, total = 0.0f, values[Shape::kBoxes][8] = {};
+  for (int first = 0; first < parts; first += J::kHeld) {
+    float weights[J::kHeld];
+    Words4 held[J::kHeld][Shape::kBoxes] = {};
+#pragma unroll
+    for (int i = 0; i < J::kHeld; i++) {
+      weights[i] = kMasked;
+      const int part = first + i;
+      if (part >= parts) continue;
+      // The first is the last that the block before has, the others are the first of theirs.
+      const int slot = part ? 2 * (block + part - 1) : 2 * (block - 1) + (before.tile != own.tile);
+      const int64_t place = slot * Shape::kRows + local;
+      weights[i] = global_load(shares.weights + place);
+      const T *const row = shares.rows + place * Shape::kDepth + feature;
+#pragma unroll
+      for (int box = 0; box < Shape::kBoxes; box++)
+        if (feature + 64 * box < problem.depth)
+          held[i][box] = global_load(reinterpret_cast<const Words4 *>(row + 64 * box));
+    }
+    float now = highest;
+    for (const float weight : weights) now = fmaxf(now, weight);
+    const float subtracted = now == kMasked ? 0.0f : now, shrink = exp2_approx(highest - subtracted);
+    highest = now, total *= shrink;
+    for (auto &box : values)
+      for (float &value : box) value *= shrink;
+#pragma unroll
+    for (int i = 0; i < J::kHeld; i++) {
+      const float weight = exp2_approx(weights[i] - subtracted);
+      total += weight;
+#pragma unroll
+      for (int box = 0; box < Shape::kBoxes; box++) add_piece<T>(values[box], weight, held[i][box]);
+    }
+  }
+  const float inverse = total == 0.0f ? 0.0f : reciprocal_approx(total);
+  const Strides &strides = problem.o_strides;
+  T *const row = static_cast<T *>(problem.o) + work.head * strides.head + work.batch * strides.batch +
+                 query * strides.row + feature;
+#pragma unroll
+  for (int box = 0; box < Shape::kBoxes; box++) {
+    const float(&v)[8] = values[box];
+    if (feature + 64 * box < problem.depth)
+      global_store(reinterpret_cast<Words4 *>(row + 64 * box),
+                   Words4{pack<T>(v[0] * inverse, v[1] * inverse), pack<T>(v[2] * inverse, v[3] * inverse),
+                          pack<T>(v[4] * inverse, v[5] * inverse), pack<T>(v[6] * inverse, v[7] * inverse)});
   }
 }
 
@@ -502,18 +581,40 @@ Error launch_warp_specialized(const Problem &problem, Kernel kernel, cudaStream_
                              problem.v_strides, Shape::kKeys);
   if (!made) return kLaunchFailed;
 
+  const dim3 block(Shape::kThreads);
+  if constexpr (Shape::kGroups == 3) {
+    if (kernel == kEven) {
+      const EvenSchedule schedule = even_schedule(problem, Shape::kGroups, Shape::kKeys);
+      const int64_t rows = 2 * kSms * Shape::kRows;
+      const Workspace workspace(rows * (Shape::kDepth * sizeof(T) + sizeof(float)), stream);
+      T *const data = static_cast<T *>(workspace.data());
+      if (!data) return kOutOfMemory;
+      const Shares<T> shares{data, reinterpret_cast<float *>(data + rows * Shape::kDepth)};
+      const dim3 grid(schedule.blocks), joining(schedule.blocks - 1, Shape::kRows / Joining::kRows);
+      const bool launched =
+          launch_early<warp_specialized_kernel<T, Shape, EvenSchedule>>(grid, block, Shape::kSharedBytes, stream, problem,
+                                                                        schedule, maps, shares) &&
+          launch_early<join_kernel<T, Shape>>(joining, dim3(Joining::kThreads), 0, stream, problem, schedule, shares);
+      return launched ? kSuccess : kLaunchFailed;
+    }
+  }
   const Schedule schedule = make_schedule(problem, kernel == kOneGroup ? 1 : Shape::kGroups, kernel == kFolded);
-  const dim3 grid(static_cast<unsigned>(std::min<int64_t>(kSms, schedule.pieces))), block(Shape::kThreads);
-  const bool launched = launch_early<warp_specialized_kernel<T, Shape>>(grid, block, Shape::kSharedBytes, stream, problem,
-                                                                        schedule, maps);
+  const dim3 grid(static_cast<unsigned>(std::min<int64_t>(kSms, schedule.pieces)));
+  const bool launched = launch_early<warp_specialized_kernel<T, Shape, Schedule>>(grid, block, Shape::kSharedBytes, stream,
+                                                                                  problem, schedule, maps, Shares<T>{});
   return launched ? kSuccess : kLaunchFailed;
+}
+
+// Of more tiles than these the last round is short beside the others, and to share them out takes the host more than 10 us.
+inline bool is_worth_sharing(const Problem &problem) {
+  return int64_t(problem.heads) * problem.batches * ((problem.queries - 1) / 192 + 1) <= 16 * kSms;
 }
 
 // How each of the kernels that `warp_specialized` is divides a call.
 template <int kDepth>
 Tiling groups_tiling(Kernel kernel, const Problem &problem) {
   if constexpr (kDepth <= 128)
-    if (kernel == kThreeGroups) return {192, GroupsOf<kDepth, 3>::kKeys};
+    if (kernel == kThreeGroups || (kernel == kEven && is_worth_sharing(problem))) return {192, GroupsOf<kDepth, 3>::kKeys};
   if (kernel == kTwoGroups) return {128, GroupsOf<kDepth, 2>::kKeys};
   if (kernel == kFolded && problem.causal && problem.queries > 64) return {128, GroupsOf<kDepth, 2>::kKeys};
   if (kernel == kOneGroup && problem.causal) return {64, GroupsOf<kDepth, 2>::kKeys};
@@ -526,7 +627,7 @@ Kernel fastest_groups(const Problem &problem) {
   if (ATTENTION_GROUPS_ONLY != kKernels) return ATTENTION_GROUPS_ONLY;
   Kernel best = kTwoGroups;
   double least = INFINITY;
-  for (const Kernel kernel : {kThreeGroups, kTwoGroups, kFolded, kOneGroup})
+  for (const Kernel kernel : {kThreeGroups, kTwoGroups, kFolded, kOneGroup, kEven})
     if (const double time = estimate<kDepth>(kernel, problem, groups_tiling<kDepth>(kernel, problem)); time < least)
       best = kernel, least = time;
   return best;
@@ -536,7 +637,7 @@ template <typename T, int kDepth>
 Error warp_specialized(const Problem &problem, cudaStream_t stream) {
   const Kernel kernel = fastest_groups<kDepth>(problem);
   if constexpr (kDepth <= 128)
-    if (kernel == kThreeGroups)
+    if (kernel == kThreeGroups || kernel == kEven)
       return launch_warp_specialized<T, typename GroupsOf<kDepth, 3>::Base>(problem, kernel, stream);
   return launch_warp_specialized<T, typename GroupsOf<kDepth, 2>::Base>(problem, kernel, stream);
 }

@@ -137,7 +137,7 @@ def write_kernel(folder: Path, kernel: Kernel, languages: Sequence[Language]) ->
         variants,
         name=kernel.function,
         function=kernel.function,
-        signature={"inputs": kernel.inputs, "output": kernel.output},
+        signature={"inputs": kernel.inputs, "outputs": {"output": kernel.output}},
         reference=python,
         plain=python,
         baseline=python,
