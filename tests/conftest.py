@@ -2,12 +2,13 @@
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from loop.calls.own_modules import OWN
+from loop.calls.own_modules import FOLDERS
 from loop.machine.gpus import gpus
 from loop.workers.bench import Bench
 from tests.targets import ENTRIES, compiled, external, importable, open_bench, write_target
@@ -45,7 +46,6 @@ def own_folders(tmp_path: Path, build_cache: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("LOOP_WATCH_PREEMPTION", "off")
-    monkeypatch.setattr("loop.machine.busy.PROC", tmp_path / "nothing else runs")
     for name in (
         "XDG_CACHE_HOME",
         "XDG_STATE_HOME",
@@ -55,8 +55,8 @@ def own_folders(tmp_path: Path, build_cache: Path, monkeypatch: pytest.MonkeyPat
         "FORCE_COLOR",
     ):
         monkeypatch.delenv(name, raising=False)
-    for name, empty in (("folders", []), ("others", {})):  # Modules of another test's target are not found.
-        monkeypatch.setattr(OWN, name, empty)
+    FOLDERS.clear()  # Modules of another test's target are not found.
+    monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
 

@@ -42,24 +42,6 @@ def _way(path: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
                 yield entry, os.lstat(entry), entry == end
 
 
-def wider(path: Path) -> str:
-    """Why more people could change a folder of a project than the project itself; empty where none could.
-
-    Who can write the project's folder can change its kernels; so its owner, and its group, may share.
-    """
-    try:
-        facts, around = os.lstat(path), os.stat(path.parent)
-    except OSError:
-        return ""
-    if facts.st_uid not in {0, os.geteuid(), around.st_uid}:
-        return f"{path} belongs to {_user(facts.st_uid)}"
-    if stat.S_ISLNK(facts.st_mode):
-        return stranger(path.resolve())
-    shared = around.st_mode & 0o022 if not around.st_mode & stat.S_ISVTX else 0
-    same = facts.st_gid == around.st_gid
-    return "" if facts.st_mode & 0o022 & ~shared == 0 and same else _writers(path, facts, True)
-
-
 def _writers(entry: Path, facts: os.stat_result, last: bool) -> str:
     """Who else may write an entry by its mode; the modes of links mean nothing."""
     if stat.S_ISLNK(facts.st_mode) or (facts.st_mode & stat.S_ISVTX and not last):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loop.base.errors import UsageError
-from loop.base.owners import make_private, private_folder, stranger, wider
+from loop.base.owners import make_private, private_folder, stranger
 from loop.base.remarks import remark
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -106,11 +106,11 @@ class Project:
 def project(target: Path | None, here: Path) -> Project:
     """The project to work on: `target`, else ./target.yaml, else the bundled target.
 
-    Raises LoopError when `target` has no manifest, or where others could write its sessions.
+    Raises LoopError when `target` has no manifest.
     """
     chosen = target if target is not None else (here if (here / MANIFEST).is_file() else None)
     if chosen is None:
-        return Project(shipped(BUNDLED_TARGET), _safe(_sessions(here)), bundled=True)
+        return Project(shipped(BUNDLED_TARGET), _sessions(here), bundled=True)
     folder = chosen.parent if chosen.name == MANIFEST else chosen
     folder = folder.absolute()
     if not (folder / MANIFEST).is_file():
@@ -119,7 +119,7 @@ def project(target: Path | None, here: Path) -> Project:
     bundled = folder.resolve() == shipped(BUNDLED_TARGET).resolve()
     elsewhere = bundled or folder.parent == tasks_folder()
     sessions = _sessions(here) if elsewhere else _override() or folder / "sessions"
-    return Project(folder.resolve(), _safe(sessions), bundled)
+    return Project(folder.resolve(), sessions, bundled)
 
 
 def refuse_unnamed(target: Path | None, here: Path, what: str) -> None:
@@ -136,17 +136,6 @@ def _in_checkout(here: Path) -> bool:
     """Whether a folder lies in loop's own checkout."""
     checkout = PACKAGE.parent
     return (checkout / "pyproject.toml").is_file() and here.resolve().is_relative_to(checkout)
-
-
-def _safe(sessions: Path) -> Path:
-    """The folder of sessions. One that was named has to be the user's; one in a project is no wider than that."""
-    why = stranger(sessions) if _override() else wider(sessions)
-    if why:
-        raise UsageError(
-            f"{sessions}: sessions are not kept where others can change them: {why}",
-            hint=f"chmod go-w {sessions}, or name a folder of your own: export LOOP_SESSIONS=...",
-        )
-    return sessions
 
 
 def named(folder: Path) -> list[str]:

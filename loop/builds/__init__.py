@@ -3,7 +3,6 @@
 Begin with `build`. A build id covers every file that a build read: sources, headers, archives, the compiler, its
 assembler and linker, and the libraries that the loader finds. The toolchain lists them. `reads` records each as a
 fact, and `known_builds` stores the facts. A cached build is used while all facts hold; no compiler runs to see.
-If something that a build read is not listed, each command builds again and says why.
 
 - `resources` reads the assembler's report, `binaries` the machine code, `compiler_errors` the compiler's errors.
 - `layout` recognises builds that differ only in where their code lies.

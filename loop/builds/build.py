@@ -7,7 +7,6 @@ files are unchanged (`known_builds`).
 
 import os
 import re
-import secrets
 import shutil
 import time
 from collections.abc import Generator, Iterable
@@ -32,10 +31,6 @@ TRIES = 3
 FRAMEWORK = re.compile(r"(?:^|/)(?:torch|ATen|c10|pybind11|tensorflow)/")
 PLACES = frozenset({"HOME", "TMPDIR", "PATH", "PYTHONPATH", "LC_ALL"})
 """Variables that are no part of an id: they say where programs are, and what those read is listed."""
-THIS_COMMAND = secrets.token_hex(16)
-"""Part of the id of a build that only this process may use."""
-
-
 Buildable = CAbiVariant | PythonVariant
 """What has a build: a library, or a copy of its files (`python_builds`)."""
 
@@ -149,12 +144,12 @@ def find_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
 def files_read(variant: Buildable, folder: Path, *, cache: Path, include: Path) -> tuple[str, ...] | None:
     """Files that the current build read, and paths where another file would be found first, from the folder.
 
-    None where there is no such build, or where it may have read more.
+    None where there is no such build.
     """
     if isinstance(variant, PythonVariant):
         return python_builds.files_of([variant.module], folder)
     known = known_builds.find(question(variant, folder, include), folder, cache)
-    return None if known is None or known.unknown else tuple(known.facts)
+    return None if known is None else tuple(known.facts)
 
 
 def ground(
@@ -188,7 +183,7 @@ def _build_id(variant: CAbiVariant, folder: Path, include: Path, known: KnownBui
         *reads.identity(known.loads, include),
     ]
     parts += [f"{name}={value}" for name, value in sorted(seen_environment().items()) if name not in PLACES]
-    return content_hash([*parts, THIS_COMMAND if known.unknown else ""])[:32]
+    return content_hash(parts)[:32]
 
 
 def build(
@@ -232,7 +227,6 @@ def _build(
         units=len(variant.sources),
         framework_headers=known.framework_headers,
         compiler=record["compiler"],
-        note=f"each command builds it again: {known.unknown[0]}" if known.unknown else None,
     )
 
 
@@ -267,7 +261,7 @@ def _compile(
                 f"{compiler} ended well and wrote no library", "see what it does with `-o`", completed.errors
             )
         seconds = time.monotonic() - begun
-        known = yield from _known_build(variant, folder, include, sources, place, lists)
+        known = yield from _known_build(variant, folder, include, sources, place)
         for file, content in before.items():
             if known.facts[reads.named(file, folder, place) or ""].content != content:
                 raise reads.Changed(file)
@@ -279,19 +273,22 @@ def _compile(
 
 
 def _known_build(
-    variant: CAbiVariant, folder: Path, include: Path, sources: Sources, place: Path, lists: Iterable[str]
+    variant: CAbiVariant, folder: Path, include: Path, sources: Sources, place: Path
 ) -> Generator[Tick, None, KnownBuild]:
-    """What the library in `place` was built from, and its id. `lists`: options whose lists were written."""
-    programs = yield from reads.programs(variant, folder)
+    """What the library in `place` was built from, and its id."""
     loading = yield from reads.loaded(place / LIBRARY)
-    rivals = reads.rivals(variant, sources.read, folder, include, loading or ())
+    rivals = reads.rivals(variant, sources.read, include, loading)
     named = reads.named_by_flags(variant, folder)
-    paths = [*sources.read, *reads.read_lists(place / "scratch"), *named, *programs, *rivals]
+    paths = [
+        *sources.read,
+        *reads.read_lists(place / "scratch"),
+        *named,
+        *reads.compilers(variant.build.compiler),
+        *rivals,
+    ]
     facts = reads.facts_of(paths, folder, place)
-    loads = reads.facts_of(loading or (), Path.cwd(), place)
-    unknown = [] if loading is not None else ["this system does not say which libraries it loads"]
-    unknown += reads.unknowns(variant, facts, folder, place / LIBRARY, lists)
-    known = KnownBuild("", "", facts, loads, tuple(dict.fromkeys(unknown)), sources.framework_headers)
+    loads = reads.facts_of(loading, Path.cwd(), place)
+    known = KnownBuild("", "", facts, loads, sources.framework_headers)
     return replace(known, build_id=_build_id(variant, folder, include, known))
 
 

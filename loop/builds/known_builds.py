@@ -2,7 +2,7 @@
 
 A question is a recipe in an environment. `<build id>/` holds a library with its record.
 `questions/<question>/<build id>.json` holds what that library was built from. It is used while all of that is
-unchanged. If a build may have read more than was listed, only this process uses it.
+unchanged.
 """
 
 import json
@@ -50,8 +50,6 @@ class KnownBuild:
     """What compiler, assembler and linker read, and where a rival would be; relative to the variant's folder."""
     loads: Facts
     """What the loader looks for; relative to the folder in which loop runs."""
-    unknown: tuple[str, ...]
-    """Why more may be in it than these."""
     framework_headers: tuple[str, ...]
 
     def holds(self, folder: Path) -> bool:
@@ -59,14 +57,9 @@ class KnownBuild:
         return reads.hold(self.facts, folder) and reads.hold(self.loads, Path.cwd())
 
 
-OURS: dict[tuple[str, Path], dict[str, KnownBuild]] = {}
-"""Question and cache to the builds that only this process may use."""
-
-
 def find(question: str, folder: Path, cache: Path) -> KnownBuild | None:
     """The build of the files in `folder` as they are, whether or not its library is still there."""
-    every = (*OURS.get((question, cache), {}).values(), *_stored(cache / QUESTIONS / question))
-    return next((known for known in every if known.holds(folder)), None)
+    return next((known for known in _stored(cache / QUESTIONS / question) if known.holds(folder)), None)
 
 
 def _stored(place: Path) -> Iterator[KnownBuild]:
@@ -97,16 +90,12 @@ def _read(path: Path) -> KnownBuild:
         fields["library"],
         reads.read_back(fields["facts"]),
         reads.read_back(fields["loads"]),
-        (),
         tuple(fields["framework_headers"]),
     )
 
 
 def keep(question: str, known: KnownBuild, cache: Path) -> None:
-    """Remember a build: on disk, or only in this process where it may have read more than is listed."""
-    if known.unknown:
-        OURS.setdefault((question, cache), {})[known.build_id] = known
-        return
+    """Remember a build."""
     place = cache / QUESTIONS / question
     fields = {
         "library": known.library,

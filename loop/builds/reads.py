@@ -7,7 +7,8 @@
 - Flags name more files.
 
 A header or library that appears earlier on a search path of the flags or the environment is noticed. One that
-appears on the compiler's own path is not: use `loop clean --cache` then.
+appears on the compiler's own path is not, nor what `__DATE__`, `dlopen` or a script of the target's brings in: use
+`loop clean --cache` then.
 
 A fact is what one path was. It holds while stat(2) or the content says the same.
 """
@@ -17,12 +18,12 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from loop.base.documents import content_hash
-from loop.base.processes import Tick, environment, run
+from loop.base.processes import Tick, run
 from loop.library.response_files import named_by
 from loop.model.target import CAbiVariant
 
@@ -35,16 +36,8 @@ SEEN = (
 """Variables that change what a compiler makes."""
 ENGLISH = {"LC_ALL": "C"}
 """Environment of a tool whose messages `loop` reads."""
-HEADERS, LIBRARIES, PROGRAMS = ("-I", "-iquote", "-isystem", "-idirafter"), ("-L",), ("-B",)
-"""Flags that name folders in which headers, libraries and programs of the toolchain are looked for."""
-TOOLS = ("cc1plus", "as", "ld")
-PERHAPS = re.compile(rb"__has_include\s*\(\s*[\"<]([^\">]+)")
-CLOCK = re.compile(rb"__(?:DATE|TIME|TIMESTAMP)__")
-LOADING = re.compile(rb"dlm?open\b")
-ASSEMBLED = re.compile(rb"\.incbin|\.include\b")
-PROFILE = ("-fprofile-use", "-fauto-profile", "-fbranch-probabilities")
-CUDA_RUNTIME = "libcudart_static.a"
-"""NVIDIA's runtime, which loads the driver itself."""
+HEADERS, LIBRARIES = ("-I", "-iquote", "-isystem", "-idirafter"), ("-L",)
+"""Flags that name folders in which headers and libraries are looked for."""
 LIMIT_S = 60.0
 
 Signature = list[int] | None
@@ -163,27 +156,20 @@ def named_by_flags(variant: CAbiVariant, folder: Path) -> list[str]:
     return [*options, *(word for word in words if word and (folder / word).is_file())]
 
 
-def rivals(
-    variant: CAbiVariant, files: Iterable[str], folder: Path, include: Path, loads: Iterable[str]
-) -> set[str]:
+def rivals(variant: CAbiVariant, files: Iterable[str], include: Path, loads: Iterable[str]) -> set[str]:
     """Paths at which a file would be found instead of a listed one: search paths of flags and environment."""
     flags, known = variant.build.flags, list(files)
     places = [os.path.dirname(source) for source in variant.sources]
     places += [*_values(flags, HEADERS), str(include), *_paths("CPATH", "CPLUS_INCLUDE_PATH")]
     names = {os.path.relpath(file, place) for file in known for place in places if is_below(file, place or ".")}
     names |= {file for file in known if not file.startswith(("/", "../"))}
-    for file in known:
-        if not file.startswith("/"):
-            names |= {os.fsdecode(name) for name in PERHAPS.findall(_bytes(os.path.join(folder, file)))}
     candidates = {os.path.join(place, name) for place in places for name in names}
-    candidates |= {f"{path}.gch" for path in known if not path.startswith("/")}
     linked = [flag[2:] for flag in flags if flag.startswith("-l")]
     for place in (*_values(flags, LIBRARIES), *_paths("LIBRARY_PATH")):
         candidates |= {os.path.join(place, f"lib{name}.{kind}") for name in linked for kind in ("so", "a")}
     run_paths = [word for flag in flags if "-rpath" in flag for word in re.split(r"[,=:]", flag) if "/" in word]
     for place in (*run_paths, *_paths("LD_LIBRARY_PATH")):
         candidates |= {os.path.join(place, os.path.basename(name)) for name in loads}
-    candidates |= {os.path.join(place, tool) for place in _values(flags, PROGRAMS) for tool in TOOLS}
     return candidates
 
 
@@ -202,72 +188,22 @@ def _paths(*variables: str) -> list[str]:
     return [place for name in variables for place in os.environ.get(name, "").split(":") if place]
 
 
-def _bytes(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError:
-        return b""
-
-
-def programs(variant: CAbiVariant, folder: Path) -> Generator[Tick, None, list[str]]:
-    """The compiler, every place of the PATH before it, and its assembler and linker, as far as it names them."""
-    compiler = variant.build.compiler
+def compilers(compiler: str) -> list[str]:
+    """The compiler, and every place of the PATH before it."""
     paths = [compiler] if "/" in compiler else []
     for place in _paths("PATH") if "/" not in compiler else ():
         paths.append(os.path.join(place, compiler))
         if os.path.exists(paths[-1]):
             break
-    if Path(compiler).name == "nvcc":
-        return paths
-    for tool in TOOLS:
-        words = [compiler, *variant.build.flags, f"-print-prog-name={tool}"]
-        completed = yield from run(words, cwd=folder, limit_s=LIMIT_S, env=ENGLISH, note="asking the compiler")
-        path = shutil.which(completed.output.strip(), path=environment().get("PATH"))
-        paths += [path] if completed.ok and path else []
     return paths
 
 
-def loaded(library: Path) -> Generator[Tick, None, list[str] | None]:
-    """Libraries that are loaded with one, by their paths; nothing of it is run. None where there is no `ldd`."""
+def loaded(library: Path) -> Generator[Tick, None, list[str]]:
+    """Libraries that are loaded with one, by their paths; nothing of it is run. None without `ldd`."""
     if shutil.which("ldd") is None:
-        return None
+        return []
     completed = yield from run(["ldd", str(library)], limit_s=LIMIT_S, env=ENGLISH, note="looking what it loads")
     return re.findall(r"(?:=> |^\s+)(/\S.*?) \(0x", completed.output, re.MULTILINE)
-
-
-def unknowns(
-    variant: CAbiVariant, facts: Facts, folder: Path, library: Path, lists: Iterable[str]
-) -> Iterator[str]:
-    """Why a build may differ the next time although all listed files are unchanged.
-
-    `lists`: those that assembler and linker wrote.
-    """
-    flags, lists = variant.build.flags, set(lists)
-    if LINKED not in lists and any(flag.startswith("-l") or flag.endswith((".a", ".so", ".o")) for flag in flags):
-        yield "its linker does not list what it reads"
-    if not any(name.endswith(CUDA_RUNTIME) for name in facts) and LOADING.search(library.read_bytes()):
-        yield "it may load other libraries while it runs (dlopen)"
-    if any(CLOCK.search(flag.encode()) for flag in flags):
-        yield "a flag asks for the date"
-    if any(flag.startswith(PROFILE) for flag in flags):
-        yield "a flag asks for a profile"
-    lists_all = (
-        ASSEMBLY in lists and len(variant.sources) == 1 and not any(flag.startswith("-flto") for flag in flags)
-    )
-    for name in facts:
-        if name.startswith("/usr/"):
-            continue
-        data = _bytes(os.path.join(folder, name))
-        if data.startswith(b"#!") and not name.startswith("/"):
-            yield f"{name} is a script of the target's, which may read anything"
-        if data.startswith(b"!<thin>"):
-            yield f"{name} is a thin archive, which only names its objects"
-        if CLOCK.search(data) and b"\0" not in data[:4096]:
-            yield f"{name} asks for the date (__DATE__, __TIME__ or __TIMESTAMP__)"
-        if LOADING.search(data) and not name.startswith("/"):
-            yield f"{name} may load other libraries while it runs (dlopen)"
-        if ASSEMBLED.search(data) and not name.startswith("/") and not lists_all:
-            yield f"{name} names files to the assembler, which does not list them"
 
 
 ASSEMBLY, LINKED = "--MD", "--dependency-file"

@@ -19,7 +19,7 @@ from loop.calls.callee import Callee, in_block, outputs_of, part_of, spoil
 from loop.calls.cuda.graph import LEFT_WORK
 from loop.calls.invocation import GuardedCall, HostStage, Places, Run, Windows
 from loop.calls.memory import Guard, Guarded, Memory, Surroundings
-from loop.calls.own_modules import OWN
+from loop.calls.own_modules import search
 from loop.calls.tensors import strides_of
 from loop.calls.torch_side import TORCH_DTYPES, WHOLE, bytes_of, same_bits
 from loop.model.dtypes import Device
@@ -33,7 +33,7 @@ class Importable:
     def __init__(self, terms: FunctionTerms, device: Device) -> None:
         self.device, self.terms = device, terms
         if terms.folder:
-            OWN.add(terms.folder)
+            search(terms.folder)
         self.function = torch_side.find(terms.python)
         if terms.folder:
             # A module that has a copy must not come from another place: another module may have its name.

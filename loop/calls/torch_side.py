@@ -19,9 +19,8 @@ import numpy
 import torch
 from torch import Tensor
 
-from loop.calls import own_modules
 from loop.calls.call import Refused, TensorFile
-from loop.calls.own_modules import OWN
+from loop.calls.own_modules import ambiguity, search
 from loop.model.dtypes import ITEM_SIZES, Dtype
 
 TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ITEM_SIZES}
@@ -77,7 +76,7 @@ def find(name: str) -> Function:
     try:
         return getattr(import_module(module), function)  # type: ignore[no-any-return]
     except Exception as error:
-        reason = OWN.explained(f"{type(error).__name__}: {error}{_line(error)}")
+        reason = ambiguity(module) or f"{type(error).__name__}: {error}{_line(error)}"
         raise Refused(f"cannot import {name}: {reason}") from error
 
 
@@ -86,7 +85,7 @@ def _line(error: Exception) -> str:
     package = Path(__file__).parent.parent
     frames = reversed(traceback.extract_tb(error.__traceback__))
     places = (frame for frame in frames if frame.filename.endswith(".py") and "importlib" not in frame.filename)
-    last = next((frame for frame in places if frame.filename != own_modules.__file__), None)
+    last = next(places, None)
     if isinstance(error, SyntaxError) or last is None or package in Path(last.filename).parents:
         return ""
     return f" ({Path(last.filename).resolve().name}:{last.lineno})"
@@ -96,7 +95,7 @@ def import_module(name: str) -> ModuleType:
     """A module of the user's, or a file that is one: nothing is written beside it."""
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
-        return import_file(name) if name.endswith(".py") else importlib.import_module(OWN.name_of(name))
+        return import_file(name) if name.endswith(".py") else importlib.import_module(name)
     finally:
         sys.dont_write_bytecode = before
 
@@ -108,14 +107,14 @@ def import_file(path: str) -> ModuleType:
     """
     whole = path
     if not os.path.isabs(path):
-        places = [os.path.join(folder, path) for folder in (*OWN.folders, *sys.path)]
+        places = [os.path.join(folder, path) for folder in sys.path]
         whole = os.path.abspath(next((place for place in places if os.path.isfile(place)), path))
     if whole in sys.modules:
         return sys.modules[whole]
     if not Path(whole).is_file():
         raise FileNotFoundError(f"{path} is not there")
-    OWN.add(str(Path(whole).parent), last=True)
-    spec = OWN.spec(whole, whole)
+    search(str(Path(whole).parent), last=True)
+    spec = importlib.util.spec_from_file_location(whole, whole)
     assert spec is not None
     assert spec.loader is not None
     module = sys.modules[whole] = importlib.util.module_from_spec(spec)

@@ -6,7 +6,7 @@ from loop.calls.call import FunctionTerms, LibraryTerms, Terms
 from loop.calls.external import External
 from loop.calls.invocation import Loaded
 from loop.calls.library import Compiled
-from loop.calls.own_modules import OWN
+from loop.calls.own_modules import search
 from loop.model.dtypes import Device
 
 
@@ -28,6 +28,6 @@ def load(terms: Terms, folder: str, device: Device) -> Loaded:
     if isinstance(terms, FunctionTerms):
         from loop.calls.torch_call import Importable
 
-        OWN.add(folder)
+        search(folder)
         return Importable(terms, device)
     return External(terms, folder)

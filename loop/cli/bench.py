@@ -19,13 +19,13 @@ from loop.base.screen import Screen
 from loop.cli.requests import campaign
 from loop.library.definitions import read_file
 from loop.machine.machine import machine
-from loop.model.base import Model, Printed
+from loop.model.base import Printed
 from loop.model.debugging import ExplainOutput, Explanation
 from loop.model.dtypes import Device
 from loop.model.output import Checked, outputs_of
 from loop.model.pattern import Pattern, Step, TimeBudget
 from loop.model.plan import Plan, PlannedPattern, ResolvedPlan
-from loop.model.record import Finished, Status
+from loop.model.record import Finished
 from loop.model.target import Target, Variant
 from loop.session.drive import Show, drive, nowhere
 from loop.session.events import Happening, StepEnded
@@ -285,14 +285,13 @@ def shown(request: BenchRequest, finished: Sequence[Finished], code: int, screen
     if not request.json:
         show_findings(finished, again(request), screen)
         return code
-    steps = tuple(
-        BenchStep(**{name: getattr(record, name) for name in BenchStep.model_fields}) for record in finished
-    )
     explained = outputs_of(finished, ExplainOutput)
     explanations = tuple(explanation for output in explained for explanation in output.explanations)
     failed = any(record.status != "passed" for record in finished)
     screen.data(
-        to_json(BenchAnswer(status="failed" if failed else "passed", steps=steps, explanations=explanations))
+        to_json(
+            BenchAnswer(status="failed" if failed else "passed", steps=tuple(finished), explanations=explanations)
+        )
     )
     return code
 
@@ -313,29 +312,12 @@ def again(request: BenchRequest) -> Callable[[str, int], str]:
     return command
 
 
-class BenchStep(Model):
-    """A step without a session."""
-
-    step: str
-    """Its name."""
-    status: Status
-    """How it ended."""
-    seconds: float
-    """How long it took."""
-    message: str
-    """One line on the outcome."""
-    hint: str | None
-    """What to do next; None where there is nothing."""
-    output: dict[str, Any]
-    """What it found, by names; the reference of actions explains them."""
-
-
 class BenchAnswer(Printed):
     """Steps without a session, and how they ended together."""
 
     status: Literal["passed", "failed"]
     """`failed` where any step did not pass."""
-    steps: tuple[BenchStep, ...]
+    steps: tuple[Finished, ...]
     """Each of them, in order."""
     explanations: tuple[Explanation, ...] = ()
     """Why and where variants are wrong, one a wrong variant."""

@@ -12,7 +12,7 @@ from loop.learning.comparison import LETTERS, ComparedSession, compare, sections
 from loop.model.index import SessionResults
 from loop.model.record import SessionHead, SessionRecord
 from loop.model.verdict import Verdict
-from loop.report.sections import print_page
+from loop.report.sections import show
 from loop.repository import history
 from loop.session import recorded
 from loop.store import sessions
@@ -21,9 +21,7 @@ from loop.store.rows import row_of
 MOST = len(LETTERS)
 
 
-def compare_sessions(
-    names: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool, as_markdown: bool
-) -> int:
+def compare_sessions(names: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """Two or more sessions beside each other, in the order in which they are named."""
     chosen = project(target, Path.cwd())
     if not 2 <= len(names) <= MOST:
@@ -42,8 +40,7 @@ def compare_sessions(
     if as_json:
         screen.data(to_json(comparison))
     else:
-        page = sections(comparison, wide=as_markdown)
-        print_page(f"Sessions {', '.join(ids)}", page, screen, as_markdown=as_markdown)
+        show(sections(comparison), screen)
     return ExitCode.OK
 
 

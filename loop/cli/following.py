@@ -5,7 +5,6 @@ After the last job a rented machine is kept or stopped, whichever costs less.
 
 import datetime
 import os
-import re
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -37,17 +36,17 @@ LOOKS_S = (0.3, 0.3, 0.3, 0.3, 0.5, 0.5, 0.5, 1.0)
 """Seconds between two looks at a job; the last is repeated. A look takes 20 ms of the other machine."""
 AWAY_S = 3600.0 * 12
 """Seconds after which a machine that does not answer is given up."""
-CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
 
 
 def until(text: str | None, now: datetime.datetime) -> float | None:
     """`16:00` as seconds since 1970, today or tomorrow. Raises UsageError for anything else."""
     if text is None:
         return None
-    clock = CLOCK.fullmatch(text)
-    if not clock or int(clock[1]) > 23 or int(clock[2]) > 59:
-        raise UsageError(f"--keep-until {text!r}: expected a time of day", hint="--keep-until 16:00")
-    moment = now.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
+    try:
+        clock = datetime.datetime.strptime(text, "%H:%M")
+    except ValueError as error:
+        raise UsageError(f"--keep-until {text!r}: expected a time of day", hint="--keep-until 16:00") from error
+    moment = now.replace(hour=clock.hour, minute=clock.minute, second=0, microsecond=0)
     return (moment if moment > now else moment + datetime.timedelta(days=1)).timestamp()
 
 

@@ -7,18 +7,11 @@ from typer import Argument, Option
 
 from loop.cli import names
 from loop.cli.command import command
-from loop.cli.options import Json, Markdown, PatternName, SessionName, Target, Yes
+from loop.cli.options import Json, PatternName, SessionName, Target, Yes
 
 
-@command(
-    "status",
-    "loop status",
-    "loop status --md > STATUS.md",
-    calls="loop.cli.status:show_status",
-    result="Status",
-    agents="reads",
-)
-def status(target: Target = None, as_markdown: Markdown = False, json: Json = False) -> None:
+@command("status", "loop status", calls="loop.cli.status:show_status", result="Status", agents="reads")
+def status(target: Target = None, json: Json = False) -> None:
     """Show what runs, what waits, what it cost, what is next."""
 
 
@@ -180,7 +173,6 @@ def sessions_import(
 @command(
     "sessions compare",
     "loop sessions compare last~1 last",
-    "loop sessions compare 2026-11-20 last --md",
     calls="loop.cli.comparing:compare_sessions",
     result="loop.learning.comparison:SessionComparison",
     agents="reads",
@@ -193,7 +185,6 @@ def sessions_compare(
         ),
     ],
     target: Target = None,
-    as_markdown: Markdown = False,
     json: Json = False,
 ) -> None:
     """Compare sessions: environment, sources, verdicts, ratios, cost, time.

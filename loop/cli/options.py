@@ -9,7 +9,6 @@ from loop.cli import names
 
 Json = Annotated[bool, Option("--json", help="Print one JSON object on stdout.")]
 Events = Annotated[bool, Option("--events", help="Print each event as a line of JSON.")]
-Markdown = Annotated[bool, Option("--md", help="Markdown, for a pull request or a wiki.")]
 DryRun = Annotated[bool, Option("--dry-run", help="Show what would run, with time and cost; run nothing.")]
 Yes = Annotated[bool, Option("--yes", help="Do it without asking.")]
 Target = Annotated[

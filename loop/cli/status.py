@@ -24,7 +24,7 @@ from loop.money import keep_or_stop as keeping
 from loop.money.bill import gpu_rate, no_price
 from loop.money.model import hours_text
 from loop.report import format as say
-from loop.report.sections import Section, print_page, show
+from loop.report.sections import Section, show
 from loop.session import closing
 from loop.session.bounds import charged
 from loop.session.next_session import propose
@@ -68,8 +68,6 @@ class Running:
     """Its walks so far."""
     budget_s: float
     """What its plan is meant to take."""
-    predicted_s: tuple[float, float, float] | None
-    """What it was expected to take: median, and 80 % interval."""
     usd: float
     """Its cost so far, at the rates of the card; AI is added at its end."""
 
@@ -169,14 +167,13 @@ class Status(Printed):
     """Why there is none."""
 
 
-def show_status(target: Path | None, screen: Screen, *, as_json: bool = False, as_markdown: bool = False) -> int:
-    """Everything, in one of three forms."""
+def show_status(target: Path | None, screen: Screen, *, as_json: bool = False) -> int:
+    """Everything, on a terminal or as JSON."""
     status = gather(target, datetime.datetime.now(datetime.UTC))
     if as_json:
         screen.data(to_json(status))
     else:
-        title = f"Status of {status.target}, {say.day(status.at)}"
-        print_page(title, sections(status), screen, as_markdown=as_markdown)
+        show(sections(status), screen)
     return ExitCode.OK
 
 
@@ -249,7 +246,6 @@ def _running(folder: SessionFolder, card: RateCard, now: datetime.datetime) -> R
     step, began = open_step(lines), lines[-1].at if lines else None
     seconds = sessions.wall_seconds(lines) + max(0.0, (now - began).total_seconds() if began else 0.0)
     notes = [tick.note for tick in ticks.read(folder.path / ticks.NAME) if step and tick.step == step.step]
-    known = head.predicted
     return Running(
         id=head.id,
         plan=head.plan.plan.name,
@@ -263,7 +259,6 @@ def _running(folder: SessionFolder, card: RateCard, now: datetime.datetime) -> R
         of=sum(len(head.plan.find(name).pattern.steps) for name in head.plan.plan.patterns),
         seconds=seconds,
         budget_s=head.plan.plan.budget.minutes * 60,
-        predicted_s=(known.seconds, known.low_s, known.high_s) if known else None,
         usd=charged(seconds, card, head, hosts=hosts_of(finished(lines))).usd,
     )
 
@@ -388,9 +383,6 @@ def _lines_of(run: Running) -> Iterator[str]:
         yield f"since {say.day(run.since)}: {_against(run.step_s, run.step_budget_s)}"
     yield f"{run.done} of {say.count(run.of, 'step')}; {_usd(run.usd)} so far"
     yield _against(run.seconds, run.budget_s)
-    if run.predicted_s is not None:
-        middle, low, high = (say.seconds(value) for value in run.predicted_s)
-        yield f"predicted {middle} (80 %: {low} to {high})"
 
 
 def _against(seconds: float, budget_s: float) -> str:

@@ -289,10 +289,7 @@ class Took:
     @contextmanager
     def by(self, part: str) -> Iterator[None]:
         """While a part lasts."""
-        if self.screen.live:
-            self.screen.status(part)
-        else:
-            self.screen.say(f"  begins   {part}")
+        self.screen.status(part)
         begun = time.monotonic()
         yield
         self.seconds[part] = round(time.monotonic() - begun, 2)

@@ -21,7 +21,7 @@ from loop.driving import changes, jobs
 HIDDEN = frozenset(
     (
         # How a result is printed.
-        *("json", "events", "as_markdown", "form", "output", "limit", "link"),
+        *("json", "events", "form", "output", "limit", "link"),
         # For a proposer that is a program, or for whoever pays.
         *("width", "proposer_minutes", "quiet_minutes", "max_tokens", "ai_usd"),
         # What names a program, opens the environment to one, or spends money.

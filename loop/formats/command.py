@@ -79,7 +79,6 @@ def _facts(task: InspectedTask) -> Iterator[tuple[str, str]]:
     yield "", f"{cleared}; timed outputs checked: {YES_NO[timing.checked]}"
     yield "score", timing.score
     yield "made for", ", ".join(task.made_for)
-    yield "licence", f"{task.licence.name} ({task.licence.file or 'no licence file found'})"
     yield "runs here", f"{len(task.runs)} of {len(task.cases)} cases"
     for need in task.hindrances:
         names = ", ".join((need.cases or ())[:SHOWN]) + (" ..." if (need.cases or ())[SHOWN:] else "")

@@ -286,14 +286,6 @@ def _judging(dialect: Dialect, workloads: list[TraceWorkload]) -> Judging:
 def _hints(definition: Definition, loaded: list[tuple[TraceWorkload, Document, int, Path]]) -> Iterator[str]:
     if not loaded:
         yield "no workloads: nothing to run"
-    counts: dict[str, int] = {}
-    for workload, *_ in loaded:
-        inputs = sorted((name, str(origin)) for name, origin in workload.inputs.items())
-        key = f"{sorted(workload.axes.items())} {inputs}"
-        counts[key] = counts.get(key, 0) + 1
-    repeated = sum(count - 1 for count in counts.values())
-    if repeated:
-        yield f"{repeated} of {len(loaded)} workloads are the same as an earlier one"
     for workload, *_ in loaded:
         kinds = {origin.type for origin in workload.inputs.values()}
         if "custom" in kinds and (len(kinds) > 1 or not definition.custom_inputs_entrypoint):

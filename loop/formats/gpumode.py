@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -193,10 +193,10 @@ def load(path: Path, why: str) -> ForeignTask:
         judging=Judging(checker=manifest.config.main) if read.own_contract else _judging(read.reference),
         timing=_timing(read),
         imports=read.imports,
-        made_for=manifest.gpus or tuple(_listed(folder)),
+        made_for=manifest.gpus,
         devices=("cuda",) if only_cuda else ("cpu", "cuda"),
         gpus=read.gpus,
-        hints=(*_words(read), *_seeds(read), *_equal(read)),
+        hints=(*_words(read), *_seeds(read)),
         own_contract=read.own_contract,
     )
 
@@ -306,21 +306,6 @@ def _timing(read: GpuModeTask) -> Timing:
     )
 
 
-def _listed(folder: Path) -> Iterator[str]:
-    """GPUs that a set's manifest beside the sets names for this task."""
-    sets = folder.parent.parent
-    for path in sorted(sets.glob("*.yaml")):
-        try:
-            data: Any = load_yaml(path).data
-        except DefinitionError:
-            continue
-        problems = data.get("problems") if isinstance(data, dict) else None
-        for problem in problems if isinstance(problems, list) else ():
-            if isinstance(problem, dict) and problem.get("directory") == f"{folder.parent.name}/{folder.name}":
-                yield from (str(gpu) for gpu in problem.get("gpus") or ())
-                return
-
-
 def _seeds(read: GpuModeTask) -> Iterator[str]:
     """Inputs that do not follow from the seed."""
     generate = read.reference.function(GENERATE) if read.reference else None
@@ -341,15 +326,6 @@ def _unseeded(generate: ast.FunctionDef) -> Iterator[str]:
     if lines and all(_called(call) != "torch.manual_seed" for call in calls):
         where = ", ".join(map(str, lines))
         yield f"draws without `generator=` on lines {where}: its seed does not set these values"
-
-
-def _equal(read: GpuModeTask) -> Iterator[str]:
-    """Cases that are the same as an earlier one of their list."""
-    for field, cases in (("tests", read.manifest.tests), ("benchmarks", read.manifest.benchmarks)):
-        for index, case in enumerate(cases):
-            if case in cases[:index]:
-                line, _ = read.document.position((field, index))
-                yield f"{read.document.name}:{line}: {field}.{index} is the same as {field}.{cases.index(case)}"
 
 
 def _words(read: GpuModeTask) -> Iterator[str]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from loop.base.errors import DefinitionError
 from loop.formats import python_text
-from loop.formats.model import FLOATS, Case, ForeignTask, Judging, Tensor, Timing, least_bytes
-from loop.formats.python_text import Module, Tensors, Unknown
+from loop.formats.model import Case, ForeignTask, Judging, Timing
+from loop.formats.python_text import Module
 from loop.formats.target import ANSWERS, Made, tolerance, variant, variants
 
 NAME = "kernelbench"
@@ -48,9 +48,7 @@ def load(path: Path, why: str) -> ForeignTask:
     """Read one task. Raises DefinitionError with the line of what is wrong or missing."""
     module = python_text.read_module(path)
     _check(module)
-    inputs = _inputs(module)
-    types = tuple(dict.fromkeys(tensor.dtype for tensor in inputs or ()))
-    case = Case(name="get_inputs", use=("check", "time"), inputs=inputs)
+    case = Case(name="get_inputs", use=("check", "time"))
     return ForeignTask(
         format=NAME,
         why=why,
@@ -61,20 +59,19 @@ def load(path: Path, why: str) -> ForeignTask:
         languages=("python", "triton", "cuda"),
         reference="Model.forward",
         cases=(case,),
-        dtypes=types,
+        dtypes=(),
         judging=JUDGING,
         timing=TIMING,
         imports=module.imports,
         devices=("cuda",) if python_text.wants_cuda([module]) else ("cpu", "cuda"),
         downloads=any(getattr(node, "attr", "") == "from_pretrained" for node in ast.walk(module.tree)),
-        hints=tuple(_hints(module, types)),
+        hints=tuple(_hints(module)),
     )
 
 
 def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
     """The task as a target: classes that are made after seeding, with inputs that `get_inputs` makes."""
     own = variant(task, TASK, "Model", "the task's own Model", "example")
-    needed = max(map(least_bytes, task.cases))
     fields = {
         "function": "model",
         "signature": {},
@@ -86,7 +83,6 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
         "dtypes": {"cpu": "float32", "cuda": "float32"},
         "workloads": {"task": [{}]},
         "variants": variants(task, answers, ENTRY) or {OWN: own},
-        **({"memory": str(needed)} if needed else {}),
     }
     return Made(fields, {TASK: task.path, **{f"{ANSWERS}/{name}.py": path for name, path in answers.items()}})
 
@@ -119,21 +115,6 @@ def _check(module: Module) -> None:
         raise python_text.mistake(module.path, "a Model with `forward`", "none", model.lineno)
 
 
-def _inputs(module: Module) -> tuple[Tensor, ...] | None:
-    """The tensors that `get_inputs` makes; None where only running it would tell."""
-    try:
-        values = module.returned("get_inputs")
-    except (Unknown, RecursionError):
-        return None
-    names = _parameters(module)
-    tensors = [
-        Tensor(name=names[n] if n < len(names) else str(n), shape=tensor.shape, dtype=tensor.dtype)
-        for n, tensor in enumerate(values)
-        if isinstance(tensor, Tensors)
-    ]
-    return tuple(tensors)
-
-
 def _draws(module: Module) -> list[int]:
     """Lines of a `forward` that draw from torch's generator."""
     functions = [
@@ -143,35 +124,9 @@ def _draws(module: Module) -> list[int]:
     return sorted({call.lineno for call in calls if ast.unparse(call.func) in DRAWING})
 
 
-def _constant(module: Module) -> list[str]:
-    """Inputs that do not vary: made of ones, zeros and the like."""
-    try:
-        tensors = [tensor for tensor in module.returned("get_inputs") if isinstance(tensor, Tensors)]
-    except (Unknown, RecursionError):
-        return []
-    names = _parameters(module)
-    return [names[n] if n < len(names) else str(n) for n, tensor in enumerate(tensors) if not tensor.drawn]
-
-
-def _parameters(module: Module) -> list[str]:
-    """The names that `Model.forward` gives its inputs."""
-    model = module.class_of("Model")
-    parameters = (
-        [node for node in model.body if isinstance(node, ast.FunctionDef) and node.name == "forward"]
-        if model
-        else []
-    )
-    return [argument.arg for argument in parameters[0].args.args[1:]] if parameters else []
-
-
-def _hints(module: Module, types: tuple[str, ...]) -> Iterator[str]:
-    others = [dtype for dtype in types if dtype not in FLOATS]
-    if others:
-        yield f"its evaluator casts {', '.join(others)} inputs to float32, too"
+def _hints(module: Module) -> Iterator[str]:
     if lines := _draws(module):
         where = ", ".join(map(str, lines))
         yield f"forward draws random values on lines {where}: two calls on the same inputs differ"
-    if constant := _constant(module):
-        yield f"{', '.join(constant)}: the same values in every call"
     if module.defines("ModelNew"):
         yield "the file defines ModelNew as well: an answer in the task's own file"

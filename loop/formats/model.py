@@ -102,15 +102,6 @@ class Hindrance(Model):
     """The cases that need it; None: all."""
 
 
-class Licence(Model):
-    """Under what the task is given away."""
-
-    file: Path | None
-    """The nearest licence file above the task."""
-    name: str
-    """Its name by its first lines; `unknown`."""
-
-
 class ForeignTask(Model):
     """One task of somebody else's, as its files say it."""
 
@@ -152,8 +143,6 @@ class ForeignTask(Model):
     """Whether its judging program makes inputs and checks outputs in a way of its own."""
     needs_files: tuple[Path, ...] = ()
     """Data files that cases name."""
-    licence: Licence = Licence(file=None, name="unknown")
-    """Under what it is given away."""
     hints: tuple[str, ...] = ()
     """What is odd about the task, by its text alone."""
 

@@ -9,7 +9,6 @@ from loop.base.documents import did_you_mean
 from loop.base.errors import LoopError, UsageError
 from loop.base.places import MANIFEST
 from loop.formats import flashinfer, flashinfer_target, gpumode, gpumode_target, kernelbench
-from loop.formats.licences import licence_of
 from loop.formats.model import ForeignTask
 from loop.formats.target import Made
 
@@ -76,8 +75,7 @@ class Unreadable:
 def load(path: Path, wanted: str | None = None) -> ForeignTask:
     """The task at a path. Raises LoopError for none, for two formats at once, and for mistakes in its files."""
     chosen, why = recognised(path, wanted)
-    task = chosen.load(path, why)
-    return task.model_copy(update={"licence": licence_of(task.path)})
+    return chosen.load(path, why)
 
 
 def recognised(path: Path, wanted: str | None = None) -> tuple[Format, str]:

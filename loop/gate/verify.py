@@ -327,16 +327,15 @@ class SideChecker:
         yield from self.worker.load()
         fresh = self.worker.fresh
         reply = yield from self.ask(workload, call, layout, note, once=once)
-        with self.worker.stopped():  # Nothing of it changes an output while it is read.
-            outputs = files_of(call, reply)
-            request = Compare(call, outputs, self.job.suspected, self.before(workload, layout, call, reply))
-            finding = yield from self.bench.judge(request, JUDGE_LIMIT_S, note)
-            check = judged(self.side, workload, layout, reply, finding)
-            if self.job.layouts and check.cause in OF_VALUES:
-                which = yield from wrong_turns(self.bench, request, reply)
-                _, message = complaint(self.side, reply.but(digests=()), finding, _place(workload, layout))
-                turns = WrongTurns(which, fresh, message or check.message)
-                self._turns[values_key(workload), layout] = turns
+        outputs = files_of(call, reply)
+        request = Compare(call, outputs, self.job.suspected, self.before(workload, layout, call, reply))
+        finding = yield from self.bench.judge(request, JUDGE_LIMIT_S, note)
+        check = judged(self.side, workload, layout, reply, finding)
+        if self.job.layouts and check.cause in OF_VALUES:
+            which = yield from wrong_turns(self.bench, request, reply)
+            _, message = complaint(self.side, reply.but(digests=()), finding, _place(workload, layout))
+            turns = WrongTurns(which, fresh, message or check.message)
+            self._turns[values_key(workload), layout] = turns
         for path in outputs:  # Nobody who is checked later finds a right answer there.
             Path(path).unlink(missing_ok=True)
         if layout == "broadcast" and finding.worst and not _is_number(finding.worst.expected):

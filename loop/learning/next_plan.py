@@ -13,7 +13,6 @@ from loop.model.index import SessionRow
 from loop.model.profile import Promise
 from loop.model.record import RESUMABLE
 from loop.profile.bottleneck import AHEAD, worth
-from loop.profile.promised import in_words, outcomes, renewed
 from loop.report import format as say
 from loop.store.judgements import StandingFailure, standing, unjudged, wrong_builds
 
@@ -300,7 +299,7 @@ def _value(
     options = []
     for name, ratio in speeds.items():
         advice = promised.get((variant, name))
-        gain = math.sqrt(math.prod(advice.expected)) if advice else max(1.0, AHEAD / ratio)
+        gain = math.sqrt(math.prod(advice.stated)) if advice else max(1.0, AHEAD / ratio)
         source = f"advice on {advice.advice} promises" if advice else f"{AHEAD}x the baseline would be"
         share = shares[name] / whole
         takes = f"{name} {'take' if name == 'its workloads' else 'takes'} {100 * share:.0f} % of the time"
@@ -309,10 +308,9 @@ def _value(
 
 
 def _promised(rows: Sequence[SessionRow]) -> dict[tuple[str, str], Promise]:
-    """Variant and workload to what the last profile of the variant promises by now."""
+    """Variant and workload to what the last profile of the variant promises."""
     last = {promise.variant: promise for row in rows for promise in row.promises}
-    came = outcomes(rows) if last else ()
-    return {(promise.variant, promise.workload): renewed(promise.promise, came) for promise in last.values()}
+    return {(promise.variant, promise.workload): promise.promise for promise in last.values()}
 
 
 def _ran(plan: str, variant: str, rows: Sequence[SessionRow], ground: str) -> bool:
@@ -366,7 +364,7 @@ def benefit(
         if not promises:
             return Benefit(f"{idea.variant} faster; no profile has promised how much", None, None)
         (_, workload), promise = promises[-1]
-        text = f"{idea.variant} faster on {workload}, by advice on {promise.advice}: {in_words(promise)}"
+        text = f"{idea.variant} faster on {workload}, by advice on {promise.advice}: {promise.text}"
         return Benefit(text, None, None, promise)
     if not ground_is_new:
         return Benefit("an answer; what is repeated on the same files saves nothing", 0.0, "measured")

@@ -1,7 +1,7 @@
 """Which patterns do a few words mean? Exact words before beginnings and parts.
 
 A word counts by its best match (`QUALITY`), times the weight of the field, summed over fields. An entry with all
-words comes before one with some. The catalogue's page searches by the same rule (site.js).
+words comes before one with some.
 """
 
 import re

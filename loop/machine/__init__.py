@@ -2,6 +2,6 @@
 
 Begin with `machine`: it holds facts that stand beside every number. `gpus` asks the driver, in a process of its
 own, which GPUs a CUDA program sees: nvidia-smi numbers others. Everything runs on the first one. `nvml` reads its
-sensors. `busy` and `sharing` look for others on the cores and on the GPU, and say it in words. `toolkits`
+sensors. `sharing` looks for others on the GPU, and says it in words. `toolkits`
 has NVIDIA's tables: which CUDA release runs under which driver and compiles for which GPU.
 """

@@ -8,26 +8,21 @@ import platform
 import re
 import shutil
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
 from loop.base.documents import content_hash
-from loop.machine.busy import load
 from loop.machine.gpus import gpus
-from loop.model.dtypes import ITEM_SIZES, Dtype
 from loop.model.record import Machine
 
 ASK_LIMIT_S = 10
+LOOKS, LOOK_EVERY_S = 10, 0.02
+"""How often the length of the queue for the cores is read: a program that waits for a disk is not always in it."""
 NVCC_SAYS = "Cuda compilation tools"
 """How the line begins in which nvcc names its release; its first says only who it is."""
-CPUS = Path("/sys/devices/system/cpu")
-FASTEST_CLOCK_HZ = 6.5e9
-"""No processor on sale runs faster; the highest turbo clock of 2026 is 6.2 GHz."""
-CLOCK_SLACK = 1.1
-"""A named turbo clock may be beaten by this factor: overclocking, and drivers that round it down."""
-NAMES_TURBO = ("intel_pstate", "intel_cpufreq", "amd-pstate", "amd-pstate-epp")
-"""Drivers whose highest clock is the turbo clock; acpi-cpufreq, for one, names the base clock."""
 
 
 VERSIONS: dict[str, str] = {}
@@ -54,6 +49,18 @@ def machine() -> Machine:
         capability=driver.first.capability if driver.first else None,
         load=load(cores()),
     )
+
+
+def load(cores: int, proc: Path = Path("/proc"), sleep: Callable[[float], None] = time.sleep) -> float | None:
+    """Programs that run or wait for a core now, but for this one, for each core; None where nobody tells."""
+    waiting = []
+    for _ in range(LOOKS):
+        try:
+            waiting.append(int((proc / "loadavg").read_text().split()[3].partition("/")[0]) - 1)
+        except (OSError, IndexError, ValueError):
+            return None
+        sleep(LOOK_EVERY_S)
+    return max(0.0, sum(waiting) / len(waiting)) / cores
 
 
 def cores() -> int:
@@ -135,48 +142,6 @@ def available_memory() -> int:
         return free
 
 
-def peak_flops_per_s(threads: int, dtype: Dtype) -> float | None:
-    """Floating-point operations a second that so many threads cannot exceed; None where nothing is known.
-
-    An upper bound, for calling a result impossible: the highest clock that the system names (in a virtual machine
-    it names none, then the fastest there is), times what the widest units could do in a cycle. Real kernels stay
-    well below it: for a roofline measure one (`bench.roof`).
-    """
-    per_cycle = flops_per_cycle(processor_flags(), dtype)
-    return threads * fastest_clock_hz() * per_cycle if per_cycle else None
-
-
-def flops_per_cycle(flags: frozenset[str], dtype: Dtype) -> float | None:
-    """What one core could do in a cycle, by the flags of /proc/cpuinfo; None for a processor that is not known.
-
-    x86: two fused multiply-add units, and two adders beside them as in Zen; without FMA two multipliers and two
-    adders. Two-byte types also by their own instructions; AMX computes 1024 a cycle in them (Intel's optimisation
-    manual), and takes no wider ones. Arm: six 128-bit units, or two of 512 bits.
-    """
-    single = _single_flops(flags)
-    if single is None:
-        return None
-    narrow = ITEM_SIZES[dtype] == 2
-    if "amx_tile" in flags and narrow:
-        return single + 1024
-    if narrow and flags & {"bf16", "i8mm"}:
-        return 4 * single
-    wider = narrow and flags & {"avx512_bf16", "avx512_fp16", "avx_ne_convert", "asimdhp", "fphp"}
-    return (2 if wider else 0.5 if dtype == "float64" else 1) * single
-
-
-def _single_flops(flags: frozenset[str]) -> float | None:
-    """Operations of one core in a cycle on float32 in its vector units."""
-    if "sme" in flags:  # A matrix unit, shared by cores.
-        return None
-    if flags & {"asimd", "sve"}:
-        return 64
-    for lanes, needed in ((16, {"avx512f"}), (8, {"avx", "fma"}), (8, {"avx"}), (4, {"sse2"})):
-        if needed <= flags:
-            return lanes * (6 if "fma" in flags or lanes == 16 else 4)
-    return None
-
-
 def vector_lanes() -> int:
     """Elements of type float32 in the widest vector that this processor has; 1 where nothing is known."""
     flags = processor_flags()
@@ -210,14 +175,3 @@ def processor_identity() -> str:
     rows = (line.partition(":") for line in _processor_lines())
     facts = dict.fromkeys(f"{name.strip()}:{words}" for name, _, words in rows if name.strip() in TELLING)
     return content_hash("\n".join([platform.machine(), *facts]) if facts else platform.processor())
-
-
-def fastest_clock_hz() -> float:
-    """The highest turbo clock that the system names, with slack; else one that no processor reaches."""
-    try:
-        drivers = {path.read_text().strip() for path in CPUS.glob("cpu*/cpufreq/scaling_driver")}
-        clocks = [int(path.read_text()) * 1e3 for path in CPUS.glob("cpu*/cpufreq/cpuinfo_max_freq")]
-    except (OSError, ValueError):
-        return FASTEST_CLOCK_HZ
-    named = clocks and drivers and drivers <= set(NAMES_TURBO)
-    return CLOCK_SLACK * max(clocks) if named else FASTEST_CLOCK_HZ

@@ -28,7 +28,6 @@ Cause = Literal[
     "device lost",
     "remembers",
     "clock",
-    "cores",
     "defers",
     "foresees",
     "impossible",

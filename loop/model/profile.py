@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from loop.base.expressions import Expression, ExpressionError
-from loop.model.base import Count, Model
+from loop.base.ratios import times
+from loop.model.base import Model
 from loop.model.device_profile import DeviceProfile
 from loop.model.pattern import Text
 from loop.model.verdict import Interval
@@ -65,18 +66,17 @@ Basis = Literal["change", "later session"]
 
 
 class Promise(Model):
-    """The gain that a leaf of the decision tree promises, and what earlier outcomes make of it."""
+    """The gain that a leaf of the decision tree promises."""
 
     advice: str
     """The leaf: its bottleneck."""
     stated: Interval
     """What the rule says: lowest and highest ratio of speeds, after over before; 1.2 is 20 % faster."""
-    expected: Interval
-    """The same, drawn towards what came of this advice before."""
-    outcomes: Count = 0
-    """Outcomes of this advice that were on record."""
-    inside: Count = 0
-    """Those inside the interval that was stated for them."""
+
+    @property
+    def text(self) -> str:
+        """`1.1x to 1.2x`."""
+        return " to ".join(map(times, self.stated))
 
 
 class Promised(Model):

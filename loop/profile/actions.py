@@ -60,7 +60,7 @@ def profile(context: Context, arguments: ProfileTerms) -> Working[ProfileOutput]
                 roofs[measured.workload.dtype] = yield from _roof(context, chosen, measured.workload.dtype)
             roof = roofs[measured.workload.dtype]
             notes = yield from _look(context, measured, state.builds.get(measured.variant), len(chosen), roof)
-            terms = arguments.tree, arguments.severity, context.past.gains
+            terms = arguments.tree, arguments.severity
             profiles.append(bottleneck.profile(measured, notes, *terms))
     return Result(_output(profiles))
 

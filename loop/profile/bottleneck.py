@@ -8,7 +8,7 @@ from loop.base.expressions import Expression, ExpressionError
 from loop.model.device_profile import DeviceProfile
 from loop.model.measurement import Measurement
 from loop.model.output import MeasureOutput
-from loop.model.profile import FACTS, Fact, GainOutcome, Profile, SeverityRule, TreeRule
+from loop.model.profile import FACTS, Fact, Profile, SeverityRule, TreeRule
 from loop.model.verdict import SpeedVerdict
 from loop.profile.promised import promise
 
@@ -171,16 +171,9 @@ class Notes:
 
 
 def profile(
-    measured: Measurement,
-    notes: Notes,
-    tree: Sequence[TreeRule],
-    severities: Sequence[SeverityRule],
-    before: Sequence[GainOutcome] = (),
+    measured: Measurement, notes: Notes, tree: Sequence[TreeRule], severities: Sequence[SeverityRule]
 ) -> Profile:
-    """The leaf of the tree that the facts lead to, with everything it rests on. Raises ExpressionError.
-
-    `before`: what came of earlier advice.
-    """
+    """The leaf of the tree that the facts lead to, with everything it rests on. Raises ExpressionError."""
     facts = {name: notes.facts.get(name) for name in FACTS}
     leaf, urgency = first(tree, facts), first(severities, facts)
     undecided = (
@@ -199,6 +192,6 @@ def profile(
         when=leaf.rule.when if leaf.rule else None,
         fix=leaf.rule.fix if leaf.rule else None,
         gain=leaf.rule.gain if leaf.rule else None,
-        promise=promise(leaf.rule, facts, before) if leaf.rule else None,
+        promise=promise(leaf.rule, facts) if leaf.rule else None,
         undecided=tuple(undecided),
     )

@@ -8,7 +8,6 @@ from loop.model.output import outputs_of
 from loop.model.profile import FACTS, Fact, Occupancy, Profile
 from loop.model.record import Finished
 from loop.profile.model import ParallelismOutput, ProfileOutput
-from loop.profile.promised import in_words
 from loop.report import format as say
 from loop.report.markdown import Table, columns, filled
 
@@ -70,7 +69,7 @@ def leaf(profile: Profile) -> Leaf:
     ratio, time_us = profile.facts.get("ratio"), profile.facts.get("time_us")
     figures = [say.times(ratio)] if isinstance(ratio, float) else []
     figures += [say.latency(time_us)] if isinstance(time_us, float) else []
-    promised = in_words(profile.promise)
+    promised = profile.promise.text if profile.promise else ""
     return Leaf(
         variant=profile.variant,
         where=f"{profile.workload} ({', '.join(figures)})" if figures else profile.workload,

@@ -25,7 +25,7 @@ from loop.library import targets, trust
 from loop.library.definitions import hint_for
 from loop.model.target import CAbiVariant, Target
 from loop.pytorch.library import KernelLibrary, open_library
-from loop.pytorch.registration import Dispatch, declare, give_kernel
+from loop.pytorch.registration import declare
 from loop.timing.contract import Contract, contract_of, meanings, wrong_value
 
 __all__ = ["Operator", "operator"]
@@ -38,16 +38,12 @@ _operators: dict[tuple[Path, str], "Operator"] = {}
 class Operator:
     """A variant that can be called on tensors. Forward only: it has no gradient."""
 
-    def __init__(self, contract: Contract, library: KernelLibrary, op: OpOverload, why: str | None) -> None:
+    def __init__(self, contract: Contract, library: KernelLibrary, op: OpOverload) -> None:
         self.contract, self.library = contract, library
         self.op = op
         """The raw overload in `torch.ops`: attributes by position, a choice as its index, NaN for no number."""
         self.raw: Callable[..., Tensor] = getattr(op, "_op", op)
         """The C++ function below `op`, for eager calls. `torch.compile` needs `op` itself."""
-        self.dispatch: Dispatch = "python" if why else "c"
-        """How a call reaches the kernel: `c` without Python, else `python`."""
-        self.why = why
-        """Why the dispatch is `python`; None for `c`."""
         self.architecture: str | None = None
         """What it was built for: `cpu`, or a compute capability such as `sm_89`; None where unknown."""
         self._count = len(contract.inputs)
@@ -121,7 +117,7 @@ class Operator:
         return TypeError(f"{self.contract.title}: {name}: expected a tensor, got {got}")
 
     def __repr__(self) -> str:
-        return f"<operator {self.contract.title}, dispatch {self.dispatch}>"
+        return f"<operator {self.contract.title}>"
 
 
 def operator(variant: str, target: str | Path | None = None, device: str | torch.device | None = None) -> Operator:
@@ -158,7 +154,7 @@ def _make(chosen: Project, name: str, device: str | torch.device | None) -> Oper
     _check_name(contract, chosen)
     architecture = _architecture(where)
     library = open_library(name, target.compiled(name, architecture), chosen.target)
-    result = Operator(contract, library, declare(contract), give_kernel(contract, library))
+    result = Operator(contract, library, declare(contract, library))
     result.architecture = architecture
     return result
 

@@ -1,7 +1,6 @@
 """The kernel of an operator in C: PyTorch calls it without Python, through kernels/include/loop_torch.cpp.
 
-Without a compiler, or without a PyTorch that has these functions, Unavailable says why. The kernel in Python then
-does the same more slowly.
+Without a compiler, or without a PyTorch that has these functions (2.7 and later), Unavailable says why.
 """
 
 import ctypes

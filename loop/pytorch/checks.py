@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from loop.model.signature import OUTPUT
-from loop.timing.contract import Contract, choices_in_words
+from loop.timing.contract import Contract
 
 
 class TensorFacts(NamedTuple):
@@ -101,9 +101,3 @@ def check_gradients(contract: Contract, tensors: Sequence[Tensor]) -> None:
         if tensor.requires_grad:
             remedy = f"call it under torch.no_grad(), or detach {name}"
             refuse(contract, f"{name} requires a gradient, and the operator has none: {remedy}")
-
-
-def refuse_choice(contract: Contract, place: int, index: int) -> NoReturn:
-    """Raise RuntimeError for an index that is no choice of the attribute at that place."""
-    name, attribute = list(contract.attributes.items())[place]
-    refuse(contract, f"{name}: expected {choices_in_words(attribute)}, got {index}")

@@ -1,7 +1,6 @@
 """A variant's shared library in this process: built, or found in the cache, then loaded."""
 
 import ctypes
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +16,6 @@ from loop.model.target import CAbiVariant
 
 BUILD_LIMIT_S = 1800.0
 """nvcc takes minutes for a variant with many instances on a slow machine; then it is in the cache."""
-ENTRY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p)
-"""The entry as it is called with packed bytes."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +23,6 @@ class KernelLibrary:
     """A loaded variant; it stays loaded as long as the process."""
 
     loaded: Compiled
-    entry: Callable[..., int]
-    """inputs, outputs, attributes (bytes as in loop_kernel.h), stream; an error number, or 0."""
 
     @property
     def entry_address(self) -> int:
@@ -45,10 +40,6 @@ class KernelLibrary:
         lend = getattr(self.loaded.library, "loop_lend", None)
         return ctypes.cast(lend, ctypes.c_void_p).value or 0 if lend else 0
 
-    def explain(self, error: int) -> str:
-        """The library's own words for an error number."""
-        return (self.loaded.explain(error) or b"").decode(errors="replace")
-
 
 def open_library(name: str, variant: CAbiVariant, folder: Path) -> KernelLibrary:
     """Build a variant whose sources are in `folder`, or find it in the cache, and load it.
@@ -64,8 +55,7 @@ def loaded(name: str, variant: CAbiVariant, ready: Build) -> KernelLibrary:
         library = Compiled(LibraryTerms(variant.device, variant.entry, ready.library, ready.build_id))
     except Refused as refused:
         raise WorkFailed(f"{name}: {refused}") from refused
-    address = ctypes.cast(library.entry, ctypes.c_void_p).value or 0
-    return KernelLibrary(library, ENTRY(address))
+    return KernelLibrary(library)
 
 
 def built(name: str, variant: CAbiVariant, folder: Path) -> Build:

@@ -12,7 +12,7 @@ from loop.model.measurement import Build
 from loop.model.target import CAbiVariant, Target
 from loop.pytorch import Operator
 from loop.pytorch.library import loaded
-from loop.pytorch.registration import declare, give_kernel
+from loop.pytorch.registration import declare
 from loop.timing.contract import contract_of
 from loop.timing.ways import OFFERED
 
@@ -28,4 +28,4 @@ def __getattr__(name: str) -> Operator:
         raise AttributeError(f"{name} is not offered here: {build.variant} is")
     contract = contract_of(target, name, variant)
     library = loaded(name, variant, build)
-    return Operator(contract, library, declare(contract), give_kernel(contract, library))
+    return Operator(contract, library, declare(contract, library))

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from loop.base.errors import WorkFailed
 from loop.calls.tensors import DTYPES, MAX_RANK
 
 MOST = 16
@@ -57,8 +58,8 @@ SHORTCUTS = {
 detail::empty_strided_cuda(IntArrayRef sizes, IntArrayRef strides, ScalarType, std::optional<Device>)`."""
 
 
-class Unavailable(Exception):
-    """The C dispatch cannot be had here, and why."""
+class Unavailable(WorkFailed):
+    """No operator can be had here, and why."""
 
 
 class Functions(ctypes.Structure):

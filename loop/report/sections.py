@@ -127,14 +127,6 @@ def _indented(lines: Iterable[Line]) -> Iterator[tuple[str, str]]:
         yield from (("  ", text) for text in below)
 
 
-def print_page(title: str, sections: Iterable[Section], screen: Screen, *, as_markdown: bool) -> None:
-    """Sections as Markdown, or on a terminal, where the title is left out."""
-    if as_markdown:
-        screen.data(markdown(title, sections))
-    else:
-        show(sections, screen)
-
-
 def show(sections: Iterable[Section], screen: Screen) -> None:
     """Sections on a terminal, folded at its width; a table that is too wide comes in pieces."""
     room = width(screen.out)

@@ -23,7 +23,6 @@ from loop.library.rates import rates
 from loop.model.index import SessionRow
 from loop.model.record import RESUMABLE, Closed, Opened, SessionHead, SessionRecord, Started
 from loop.money.bill import hourly_usd
-from loop.profile.promised import outcomes
 from loop.repository import revision, worktree
 from loop.session import closing
 from loop.session.bounds import Bounds, Ending
@@ -261,7 +260,6 @@ def past_of(setting: Setting, head: SessionHead, task: Task, rows: Sequence[Sess
         searches=searches(root, head) if task.changes else (),
         sessions=own,
         steps_of=lambda session: SessionFolder(root / session).finished(),
-        gains=outcomes([row for row in rows if row.id != head.id]),
     )
 
 

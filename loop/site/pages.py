@@ -1,6 +1,5 @@
 """The catalogue as pages of plain HTML: each yielded by its path, so that whoever writes them needs no list."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,23 +13,14 @@ from loop.base.statuses import css, kind
 from loop.model.index import SessionRow
 from loop.model.target import CAbiVariant, Target, Variant
 from loop.report import format as say
-from loop.report.figures import svg
-from loop.report.figures.svg import Figure, logarithmic, plain_number
 from loop.report.templates import jinja
-from loop.site.contents import Contents, everything, status_of
-from loop.site.plain import clean, in_script, page, stem
+from loop.site.contents import Contents, status_of
+from loop.site.plain import clean, page, stem
 from loop.site.reports import ratio_figure, report_page
-
-MOST_POINTS = 200
-"""Sessions that are drawn, the last ones."""
-MOST_PLACES = 3
-"""Environments that have a mark of their own; the rest share one."""
-HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 240.0, 60.0, 12.0, 14.0, 40.0
-OTHERS = "other environments"
 
 
 @dataclass(frozen=True)
-class ChartPoint:
+class JudgedSession:
     """What one session said of a variant."""
 
     session: str
@@ -47,11 +37,11 @@ class ChartPoint:
     """Says which workloads the ratio is the mean over."""
 
 
-def points(variant: str, rows: Sequence[SessionRow]) -> tuple[ChartPoint, ...]:
+def points(variant: str, rows: Sequence[SessionRow]) -> tuple[JudgedSession, ...]:
     """The sessions that judged a variant, oldest first; a wrong one has no speed."""
     verdicts = ((row, row.verdict_on(variant)) for row in rows)
     return tuple(
-        ChartPoint(
+        JudgedSession(
             session=row.id,
             when=say.day(row.started) if row.started else "",
             verdict=verdict,
@@ -70,41 +60,6 @@ def place(row: SessionRow) -> str:
     return row.environment.gpu or row.environment.processor or "an unknown machine"
 
 
-def chart(variant: str, points: Sequence[ChartPoint]) -> Figure | None:
-    """Ratios on a logarithmic scale, in the order of the sessions; None with fewer than two."""
-    shown = [point for point in points if point.ratio is not None][-MOST_POINTS:]
-    if len(shown) < 2:
-        return None
-    ratios, places = [point.ratio for point in shown if point.ratio is not None], _places(shown)
-    scale = logarithmic([*ratios, 1.0], HEIGHT - BOTTOM, TOP)
-    parts = []
-    for value in scale.marks(7):
-        parts.append(svg.line(LEFT, scale(value), svg.WIDTH - RIGHT, scale(value)))
-        parts.append(svg.text(LEFT - 6, scale(value) + 4, f"{plain_number(value)}x", "soft", anchor="end"))
-    parts.append(svg.line(LEFT, scale(1.0), svg.WIDTH - RIGHT, scale(1.0), "ink", dash="5 4"))
-    parts.append(svg.text(LEFT, HEIGHT - 8, "sessions, oldest to newest; speed, baseline = 1", "soft"))
-    apart = (svg.WIDTH - LEFT - RIGHT - 20) / (len(shown) - 1)
-    for number, (point, ratio) in enumerate(zip(shown, ratios, strict=True)):
-        kind = places.index(point.place) if point.place in places else len(places) - 1
-        parts.append(svg.mark(LEFT + 10 + apart * number, scale(ratio), kind, hollow=not point.sure))
-    return svg.drawn("speed", f"Speed of {variant} over its sessions", _words(ratios, places), HEIGHT, parts)
-
-
-def _places(points: Sequence[ChartPoint]) -> tuple[str, ...]:
-    """Environments with most sessions first; all beyond the first few under one name."""
-    ranked = [place for place, _ in Counter(point.place for point in points).most_common()]
-    return (*ranked[:MOST_PLACES], *([OTHERS] if len(ranked) > MOST_PLACES else []))
-
-
-def _words(ratios: Sequence[float], places: Sequence[str]) -> str:
-    first, last, low, high = (say.times(value) for value in (ratios[0], ratios[-1], min(ratios), max(ratios)))
-    marks = "; ".join(f"{shape} is {place}" for shape, place in zip(svg.SHAPES, places, strict=False))
-    return (
-        f"{len(ratios)} sessions: first {first}, last {last}, between {low} and {high}. "
-        f"Above 1 it is faster than the baseline. Marks: {marks}. Hollow marks are inconclusive."
-    )
-
-
 NEWEST = 12
 """Sessions on the first page."""
 MOST_USED = 100
@@ -116,7 +71,6 @@ def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
     env = environment(templates)
     yield "style.css", css() + (templates / "style.css").read_text()
     yield "site.js", (templates / "site.js").read_text()
-    yield "search-index.js", search_index(contents)
     for name, report in contents.reports.items():
         status = status_of(contents.by_id[name])
         yield f"sessions/{stem(name)}.report.html", report_page(templates.parent, report, status)
@@ -177,7 +131,6 @@ def _kernel(name: str, variant: Variant, contents: Contents) -> dict[str, Any]:
         "name": name,
         "variant": variant,
         "recipe": _recipe(name, contents.target) if isinstance(variant, CAbiVariant) else (),
-        "chart": chart(name, history),
         "points": tuple(reversed(history))[:MOST_USED],
         "more": max(0, len(history) - MOST_USED),
         "looked": contents.resources.get(name, ()),
@@ -191,15 +144,10 @@ def _recipe(name: str, target: Target) -> tuple[str, ...]:
     return build.compiler, *build.flags
 
 
-def _latest(contents: Contents) -> Mapping[str, ChartPoint]:
+def _latest(contents: Contents) -> Mapping[str, JudgedSession]:
     """What the last session that judged each variant said of it."""
     histories = {name: points(name, contents.rows) for name in contents.target.variants}
     return {name: points[-1] for name, points in histories.items() if points}
-
-
-def search_index(contents: Contents) -> str:
-    """What the search reads, as a script: pages from a folder may not read other files."""
-    return f"window.LOOP_CATALOGUE={in_script(list(everything(contents)))};\n"
 
 
 def environment(templates: Path) -> Environment:

@@ -1,7 +1,6 @@
 """The stored report of a session as a page of the site: with its figures, without links that lead out of it."""
 
 import base64
-import os
 import re
 from dataclasses import dataclass
 from html import escape
@@ -11,10 +10,8 @@ from loop.report.figures.svg import Figure
 from loop.report.html import inline, page
 from loop.site.plain import clean, stem
 
-LARGEST, LARGEST_FIGURE = 2**20, 2**18
-"""Characters of a report, and bytes of a figure, that are read."""
-MOST_FIGURES = 12
-"""Figures of one report that are shown; loop draws three kinds."""
+LARGEST = 2**20
+"""Characters of a report that are read."""
 _FIGURE = re.compile(r"^!\[(.*)\]\((figures/[A-Za-z][\w-]{0,60}\.svg)\)$", re.MULTILINE)
 _LINK = re.compile(r'<a href="(?!#)[^"]*">(.*?)</a>', re.DOTALL)
 
@@ -56,14 +53,11 @@ def ratio_figure(report: Path) -> str:
 
 
 def _figures(folder: Path, text: str) -> list[Figure]:
-    """Every figure that the report names; words in the place of one that cannot be read."""
-    named = {path: alt for alt, path in reversed(_FIGURE.findall(text))}
-    shown = {path: named[path] for path in list(named)[-MOST_FIGURES:]}
-    return [Stored(Path(n).stem, alt, inline(alt), 1, 1, "", _data(folder / n)) for n, alt in shown.items()]
+    """Every figure that the report names; words in the place of one that is not there."""
+    named = {path: alt for alt, path in _FIGURE.findall(text)}
+    return [Stored(Path(n).stem, alt, inline(alt), 1, 1, "", _data(folder / n)) for n, alt in named.items()]
 
 
 def _data(file: Path) -> bytes:
-    """What a file of loop's own holds; nothing where a link leads elsewhere, or it is too large."""
-    if os.path.realpath(file) != str(file) or not file.is_file() or file.stat().st_size > LARGEST_FIGURE:
-        return b""
-    return file.read_bytes()
+    """What a file holds; nothing where there is none."""
+    return file.read_bytes() if file.is_file() else b""

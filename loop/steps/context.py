@@ -19,7 +19,6 @@ from loop.model.money import RateCard
 from loop.model.output import Output
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan
-from loop.model.profile import GainOutcome
 from loop.model.record import Finished, KnownGood, KnownResources, Machine
 from loop.report.sections import Section
 from loop.workers.bench import Bench
@@ -98,8 +97,6 @@ class Past:
     """Earlier sessions of the target, oldest first."""
     steps_of: Callable[[str], Sequence[Finished]] = lambda session: ()
     """Steps of an earlier session, by its id."""
-    gains: tuple[GainOutcome, ...] = ()
-    """What came of earlier advice, on any target, oldest first."""
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def doubts(
 def every_doubt(
     bench: Bench, timings: Timings, measured: Sequence[Measurement], pairs: Sequence[Pair]
 ) -> Generator[Tick, None, list[NoSpeedVerdict]]:
-    """All there is to doubt: wrong outputs, remembered results, clocks, cores, impossible speed."""
+    """All there is to doubt: wrong outputs, remembered results, clocks, impossible speed."""
     lying: dict[str, str] = {}
     if any(map(clock_lies, timings.clocks.values())):  # Accused only after the lag of this GPU was measured.
         usual_s = yield from bench.lag()
@@ -78,7 +78,7 @@ def _noticed(
             yield invalid(names[side], workload, against, "remembers", reason)
     for side, variant in names.items():
         places = list(dict.fromkeys(segment.workload for segment in timings.segments if segment.side == side))
-        anywhere: dict[Cause, str] = {"clock": lying.get(side, ""), "cores": timings.strays.get(side, "")}
+        anywhere: dict[Cause, str] = {"clock": lying.get(side, "")}
         doubted = [(places[0], anywhere)] if places else []
         doubted += [(workload, _elsewhere(timings, side, workload)) for workload in places]
         for workload, reasons in doubted:

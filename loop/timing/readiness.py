@@ -15,10 +15,8 @@ from loop.base.places import shared_locks
 from loop.base.processes import Tick
 from loop.base.screen import shorten
 from loop.gate.kernel import builds, workloads
-from loop.machine import busy as busy_cores
 from loop.machine import sharing
 from loop.machine.gpus import gpus
-from loop.machine.machine import cores
 from loop.machine.nvml import Sensors
 from loop.machine.sharing import Company
 from loop.model.measurement import Build
@@ -61,8 +59,7 @@ def ready(context: Context) -> Generator[Tick, None, ReadyVariants]:
 def hold_device(bench: Bench, stack: ExitStack) -> Generator[Tick, None, str]:
     """Wait until no other session measures on this device; two at once would disturb each other.
 
-    What else disturbs it is said, and what that will cost: who other than loop uses the GPU, or keeps the cores of
-    a CPU busy. Empty when nobody does.
+    Whom it waited for, and who other than loop uses the GPU. Empty when nobody does.
     """
     own = bench.cache / "locks"
     own.mkdir(parents=True, exist_ok=True)
@@ -70,12 +67,7 @@ def hold_device(bench: Bench, stack: ExitStack) -> Generator[Tick, None, str]:
     waited = []
     for folder in filter(None, (own, shared_locks())):  # In this order everywhere, so that nobody waits in a ring.
         waited.append((yield from _hold(folder / (gpu.uuid if gpu else bench.device), stack)))
-    if bench.device == "cpu":
-        warning = busy_cores.warning(cores(), (yield from busy_cores.crowd()))
-        if warning:
-            yield Tick(warning)
-    else:
-        warning = yield from warn_before(bench)
+    warning = yield from warn_before(bench)
     return "; ".join(filter(None, [*waited, warning]))
 
 

@@ -63,6 +63,8 @@ class TimingRound:
     workers: dict[str, Worker] = field(init=False)
     calls: dict[str, TimedCall] = field(init=False, default_factory=dict)
     """Side to its call of the workload that is timed now."""
+    called: set[str] = field(init=False, default_factory=set)
+    """Sides whose process has made its first call."""
     evidence: list[SegmentEvidence] = field(init=False, default_factory=list)
     sensed: DeviceReading | None = field(init=False, default=None)
     """What the GPU's sensors said last."""
@@ -199,8 +201,11 @@ class TimingRound:
         timed.begin_stage(self.mistake_of(name))
 
     def _staged(self, name: str, workload: Workload, timings: Timings) -> Generator[Tick, None, None]:
-        timed = self.calls[name]
+        timed, begun = self.calls[name], time.monotonic()
         yield from timed.staged(ANSWER_LIMIT_S, self._note(workload), alone=self.bench.device not in TOGETHER)
+        if name not in self.called:
+            self.called.add(name)
+            self.bench.first_calls_s += time.monotonic() - begun
         if timed.peak_bytes is not None:
             timings.peaks.setdefault((name, workload.name), []).append(timed.peak_bytes)
 
@@ -223,10 +228,7 @@ class TimingRound:
         with self._turn(name, workload):
             timed = self.calls[name]
             sampled = yield from timed.segment(self.terms.segment_s, cold=self.terms.cold, judged=judged)
-            stray = self.workers[name].stray()
         after = self.sensed = self.bench.sense()
-        if stray:
-            timings.strays[name] = stray
         if sampled.own:
             timings.own_clock.add(name)
         captured = bool(self.workers[name].arena.words[CAPTURED])

@@ -102,8 +102,6 @@ class Timings:
     """Side and workload to seconds that making calls ready took, and how many calls. They are not timed."""
     proofs: dict[tuple[str, str], list[JudgedSample]] = field(default_factory=dict)
     """Side and workload to the samples that were judged, one a set of processes."""
-    strays: dict[str, str] = field(default_factory=dict)
-    """Sides that left the cores they were given, and how."""
 
     def of(self, workload: str) -> list[Segment]:
         """The segments of one workload."""

@@ -1,6 +1,6 @@
 """The judge's program: `python -m loop.workers.judge_program REPLIES`.
 
-Its memory and descriptors are closed to those that it judges. No request asks it to load a candidate.
+No request asks it to load a candidate.
 Torch is imported with the first request, so that a torch that cannot be imported is a finding.
 """
 
@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from loop.base.linux import keep_freed_memory
-from loop.calls.own_modules import OWN
+from loop.calls.own_modules import search
 from loop.workers import judge_messages
-from loop.workers.wire import PR_SET_DUMPABLE, Done, Request, answer, prctl, serve
+from loop.workers.wire import Done, Request, answer, serve
 
 if TYPE_CHECKING:
     from loop.workers.judge import Judge
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str]) -> None:
     """Answer until the parent is gone."""
-    prctl(PR_SET_DUMPABLE, 0)
     keep_freed_memory()
     sys.dont_write_bytecode = True  # Nothing is written beside what judges.
     judge: Judge
@@ -29,7 +28,7 @@ def main(arguments: Sequence[str]) -> None:
         nonlocal judge
         from loop.workers.judge import Judge
 
-        OWN.add(request.folder)
+        search(request.folder)
         judge = Judge(request)
         return Done()
 

@@ -1,8 +1,7 @@
 """One side's worker, kept from request to request, and replaced when it is lost."""
 
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Generator
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -87,12 +86,6 @@ class KeptWorker:
         except WorkerLost:
             self.close()
             raise
-
-    @contextmanager
-    def stopped(self) -> Iterator[None]:
-        """While it lasts nothing of the worker runs."""
-        with self._worker.stopped() if self._worker else nullcontext():
-            yield
 
     def close(self) -> None:
         """End the worker."""

@@ -65,7 +65,6 @@ class Program:
         self._searched = 0
         """Bytes of what is pending that hold no line end."""
         self._unanswered: deque[Request[Any]] = deque()
-        self._paused = False
         inherited, words = [reply_write, *handles], ["@0", *arguments]
         try:
             child: Child | None = None

@@ -23,7 +23,7 @@ from torch import OutOfMemoryError, Tensor
 from loop.base.linux import bound_memory
 from loop.calls import torch_side
 from loop.calls.callee import Apart, digest, outputs_of, put_together, take_apart
-from loop.calls.own_modules import OWN
+from loop.calls.own_modules import search
 from loop.calls.torch_side import same_bits
 from loop.mistakes.functions import floating
 from loop.workers.asking import as_given, complaint_of, drawn
@@ -226,7 +226,7 @@ def in_own_process(task: StatedTask, name: str) -> dict[str, Any]:
 def main(terms: dict[str, Any]) -> dict[str, Any]:
     """Look at the task, or judge answers."""
     bound_memory()
-    OWN.add(terms["folder"])
+    search(terms["folder"])
     torch_side.use_threads(terms["threads"])
     began, task = time.monotonic(), StatedTask(terms)
     if terms["answers"]:

@@ -5,10 +5,8 @@ a worker starts in milliseconds.
 """
 
 import contextlib
-import ctypes
 import json
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -17,14 +15,13 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from loop.base.linux import bound_memory
+from loop.base.linux import bound_memory, die_with_parent
 from loop.calls.call import Plain, Refused
-from loop.calls.own_modules import OWN
+from loop.calls.own_modules import FOLDERS
 from loop.model.causes import Cause
 
 MOST_BYTES = 64 << 20
 """No reply is as long: the memory that an endless stream may take here."""
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
 LONGEST = 1000
 """Characters of a message that are passed on: an exception may hold a whole tensor."""
 R = TypeVar("R")
@@ -65,7 +62,7 @@ Answers = Mapping[type[Request[Any]], Callable[[Any], object]]
 def serve(answers: Answers, reply_fd: int, respond: Callable[[Answers, Request[Any]], object]) -> None:
     """Answer requests from standard input until they end. Standard input is empty for a variant that reads it."""
     bound_memory()
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # Also while we are stopped and could not see that requests ended.
+    die_with_parent()  # Also while we are stopped and could not see that requests ended.
     os.set_inheritable(reply_fd, False)
     known = {kind.__name__: kind for kind in answers}
     own_input, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
@@ -93,17 +90,11 @@ def answer(answers: Answers, request: Request[Any]) -> object:
 def described(error: Exception) -> str:
     """An exception in one line: type, first line of its text, and where in the target's own files."""
     frames = traceback.extract_tb(error.__traceback__)
-    folders = OWN.folders or [sys.path[0] or os.curdir]
+    folders = FOLDERS or [sys.path[0] or os.curdir]
     own = [frame for frame in frames if any(map(Path(frame.filename).is_relative_to, folders))]
-    text = OWN.explained(str(error))[:LONGEST].strip().splitlines()
+    text = str(error)[:LONGEST].strip().splitlines()
     place = f" ({Path(own[-1].filename).resolve().name}:{own[-1].lineno})" if own else ""
     return f"{type(error).__name__}{f': {text[0]}' if text else ''}{place}"
-
-
-def prctl(option: int, value: int) -> None:
-    """Set an attribute of this process, where the kernel has such a call."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def request_line(request: Request[Any]) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from loop.base.linux import is_stopped
 from loop.calls.arena import Arena
 from loop.calls.orders import Bell
-from loop.calls.waits import tasks_of
 from loop.workers.nursery import Nursery
 from loop.workers.program import Program, thread_environment
 
@@ -35,6 +34,7 @@ class Worker(Program):
     ) -> None:
         self.cores = timed_cores(threads) if pinned else ""
         """Numbers of the cores it keeps to, with commas; empty where the system chooses."""
+        self._paused = False
         self.arena = Arena()
         given = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self.bell = None if given > threads else Bell()
@@ -87,19 +87,6 @@ class Worker(Program):
         finally:
             if not was_paused:
                 self.resume()
-
-    def stray(self) -> str:
-        """Which cores a thread of the child, or of what it started, may use besides its own.
-
-        Empty when there are none, or where the child is not pinned.
-        """
-        own = {int(core) for core in self.cores.split(",") if core}
-        for task in tasks_of(self.child.process.pid) if own else ():
-            with contextlib.suppress(OSError):  # It has ended meanwhile.
-                if not (cores := os.sched_getaffinity(task)) <= own:
-                    wide, narrow = (", ".join(map(str, sorted(numbers))) for numbers in (cores, own))
-                    return f"a thread runs on cores {wide}, it was given {narrow}"
-        return ""
 
     def close(self) -> None:
         """End the child, and free its pipes and the memory that we share."""

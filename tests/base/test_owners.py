@@ -10,12 +10,10 @@ from typer.testing import CliRunner
 
 from loop.base import owners
 from loop.base.documents import content_hash, sums
-from loop.base.errors import LoopError
-from loop.base.owners import make_private, private_folder, stranger, wider
-from loop.base.places import cache_folder, project, state_folder
+from loop.base.owners import make_private, private_folder, stranger
+from loop.base.places import cache_folder, state_folder
 from loop.base.remarks import forget
 from loop.cli import app
-from tests.projects import make_project
 from tests.store.folders import make_session
 from tests.targets import build_one, compiled, open_bench, write_target
 
@@ -161,40 +159,6 @@ def test_a_taken_name_among_temporary_files_is_not_used(place: Path, tmp_path: P
     found = private_folder("cache")
     assert "" == stranger(found)
     assert tmp_path / "tmp" == found.parent
-
-
-def test_sessions_that_were_named_have_to_be_the_users(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error, and what to do."""
-    monkeypatch.setenv("LOOP_SESSIONS", str(place))
-    assert place == project(None, Path.cwd()).sessions
-    place.chmod(0o777)
-    with pytest.raises(LoopError, match="everybody can write") as caught:
-        project(None, Path.cwd())
-    assert f"chmod go-w {place}" in (caught.value.hint or "")
-
-
-def test_sessions_of_a_project_are_no_wider_than_the_project(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who can write the project can change its kernels; a folder for all in it is another matter."""
-    monkeypatch.delenv("LOOP_SESSIONS")
-    folder = make_project(place / "project")
-    folder.chmod(0o775)
-    (folder / "sessions").mkdir()
-    (folder / "sessions").chmod(0o775)
-    assert "" == wider(folder / "sessions")
-    assert folder / "sessions" == project(folder, Path.cwd()).sessions
-    (folder / "sessions").chmod(0o777)
-    with pytest.raises(LoopError, match="everybody can write"):
-        project(folder, Path.cwd())
-
-
-def test_another_users_sessions_in_a_project_are_refused(place: Path) -> None:
-    """Unless the project is that user's."""
-    folder = make_project(place / "project")
-    (folder / "sessions").mkdir()
-    given_away(folder / "sessions")
-    assert f"{folder / 'sessions'} belongs to user {SOMEBODY}" == wider(folder / "sessions")
-    given_away(folder)
-    assert "" == wider(folder / "sessions")
 
 
 def test_a_command_says_it_and_goes_on(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

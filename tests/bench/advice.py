@@ -16,8 +16,7 @@ from loop.learning import calibration
 from loop.learning.calibration import PredictionOutcome
 from loop.model.index import SessionRow
 from loop.model.profile import GainOutcome
-from loop.profile.promised import RULE, held, outcomes
-from loop.report import format as say
+from loop.profile.promised import held, outcomes
 from loop.store import index
 from tests.faults.results import machine
 from tests.own_targets import write_own
@@ -98,7 +97,6 @@ def run(top: Path, name: str, fields: dict[str, Any]) -> None:
 def page(rows: Sequence[SessionRow]) -> list[str]:
     """Hit rates by leaf, then every outcome."""
     found = outcomes(rows)
-    expected = [PredictionOutcome(*_middle(one), one.actual) for one in found]
     return [
         "# Advice and what came of it",
         "",
@@ -107,21 +105,15 @@ def page(rows: Sequence[SessionRow]) -> list[str]:
         "The edits are fixed; nobody followed the advice. So the rates are those of an edit that was not advised.",
         "",
         f"- Inside the interval that the rule states: {_share(calibration.gains(found))}",
-        f"- Inside the interval that was expected by then: {_share(expected)}",
         f"- Time of a session inside its 80 % interval: {_share(calibration.times(rows))}",
-        "",
-        f"By rule, {RULE}.",
         "",
         "| Leaf | Outcomes | Inside what it states | Share, 90 % interval |",
         "|---|---|---|---|",
         *(f"| {leaf} | {one.count} | {one.inside} | {one.text} |" for leaf, one in _by_advice(found).items()),
         "",
-        "| Session | Leaf | Stated, and what came of it | Expected by then |",
-        "|---|---|---|---|",
-        *(
-            f"| {number} | {one.promise.advice} | {held(one)} | {_expected(one)} |"
-            for number, one in _numbered(found, rows)
-        ),
+        "| Session | Leaf | Stated, and what came of it |",
+        "|---|---|---|",
+        *(f"| {number} | {one.promise.advice} | {held(one)} |" for number, one in _numbered(found, rows)),
         "",
     ]
 
@@ -130,16 +122,6 @@ def _numbered(found: Sequence[GainOutcome], rows: Sequence[SessionRow]) -> list[
     """Outcomes with the target and the number of their session."""
     places = {row.id: f"{row.target} {number % len(EDITS) + 1}" for number, row in enumerate(rows)}
     return [(places[one.session], one) for one in found]
-
-
-def _middle(one: GainOutcome) -> tuple[float, float, float]:
-    low, high = one.promise.expected
-    return low, (low * high) ** 0.5, high
-
-
-def _expected(one: GainOutcome) -> str:
-    low, high = one.promise.expected
-    return f"{say.times(low)} to {say.times(high)}, by {say.count(one.promise.outcomes, 'outcome')}"
 
 
 def _by_advice(found: Sequence[GainOutcome]) -> dict[str, calibration.Calibration]:

@@ -1,6 +1,6 @@
 """`make bench-formats KERNELBENCH=path GPUMODE=path ...`: what of real checkouts loads, what hinders it.
 
-Not a test: the figures go to FORMATS.md, with the commit and the licence of each checkout. Nothing of theirs is
+Not a test: the figures go to FORMATS.md, with the commit of each checkout. Nothing of theirs is
 imported, run or copied. A checkout that is not named keeps its row from before.
 """
 
@@ -16,7 +16,6 @@ from pathlib import Path
 from loop.base.documents import write_atomic
 from loop.formats import table
 from loop.formats.hindrances import Here, hindrances, installed, runs
-from loop.formats.licences import licence_of
 from loop.formats.model import ForeignTask
 from loop.formats.table import Unreadable
 from loop.machine.gpus import gpus
@@ -32,19 +31,8 @@ CHECKOUTS = {
     "sol": ("NVIDIA/SOL-ExecBench", ".", "sol-execbench"),
 }
 """Option to repository, the folder of its tasks, and their format."""
-HEADS = (
-    "repository",
-    "commit",
-    "licence",
-    "format",
-    "tasks",
-    "load",
-    "inputs known",
-    "run here",
-    "seconds",
-    "in the way",
-)
-HEAD = f"| {' | '.join(HEADS)} |\n|{'---|' * 4}{'--:|' * 5}---|"
+HEADS = ("repository", "commit", "format", "tasks", "load", "inputs known", "run here", "seconds", "in the way")
+HEAD = f"| {' | '.join(HEADS)} |\n|{'---|' * 3}{'--:|' * 5}---|"
 
 
 def read(option: str, checkout: Path) -> tuple[str, str]:
@@ -62,7 +50,7 @@ def read(option: str, checkout: Path) -> tuple[str, str]:
     kinds = Counter(kind for need in needs for kind in {one.kind for one in need})
     commit = commit_of(checkout)
     hindered = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common()) or "nothing"
-    cells = (repository, commit, licence_of(checkout / inside).name, form, len(found), len(tasks), known, able)
+    cells = (repository, commit, form, len(found), len(tasks), known, able)
     for one in found:
         if isinstance(one, Unreadable):
             print(one.error.message)

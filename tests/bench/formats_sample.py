@@ -60,13 +60,11 @@ def shipped_in(task: Path) -> list[Path]:
 
 
 def pack(checkouts: Mapping[str, Path], drawn: Mapping[str, Any], folder: Path) -> None:
-    """Copy what the sample's tasks need, with commit and licence; each checkout has its folder."""
+    """Copy what the sample's tasks need, with the commit; each checkout has its folder."""
     for option, checkout in checkouts.items():
         names = {name for some in (drawn[option], drawn[option]["audited"]) for on in DEVICES for name in some[on]}
         tasks = [table.load(checkout / name) for name in names]
-        files = {
-            file for task in tasks for file in (*task.files, *([task.licence.file] if task.licence.file else []))
-        }
+        files = {file for task in tasks for file in task.files}
         files |= {one for name in names for one in shipped_in(checkout / name)}
         files |= {one for inside in EVALUATORS[option] for one in (checkout / inside).rglob("*") if one.is_file()}
         for file in files:

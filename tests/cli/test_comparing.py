@@ -62,7 +62,7 @@ def add(project: Path, day: int = 0, ratio: float = 1.5, commit: str = "HEAD", *
 def told(project: Path, *names: str, **ways: bool) -> str:
     """What `compare` says."""
     out = io.StringIO()
-    ways = {"as_json": False, "as_markdown": False, **ways}
+    ways = {"as_json": False, **ways}
     assert 0 == comparison.compare_sessions(names, project, Screen(out, io.StringIO()), **ways)
     return out.getvalue()
 
@@ -79,11 +79,10 @@ def test_two_sessions_of_one_day(project: Path) -> None:
 
 
 def test_other_machines_leave_ratios(project: Path) -> None:
-    """In words, in Markdown and in JSON: the fact that differs is named."""
+    """In words and in JSON: the fact that differs is named."""
     first = add(project)
     add(project, day=1, name="elsewhere")
     assert "machine: A bench, B elsewhere" in told(project, first, "last")
-    assert "## Environment" in told(project, first, "last", as_markdown=True)
     found = json.loads(told(project, first, "last", as_json=True))
     assert (2, ["machine"]) == (found["schema_version"], [one["fact"] for one in found["environment"]])
 

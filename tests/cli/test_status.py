@@ -116,12 +116,6 @@ def test_a_definition_with_a_mistake_hides_no_session(project: Path, tmp_path: P
     assert "mine.yaml" in found["no_milestone"]
 
 
-def test_the_page_is_markdown(project: Path) -> None:
-    """With its date, for it ages."""
-    page = said(project, as_markdown=True)
-    assert page.startswith("# Status of scaling, 20")
-
-
 def make_gpu_row(number: int, hours: float) -> SessionRow:
     """A cold session on an L4 that began so many hours after noon and took six minutes."""
     steps = tuple(

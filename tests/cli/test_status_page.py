@@ -63,7 +63,6 @@ def make_running(**fields: Any) -> Running:
         "of": 5,
         "seconds": 90.0,
         "budget_s": 60.0,
-        "predicted_s": (50.0, 40.0, 80.0),
         "usd": 1.25,
     }
     return Running(**{**base, **fields})
@@ -96,7 +95,6 @@ def test_what_runs() -> None:
         "since 2026-11-21 12:00 UTC: 30.0 s of 20.0 s, 1.5 times its budget",
         "1 of 5 steps; $1.2500 so far",
         "90.0 s of 60.0 s, 1.5 times its budget",
-        "predicted 50.0 s (80 %: 40.0 s to 80.0 s)",
     ):
         assert words in found
     assert max(map(len, found.splitlines())) <= 80
@@ -104,7 +102,7 @@ def test_what_runs() -> None:
 
 def test_between_two_steps() -> None:
     """No step is named, and no time."""
-    run = make_running(step="", title="", since=None, predicted_s=None)
+    run = make_running(step="", title="", since=None)
     found = text(make_status(running=(run,)))
     assert "  since" not in found
     assert "s1 runs\n" in found

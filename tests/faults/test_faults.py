@@ -15,7 +15,6 @@ from tests.faults import (
     preemption,
     random_kills,
     random_signals,
-    stale_builds,
 )
 from tests.faults.__main__ import SEED
 from tests.faults.concurrency import together
@@ -53,13 +52,6 @@ def test_sessions_and_grants_at_once_are_all_kept(tmp_path: Path) -> None:
     """Three processes, a session and a grant each."""
     (tmp_path / "case").mkdir()
     assert "" == together(tmp_path / "case", seed="slice", each=1, processes=3)
-
-
-@pytest.mark.slow
-def test_what_a_build_reads_is_changed_and_the_next_command_sees_it(tmp_path: Path) -> None:
-    """An archive: no list of a preprocessor names it."""
-    case = dict(stale_builds.cases(seed=1))["an archive, write_with_old_times"]
-    assert "" == case(tmp_path)
 
 
 def test_kill_points_differ() -> None:

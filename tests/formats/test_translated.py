@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from loop.base.errors import DefinitionError, Untrusted, UsageError
 from loop.base.places import project, tasks_folder
-from loop.calls.own_modules import OWN
+from loop.calls.own_modules import FOLDERS
 from loop.cli import app
 from loop.formats import table
 from loop.formats.translated import as_target
@@ -121,13 +121,12 @@ def test_a_missing_package_is_named(tmp_path: Path) -> None:
         as_target(tasks.kernelbench(tmp_path, "import not_there\n" + tasks.KERNELBENCH))
 
 
-@pytest.mark.parametrize("words", [("--variant",), ()])
-def test_a_command_takes_a_task_for_a_target(words: tuple[str, ...], tmp_path: Path, answer: Path) -> None:
+def test_a_command_takes_a_task_for_a_target(tmp_path: Path, answer: Path) -> None:
     """Its answers are variants by their paths, named by their place or as elsewhere."""
     task = tasks.kernelbench(tmp_path)
     done = CliRunner().invoke(app, ["kernels", "list", "--target", str(task)])
     assert "theirs" in done.output
-    done = CliRunner().invoke(app, ["kernels", "verify", *words, str(answer), "--target", str(task)])
+    done = CliRunner().invoke(app, ["kernels", "verify", str(answer), "--target", str(task)])
     assert "variant my_answer: imports Python answers/my_answer.py:ModelNew" in done.output
     assert isinstance(done.exception, UsageError)
 
@@ -150,11 +149,12 @@ def add_utils(task: Path) -> None:
 
 def loaded(path: Path, *names: str) -> list[Any]:
     """Functions of a file that loop wrote, as a worker finds them."""
-    before, OWN.folders = list(sys.path), []
+    before = list(sys.path)
     try:
         return [foreign.from_file(path, name) for name in names]
     finally:
-        sys.path[:], OWN.folders = before, []
+        sys.path[:] = before
+        FOLDERS.clear()
         sys.modules.pop("reference", None)
         sys.modules.pop("utils", None)
 

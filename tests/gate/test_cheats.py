@@ -81,16 +81,6 @@ def test_replies_that_a_variant_writes_are_told_from_its_workers(bench: Bench, n
     assert "tampered" == checks.first_failure.status
 
 
-@pytest.mark.slow
-def test_what_leaves_its_cores_is_named(bench: Bench) -> None:
-    """The verdict on it is `invalid`; whoever was disturbed by it is not blamed."""
-    name = "wide_cores"
-    sides = make_sides(bench, "honest", name)
-    found: Timings = finish(measure(bench, sides, [BIG], Terms(1, 60.0, 1, least=1)))
-    assert {name} == found.strays.keys()
-    assert name in doubted(bench, found)
-
-
 @pytest.mark.soak
 @pytest.mark.parametrize("name", REMAINS)
 def test_what_remains_possible(bench: Bench, name: str) -> None:

@@ -14,7 +14,7 @@ from loop.gate.model import BuildOutput
 from loop.model.output import VerifyOutput
 from loop.steps.context import NoArguments
 from loop.workers.bench import Bench
-from tests.faults.stale_builds import forget
+from tests.builds.test_reads import forget
 from tests.targets import WORKLOADS, compiled, make_context, open_bench, write_target
 
 SMALL, LARGE, MIDDLE = "N2 M3 float32", "N5 M3 float32", "N3 M4 float32"

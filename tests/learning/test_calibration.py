@@ -49,7 +49,7 @@ def test_in_words() -> None:
 
 def test_gains_that_advice_promised_are_counted() -> None:
     """In a sentence of their own, by the interval that the rule stated."""
-    promise = Promise(advice="mixed", stated=(1.1, 1.2), expected=(1.1, 1.2))
+    promise = Promise(advice="mixed", stated=(1.1, 1.2))
     came = [
         GainOutcome(promise=promise, variant="a", workload="w", actual=actual, basis="change")
         for actual in (1.15, 0.9, 1.0)
@@ -61,7 +61,7 @@ def test_gains_that_advice_promised_are_counted() -> None:
 
 def test_what_a_session_made_of_earlier_advice_is_said() -> None:
     """Of the last session alone."""
-    promise = Promise(advice="mixed", stated=(1.1, 1.2), expected=(1.1, 1.2))
+    promise = Promise(advice="mixed", stated=(1.1, 1.2))
     made = Promised(promise=promise, variant="v", workload="w", build="a", ratio=0.5)
     before = row(100, complete=False).model_copy(update={"id": "s1", "builds": {"v": "a"}, "promises": (made,)})
     now = before.model_copy(update={"id": "s2", "builds": {"v": "b"}, "speeds": {"v": {"w": 0.6}}, "promises": ()})

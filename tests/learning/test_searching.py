@@ -1,13 +1,7 @@
 """Finding by a few words: exact before near, and the page's script finds the same."""
 
-import json
-import random
-import shutil
-import subprocess
-
 import pytest
 
-from loop.base.places import shipped
 from loop.learning.searching import search
 
 BASELINE = ("baseline-first", ((8.0, "baseline-first Baseline first"), (5.0, "without a measured baseline")))
@@ -49,32 +43,3 @@ def test_words_that_say_nothing_count_only_alone() -> None:
     """`the` does not bring up everything that has it."""
     assert ["linking"] == found("the link error")
     assert ["tuning"] == found("the")
-
-
-@pytest.mark.skipif(shutil.which("node") is None, reason="needs node to run the page's script")
-def test_the_pages_script_ranks_alike() -> None:
-    """The same texts and questions through both: the same names in the same order."""
-    chance = random.Random(5)
-    vocabulary = ["baseline", "symbol", "undefined", "tiles", "warps", "gate", "drift", "é12", "latency", "cpu"]
-    entries = [
-        (str(n), tuple((float(w), " ".join(chance.choices(vocabulary, k=4))) for w in (8, 5, 2)))
-        for n in range(40)
-    ]
-    questions = ["baselin", "undefined symbol", "warp gate", "lat", "é12 the", "nothing fits here", "drif cpu"]
-    rows = [["pattern", key, "", "", [list(field) for field in fields]] for key, fields in entries]
-    program = (
-        "const {prepare, search} = require(process.argv[1]);"
-        "const [rows, asked] = JSON.parse(require('fs').readFileSync(0));"
-        "const index = prepare(rows);"
-        "console.log(JSON.stringify(asked.map((q) => search(q, index).hits.map((n) => rows[n][1]))));"
-    )
-    script = shipped("templates") / "site" / "site.js"
-    done = subprocess.run(
-        ["node", "-e", program, str(script)],
-        input=json.dumps([rows, questions]),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "" == done.stderr
-    assert [[hit.key for hit in search(asked, entries)] for asked in questions] == json.loads(done.stdout)

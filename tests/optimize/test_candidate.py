@@ -14,7 +14,7 @@ from loop.timing.model import CompareOutput
 from tests.makers import make_finished, make_speed
 from tests.optimize.test_brief_page import BRIEF, PROFILE
 
-PROMISE = Promise(advice="stalls", stated=(1.5, 3.0), expected=(1.4, 2.5), outcomes=2, inside=1)
+PROMISE = Promise(advice="stalls", stated=(1.5, 3.0))
 PROMISED = PROFILE.model_copy(update={"promise": PROMISE})
 
 

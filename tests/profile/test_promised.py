@@ -1,10 +1,10 @@
-"""What advice promises, what came of it, and the next promise: by a rule that can be checked by hand."""
+"""What advice promises, and what came of it."""
 
 import pytest
 
 from loop.model.index import Environment, SessionRow
 from loop.model.profile import Fact, GainOutcome, Promise, Promised, TreeRule
-from loop.profile.promised import expected, in_words, outcomes, promise
+from loop.profile.promised import outcomes, promise
 from tests.makers import NOON
 
 HERE, ELSEWHERE = Environment(processor="here"), Environment(processor="elsewhere")
@@ -19,7 +19,7 @@ def rule(*times: float | str, bottleneck: str = "mixed") -> TreeRule:
 
 def promised(low: float = 1.1, high: float = 1.2, advice: str = "mixed") -> Promise:
     """What a leaf without outcomes promises."""
-    return Promise(advice=advice, stated=(low, high), expected=(low, high))
+    return Promise(advice=advice, stated=(low, high))
 
 
 def came(actual: float, of: Promise | None = None) -> GainOutcome:
@@ -57,28 +57,8 @@ def test_a_leaf_states_an_interval(
     times: tuple[float | str, ...], facts: dict[str, Fact], stated: tuple[float, float] | None
 ) -> None:
     """By facts, where they are known; else there is none, and none is made up."""
-    found = promise(rule(*times), facts, [])
+    found = promise(rule(*times), facts)
     assert stated == (found.stated if found else None)
-
-
-def test_without_outcomes_a_rule_is_taken_at_its_word() -> None:
-    """And that is said."""
-    found = promise(rule(1.1, 1.2), {}, [came(1.5, promised(advice="another"))])
-    assert found is not None
-    assert ((1.1, 1.2), 0) == (found.expected, found.outcomes)
-    assert "1.10x to 1.20x; no outcome yet" == in_words(found)
-    assert "" == in_words(None)
-
-
-def test_outcomes_draw_the_interval() -> None:
-    """One of 1: (1.1^4 * 1)^(1/5) = 1.079 and (1.2^4 * 1)^(1/5) = 1.157."""
-    assert pytest.approx((1.1**0.8, 1.2**0.8)) == expected((1.1, 1.2), [came(1.0)])
-
-
-def test_an_outcome_counts_by_its_own_interval() -> None:
-    """Twice the middle of 1 to 4 is twice the middle of 1 to 16."""
-    other = came(4.0, promised(1.0, 4.0))
-    assert pytest.approx((8**0.2, (16**4 * 8) ** 0.2)) == expected((1.0, 16.0), [other])
 
 
 def test_advice_is_held_against_the_next_build() -> None:

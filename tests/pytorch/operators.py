@@ -1,11 +1,10 @@
-"""Operators to try: the bundled target's and small ones, each with its kernel called from C and from Python."""
+"""Operators to try: the bundled target's and small ones, each with its kernel."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,26 +12,15 @@ from torch import Tensor
 from loop.base.places import project, shipped
 from loop.library import trust
 from loop.pytorch import Operator, operator
-from loop.pytorch.registration import declare, give_kernel
 from loop.workers.attention import eager
 
-Dispatch = Literal["c", "python"]
 BUNDLED = shipped("kernels/attention")
-DISPATCHES: tuple[Dispatch, ...] = ("c", "python") if torch.__version__ >= (2, 7) else ("python",)
-"""Those that this version of PyTorch can have, the best first."""
 
 
 @cache
-def attention(dispatch: Dispatch) -> Operator:
+def attention() -> Operator:
     """The bundled processor's kernel."""
-    made = operator("cpu", BUNDLED)
-    return made if dispatch == "c" else in_python(made)
-
-
-def in_python(made: Operator) -> Operator:
-    """The same operator once more, under another namespace, its kernel called from Python."""
-    contract = replace(made.contract, space=f"{made.contract.space}_in_python")
-    return Operator(contract, made.library, declare(contract), give_kernel(contract, made.library, "python"))
+    return operator("cpu", BUNDLED)
 
 
 def allow(folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Calls of an operator: right values, clear errors, nothing left behind; the kernel called both ways."""
+"""Calls of an operator: right values, clear errors, nothing left behind."""
 
 import gc
 import math
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from loop.pytorch import Operator
-from tests.pytorch.operators import DISPATCHES, Dispatch, attention, exact, make_inputs, raw, worst
+from tests.pytorch.operators import attention, exact, make_inputs, raw, worst
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 CALLS = 10_000
@@ -24,23 +24,10 @@ GROWTH_BYTES = 1 << 20
 """A third of what one leaked tensor a call comes to."""
 
 
-@pytest.fixture(params=DISPATCHES)
-def dispatch(request: pytest.FixtureRequest) -> Dispatch:
-    """How calls reach the kernel."""
-    chosen: Dispatch = request.param
-    return chosen
-
-
 @pytest.fixture
-def op(dispatch: Dispatch) -> Operator:
+def op() -> Operator:
     """The bundled target's operator."""
-    return attention(dispatch)
-
-
-@pytest.mark.slow
-def test_a_call_reaches_the_kernel_as_it_says(op: Operator, dispatch: Dispatch) -> None:
-    """This machine has a compiler and a PyTorch with the functions that the C dispatch needs."""
-    assert dispatch == op.dispatch, op.why
+    return attention()
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
@@ -227,7 +214,7 @@ def test_inputs_are_let_go(op: Operator) -> None:
 @pytest.mark.slow
 def test_memory_does_not_grow() -> None:
     """Nothing is left of ten thousand calls, nor of a thousand that fail."""
-    op = attention(DISPATCHES[0])
+    op = attention()
     inputs, process = make_inputs(1, 1, 8, 4), psutil.Process(os.getpid())
 
     def some(count: int) -> None:

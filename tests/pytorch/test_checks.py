@@ -1,15 +1,12 @@
-"""What the kernel in Python asks of tensors and devices, where there is no GPU to have them on."""
+"""What the abstract kernel asks of tensors and devices, where there is no GPU to have them on."""
 
-import contextlib
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 
 from loop.model.signature import Attribute
-from loop.pytorch import python_dispatch
 from loop.pytorch.checks import TensorFacts, output_of
 from loop.timing.contract import Contract, meanings
 
@@ -49,32 +46,6 @@ def test_the_output_is_where_the_inputs_are() -> None:
     assert TensorFacts((3, 2), torch.float16, torch.device("cuda:1")) == output_of(CUDA, seen("cuda:1", "cuda:1"))
     meta = output_of(CUDA, seen("meta", "meta"), abstract=True)
     assert torch.device("meta") == meta.device
-
-
-@pytest.mark.parametrize(("index", "switches"), [(0, []), (1, [1])])
-def test_a_launch_is_on_the_device_of_the_tensors(
-    index: int, switches: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Which is made the current one where it is not; on its own current stream."""
-    switched: list[int] = []
-
-    @contextlib.contextmanager
-    def switch(to: int) -> Iterator[None]:
-        switched.append(to)
-        yield
-
-    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda i: 100 + i, raising=False)
-    monkeypatch.setattr(torch.cuda, "device", switch)
-    given: list[Any] = []
-
-    def entry(*arguments: Any) -> int:
-        given.extend(arguments)
-        return 5
-
-    assert 5 == python_dispatch.launch(entry, torch.device("cuda", index), b"in", b"out", b"numbers")
-    assert [b"in", b"out", b"numbers", 100 + index] == given
-    assert switches == switched
 
 
 def test_what_is_said_of_an_attribute_becomes_a_number() -> None:

@@ -13,13 +13,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from loop.pytorch import Operator
 from tests.conftest import ROOT
-from tests.pytorch.operators import DISPATCHES, attention, exact, make_inputs, raw, worst
+from tests.pytorch.operators import attention, exact, make_inputs, raw, worst
 
 INDUCTOR = """
 import torch
 from tests.pytorch.operators import attention, exact, make_inputs, worst
 
-op = attention("c")
+op = attention()
 compiled = torch.compile(lambda q, k, v: op(q * 2, k + 0, v, causal=True) * 3, fullgraph=True)
 for size in (9, 12, 40):
     q, k, v = make_inputs(1, 2, size, 8)
@@ -27,10 +27,10 @@ for size in (9, 12, 40):
 """
 
 
-@pytest.fixture(params=DISPATCHES)
-def op(request: pytest.FixtureRequest) -> Operator:
+@pytest.fixture
+def op() -> Operator:
     """The bundled target's operator."""
-    return attention(request.param)
+    return attention()
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +67,7 @@ def test_shapes_come_without_memory(op: Operator) -> None:
 @pytest.mark.slow
 def test_a_graph_has_no_break() -> None:
     """Attributes by name, defaults, a scale that changes, sizes that change."""
-    op = attention(DISPATCHES[0])
+    op = attention()
     compiled = torch.compile(
         lambda q, k, v, scale: op(q * 2, k, v, causal=True, alignment="bottom_right", scale=scale) + op(q, k, v),
         fullgraph=True,

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from loop.pytorch import Operator, operator
-from tests.pytorch.operators import BUNDLED, DISPATCHES, Dispatch, exact, in_python, make_inputs, raw, worst
+from tests.pytorch.operators import BUNDLED, exact, make_inputs, raw, worst
 
 pytestmark = [
     pytest.mark.cuda,
@@ -21,18 +21,11 @@ LONG = 200_000_000
 
 
 @pytest.fixture(scope="module")
-def operators(build_cache: Path) -> Iterator[dict[Dispatch, Operator]]:
-    """The variant `small`, its kernel called both ways."""
+def op(build_cache: Path) -> Iterator[Operator]:
+    """The variant `small`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOOP_CACHE", str(build_cache))
-        made = operator("small", BUNDLED)
-        yield {"c": made, "python": in_python(made)}
-
-
-@pytest.fixture(params=DISPATCHES)
-def op(request: pytest.FixtureRequest, operators: dict[Dispatch, Operator]) -> Operator:
-    """One of them."""
-    return operators[request.param]
+        yield operator("small", BUNDLED)
 
 
 def make(*shape: int, dtype: torch.dtype = torch.float16, device: str = "cuda") -> list[torch.Tensor]:
@@ -43,15 +36,10 @@ def make(*shape: int, dtype: torch.dtype = torch.float16, device: str = "cuda") 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("size", [1, 33, 128])
 def test_values_are_those_of_the_reference(op: Operator, dtype: torch.dtype, size: int) -> None:
-    """Made without Python, too."""
+    """In each type."""
     inputs = make(2, 3, size, 64, dtype=dtype)
     found = op(*inputs, causal=True)
     assert TOLERANCE[dtype] > worst(found, exact(inputs, causal=True))
-
-
-def test_it_is_called_without_python(operators: dict[Dispatch, Operator]) -> None:
-    """Where PyTorch has the functions."""
-    assert DISPATCHES[0] == operators["c"].dispatch, operators["c"].why
 
 
 def test_a_call_goes_to_the_current_stream(op: Operator) -> None:

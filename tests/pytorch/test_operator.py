@@ -9,7 +9,7 @@ import torch
 from loop.base.errors import LoopError
 from loop.pytorch import Operator, c_dispatch, operator, shim
 from loop.pytorch.shim import Unavailable
-from tests.pytorch.operators import BUNDLED, DISPATCHES, allow, in_python
+from tests.pytorch.operators import BUNDLED, allow
 from tests.targets import compiled, external, write_target
 
 MIXED = r"""
@@ -66,12 +66,6 @@ def mixed(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Operat
         return operator("mixed", allow(folder))
 
 
-@pytest.fixture(scope="module")
-def mixed_in_python(mixed: Operator) -> Operator:
-    """The same, called from Python."""
-    return in_python(mixed)
-
-
 def test_the_bundled_target_is_the_default() -> None:
     """As for every command, in a folder without a manifest; and an operator is made once."""
     made = operator("cpu")
@@ -100,7 +94,7 @@ def test_the_folder_one_stands_in_comes_first(tmp_path: Path, monkeypatch: pytes
     """./target.yaml; a matrix is doubled."""
     monkeypatch.chdir(make_target(tmp_path / "own", "standing-here"))
     made = operator("right")
-    assert ("loop_standing_here::right", DISPATCHES[0]) == (made.contract.title, made.dispatch)
+    assert "loop_standing_here::right" == made.contract.title
     x = torch.arange(6.0).reshape(2, 3)
     assert torch.equal(2 * x, made(x))
     with pytest.raises(RuntimeError, match="loop_standing_here::right: error 4: inputs must be contiguous"):
@@ -110,9 +104,8 @@ def test_the_folder_one_stands_in_comes_first(tmp_path: Path, monkeypatch: pytes
 def test_it_says_what_it_is() -> None:
     """To a person at a prompt."""
     made = operator("cpu")
-    assert f"<operator loop_attention::cpu, dispatch {DISPATCHES[0]}>" == repr(made)
+    assert "<operator loop_attention::cpu>" == repr(made)
     assert "cpu(Tensor q, Tensor k, Tensor v" in str(made.__doc__)
-    assert (made.why is None) == (DISPATCHES[0] == "c")
 
 
 def test_definitions_that_were_not_allowed_do_not_run(tmp_path: Path) -> None:
@@ -182,20 +175,15 @@ def test_the_output_of_inputs_with_their_own_types_needs_one_too(tmp_path: Path)
         operator("right", allow(folder))
     write_target(folder, {"right": compiled()}, name="own-types", signature=signature)
     made = operator("right", allow(folder))
-    for op in (made, in_python(made)):
-        assert torch.equal(torch.full((2, 3), 2.0), op(torch.ones(2, 3)))
+    assert torch.equal(torch.full((2, 3), 2.0), made(torch.ones(2, 3)))
 
 
-@pytest.mark.parametrize("dispatch", DISPATCHES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_types_transposition_and_defaults(
-    mixed: Operator, dispatch: str, dtype: torch.dtype, mixed_in_python: Operator
-) -> None:
+def test_types_transposition_and_defaults(mixed: Operator, dtype: torch.dtype) -> None:
     """Tensors with types of their own, an output that is laid out otherwise, attributes with defaults."""
-    op = mixed if dispatch == "c" else mixed_in_python
+    op = mixed
     x, w = torch.randn(4, 3, dtype=dtype)[:, ::2], torch.randn(4)[::2]
     product = (w * x.double()).T
-    assert dispatch == op.dispatch
     assert torch.allclose(-3 * product, op(x, w))
     assert torch.allclose(0.5 * product + 1, op(x, w, shift="one", negate=False, factor=0.5))
     assert (torch.float64, (2, 4)) == (op(x, w).dtype, op(x, w).shape)
@@ -206,15 +194,6 @@ def test_types_transposition_and_defaults(
         op(x.half(), w)
 
 
-def test_without_the_c_dispatch_calls_go_through_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The operator says so, and why."""
-    monkeypatch.setattr(c_dispatch, "_attempt", lambda: Unavailable("no compiler"))
-    made = operator("right", make_target(tmp_path / "slow", "slow"))
-    assert ("python", "no compiler") == (made.dispatch, made.why)
-    assert torch.equal(torch.full((2, 2), 2.0), made(torch.ones(2, 2)))
-
-
-@pytest.mark.skipif("c" not in DISPATCHES, reason="this PyTorch has none")
 @pytest.mark.parametrize(
     ("place", "name", "value", "words"),
     [
@@ -223,7 +202,7 @@ def test_without_the_c_dispatch_calls_go_through_python(tmp_path: Path, monkeypa
         (c_dispatch, "works", lambda: False, "is not the one that is known"),
     ],
 )
-def test_what_the_c_dispatch_is_missing_for_is_said(
+def test_what_an_operator_lacks_is_said(
     place: Any, name: str, value: Any, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A compiler, a function of PyTorch's, or the interface it was written for."""

@@ -22,5 +22,5 @@ def test_the_example_computes_attention() -> None:
 
 def test_what_it_says_of_the_operator_is_so() -> None:
     """Names of attributes and of the raw operator."""
-    text, names = README.read_text(), attention("c").op._schema.arguments
+    text, names = README.read_text(), attention().op._schema.arguments
     assert f"torch.ops.loop_attention.cpu({', '.join(one.name for one in names)})" in text

@@ -55,19 +55,6 @@ def write(tmp_path: Path, files: dict[str, str]) -> Path:
     return tmp_path / "site"
 
 
-def test_the_search_answers(tmp_path: Path) -> None:
-    """From a file, without a server: what is typed is found and linked."""
-    files = site(make_contents(make_row()))
-    typing = "input.value='build';input.dispatchEvent(new Event('input'))"
-    script = "<script defer src='type.js'></script></head>"
-    top = write(tmp_path, {**files, "index.html": files["index.html"].replace("</head>", script)})
-    (top / "type.js").write_text(f"const input=document.getElementById('q');{typing};")
-    page, said = opened(top / "index.html", tmp_path)
-    assert "" == said
-    assert re.search(r'<ol id="hits-list"><li><a href="patterns/build.html">', page)
-    assert not re.search(r'<form class="search"[^>]*hidden', page)
-
-
 @pytest.mark.parametrize("made", ["plain", "hostile"])
 def test_pages_fit_their_window(made: str, tmp_path: Path) -> None:
     """At three widths no page is wider than its window, whatever stands in it."""

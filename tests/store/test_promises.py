@@ -9,7 +9,7 @@ from loop.store import index
 from tests.makers import make_finished, make_record, make_speed
 from tests.store.folders import make_session
 
-PROMISE = {"advice": "mixed", "stated": [1.1, 1.2], "expected": [1.1, 1.2]}
+PROMISE = {"advice": "mixed", "stated": [1.1, 1.2]}
 BUILT = make_finished("build", output={"builds": [{"variant": "cpu", "build_id": "b1"}]})
 
 

@@ -192,11 +192,6 @@ def wrong_output(timings: Timings) -> None:
     timings.wrong.append(("right", make_check(LARGE, right=False)))
 
 
-def left_its_cores(timings: Timings) -> None:
-    """A thread that ran elsewhere."""
-    timings.strays["right"] = "a thread runs on cores 0, 1, it was given 1"
-
-
 def slow_clock(timings: Timings) -> None:
     """Samples that took longer by our clock than by the device's."""
     timings.clocks["right"] = [(0.1, 0.01)]
@@ -211,7 +206,6 @@ def good_memory(timings: Timings) -> None:
     ("change", "verdict", "said"),
     [
         (wrong_output, "incorrect", "while it was timed: 3 of 4096 elements wrong"),
-        (left_its_cores, "invalid", "a thread runs on cores 0, 1, it was given 1"),
         (slow_clock, "invalid", "its clock was changed"),
         (good_memory, "invalid", "it remembers results"),
     ],

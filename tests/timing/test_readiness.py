@@ -18,7 +18,7 @@ HOLDS += "with locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(
 
 def bench(cache: Path) -> Any:
     """As much of one as is asked here."""
-    return SimpleNamespace(device="cpu", cache=cache)
+    return SimpleNamespace(device="cpu", cache=cache, sensors=None)
 
 
 def test_a_session_waits_for_another_one_with_another_cache(tmp_path: Path) -> None:

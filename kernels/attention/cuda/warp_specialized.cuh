@@ -492,7 +492,7 @@ __global__ void __launch_bounds__(Joining::kThreads)
   // A tile is put together where the first share begins within it.
   if (!own.step || (before.tile == own.tile && before.step) || query >= problem.queries) return;
   int parts = 2;
-  while (block + parts - 1 < schedule.blocks && schedule.starts[block + parts - 1].tile == own.tile) parts++;
+  while (schedule.starts[block + parts - 1].tile == own.tile) parts++;
 
   float highest = kMasked, total = 0.0f, values[Shape::kBoxes][8] = {};
   for (int first = 0; first < parts; first += J::kHeld) {

@@ -153,19 +153,16 @@ def line(
     return f'<line class="s-{kind}" {ends} stroke-width="{number(wide)}"{dashed}/>'
 
 
-def rect(x: float, y: float, width: float, height: float, kind: str, *, stroke: str = "", dash: str = "") -> str:
-    """A rectangle; `kind` names its filling, `hollow` none."""
-    edge = f" s-{stroke}" if stroke else ""
-    dashed = f' stroke-dasharray="{dash}"' if dash else ""
+def rect(x: float, y: float, width: float, height: float, kind: str) -> str:
+    """A rectangle; `kind` names its filling."""
     size = f'width="{number(max(width, 0))}" height="{number(max(height, 0))}"'
-    return f'<rect class="{kind}{edge}" x="{number(x)}" y="{number(y)}" {size} rx="2"{dashed}/>'
+    return f'<rect class="{kind}" x="{number(x)}" y="{number(y)}" {size} rx="2"/>'
 
 
-def path(points: Iterable[tuple[float, float]], kind: str, *, closed: bool = False, filled: bool = False) -> str:
+def path(points: Iterable[tuple[float, float]], kind: str) -> str:
     """A line through points."""
     course = " L".join(f"{number(x)} {number(y)}" for x, y in points)
-    shape = kind if filled else f"hollow s-{kind}"
-    return f'<path class="{shape}" d="M{course}{" Z" if closed else ""}" stroke-width="1.5"/>'
+    return f'<path class="hollow s-{kind}" d="M{course}" stroke-width="1.5"/>'
 
 
 def hue(which: int) -> str:
@@ -202,7 +199,7 @@ _PREFIXES = {-12: "p", -9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G"
 
 @dataclass(frozen=True)
 class Scale:
-    """An axis between two values, drawn between two places."""
+    """A logarithmic axis between two positive values, drawn between two places."""
 
     low: float
     high: float
@@ -210,20 +207,25 @@ class Scale:
     """Where `low` is drawn."""
     end: float
     """Where `high` is drawn."""
-    log: bool = False
 
     def __call__(self, value: float) -> float:
         """Where a value is drawn; one beyond an end is drawn at that end."""
         clamped = min(max(value, self.low), self.high)
-        if self.log:
-            share = math.log(clamped / self.low) / math.log(self.high / self.low)
-        else:
-            share = (clamped - self.low) / (self.high - self.low)
+        share = math.log(clamped / self.low) / math.log(self.high / self.low)
         return self.start + share * (self.end - self.start)
 
     def marks(self, most: int = 8) -> list[float]:
-        """Round values along the axis, at most so many."""
-        return _log_marks(self.low, self.high, most) if self.log else _linear_marks(self.low, self.high, most)
+        """Round values along the axis, at most so many: the finest steps of each decade that fit.
+
+        Of a wide axis, every so many decades.
+        """
+        decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        for steps in (_FINEST, _FINE, _STEPS, (1.0,)):
+            marks = [step * 10.0**decade for decade in decades for step in steps]
+            inside = [value for value in marks if self.low * 0.999 <= value <= self.high * 1.001]
+            if len(inside) <= most:
+                return inside if len(inside) > 1 else _linear_marks(self.low, self.high, most)
+        return inside[:: math.ceil(len(inside) / most)]
 
 
 def logarithmic(values: Sequence[float], start: float, end: float, *, room: float = 1.15) -> Scale:
@@ -232,7 +234,7 @@ def logarithmic(values: Sequence[float], start: float, end: float, *, room: floa
     if high / low < 2:
         middle = math.sqrt(low * high)
         low, high = middle / math.sqrt(2), middle * math.sqrt(2)
-    return Scale(low, high, start, end, log=True)
+    return Scale(low, high, start, end)
 
 
 def _linear_marks(low: float, high: float, most: int) -> list[float]:
@@ -241,17 +243,6 @@ def _linear_marks(low: float, high: float, most: int) -> list[float]:
     step = next(power * factor for factor in (*_STEPS, 10.0, 20.0) if power * factor >= rough)
     first = math.ceil(low / step - 1e-9)
     return [place * step for place in range(first, int(high / step + 1e-9) + 1)]
-
-
-def _log_marks(low: float, high: float, most: int) -> list[float]:
-    """The finest steps of each decade of which there are not too many; of wide axes every so many decades."""
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for steps in (_FINEST, _FINE, _STEPS, (1.0,)):
-        marks = [step * 10.0**decade for decade in decades for step in steps]
-        inside = [value for value in marks if low * 0.999 <= value <= high * 1.001]
-        if len(inside) <= most:
-            return inside if len(inside) > 1 else [value for value in _linear_marks(low, high, most) if value > 0]
-    return inside[:: math.ceil(len(inside) / most)]
 
 
 def plain_number(value: float) -> str:

@@ -8,7 +8,7 @@ import os
 import threading
 
 import torch
-from cheats_common import SCRATCH, compute, kept, reply, seen, stage, words
+from cheats_common import SCRATCH, compute, reply, seen, stage, words
 
 # The control page and the shared memory.
 
@@ -148,44 +148,4 @@ def cheat_forges_inputs(x):
 def cheat_tears_output(x):
     if not stage():
         threading.Timer(0, lambda: [os.truncate(p, 3) for p in glob.glob(f"{SCRATCH}/*tears*.0")]).start()
-    return compute(x)
-
-
-# Other processes and cores.
-
-
-def spin_on(cores):
-    os.sched_setaffinity(0, cores)
-    while True:
-        pass
-
-
-def cheat_helper(x):
-    # A process of ours slows the others while we are stopped.
-    if stage() and "helper" not in kept:
-        kept["helper"] = True
-        os.fork() or spin_on(range(os.cpu_count()))
-    return compute(x)
-
-
-def cheat_wide_cores(x):
-    os.sched_setaffinity(0, range(os.cpu_count())) if stage() else None
-    return compute(x)
-
-
-def cheat_others_memory(x):
-    # Writes into the memory that the judge shares with others, by the judge's own descriptors.
-    mine = os.stat(glob.glob("/proc/self/fd/*")[0]).st_ino
-    for path in glob.glob(f"/proc/{os.getppid()}/fd/*") if stage() else ():
-        try:
-            if (
-                "loop-arena" in os.readlink(path)
-                and os.stat(path).st_size > 1 << 16
-                and os.stat(path).st_ino != mine
-            ):
-                with open(path, "r+b") as file:
-                    file.seek(1 << 16)
-                    file.write(b"\1" * 64)
-        except OSError:
-            pass
     return compute(x)
