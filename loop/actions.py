@@ -9,7 +9,7 @@ from loop.debug import actions as debugging
 from loop.debug import components, explaining, turns
 from loop.gate import emulating, environment, kernel, known_good, properties, sanitizing
 from loop.money import actions as deciding
-from loop.optimize import briefing, candidate, checking, confirming, paired, points, tuning
+from loop.optimize import briefing, candidate, checking, confirming, paired, tuning
 from loop.profile import actions as profile
 from loop.profile import inspection, parallelism, promises, resources_section
 from loop.profile import resource_actions as resources
@@ -50,7 +50,6 @@ ACTIONS: dict[str, Action] = {
     "debug.scope": Action(turns.scope),
     "change.brief": Action(briefing.brief),
     "change.tune": Action(tuning.tune),
-    "change.points": Action(points.points),
     "change.build": Action(candidate.build),
     "change.verify": Action(candidate.verify),
     "change.properties": Action(candidate.check_properties),

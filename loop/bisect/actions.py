@@ -2,30 +2,25 @@
 
 import time
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
 
 from pydantic import Field
 
-from loop.base.documents import write_atomic
 from loop.base.errors import LoopError, WorkFailed
 from loop.base.processes import Tick
 from loop.bisect.candidates import Line, read_line
 from loop.bisect.gate import PLACES
-from loop.bisect.kernels import Place, Regression, kernel_hunt
+from loop.bisect.kernels import Regression, kernel_hunt
 from loop.bisect.trying import watching
 from loop.gate.emulating import too_much
 from loop.gate.kernel import distinct, extra_sets, other_sets, workloads
 from loop.model.base import Model
 from loop.model.bisect import BisectAnswer, BisectOutput
 from loop.model.index import SessionRow
-from loop.model.jobs import JobRun
 from loop.model.output import VerifyOutput
 from loop.model.target import CAbiVariant, Workload
 from loop.model.verdict import SpeedVerdict
 from loop.model.workloads import entry_of, operations, spelled
-from loop.profile.model import ResourcesOutput
 from loop.steps.context import Context, Result, Working
 from loop.store.judgements import wrong_builds
 from loop.timing.model import CompareOutput
@@ -35,9 +30,9 @@ ENDS = 3
 
 
 def regressions(context: Context) -> tuple[Regression, ...]:
-    """What is wrong, slower or takes more now, by the steps so far; wrong first, for it has no speed."""
+    """What is wrong or slower now, by the steps so far; wrong first, for it has no speed."""
     wrong = (*_wrong(context, emulated=False), *_wrong(context, emulated=True))
-    return (*wrong, *_slower(context), *_risen(context))
+    return (*wrong, *_slower(context))
 
 
 def _wrong(context: Context, *, emulated: bool) -> Iterator[Regression]:
@@ -62,14 +57,6 @@ def _slower(context: Context) -> Iterator[Regression]:
             slower.setdefault(verdict.variant, []).append(verdict.workload)
     for variant, names in slower.items():
         yield Regression(variant, "latency", tuple(w for w in _workloads(context) if w.name in names))
-
-
-def _risen(context: Context) -> Iterator[Regression]:
-    latest = context.latest("kernel.resources")
-    if latest:
-        output = ResourcesOutput.model_validate(latest, strict=False)
-        for variant in dict.fromkeys(kernel.variant for kernel in output.risen):
-            yield Regression(variant, "resources", architecture=output.device)
 
 
 def _workloads(context: Context, *, emulated: bool = False) -> list[Workload]:
@@ -103,20 +90,17 @@ def _good_ends(context: Context, regression: Regression) -> tuple[list[str], boo
 
     What was not committed then may have made it good: a search tries its good end first.
     """
-    nvcc = context.task.machine.nvcc
     bad = wrong_builds(context.past.sessions)
-    good = [row for row in reversed(context.past.sessions) if was_good(row, regression, nvcc)]
-    good = [row for row in good if regression.metric == "resources" or not row.has_build(regression.variant, bad)]
+    good = [row for row in reversed(context.past.sessions) if was_good(row, regression)]
+    good = [row for row in good if not row.has_build(regression.variant, bad)]
     ends = [row.commit or row.base for row in good]
     known = context.past.known_good.get(regression.variant) if regression.metric == "latency" else None
     commits = dict.fromkeys(commit for commit in (known.commit if known else None, *ends) if commit)
     return list(commits), bool(good or known)
 
 
-def was_good(row: SessionRow, regression: Regression, nvcc: str | None) -> bool:
-    """Whether a session found the variant good, in what is the matter with it now; `nvcc`: today's release."""
-    if regression.metric == "resources":
-        return (regression.variant, regression.architecture) in row.resources and row.environment.cuda == nvcc
+def was_good(row: SessionRow, regression: Regression) -> bool:
+    """Whether a session found the variant good, in what is the matter with it now."""
     timed = regression.metric == "correctness" or (
         row.status == "passed" and regression.variant not in row.regressed
     )
@@ -131,7 +115,6 @@ def was_right(row: SessionRow, variant: str, *, emulated: bool) -> bool:
     return variant in row.right
 
 
-LOG = "bisect.log"
 ANSWERS = ("culprit", "several", "range")
 """Outcomes that name commits."""
 
@@ -140,7 +123,7 @@ class Searched(Model):
     """How a commit is searched."""
 
     width: int = Field(default=1, ge=1)
-    """Commits at a time. On one device they are built so, and timed one after the other."""
+    """Commits that are built at a time; they are timed one after the other."""
 
 
 def bisect(context: Context, arguments: Searched) -> Working[BisectOutput]:
@@ -155,7 +138,7 @@ def bisect(context: Context, arguments: Searched) -> Working[BisectOutput]:
             return (yield from _searched(context, regression, ends, [*missing, *rest], arguments.width))
         missing.append(f"a search for why {regression.what}: {why}")
         hint = hint or f"name a good revision: {_command(context, regression, 'REV')}"
-    message = missing[0] if missing else "nothing has regressed"
+    message = missing[0] if missing else "nothing is slower or wrong; what a kernel takes is not searched"
     nothing = BisectOutput(ok=True, message=message, hint=hint, not_exercised=tuple(missing))
     return Result(nothing)
 
@@ -164,19 +147,17 @@ def _searched(
     context: Context, regression: Regression, ends: Sequence[Line], missing: Sequence[str], width: int
 ) -> Working[BisectOutput]:
     """The answer from the last good end; from one before it, where what fails failed there already."""
-    begun, ran, bench, campaign = time.monotonic(), list[JobRun](), context.bench, context.task.campaign
-    width = max(width, campaign.width) if campaign.executor else width
-    place = Place(bench.target, bench.device, bench.threads, context.task.seed, width, campaign.executor or "")
+    begun = time.monotonic()
     try:
         for line in ends:
-            with kernel_hunt(regression, line, place, nullcontext(context.bench), ran) as hunt:
+            with kernel_hunt(regression, line, context.bench, context.task.seed, width) as hunt:
                 answer = yield from _in_time(hunt.run(), context, regression, line, begun)
             if answer.outcome in ANSWERS or line.ends[-1].commit in answer.skipped:
                 break
     except LoopError as error:
         failed = BisectOutput(ok=False, message=error.message, hint=error.hint, not_exercised=tuple(missing))
-        return Result(failed.model_copy(update={"jobs": tuple(ran)}))
-    return Result(_output(context, regression, answer, missing).model_copy(update={"jobs": tuple(ran)}))
+        return Result(failed)
+    return Result(_output(regression, answer, missing))
 
 
 def _in_time(
@@ -206,15 +187,9 @@ def _command(context: Context, regression: Regression, good: str) -> str:
     return context.command("bisect", *words, "--seed", str(context.task.seed), "--good", good)
 
 
-def _output(
-    context: Context, regression: Regression, answer: BisectAnswer, missing: Sequence[str]
-) -> BisectOutput:
+def _output(regression: Regression, answer: BisectAnswer, missing: Sequence[str]) -> BisectOutput:
     names = ", ".join(f"{culprit.short} ({culprit.subject})" for culprit in (*answer.culprits, *answer.range))
     what = f"{answer.outcome.replace('_', ' ')} {names}".strip()
-    log = ""
-    if context.task.workshop is not None and answer.log:
-        log = str(context.task.workshop.notes.parent / LOG)
-        write_atomic(Path(log), answer.log)
     return BisectOutput(
         ok=answer.outcome in ("culprit", "several", "no_regression"),
         message=f"{regression.variant}, {regression.metric}: {what}; {answer.why}",
@@ -223,5 +198,4 @@ def _output(
         variant=regression.variant,
         metric=regression.metric,
         answer=answer,
-        log=log,
     )

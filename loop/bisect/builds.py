@@ -30,32 +30,7 @@ class Untestable(Exception):
     """A commit's kernel cannot be built or called: it can be neither good nor bad. The message says why."""
 
 
-@dataclass
-class Exported:
-    """Commits that were written out side by side, each below a folder of its name."""
-
-    root: Path
-    commit: str = ""
-
-    @property
-    def target(self) -> Path:
-        """The target's folder as the commit has it."""
-        return self.root / self.commit
-
-    def check_out(self, commit: str) -> None:
-        """Be that commit."""
-        self.commit = commit
-
-    def lacks(self) -> str:
-        """Submodules are not written out."""
-        return ""
-
-
-Tree = Worktree | Exported
-"""A folder that can hold one commit after the other."""
-
-
-def check_out(tree: Tree, candidate: Candidate) -> None:
+def check_out(tree: Worktree, candidate: Candidate) -> None:
     """Let a worktree hold a candidate. Raises Untestable where a submodule of it is not there."""
     try:
         tree.check_out(candidate.commit)
@@ -69,7 +44,7 @@ class Builder:
 
     bench: Bench
     """The target as it is today, in the user's checkout."""
-    trees: Sequence[Tree]
+    trees: Sequence[Worktree]
     """Where commits are checked out: as many compilers run side by side at most."""
     variant: str
     limit_s: float
@@ -78,8 +53,6 @@ class Builder:
     """The good end: it is built first, and what it takes limits the others."""
     emulated: bool = False
     """Whether it is built to run under the emulator."""
-    architecture: str = ""
-    """The GPU that it is compiled for where it is only looked at; empty: that on which it runs."""
     made: dict[str, Build] = field(default_factory=dict)
     """Tree of a candidate to its build."""
     broken: dict[str, str] = field(default_factory=dict)
@@ -139,7 +112,7 @@ class Builder:
             if key not in self.made and key not in self.broken
         ]
 
-    def _build(self, candidate: Candidate, tree: Tree) -> Generator[Tick, None, None]:
+    def _build(self, candidate: Candidate, tree: Worktree) -> Generator[Tick, None, None]:
         """Build a candidate in a worktree, or note why that cannot be done."""
         try:
             made = yield from self._compile(candidate, tree)
@@ -147,7 +120,7 @@ class Builder:
         except Untestable as untestable:
             self.broken[self._key(candidate)] = str(untestable)
 
-    def _compile(self, candidate: Candidate, tree: Tree) -> Generator[Tick, None, Build]:
+    def _compile(self, candidate: Candidate, tree: Worktree) -> Generator[Tick, None, Build]:
         folder = self._place(candidate, tree)
         variant = self._recipe(folder)
         try:
@@ -206,7 +179,7 @@ class Builder:
                     self.recipes[blob] = blob
         return self.recipes[blob]
 
-    def _place(self, candidate: Candidate, tree: Tree) -> Path:
+    def _place(self, candidate: Candidate, tree: Worktree) -> Path:
         """The target's folder as the candidate has it."""
         if candidate.commit == UNCOMMITTED:
             return self.bench.folder
@@ -235,8 +208,8 @@ class Builder:
             if self.variant not in target.emulated:
                 raise Untestable(f"its {self.variant} cannot be emulated")
             return target.emulation(self.variant)
-        if not self.architecture and variant.device not in (self.bench.device, "any"):
+        if variant.device not in (self.bench.device, "any"):
             raise Untestable(f"its {self.variant} runs on {variant.device}")
         if isinstance(variant, PythonVariant):
             return variant
-        return target.compiled(self.variant, self.architecture or self.bench.architecture)
+        return target.compiled(self.variant, self.bench.architecture)

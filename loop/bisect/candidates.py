@@ -34,8 +34,6 @@ class Line:
     """Oldest first; the last is the bad end."""
     known: tuple[str, ...] = ()
     """Commits beside the line that are good: what they have is not to blame."""
-    innocent: tuple[str, ...] = ()
-    """Candidates that are good as well, though they cannot be tried."""
     edited: tuple[tuple[str, str], ...] = ()
     """Files that are not as committed, by their path from the top, and the objects they would be."""
     whole: bool = False
@@ -101,16 +99,6 @@ def _branch(line: Line, known: tuple[str, ...], last: str) -> Line:
     commits = [history.commit(line.top, start), *history.line(line.top, start, last)]
     good, *others = _candidates(line.folder, line.top, commits, whole=line.whole)
     return Line(line.folder, line.top, good, tuple(others), known, whole=line.whole)
-
-
-def earlier(line: Line) -> Line | None:
-    """The same line from one commit before its good end, which is good but cannot be tried; None at the first."""
-    parents = history.commit(line.top, line.good.commit).parents
-    if not parents:
-        return None
-    (good,) = _candidates(line.folder, line.top, [history.commit(line.top, parents[0])], whole=line.whole)
-    innocent = (line.good.commit, *line.innocent)
-    return replace(line, good=good, candidates=(line.good, *line.candidates), innocent=innocent)
 
 
 def with_branches(line: Line, run: Sequence[Candidate]) -> tuple[Candidate, ...]:

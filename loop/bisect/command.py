@@ -1,10 +1,9 @@
 """`loop bisect`: which commit made a kernel slower or wrong, or made a command fail."""
 
 import contextlib
-import shlex
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -20,11 +19,10 @@ from loop.base.screen import Screen, seconds_text
 from loop.bisect.actions import was_good
 from loop.bisect.candidates import Line, read_line
 from loop.bisect.hunt import Hunt
-from loop.bisect.kernels import Place, Regression, kernel_hunt, own_tree
-from loop.bisect.model import SearchMetric
+from loop.bisect.kernels import Regression, kernel_hunt, own_tree
+from loop.bisect.model import Metric
 from loop.bisect.trying import memory_of, side_by_side
 from loop.bisect.user_command import CommandProbe
-from loop.builds.resources import made_by_nvcc
 from loop.gate.emulating import too_much
 from loop.library.hosted import hosted
 from loop.machine.machine import machine
@@ -75,8 +73,6 @@ class BisectRequest:
     budget_minutes: float | None = None
     width: int = 1
     """Commits at a time."""
-    executor: str = ""
-    """Who runs the probes as jobs; empty: this process, one after the other."""
     json: bool = False
 
 
@@ -109,40 +105,27 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
 
 
 def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
-    """A search for what made a kernel slower, wrong, or take more resources, by today's gate and workloads."""
+    """A search for what made a kernel slower or wrong, by today's gate and workloads."""
     if hosted() is None:  # A machine that works for another one was told its target.
         refuse_unnamed(request.target, Path.cwd(), "search")
-    if request.metric not in get_args(SearchMetric):
-        raise UsageError(
-            f"unknown metric {request.metric!r}", hint=f"--metric {' or '.join(get_args(SearchMetric))}"
-        )
+    if request.metric not in get_args(Metric):
+        raise UsageError(f"unknown metric {request.metric!r}", hint=f"--metric {' or '.join(get_args(Metric))}")
     setting = with_given(trusted_setting(request.target, screen), request.workloads)
     device = choose_device(request.device, setting.target, [request.variant] if request.variant else ())
-    if request.metric == "resources" and request.executor:
-        raise UsageError("resources are read from builds, on this machine", hint="without --executor")
-    place = Place(setting.target, device, request.threads, request.seed, request.width, request.executor)
-    threads = 1 if request.executor else choose_threads(request.threads)
-    sets, left_out = tuple[str, ...](), tuple[str, ...]()
-    if request.metric == "resources":
-        bench = stack.enter_context(open_bench(setting, device, threads))
-        regression = Regression(_by_nvcc(request, setting), "resources", architecture=bench.architecture)
-        hunting = kernel_hunt(regression, line_of(request, setting, regression), place, nullcontext(bench))
-    else:
-        name = choose_variant(request, setting, device)
-        emulated = name not in setting.target.variants_on(device)
-        metric = "correctness" if emulated else cast(SearchMetric, request.metric)
-        every = tuple(setting.target.workloads) if metric == "correctness" else ()
-        sets = choose_sets(request.workloads or every, setting.target)
-        on = "cuda" if emulated else device
-        judged, left_out = _judged(setting.target, name, sets, on, request.seed, emulated=emulated)
-        regression = Regression(name, metric, judged, emulated=emulated)
-        line = line_of(request, setting, regression)
-        if emulated:
-            screen.say(
-                f"{name} runs under the emulator, which is not timed: the search is for where it became wrong"
-            )
-        hunting = kernel_hunt(regression, line, place, open_bench(setting, device, threads))
-    return replace(stack.enter_context(hunting), sets=sets, left_out=left_out)
+    name = choose_variant(request, setting, device)
+    emulated = name not in setting.target.variants_on(device)
+    metric = "correctness" if emulated else cast(Metric, request.metric)
+    every = tuple(setting.target.workloads) if metric == "correctness" else ()
+    sets = choose_sets(request.workloads or every, setting.target)
+    on = "cuda" if emulated else device
+    judged, left_out = _judged(setting.target, name, sets, on, request.seed, emulated=emulated)
+    regression = Regression(name, metric, judged, emulated=emulated)
+    line = line_of(request, setting, regression)
+    if emulated:
+        screen.say(f"{name} runs under the emulator, which is not timed: the search is for where it became wrong")
+    bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
+    hunt = stack.enter_context(kernel_hunt(regression, line, bench, request.seed, request.width))
+    return replace(hunt, sets=sets, left_out=left_out)
 
 
 def _judged(
@@ -163,15 +146,6 @@ def _judged(
     )
 
 
-def _by_nvcc(request: BisectRequest, setting: Setting) -> str:
-    """The variant whose resources are asked for."""
-    compiled = {n: variant for n, variant in setting.target.variants.items() if isinstance(variant, CAbiVariant)}
-    chosen = [n for n, variant in compiled.items() if made_by_nvcc(variant.build) and request.variant in (n, None)]
-    if len(chosen) != 1:
-        raise UsageError("resources are those of one variant that nvcc compiles", hint="--variant NAME")
-    return chosen[0]
-
-
 def line_of(request: BisectRequest, setting: Setting, regression: Regression) -> Line:
     """The line from the good revision, or from the last session that found the variant good at another commit.
 
@@ -181,7 +155,7 @@ def line_of(request: BisectRequest, setting: Setting, regression: Regression) ->
     if request.good:
         return read_line(folder, request.good, request.bad)
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=setting.target.name)
-    good = [row for row in rows if was_good(row, regression, machine().nvcc)]
+    good = [row for row in rows if was_good(row, regression)]
     ends = (row.commit or row.base for row in reversed(good))
     for commit in dict.fromkeys(filter(None, ends)):
         with contextlib.suppress(LoopError):
@@ -209,8 +183,6 @@ def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
     """A search in any repository, judged by a command."""
     if request.probe not in ("exit", "number"):
         raise UsageError(f"unknown probe {request.probe!r}", hint="--probe exit or --probe number")
-    if request.executor:
-        raise UsageError("a command is run on this machine", hint="--probe exit --width K runs K at a time here")
     if not request.command:
         raise UsageError("no command to run", hint=f"loop bisect --good REV --probe {request.probe} -- COMMAND")
     folder = (request.target or Path.cwd()).absolute()
@@ -220,10 +192,7 @@ def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
     beside = where_you_stand(line, stack.enter_context(own_tree(line, "beside"))) if timed else None
     count = 1 if timed else request.width
     trees = [where_you_stand(line, stack.enter_context(own_tree(line, f"trial-{n}"))) for n in range(count)]
-    probers = [
-        CommandProbe(request.command, tree, beside, request.probe_limit_s, line.good, line.candidates[-1])
-        for tree in trees
-    ]
+    probers = [CommandProbe(request.command, tree, beside, request.probe_limit_s, line.good) for tree in trees]
     return Hunt(
         line=line,
         prober=probers[0],
@@ -311,8 +280,6 @@ def tell(answer: BisectAnswer, screen: Screen) -> None:
 
 def next_step(answer: BisectAnswer, request: BisectRequest, hunt: Hunt) -> str:
     """What the user may do about an answer that names no commit."""
-    if hunt.prober.hangs and request.probe == "number":
-        return f"search for what hangs: --probe exit -- {shlex.join(request.command)}"
     if answer.outcome == "range":
         if any(commit.commit in answer.skipped for commit in answer.range):
             return "mend what keeps the skipped ones from being tried, or read them: git show COMMIT"

@@ -9,7 +9,6 @@ from typing import Literal
 
 from loop.base.processes import Tick
 from loop.bisect.candidates import Line
-from loop.bisect.probe_job import Spread
 from loop.bisect.trying import (
     TRIED,
     CorrectnessProbe,
@@ -56,7 +55,7 @@ class SpeedGate:
     no search can: that has to allow for what builds of the same source differ by, too.
     """
 
-    timer: LatencyProbe | Spread
+    timer: LatencyProbe
     asked: tuple[str, ...]
 
     def memory(self) -> ProbeMemory:

@@ -1,14 +1,14 @@
 """The search over commits: the rules say what to try, the probes try it, everything is kept."""
 
 import math
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from loop.base.machine_failures import Folders, Gauge
 from loop.base.processes import Tick
 from loop.bisect.builds import Builder, Untestable
-from loop.bisect.candidates import Line, earlier, kernels, merged_lines, sources, with_branches
+from loop.bisect.candidates import Line, kernels, merged_lines, sources, with_branches
 from loop.bisect.gate import Gate
 from loop.bisect.model import Metric, Problem, SearchEnd, Try, WeighedCommit, read
 from loop.bisect.pairs import PART
@@ -25,8 +25,6 @@ TOUCHED = 10.0
 """Prior weight of a commit that touches the kernel's files, where others have 1."""
 NAMED = 4
 """Sources that are named where no commit changes any."""
-JOB_PAIRS = 6
-"""Pairs of a probe at least, where each is a job of its own."""
 SHOWN = 1e-3  # Share below which a commit is left out of the answer.
 
 
@@ -101,7 +99,6 @@ class Hunt:
         commits = []
         for candidate, kernel in zip(self.line.ends, self.kernels, strict=True):
             weight = TOUCHED if candidate.touches or self.builder is not None else 1.0
-            weight = 0.0 if candidate.commit in self.line.innocent else weight
             commits.append(WeighedCommit(candidate.commit, weight, kernel))
         return Problem(tuple(commits), self.metric, told=not self.line.whole)
 
@@ -123,8 +120,7 @@ class Hunt:
         if len(tries) == 1:  # Else all are built already, beside one another.
             after = next_tries(self.problem, self.probes, 1 + self.width)
             ahead = [] if isinstance(after, SearchEnd) else [ends[attempt.commit] for attempt in after]
-        least = JOB_PAIRS if self.many is not None and self.metric == "latency" else 1
-        questions = [Question(ends[t.commit], max(t.batch, least), ends[t.against], ahead) for t in tries]
+        questions = [Question(ends[t.commit], max(t.batch, 1), ends[t.against], ahead) for t in tries]
         names = ", ".join(dict.fromkeys(question.candidate.short for question in questions))
         standing = f"probe {len(self.probes) + 1}, {names}: {tries[0].why}"
 
@@ -166,12 +162,9 @@ class Hunt:
         return answer
 
     def _branch(self, branch: Line, merge: Candidate) -> Generator[Tick, None, BisectAnswer]:
-        """What a branch of a merge has to do with it; it begins earlier where its beginning cannot be tried."""
+        """What a branch of a merge has to do with it."""
         inner = replace(self, line=branch, gate=None, device=None, probes=[], steps={})
         answer = yield from inner.run()
-        before = earlier(branch) if branch.good.commit in answer.skipped and not answer.range else None
-        if before is not None:
-            return (yield from self._branch(before, merge))
         why = ""
         if answer.culprits == (merge,):
             why = "its commits are good"
@@ -215,7 +208,6 @@ class Hunt:
         self.steps = {ends[culprit.first].commit: culprit.step for culprit in end.found}
         culprits = tuple(ends[index] for index in end.culprits)
         broken = {probe.commit: probe.reason for probe in self.probes if probe.status == "broken"}
-        first = (*end.culprits, *(end.range or ()), len(ends))[0]
         observations = read(self.problem, self.probes)
         return BisectAnswer(
             outcome=end.outcome,
@@ -228,7 +220,6 @@ class Hunt:
             probes=tuple(self.probes),
             builds=len(observations.built) + len(observations.broken),
             skipped=broken,
-            log=bisect_log(self.line, first, broken, certain=end.outcome == "culprit"),
             sets=self.sets,
             left_out=self.left_out,
             workloads=tuple(dict.fromkeys(workload.name for workload in self.prober.workloads)),
@@ -245,37 +236,3 @@ class Hunt:
             else history.difference(self.line.folder, f"{culprit.commit}^", culprit.commit)
             for culprit in culprits
         )
-
-
-def bisect_log(line: Line, first_bad: int, skipped: Mapping[str, str], *, certain: bool = True) -> str:
-    """The log of a search that ended at a candidate: its number among the ends, 0 being the good one.
-
-    Commits before it are good, it and those after it bad, those that could not be tried skipped. What is in no
-    commit is left out: git knows nothing of it.
-    """
-    return "".join(f"{row}\n" for row in _log(line, first_bad, skipped, certain=certain))
-
-
-def _log(line: Line, first_bad: int, skipped: Mapping[str, str], *, certain: bool) -> Iterator[str]:
-    """Both ends, then the first bad commit, the one before it and all skipped ones: git infers the others."""
-
-    def marked(word: str, candidate: Candidate) -> Iterator[str]:
-        yield f"# {word}: [{candidate.commit}] {candidate.subject}"
-        yield f"git bisect {word} {candidate.commit}"
-
-    committed = [
-        (number, candidate) for number, candidate in enumerate(line.ends) if candidate.commit != UNCOMMITTED
-    ]
-    last, bad = committed[-1]
-    yield "git bisect start --first-parent"
-    if last < first_bad < len(line.ends):  # What is uncommitted is to blame: git knows of no bad commit.
-        yield from marked("good", bad)
-        return
-    yield from marked("bad", bad)
-    yield from marked("good", line.good)
-    for number, candidate in committed[1:last]:
-        word = "skip" if candidate.commit in skipped else "bad" if number >= first_bad else "good"
-        if word == "skip" or number in (first_bad - 1, first_bad):
-            yield from marked(word, candidate)
-    if certain and first_bad < len(line.ends) and line.ends[first_bad].commit != UNCOMMITTED:
-        yield f"# first bad commit: [{line.ends[first_bad].commit}] {line.ends[first_bad].subject}"

@@ -10,8 +10,7 @@ from typing import Literal
 from loop.model.bisect import Claim, Probe
 
 Metric = Literal["latency", "correctness"]
-SearchMetric = Literal["latency", "correctness", "resources"]
-"""What is asked of a kernel's commits. A resource either rises or not, like a run that fails or passes."""
+"""What is asked of commits: how long they take, or whether they pass."""
 Key = tuple[int, int, int]
 """A confirmation: positions of the culprit and of its parent, and the number of its claim."""
 

@@ -67,8 +67,6 @@ def _lines(output: BisectOutput, answer: BisectAnswer) -> Iterator[str]:
     yield f"{observations} observations in {len(answer.probes)} probes, {answer.builds} builds"
     for commit, reason in answer.skipped.items():
         yield f"Skipped `{commit[:12]}`: {reason}"
-    if output.log:
-        yield f"For git: `git bisect replay {output.log}`"
 
 
 def _probes(probes: Sequence[Probe]) -> Table | None:

@@ -9,20 +9,16 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal, TypeVar
 
-from pydantic import Field
-
 from loop.base.documents import content_hash, sums, to_json
 from loop.base.errors import LoopError
 from loop.base.places import state_folder
 from loop.base.processes import Tick, together
 from loop.bisect.builds import Builder, Untestable
 from loop.gate.verify import Job, verify
-from loop.model.base import Model, Printed
+from loop.model.base import Model
 from loop.model.bisect import Candidate, Probe
 from loop.model.measurement import VariantChecks
-from loop.model.resources import ResourcesTaken, Rise
 from loop.model.target import Workload
-from loop.profile.taking import budgets_of, look, rises
 from loop.timing import samples, schedule, verdicts
 from loop.timing.samples import Timings
 from loop.timing.terms import Pending, Terms
@@ -75,8 +71,6 @@ class Prober:
     """Checks that were made so far, of all commits; 0 where nobody counts them."""
     remark: str = ""
     """What is told beside the answer; empty where nothing is."""
-    hangs: bool | None = False
-    """Whether the bad end was tried and did not come to an end."""
     found_wrong: bool = False
     """Whether a commit was wrong, and so could not be timed."""
 
@@ -86,8 +80,9 @@ class Prober:
         raise NotImplementedError
 
 
-class Probed(Printed):
-    """What came of a question; also the answer of a job."""
+@dataclass(frozen=True)
+class Probed:
+    """What came of a question."""
 
     status: Literal["measured", "broken", "lost"]
     """As of a probe."""
@@ -95,8 +90,6 @@ class Probed(Printed):
     """Log ratios, one a pair; or 1 for right and 0 for wrong."""
     reason: str = ""
     """Why it is broken or lost."""
-    logs: dict[str, tuple[float, ...]] = Field(default_factory=dict)
-    """Workload to log ratios, where the gate asked."""
     seconds: float = 0.0
     """How long it took, building included."""
 
@@ -254,57 +247,6 @@ class CorrectnessProbe(KernelProbe):
                 )
             values.append(0.0 if verified.first_failure else 1.0)
         return tuple(values)
-
-
-@dataclass
-class ResourceProbe(Prober):
-    """Whether a commit's kernels take more than those of the good end, of what the bad end takes more of."""
-
-    builder: Builder
-    """Builds for the GPU, by nvcc."""
-    emulator: Builder | None
-    """Builds for the emulator, whose host code tells its launches; None where there are none."""
-    good: Candidate
-    bad: Candidate
-    calls: Sequence[Workload]
-    """Every shape that host code is asked about."""
-    looked: dict[tuple[str, bool], ResourcesTaken] = field(default_factory=dict)
-    """Tree of a candidate, and whether its host code was asked, to what its kernels take."""
-    rose: tuple[Rise, ...] = ()
-    """What the bad end takes more of; nothing until it was tried."""
-    workloads = ()
-
-    def tried(self, asked: Question) -> Tries:
-        """1 for what takes no more, 0 for what does: a compiler says the same each time."""
-        if not self.rose:  # Spills first: nvcc's report tells them, without a build for the emulator.
-            emulator, self.emulator = self.emulator, None
-            self.rose = tuple(rise for rise in (yield from self._risen(self.bad, ())) if rise.spilled)
-            if not self.rose:
-                self.emulator = emulator
-                self.rose = yield from self._risen(self.bad, ())
-            self.remark = "; ".join(rise.text for rise in self.rose)
-        risen = yield from self._risen(asked.candidate, asked.ahead)
-        worse = {rise.key for rise in self.rose} & {rise.key for rise in risen}
-        return (0.0 if worse else 1.0,) * asked.count
-
-    def _risen(self, candidate: Candidate, ahead: Sequence[Candidate]) -> Generator[Tick, None, tuple[Rise, ...]]:
-        before = yield from self._taken(self.good, ())
-        now = yield from self._taken(candidate, ahead)
-        return rises(before, now, budgets_of(self.builder.bench.target, self.builder.variant))
-
-    def _taken(self, candidate: Candidate, ahead: Sequence[Candidate]) -> Generator[Tick, None, ResourcesTaken]:
-        key = candidate.tree, self.emulator is not None
-        if key not in self.looked:
-            yield from self.builder.prepare([candidate], ahead)
-            build, emulated = (yield from self.builder.build(candidate)), None
-            if self.emulator:
-                yield from self.emulator.prepare([candidate], ahead)
-                emulated = yield from self.emulator.build(candidate)
-            resources = yield from look(self.builder.bench, build, emulated, self.builder.architecture, self.calls)
-            if isinstance(resources, str):
-                raise Untestable(resources)
-            self.looked[key] = resources
-        return self.looked[key]
 
 
 class Remembered(Model):

@@ -29,8 +29,7 @@ class CommandProbe(Prober):
     """What a command says of a commit, run in a worktree that holds it.
 
     It runs on the good end first: what cannot be run there says nothing of a commit, and what it takes there sets
-    the limit for the others. A commit on which it takes longer is skipped. Where the bad end does, to hang is what
-    makes a commit bad.
+    the limit for the others. A commit on which it takes longer is skipped.
     """
 
     command: Sequence[str]
@@ -40,14 +39,11 @@ class CommandProbe(Prober):
     limit_s: float | None
     """What the user allows; None: by what it takes on the good end."""
     good: Candidate
-    bad: Candidate
     draw: random.Random = field(default_factory=lambda: random.Random(0))
     first: Completed | None = None
     """What came of it on the good end, until it is asked for."""
     took_s: float | None = None
     """How long that took."""
-    hangs: bool | None = None
-    """Whether it hangs on the bad end; None while nobody had to know."""
     workloads = ()
 
     def tried(self, asked: Question) -> Tries:
@@ -66,13 +62,7 @@ class CommandProbe(Prober):
     @property
     def remark(self) -> str:  # type: ignore[override]
         """What is told beside the answer."""
-        hanging = ""
-        if self.hangs and self.took_s is not None:
-            killed = f"killed after {self._limit:.3g} s, on the good end it takes {self.took_s:.2g} s"
-            hanging = f"the command hangs on the bad end: {killed}"
-            if self.beside is not None:
-                hanging = "it hangs on the bad end, so there is no number to compare"
-        return "; ".join(filter(None, (hanging, self.tree.lacks())))
+        return self.tree.lacks()
 
     @property
     def _limit(self) -> float:
@@ -101,8 +91,6 @@ class CommandProbe(Prober):
     def _judged(self, candidate: Candidate) -> Generator[Tick, None, float]:
         done = yield from self._run(self.tree, candidate)
         if done.timed_out:
-            if (yield from self._bad_hangs(candidate)):
-                return 0.0
             raise Untestable(self._killed())
         if done.code == SKIP:
             raise Untestable(f"exit {SKIP}: the command cannot judge it{_last(done)}")
@@ -116,25 +104,13 @@ class CommandProbe(Prober):
         for name, tree, candidate in places:
             done = yield from self._run(tree, candidate)
             if done.timed_out:
-                self.hangs = self.hangs or candidate.commit == self.bad.commit
                 raise Untestable(self._killed())
             numbers[name] = number_of(done)
         return math.log(numbers[TRIED] / numbers[OTHER])
 
-    def _bad_hangs(self, candidate: Candidate) -> Generator[Tick, None, bool]:
-        """Whether it hangs on the bad end, too: then that is the regression."""
-        if self.hangs is None:
-            done = None
-            if candidate.commit != self.bad.commit:
-                check_out(self.tree, self.bad)
-                done = yield from self._once(self.tree.target, self.bad)
-                check_out(self.tree, candidate)
-            self.hangs = done is None or done.timed_out
-        return self.hangs
-
     def _killed(self) -> str:
         beside = f", {self.took_s:.2g} s on the good end" if self.took_s is not None else ""
-        return f"the command hangs: killed after {self._limit:.3g} s{beside}"
+        return f"the command hangs: killed after {self._limit:.3g} s{beside} (`timeout S COMMAND` makes that bad)"
 
     def _run(self, tree: Worktree, candidate: Candidate) -> Running:
         """What came of the command; of the first run, where it is of this commit."""

@@ -28,14 +28,9 @@ def jobs_follow(
 
 
 @command(
-    "job run", "loop job run ~/.local/state/loop/jobs/4f2a90c1", calls="loop.cli.jobs:run_job", result="JobOrProbe"
+    "job run", "loop job run ~/.local/state/loop/jobs/4f2a90c1", calls="loop.cli.jobs:run_job", result="JobAnswer"
 )
-def job_run(
-    folder: Annotated[
-        Path, Argument(help="Folder with a job.json; or the file of one trial of `loop bisect --executor`.")
-    ],
-    json: Json = False,
-) -> None:
+def job_run(folder: Annotated[Path, Argument(help="Folder with a job.json.")], json: Json = False) -> None:
     """Run the job in a folder: a `loop` command with the files it works on.
 
     Executors call it on the machine that does the work. A job that has ended is not run again.

@@ -9,8 +9,6 @@ from loop.base.errors import ExitCode, LoopError
 from loop.base.places import project
 from loop.base.remarks import remark
 from loop.base.screen import Screen
-from loop.bisect import probe_job
-from loop.bisect.trying import Probed
 from loop.jobs import folder as jobs
 from loop.jobs.folder import JobFolder
 from loop.jobs.running import run
@@ -28,10 +26,6 @@ class JobAnswer(Printed):
     """What became of it."""
 
 
-JobOrProbe = JobAnswer | Probed
-"""What `loop job run` prints: the second where it tried one commit of a bisection."""
-
-
 class JobList(Printed):
     """Jobs of this user on this machine, the oldest first."""
 
@@ -42,9 +36,7 @@ class JobList(Printed):
 
 
 def run_job(folder: Path, screen: Screen, *, as_json: bool) -> int:
-    """Run the job in a folder, or one trial of a bisection; the exit code of its command."""
-    if folder.suffix == ".json":
-        return probe_job.show(folder, screen)
+    """Run the job in a folder; the exit code of its command."""
     job = JobFolder(folder.absolute())
     code = run(job)
     if as_json:

@@ -342,7 +342,6 @@ def optimize(
     "loop bisect --good HEAD~40 --metric correctness --workloads edges",
     "loop bisect --good HEAD~9 --probe exit -- make test",
     "loop bisect --good HEAD~9 --probe number -- ./bench.sh",
-    "loop bisect --good HEAD~900 --executor local --width 7",
     calls="loop.bisect.command:run_bisect",
     result="Bisected",
     agents="starts",
@@ -352,9 +351,7 @@ def bisect(
     command: Annotated[list[str] | None, Argument(help="After --: the command that --probe runs.")] = None,
     good: Annotated[str, Option(help="A good revision. Default: the last that passed a session.")] = "",
     bad: Annotated[str | None, Option(help="A bad revision. Default: the checkout as it is.")] = None,
-    metric: Annotated[
-        str, Option(help="latency, correctness or resources (registers, spills and the like).")
-    ] = "latency",
+    metric: Annotated[str, Option(help="latency or correctness.")] = "latency",
     variant: Annotated[str | None, Option(help="The variant that became slower or wrong.")] = None,
     workloads: Sets = None,
     probe: Annotated[
@@ -372,14 +369,7 @@ def bisect(
     threads: Threads = None,
     seed: Seed = 0,
     budget_minutes: Annotated[float | None, Option(help="Time limit.", min=0.01)] = None,
-    width: Annotated[
-        int,
-        Option(
-            help="Commits at a time. One machine times them in turn: it builds them, or runs --probe exit, so.",
-            min=1,
-        ),
-    ] = 1,
-    executor: Executor = "",
+    width: Annotated[int, Option(help="Commits that are built at a time, or tried by --probe exit.", min=1)] = 1,
     on: On = None,
     keep_until: KeepUntil = None,
     json: Json = False,
@@ -394,11 +384,8 @@ def bisect(
     With --probe a command judges what is committed, in a worktree of each commit: in the folder where you
     stand, or in the target's if you stand outside its repository. Exit 126 or 127 (it
     cannot be run) is refused at the good end, and bad elsewhere, as `git bisect run` has it. A commit that
-    takes ten times as long as the good end, and over 10 s, is skipped. Where the bad end hangs, an exit
-    probe counts every commit that hangs as bad. Two builds of the same source may differ by 1 % or 2 %
-    through the layout of their code. loop estimates by how much. It names a range of commits where a single
-    one does not stand out.
+    takes ten times as long as the good end, and over 10 s, is skipped. `timeout S COMMAND` makes it bad.
 
-    With --executor K commits are tried at a time, each beside the good one on a GPU of its own. Ratios of
-    different GPUs are never paired.
+    Two builds of the same source may differ by 1 % or 2 % through the layout of their code. loop estimates by
+    how much. It names a range of commits where a single one does not stand out.
     """

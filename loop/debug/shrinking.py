@@ -19,15 +19,12 @@ class Failing:
 
     variant: str
     build_id: str | None
-    emulated: bool
     kind: str
     """What kind of failure it is, as `kind_of` says."""
     start: Check
     """The smallest workload known to fail so: a search begins there."""
     telling: Check
     """Where right and wrong elements are most evenly divided: there their pattern shows best."""
-    fault: str
-    """What the variant or its emulator said by itself, where it gave no output at all."""
 
 
 def kind_of(check: Check) -> str:
@@ -52,7 +49,6 @@ def failing(checks: VariantChecks, signature: Signature) -> Failing | None:
     kinds = [kind_of(check) for check in failed]
     most = max(dict.fromkeys(kinds), key=kinds.count)
     alike = [check for check in failed if kind_of(check) == most]
-    silent = [check.message for check in failed if check.status in ("refused", "crashed", "hung")]
 
     def effort(check: Check) -> tuple[bool, bool, int]:
         """Inputs as they usually lie first, then sizes that a shorthand covers, then small ones."""
@@ -68,11 +64,9 @@ def failing(checks: VariantChecks, signature: Signature) -> Failing | None:
     return Failing(
         variant=checks.variant,
         build_id=checks.build_id,
-        emulated=checks.emulated,
         kind=most,
         start=min(alike, key=effort),
         telling=min(alike, key=unevenness),
-        fault=silent[0] if silent else "",
     )
 
 

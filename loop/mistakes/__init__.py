@@ -4,19 +4,17 @@ A mistake wraps what the gate sees of a variant: a C entry or a Python function.
 real candidate meets. `proving.negative_controls` says which there are for a target, and what each has to be found
 by.
 
-Begin with `arrays`: a mistake is a function of one `Call` and of what it keeps from call to call. It decides how
-the call is computed. Each is written once, for the host, a device and functions of any structure:
+Begin with `arrays`: a mistake is a function of one `ErringCall` and of what it keeps from call to call. It decides
+how the call is computed. Each is written once, for the host, a device and functions of any structure:
 
-- `values`: mistakes on single values see numpy arrays; the tensors of a GPU go through the host.
-- `cheats`: mistakes that copy whole tensors. On a GPU their work is queued on the call's stream, so that a CUDA
-  graph captures it like a kernel. `table` lists both by name.
+- `values`: wrong values. `cheats`: earlier outputs, writes elsewhere. Both see numpy arrays; the tensors of a GPU
+  go through the host. `table` lists them by name.
 - `device`: mistakes that need a stream. `tampering`: cheats that only Python can make.
 - `functions` puts them into Python variants, `wrap` into compiled ones.
 """
 
 import copy
 import sys
-from functools import partial
 from typing import Any
 
 from loop.calls.call import Refused
@@ -24,7 +22,7 @@ from loop.calls.external import External
 from loop.calls.invocation import Loaded
 from loop.calls.library import Compiled
 from loop.mistakes.arrays import Terms, through_library
-from loop.mistakes.table import BY_VALUE, MAKERS
+from loop.mistakes.table import MAKERS
 
 
 def clean() -> None:
@@ -52,10 +50,9 @@ def wrap(loaded: Loaded, terms: Terms) -> Loaded:
     else:
         from loop.mistakes import device
 
-        if make in BY_VALUE:
-            on_host = partial(through_library, mistake=BY_VALUE[make](terms), names=names)
-            invoke = device.through_host(loaded.invoke, on_host)
+        if make in device.STREAMS:
+            invoke = device.through_stream(loaded.invoke, make)
         else:
-            invoke = device.through_device(loaded.invoke, {**MAKERS, **device.ON_DEVICE}[make](terms), names)
+            invoke = device.through_host(loaded.invoke, MAKERS[make](terms), names)
     library.invoke = invoke  # type: ignore[method-assign]
     return library

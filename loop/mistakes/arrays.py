@@ -1,7 +1,6 @@
 """Tensors as numpy arrays, so that a mistake is written once for compiled and for Python variants.
 
-numpy has no bfloat16: its bits stand in uint16, which no other element type uses. A mistake that only copies whole
-tensors, and knows them by the functions here, takes those of a device as well (`device.DeviceArray`).
+numpy has no bfloat16: its bits stand in uint16, which no other element type uses.
 """
 
 import ctypes
@@ -22,9 +21,19 @@ Attributes = dict[str, Any]
 """Name to value: as the manifest writes it for a Python variant, as a double for a compiled one."""
 Honest = Callable[[Sequence[Any], Any, Attributes], None]
 """The real variant: inputs, output, attributes."""
-Mistake = Callable[[Honest, list[Any], Any, Attributes], None]
-"""The same with the real variant at hand; it fills the output as it likes."""
+Mistake = Callable[..., None]
+"""The same with the real variant at hand and, where arrays are copies, their `Origin`; it fills the output."""
 Maker = Callable[[Terms], Mistake]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the tensors of a call are, whose copies a mistake sees."""
+
+    addresses: tuple[int, ...]
+    """Of the inputs, then of the output."""
+    fill: Callable[[int, int, int], None]
+    """Set bytes there: address, size, value."""
 
 
 @dataclass
@@ -40,6 +49,7 @@ class ErringCall:
     """Calls before this one."""
     kept: dict[Any, Any]
     """What the mistake keeps from call to call."""
+    origin: Origin
 
     def compute(
         self, inputs: Sequence[Any] | None = None, output: Any = None, changed: Attributes | None = None
@@ -56,8 +66,11 @@ def maker(err: Callable[[ErringCall], None]) -> Maker:
         memory: dict[Any, Any] = {}
         numbers = itertools.count()
 
-        def mistake(honest: Honest, inputs: list[Any], output: Any, attributes: Attributes) -> None:
-            err(ErringCall(honest, inputs, output, attributes, terms, next(numbers), memory))
+        def mistake(
+            honest: Honest, inputs: list[Any], output: Any, attributes: Attributes, origin: Origin | None = None
+        ) -> None:
+            origin = origin or Origin(tuple(array.ctypes.data for array in (*inputs, output)), _fill)
+            err(ErringCall(honest, inputs, output, attributes, terms, next(numbers), memory, origin))
 
         return mistake
 
@@ -71,7 +84,6 @@ RAW: dict[int, tuple[str, type[numpy.generic]]] = {
     4: ("float64", numpy.float64),
 }
 """Number in loop_kernel.h to the element type's name and the type of its array."""
-SCRIBBLE = 0x5A
 NAMES = {numpy.dtype(raw): name for name, raw in RAW.values()}
 
 
@@ -91,45 +103,21 @@ def store(array: Array, meant: Array) -> None:
         array[...] = meant.astype(array.dtype)
 
 
-def address(array: Any) -> int:
-    """Where a tensor begins."""
-    return int(array.ctypes.data) if isinstance(array, numpy.ndarray) else int(array.address)
-
-
-def contents(array: Any, elements: int | None = None) -> Any:
-    """The bytes of a tensor, or of its first elements, as a buffer."""
-    if isinstance(array, numpy.ndarray):
-        return array.reshape(-1)[:elements]
-    return array.contents(elements)
-
-
-def scribble(array: Any, offset: int, size: int) -> None:
-    """Write a few bytes, counted from where a tensor begins."""
-    if isinstance(array, numpy.ndarray):
-        ctypes.memset(array.ctypes.data + offset, SCRIBBLE, size)
-    else:
-        array.queue.fill(array.address + offset, size, SCRIBBLE)
-
-
-def unset_last(array: Any) -> None:
-    """Write 0 to the last element."""
-    if isinstance(array, numpy.ndarray):
-        array.reshape(-1)[-1:] = 0
-    elif array.size:
-        array.queue.fill(array.address + array.nbytes - array.itemsize, array.itemsize, 0)
+def _fill(to: int, size: int, value: int) -> None:
+    ctypes.memset(to, value, size)
 
 
 def through_library(invoke: Callable[..., None], mistake: Mistake, names: Sequence[str]) -> Callable[..., None]:
     """The `invoke` of a compiled variant on the host, each of its calls by way of `mistake`."""
 
-    def erring(inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
+    def erring(inputs: Any, output: Any, numbers: Any, stream: int | None, origin: Origin | None = None) -> None:
         def honest(arrays: Sequence[Array], result: Array, attributes: Attributes) -> None:
             described = (LoopTensor * len(arrays))(*map(as_tensor, arrays))
             numbers = (ctypes.c_double * max(len(names), 1))(*attributes.values())
             invoke(described, (LoopTensor * 1)(as_tensor(result)), numbers, stream)
 
         attributes = dict(zip(names, numbers, strict=False))
-        mistake(honest, [array_in(tensor) for tensor in inputs], array_in(output[0]), attributes)
+        mistake(honest, [array_in(tensor) for tensor in inputs], array_in(output[0]), attributes, origin)
 
     return erring
 

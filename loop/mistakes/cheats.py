@@ -1,13 +1,10 @@
-"""Cheats on whole tensors, on the host and on a device: earlier outputs instead of new ones, writes elsewhere."""
+"""Cheats on whole tensors: earlier outputs instead of new ones, writes elsewhere."""
 
-import threading
-import time
 import zlib
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable, Iterable
 from time import perf_counter
-from typing import Any
 
-from loop.mistakes.arrays import ErringCall, address, contents, scribble, unset_last
+from loop.mistakes.arrays import ErringCall
 
 KEPT = 64
 """Outputs that are remembered at a time."""
@@ -19,10 +16,8 @@ SLACKENING = 2
 """Calls after a pause that are made in full."""
 WHILE = 6
 """Different inputs that a cheat computes before it becomes choosy."""
-OUTSIDE = 3
-"""Bytes that are written outside an output."""
-LATE_S = 0.02
-"""A thread writes so long after the call has returned."""
+OUTSIDE, SCRIBBLE = 3, 0x5A
+"""Bytes that are written outside an output, and their value."""
 
 
 def stale(call: ErringCall) -> None:
@@ -51,22 +46,17 @@ def repeat_every_other(call: ErringCall) -> None:
 
 def by_address(call: ErringCall) -> None:
     """An output is computed once for inputs at the same addresses."""
-    _remember(call, address)
+    _remember(call, call.origin.addresses[:-1])
 
 
 def by_value(call: ErringCall) -> None:
     """An output is computed once for inputs of the same values."""
-    _remember(call, lambda array: zlib.adler32(contents(array)))
+    _remember(call, [zlib.adler32(array.reshape(-1)) for array in call.inputs])
 
 
-def by_sample(call: ErringCall) -> None:
-    """An output is computed once for inputs that begin with the same values."""
-    _remember(call, _sample)
-
-
-def _remember(call: ErringCall, key: Callable[[Any], Hashable]) -> None:
-    """Compute an output once for each key of the inputs."""
-    question = (*map(key, call.inputs), call.output.shape, *map(str, call.attributes.values()))
+def _remember(call: ErringCall, keys: Iterable[int]) -> None:
+    """Compute an output once for inputs of these keys."""
+    question = (*keys, call.output.shape, *map(str, call.attributes.values()))
     if question in call.kept:
         call.output[...] = call.kept[question]
         return
@@ -76,16 +66,13 @@ def _remember(call: ErringCall, key: Callable[[Any], Hashable]) -> None:
         del call.kept[next(iter(call.kept))]
 
 
-def _sample(array: Any) -> Hashable:
-    return bytes(contents(array, SAMPLE))
-
-
 def keeps_inputs(call: ErringCall) -> None:
     """It reads an input once, and computes from its copy when the same memory comes again."""
-    for array in call.inputs:
-        if (address(array), array.shape) not in call.kept:
-            call.kept[address(array), array.shape] = array.copy()
-    call.compute([call.kept[address(array), array.shape] for array in call.inputs])
+    places = [(address, array.shape) for address, array in zip(call.origin.addresses, call.inputs, strict=False)]
+    for place, array in zip(places, call.inputs, strict=True):
+        if place not in call.kept:
+            call.kept[place] = array.copy()
+    call.compute([call.kept[place] for place in places])
 
 
 def _kind(call: ErringCall) -> Hashable:
@@ -94,7 +81,7 @@ def _kind(call: ErringCall) -> Hashable:
 
 def at_first_address(call: ErringCall) -> None:
     """It computes only for the addresses of its first call: those that are looked at, it hopes."""
-    place = tuple(map(address, call.inputs))
+    place = call.origin.addresses[:-1]
     if call.kept.setdefault(_kind(call), place) == place:
         call.compute()
 
@@ -112,7 +99,8 @@ def slackens(call: ErringCall) -> None:
 
 def known_only(call: ErringCall) -> None:
     """After a while it computes only what it has met before: values that come back are looked at, it hopes."""
-    known, sample = call.kept.setdefault(_kind(call), set()), tuple(map(_sample, call.inputs))
+    known = call.kept.setdefault(_kind(call), set())
+    sample = tuple(bytes(array.reshape(-1)[:SAMPLE]) for array in call.inputs)
     if len(known) < WHILE or sample in known:
         call.compute()
     known.add(sample)
@@ -125,26 +113,16 @@ def nothing(call: ErringCall) -> None:
 def beyond(call: ErringCall) -> None:
     """A few bytes behind the end are written too."""
     call.compute()
-    scribble(call.output, call.output.nbytes, OUTSIDE)
+    call.origin.fill(call.origin.addresses[-1] + call.output.nbytes, OUTSIDE, SCRIBBLE)
 
 
 def before(call: ErringCall) -> None:
     """A few bytes before the beginning are written too."""
     call.compute()
-    scribble(call.output, -OUTSIDE, OUTSIDE)
+    call.origin.fill(call.origin.addresses[-1] - OUTSIDE, OUTSIDE, SCRIBBLE)
 
 
 def write_input(call: ErringCall) -> None:
     """Once it has computed, it writes to an input."""
     call.compute()
-    unset_last(call.inputs[call.terms["input"]])
-
-
-def come_late(call: ErringCall) -> None:
-    """It returns at once, and a thread writes the output a moment later."""
-
-    def later() -> None:
-        time.sleep(LATE_S)
-        call.compute()
-
-    threading.Thread(target=later, daemon=True).start()
+    call.inputs[call.terms["input"]].reshape(-1)[-1:] = 0

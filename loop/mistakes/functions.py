@@ -8,7 +8,6 @@ import copy
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from math import prod
 from typing import Any
 
 import numpy
@@ -19,9 +18,9 @@ from loop.calls.callee import put_together, take_apart
 from loop.calls.tensors import POISON
 from loop.calls.torch_side import Function, import_file
 from loop.mistakes import tampering
-from loop.mistakes.arrays import Array, Attributes, Mistake, Terms
-from loop.mistakes.device import ON_DEVICE, DeviceArray, Queue
-from loop.mistakes.table import BY_VALUE, MAKERS
+from loop.mistakes.arrays import Array, Attributes, Mistake, Origin, Terms
+from loop.mistakes.device import STREAMS
+from loop.mistakes.table import MAKERS
 
 FLOATING = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 EXACT = "exact"
@@ -54,7 +53,7 @@ def erring(function: Function, terms: Terms, memory: dict[str, Any] | None = Non
         tensors = [call.tensors[place] for place in floating(call.tensors)]
         attributes = {name: keywords[name] for name in names if name in keywords}
         if "mistake" not in memory:
-            memory["mistake"] = _of_tensors(honest, tensors[0].device.type, terms)
+            memory["mistake"] = _of_tensors(honest, terms)
         wrong = memory["mistake"](*tensors, **attributes)
         if "result" not in memory:  # The structure is known only once it was computed.
             honest(*tensors, **attributes)
@@ -107,14 +106,14 @@ def erring_module(path: str, name: str, terms: Terms) -> Any:
     return erring_class(getattr(import_file(path), name), terms)
 
 
-def _of_tensors(function: Function, device: str, terms: Terms) -> Function:
-    """A function of tensors to a tensor that errs, on the host's arrays or in a device's own memory."""
+def _of_tensors(function: Function, terms: Terms) -> Function:
+    """A function of tensors to a tensor that errs."""
     make = terms["make"]
     if make in tampering.MAKERS:
         return tampering.MAKERS[make](function, terms)
-    if make in BY_VALUE or device != "cuda":
-        return through_function(function, MAKERS[make](terms))
-    return through_device(function, {**MAKERS, **ON_DEVICE}[make](terms))
+    if make in STREAMS:
+        return through_stream(function, make)
+    return through_function(function, MAKERS[make](terms))
 
 
 def through_function(function: Function, mistake: Mistake) -> Function:
@@ -131,13 +130,19 @@ def through_function(function: Function, mistake: Mistake) -> Function:
         arrays = [array_of(tensor) for tensor in tensors]
         output = numpy.empty(tuple(shape), array_of(torch.empty(0, dtype=dtype)).dtype)
         output.reshape(-1).view(numpy.uint8)[...] = POISON
-        mistake(honest, arrays, output, attributes)
+        addresses = tuple(tensor.data_ptr() for tensor in tensors)
+        origin = Origin((*addresses, output.ctypes.data), _elsewhere)
+        mistake(honest, arrays, output, attributes, origin)
         if device.type != "cpu":  # The arrays are copies: what was written to them has to reach the tensors.
             for tensor, array in zip(tensors, arrays, strict=True):
                 tensor.copy_(tensor_of(array))
         return tensor_of(output).to(device)
 
     return called
+
+
+def _elsewhere(address: int, size: int, value: int) -> None:
+    raise ValueError("a Python variant has no memory of ours to write beside")
 
 
 def _forms(function: Function) -> Callable[[Sequence[Tensor], dict[str, Any]], tuple[torch.Size, torch.dtype]]:
@@ -154,29 +159,21 @@ def _forms(function: Function) -> Callable[[Sequence[Tensor], dict[str, Any]], t
     return form
 
 
-def through_device(function: Function, mistake: Mistake) -> Function:
-    """The same for mistakes on device memory: all work is queued on torch's current stream."""
-    form = _forms(function)
+def through_stream(function: Function, make: str) -> Function:
+    """The same, whose work is launched as one of `STREAMS` says; its output starts as NaN."""
+    form, kept = _forms(function), dict[str, Any]()
 
     def called(*tensors: Tensor, **attributes: Any) -> Tensor:
         device = tensors[0].device
-
-        def allocate(size: int) -> tuple[int, Any]:
-            memory = torch.empty(size, dtype=torch.uint8, device=device)
-            return memory.data_ptr(), memory
-
-        def honest(arrays: Sequence[Any], result: Any, attributes: Attributes) -> None:
-            with _on(result.queue.stream, device):
-                right = function(*map(_tensor_on_device, arrays), **attributes).contiguous()
-                result.queue.copy(result.address, right.data_ptr(), result.nbytes)
-
-        queue = Queue(_current(device), allocate)
         shape, dtype = form(tensors, attributes)
         output = torch.empty(shape, dtype=dtype, device=device)
-        arrays: list[Any] = [_on_device(queue, tensor) for tensor in tensors]
-        result: Any = _on_device(queue, output)
-        queue.fill(result.address, result.nbytes, POISON)
-        mistake(honest, arrays, result, attributes)
+        output.reshape(-1).view(torch.uint8).fill_(POISON)
+
+        def launch(stream: int) -> None:
+            with _on(stream, device):
+                output.copy_(function(*tensors, **attributes))
+
+        STREAMS[make](launch, _current(device), kept)
         return output
 
     return called
@@ -192,20 +189,6 @@ def _on(stream: int, device: torch.device) -> AbstractContextManager[Any]:
         return nullcontext()
     external = torch.cuda.ExternalStream
     return torch.cuda.stream(external(stream) if stream else torch.cuda.default_stream(device))  # type: ignore[no-untyped-call]
-
-
-def _on_device(queue: Queue, tensor: Tensor) -> DeviceArray:
-    raw = array_of(torch.empty(0, dtype=tensor.dtype)).dtype
-    return DeviceArray(queue, tensor.data_ptr(), tuple(tensor.shape), raw, tensor)
-
-
-def _tensor_on_device(array: DeviceArray) -> Tensor:
-    """The tensor that an array was made of, or one in the memory that it owns."""
-    owner: Tensor = array.owner
-    if owner.dtype == torch.uint8:
-        dtype = tensor_of(numpy.empty(0, array.dtype)).dtype
-        return owner[: prod(array.shape) * array.itemsize].view(dtype).reshape(array.shape)
-    return owner
 
 
 def array_of(tensor: Tensor) -> Array:

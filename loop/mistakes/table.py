@@ -1,4 +1,4 @@
-"""Mistakes by name: those that can be made on any device."""
+"""Mistakes by name, written once for the host, for a device and for functions of any structure."""
 
 from loop.mistakes import cheats, values
 from loop.mistakes.arrays import ErringCall, Maker, maker
@@ -14,15 +14,13 @@ ON_VALUES = (
 ON_TENSORS = (
     *(cheats.nothing, cheats.beyond, cheats.before),
     *(cheats.stale, cheats.skip_every_other, cheats.repeat_every_other, cheats.keeps_inputs),
-    *(cheats.by_address, cheats.by_value, cheats.by_sample),
+    *(cheats.by_address, cheats.by_value),
     *(cheats.at_first_address, cheats.known_only, cheats.slackens),
-    *(cheats.write_input, cheats.come_late),
+    cheats.write_input,
 )
-BY_VALUE: dict[str, Maker] = {
+MAKERS: dict[str, Maker] = {
     "none": maker(ErringCall.compute),
     **{spoil.__name__: maker(values.spoiling(spoil)) for spoil in SPOILING},
-    **{err.__name__: maker(err) for err in ON_VALUES},
+    **{err.__name__: maker(err) for err in (*ON_VALUES, *ON_TENSORS)},
 }
-"""Mistakes that look at single values, by name."""
-MAKERS = BY_VALUE | {"none, whole": BY_VALUE["none"], **{err.__name__: maker(err) for err in ON_TENSORS}}
-"""Mistakes that can be made on any device, by name."""
+"""Mistakes that see arrays, by name."""

@@ -1,31 +1,22 @@
-"""Cheats of Python variants: they replace what they are timed and judged with, or give back what is no tensor."""
+"""Cheats of Python variants: they replace the clock that they are timed with, or give back what is no tensor."""
 
-import hashlib
 import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from loop.calls import callee
 from loop.calls.torch_side import Function
 from loop.mistakes.arrays import Terms
 
 SLOWNESS = 3
-_replaced: list[tuple[Any, str, Any]] = []
-
-
-def _replace(owner: Any, name: str, other: Any) -> None:
-    if (owner, name) not in [known[:2] for known in _replaced]:
-        _replaced.append((owner, name, getattr(owner, name)))
-        setattr(owner, name, other)
+_replaced: dict[str, Any] = {}
 
 
 def restore() -> None:
-    """Put everything back, so that the next control starts clean."""
-    while _replaced:
-        owner, name, real = _replaced.pop()
-        setattr(owner, name, real)
+    """Put the clocks back, so that the next control starts clean."""
+    for name in tuple(_replaced):
+        setattr(time, name, _replaced.pop(name))
 
 
 def _slow(real: Callable[[], Any]) -> Callable[[], Any]:
@@ -36,37 +27,11 @@ def _slow(real: Callable[[], Any]) -> Callable[[], Any]:
 def patch_clock(function: Function, terms: Terms) -> Function:
     """All clocks by their names."""
 
-    def patch() -> None:
-        for name in ("perf_counter", "perf_counter_ns"):
-            _replace(time, name, _slow(getattr(time, name)))
-
-    return _first(patch, function)
-
-
-def patch_events(function: Function, terms: Terms) -> Function:
-    """What reads the time between two events of a device."""
-    real = torch.cuda.Event.elapsed_time
-
-    def less(begin: Any, end: Any) -> float:
-        return float(real(begin, end)) / SLOWNESS
-
-    return _first(lambda: _replace(torch.cuda.Event, "elapsed_time", less), function)
-
-
-def patch_comparison(function: Function, terms: Terms) -> Function:
-    """What turns an output into a digest: a second output that differs would not show."""
-    digest = hashlib.sha256()
-    return _first(lambda: _replace(hashlib, "sha256", lambda *_, **__: digest), function)
-
-
-def patch_reading(function: Function, terms: Terms) -> Function:
-    """What checks a result's type and shape."""
-    return _first(lambda: _replace(callee, "check_result", lambda *_: None), function)
-
-
-def _first(patch: Callable[[], None], function: Function) -> Function:
     def patched(*tensors: Any, **attributes: Any) -> Any:
-        patch()
+        for name in ("perf_counter", "perf_counter_ns"):
+            if name not in _replaced:
+                _replaced[name] = getattr(time, name)
+                setattr(time, name, _slow(_replaced[name]))
         return function(*tensors, **attributes)
 
     return patched
@@ -125,9 +90,6 @@ def leave_unwritten(function: Function, terms: Terms) -> Function:
 
 MAKERS: dict[str, Callable[[Function, Terms], Function]] = {
     function.__name__: function
-    for function in (
-        *(patch_clock, patch_events, patch_comparison, patch_reading),
-        *(give_promise, other_type, give_input, keep_result, leave_unwritten),
-    )
+    for function in (*(patch_clock, give_promise, other_type, give_input, keep_result, leave_unwritten),)
 }
 """Mistakes that only a Python variant can make, by name."""

@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from loop.model.base import Model
-from loop.model.jobs import JobRun
 from loop.model.output import Output
 
 Outcome = Literal["culprit", "several", "range", "no_regression", "inconclusive", "refused"]
@@ -104,8 +103,6 @@ class BisectAnswer(Model):
     """How many were compiled."""
     skipped: dict[str, str] = Field(default_factory=dict)
     """Hash to why it could not be tried."""
-    log: str = ""
-    """A log that `git bisect replay` takes."""
     difference: str = ""
     """What the culprit changed in the kernel's sources, as a patch."""
     sets: tuple[str, ...] = ()
@@ -146,11 +143,7 @@ class BisectOutput(Output):
 
     variant: str = ""
     """The variant that regressed; empty where none did."""
-    metric: Literal["latency", "correctness", "resources", ""] = ""
+    metric: Literal["latency", "correctness", ""] = ""
     """How."""
     answer: BisectAnswer | None = None
     """What was found; None where nothing was searched."""
-    log: str = ""
-    """Where the log is that `git bisect replay` takes."""
-    jobs: tuple[JobRun, ...] = ()
-    """What became of its probes, where an executor ran them."""

@@ -7,7 +7,6 @@ from pydantic import Field
 
 from loop.base.ratios import plain_ratio, times
 from loop.model.base import Model
-from loop.model.bisect import BisectOutput
 from loop.model.campaign import Proposal
 from loop.model.jobs import HostUse, JobRun, host_uses
 from loop.model.output import Output, VerifyOutput, by_run, outputs_of, read_output
@@ -327,8 +326,8 @@ def standing(finished: Iterable[Finished]) -> tuple[Finished, ...]:
 def jobs_of(finished: Iterable[Finished]) -> tuple[JobRun, ...]:
     """What an executor ran for the steps of a session, each job once."""
     steps = latest_attempts(finished)
-    kinds: tuple[type[VerifyOutput | BriefOutput | JudgedOutput | BisectOutput], ...] = (
-        VerifyOutput, BriefOutput, JudgedOutput, BisectOutput,
+    kinds: tuple[type[VerifyOutput | BriefOutput | JudgedOutput], ...] = (
+        VerifyOutput, BriefOutput, JudgedOutput,
     )  # fmt: skip
     jobs = [job for kind in kinds for output in outputs_of(steps, kind) for job in output.jobs]
     return tuple({job.id: job for job in jobs}.values())
@@ -364,7 +363,7 @@ class TriedPoint(Model):
 class TuneOutput(BriefOutput):
     """A search over values of a kernel: every point that was tried, and the edit that the best one makes."""
 
-    actions: ClassVar[tuple[str, ...]] = ("change.tune", "change.points")
+    actions: ClassVar[tuple[str, ...]] = ("change.tune",)
 
     trials: tuple[TriedPoint, ...] = ()
     """All of them: those that lost too."""

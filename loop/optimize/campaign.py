@@ -8,9 +8,8 @@ from loop.model.campaign import Proposal
 from loop.model.change import Brief, BriefOutput, jobs_of
 from loop.model.jobs import usd_of
 from loop.model.money import AiUse
-from loop.optimize import candidates
+from loop.optimize import candidates, guard
 from loop.optimize.edits import handed_back, handed_over, page_of
-from loop.optimize.guard import TreeGuard
 from loop.optimize.paired import best_first
 from loop.optimize.session_changes import SessionChanges, workshop
 from loop.optimize.stopping import CampaignSpent, why_ended
@@ -77,8 +76,10 @@ def next_candidate(context: Context, brief: Brief, tree: Worktree) -> Working[Br
         left_usd = max(0.01, terms.usd - spent.usd) if terms.usd else None
         limit_s = min(terms.proposer_minutes * 60, left_s)
         page = page_of(shop.notes, brief)
-        guard = TreeGuard.of(context, tree)
-        round_ = candidates.ProposalRound(context, shop, brief, page, tree, terms, limit_s, left_usd, guard)
+        before = guard.hashes(context, tree)
+        round_ = candidates.ProposalRound(
+            context, shop, brief, page, tree, terms, limit_s, left_usd, tree.head, before
+        )
         yield from candidates.ask(round_, first)
     known, so_far = {proposal.number for proposal in past.proposals}, _so_far(past, shop.notes)
     fresh = {

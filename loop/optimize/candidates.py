@@ -6,7 +6,7 @@ folder, edits the manifest or writes into git changes nothing.
 """
 
 import shutil
-from collections.abc import Collection, Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,9 +21,9 @@ from loop.builds import build
 from loop.builds.compiler_errors import BuildFailed
 from loop.model.campaign import Campaign, Ended, Proposal
 from loop.model.change import Brief
+from loop.optimize import guard
 from loop.optimize.checking import NOTE, CheckNote
 from loop.optimize.edits import Taken
-from loop.optimize.guard import TreeGuard, said
 from loop.optimize.session_changes import SessionChanges
 from loop.repository import worktree
 from loop.repository.leftover import note_owner
@@ -52,8 +52,10 @@ class ProposalRound:
     """What each proposer may take."""
     usd: float | None
     """Dollars that are left for all of them."""
-    guard: TreeGuard
-    """What none of them may change."""
+    head: str
+    """The worktree's commit when they began."""
+    before: Mapping[str, str]
+    """Hashes of what none of them may change (`guard`)."""
     tampered: list[str] = field(default_factory=list)
     """What one of them did change; nobody knows which, so none that ends from then on is taken."""
 
@@ -74,7 +76,7 @@ def ask(round_: ProposalRound, first: int) -> Generator[Tick, None, None]:
         yield from together((_candidate(round_, number) for number in numbers), len(numbers))
     finally:
         sweep_orphans(before)
-    round_.tampered.extend(round_.guard.put_back())
+    _put_back(round_)
     round_.tree.revert()
     for proposal in kept_in(round_.shop.notes).values():  # What stayed in the background may have done it later.
         if proposal.number in numbers:
@@ -118,9 +120,17 @@ def _leave_note(round_: ProposalRound, copy: Worktree) -> None:
     sums.write_sealed(copy.root / ".git" / NOTE, note)
 
 
+def _put_back(round_: ProposalRound) -> None:
+    """Note what was changed that may not be, and take it back."""
+    if guard.put_back(round_.context, round_.tree, round_.head, round_.before):
+        round_.tampered.append(guard.TREE)
+
+
 def _note(round_: ProposalRound, proposal: Proposal) -> None:
     if round_.tampered and proposal.ended == "edited":
-        proposal = proposal.model_copy(update={"ended": "tampered", "said": said(round_.tampered)})
+        proposal = proposal.model_copy(
+            update={"ended": "tampered", "said": f"{round_.tampered[0]}; it is what it was"}
+        )
     folder = round_.shop.notes / "candidates"
     folder.mkdir(parents=True, exist_ok=True)
     sums.write_sealed(folder / f"{proposal.number:04}.json", proposal)
@@ -135,7 +145,7 @@ def _proposed(round_: ProposalRound, number: int, copy: Worktree) -> Generator[T
     while True:
         limit_s = round_.limit_s - sum(result.seconds for result in results)
         result = yield from run_errand(_errand(round_, page, copy, limit_s, isolated))
-        round_.tampered.extend(round_.guard.put_back())
+        _put_back(round_)
         results.append(result)
         write_atomic(page.with_name(f"{number:04}-{len(results)}.txt"), result.output)
         fields = {
@@ -149,7 +159,7 @@ def _proposed(round_: ProposalRound, number: int, copy: Worktree) -> Generator[T
         if not edit.files:
             ended: Ended = "unedited" if result.ended == "edited" else result.ended
             return Proposal(ended=ended, said=result.said, left_out=edit.left_out, **fields)
-        refused_by = yield from refused(round_.context, round_.brief.variant, copy, round_.guard.builds)
+        refused_by = yield from refused(round_.context, round_.brief.variant, copy)
         if not refused_by:
             patch = edit.as_patch(round_.tree, page.with_name(f"{number:04}.patch"))
             files = {"files": tuple(edit.files), "left_out": edit.left_out, "patch": str(patch)}
@@ -186,28 +196,14 @@ def _errand(
     )
 
 
-def refused(
-    context: Context, name: str, copy: Worktree, known: Collection[str] | None = None
-) -> Generator[Tick, None, str]:
-    """The compiler's words where an edited variant does not compile; empty where it does.
-
-    `known`: builds of before it was edited. One that came since and is there already was made by somebody else: it
-    goes, and is made anew.
-    """
-    variant, cache, include = (
-        build.buildable(context.bench, [name])[name],
-        context.bench.cache,
-        context.bench.include,
-    )
+def refused(context: Context, name: str, copy: Worktree) -> Generator[Tick, None, str]:
+    """The compiler's words where an edited variant does not compile; empty where it does."""
+    bench = context.bench
+    variant = build.buildable(bench, [name])[name]
     try:
-        for _ in range(2):
-            built = yield from build.build(
-                name, variant, copy.target, cache=cache, include=include, limit_s=context.kill_after_s
-            )
-            place = Path(built.library).parent
-            if known is None or not built.cached or place.name in known:
-                break
-            shutil.rmtree(place, ignore_errors=True)
+        yield from build.build(
+            name, variant, copy.target, cache=bench.cache, include=bench.include, limit_s=context.kill_after_s
+        )
     except BuildFailed as failed:
         return f"{failed.message}\n{failed.log}"[:4000]
     return ""

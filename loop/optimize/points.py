@@ -1,13 +1,9 @@
-"""The points of a search over values: compiled, verified, timed beside the values that run now; or in jobs."""
+"""The points of a search over values: compiled, verified, timed beside the values that run now."""
 
 import math
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Annotated
-
-from pydantic import Field
 
 from loop.base.documents import content_hash
 from loop.base.processes import Tick, together
@@ -18,19 +14,14 @@ from loop.debug.turns import lost_points, point
 from loop.gate.verify import Job
 from loop.gate.verify import verify as verify_sides
 from loop.machine.machine import cores
-from loop.model.base import Model
 from loop.model.change import TriedPoint, TuneOutput
-from loop.model.jobs import JobRun
 from loop.model.measurement import Build
-from loop.model.pattern import Identifier
 from loop.model.target import Workload
 from loop.model.tuning import Tuning, Values
 from loop.model.workloads import expand
-from loop.optimize.session_changes import tuning_set, with_tuning_set
-from loop.steps.context import Context, Result, Working
-from loop.steps.spread import Part, spread
+from loop.optimize.session_changes import tuning_set
+from loop.steps.context import Context
 from loop.timing import samples, schedule
-from loop.timing.readiness import hold_device
 from loop.timing.round import Untimed
 from loop.timing.samples import Timings
 from loop.timing.terms import Terms
@@ -53,14 +44,8 @@ class PointSearch:
     trials: list[TriedPoint] = field(default_factory=list)
     sides: dict[str, tuple[Values, Side]] = field(default_factory=dict)
     """Points that may still win, by label."""
-    jobs: list[JobRun] = field(default_factory=list)
     ground: str = ""
     """What a point has to stand on for an earlier search to tell of it; empty before the compiler was asked."""
-
-    @property
-    def apart(self) -> bool:
-        """Whether an executor has points verified and timed."""
-        return bool(self.context.task.campaign.executor)
 
     @property
     def incumbent(self) -> Values:
@@ -86,36 +71,6 @@ class PointSearch:
         self.trials.append(TriedPoint.model_validate(fields))
 
 
-class PointTerms(Model):
-    """Points of one search."""
-
-    name: Identifier
-    """What is tuned."""
-    points: tuple[Values, ...]
-    """The values that are tried."""
-    rounds: Annotated[int, Field(ge=2, le=150)] = 3
-    """Fresh processes of each point."""
-
-
-def points(context: Context, arguments: PointTerms) -> Working[TuneOutput]:
-    """Compile, verify and time some points of a search beside the values that run now."""
-    bench = context.bench
-    target = with_tuning_set(bench.target, arguments.name)
-    with bench.at(bench.folder, target) as inner:
-        search = PointSearch(context, inner, arguments.name, target.tuning[arguments.name], device_of(context))
-        yield from compile_points(search, arguments.points)
-        yield from verify(search)
-        if INCUMBENT not in search.sides:
-            return Result(nothing_to_beat(search))
-        with ExitStack() as stack:
-            yield from hold_device(inner, stack)
-            trials = yield from _time(
-                search, [label for label in search.sides if label != INCUMBENT], arguments.rounds
-            )
-    fresh = (trial for label, trial in trials.items() if label in search.sides)
-    return Result(TuneOutput(ok=True, message=f"{len(trials)} timed", trials=(*search.trials, *fresh)))
-
-
 def device_of(context: Context) -> str:
     """The device by the name under which its best values stand."""
     return "cpu" if context.bench.device == "cpu" else context.bench.architecture
@@ -137,14 +92,14 @@ def nothing_to_beat(search: PointSearch) -> TuneOutput:
     )
 
 
-def compile_points(search: PointSearch, only: Sequence[Values] | None = None) -> Generator[Tick, None, None]:
-    """Every point, or these, that has not lost before, and the incumbent; a compiler a core runs at a time."""
+def compile_points(search: PointSearch) -> Generator[Tick, None, None]:
+    """Every point that has not lost before, and the incumbent; a compiler a core runs at a time."""
     search.ground = yield from _ground(search)
     lost = (
         {} if search.context.task.again else lost_points(search.context.past.searches, search.name, search.ground)
     )
     points = [search.incumbent]
-    for values in search.tuning.points if only is None else only:
+    for values in search.tuning.points:
         if values != search.incumbent and point(values) in lost:
             search.lost(values, "lost", lost[point(values)])
         elif values != search.incumbent:
@@ -198,27 +153,10 @@ def verify(search: PointSearch) -> Generator[Tick, None, None]:
 
 
 def timed(search: PointSearch, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, TriedPoint]]:
-    """Points beside the incumbent, a few at a time; where there is an executor, each few as a job."""
+    """Points beside the incumbent, a few at a time."""
     trials: dict[str, TriedPoint] = {}
-    if not search.apart:
-        for some in _chunks(labels):
-            trials |= yield from _time(search, some, rounds)
-        return trials
-    width, context = search.context.task.campaign.width, replace(search.context, bench=search.bench)
-    parts = []
-    for some in _chunks(labels, min(TOGETHER, math.ceil(len(labels) / width))):
-        terms = PointTerms(name=search.name, points=tuple(search.sides[label][0] for label in some), rounds=rounds)
-        names = [search.tuning.variant]
-        parts.append(Part(f"time {'; '.join(some)}", terms, names, context.task.plan.workloads[:1], times=True))
-    answers, jobs = yield from spread(context, "change.points", parts)
-    search.jobs += jobs
-    for answer in answers:
-        for trial in TuneOutput.model_validate(answer, strict=False).trials:
-            label = INCUMBENT if trial.values == search.incumbent else label_of(trial.values)
-            if trial.outcome == "timed":
-                trials[label] = trial
-            elif label in search.sides:
-                search.drop(label, trial.outcome, trial.reason)
+    for some in _chunks(labels):
+        trials |= yield from _time(search, some, rounds)
     return trials
 
 
@@ -262,6 +200,6 @@ def _trial(search: PointSearch, timings: Timings, label: str) -> TriedPoint:
     return TriedPoint(tuning=search.name, values=values, outcome="timed", ratio=mean, worst=worst)
 
 
-def _chunks(labels: Sequence[str], size: int = TOGETHER) -> Iterator[Sequence[str]]:
-    for begin in range(0, len(labels), max(1, size)):
-        yield labels[begin : begin + max(1, size)]
+def _chunks(labels: Sequence[str]) -> Iterator[Sequence[str]]:
+    for begin in range(0, len(labels), TOGETHER):
+        yield labels[begin : begin + TOGETHER]

@@ -64,13 +64,11 @@ def tune(context: Context, arguments: TuneTerms) -> Working[TuneOutput]:
     with context.bench.at(tree.target, target) as bench:
         search = PointSearch(context, bench, searches[0], target.tuning[searches[0]], device_of(context))
         yield from points.compile_points(search)
-        if not search.apart:
-            yield from points.verify(search)
+        yield from points.verify(search)
         best = (yield from _race(search, arguments)) if INCUMBENT in search.sides else None
         if INCUMBENT not in search.sides:
             return Result(points.nothing_to_beat(search))
-    proposed = _proposed(search, best, tree, arguments)
-    return Result(proposed.model_copy(update={"jobs": tuple(search.jobs)}))
+    return Result(_proposed(search, best, tree, arguments))
 
 
 def open_searches(context: Context, only: str | None) -> list[str]:
@@ -107,8 +105,7 @@ def searched(context: Context) -> set[str]:
 def _race(search: PointSearch, arguments: TuneTerms) -> Generator[Tick, None, TriedPoint | None]:
     """Time what is left beside the incumbent, the fastest of it once more; the best, if it beats the incumbent."""
     with ExitStack() as stack:
-        if not search.apart:
-            yield from hold_device(search.context.bench, stack)
+        yield from hold_device(search.context.bench, stack)
         rivals = [label for label in search.sides if label != INCUMBENT]
         trials = yield from points.timed(search, rivals, arguments.rounds)
         fastest = sorted(trials, key=lambda label: -(trials[label].ratio or 0))[: arguments.finalists]

@@ -2,13 +2,12 @@
 
 Begin with `negative_controls`: it lists them from the target's signature, with the reason for which the gate has
 to reject each. `mistakes` makes them, in a worker. `prove` sends each through verification, like a candidate. The
-honest variant, the plain implementation and the baseline have to pass.
+honest variant has to pass.
 
 Of each kind of mistake one is tried: about forty, on a processor and on a GPU. What makes no difference to a
 function, such as swapping the terms of a sum, is no control. A mistake whose error stays within what is allowed is
-not counted: the target's inputs do not tell it. What only timing finds is timed in one process a variant
-(`in_turn`). Programs have no controls. On a GPU, mistakes on single values go through the host; others queue whole
-tensors on the call's stream.
+not counted: the target's inputs do not tell it. What only timing finds is timed like a candidate. Programs have no
+controls. On a GPU, mistakes see copies on the host, except those in the stream that work is launched on.
 
 `actions` holds the step `kernel.prove_gate`. `section` says in the report how far verdicts can be trusted.
 """

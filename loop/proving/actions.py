@@ -2,17 +2,15 @@
 
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 from time import monotonic
 
 from loop.base.processes import Tick
 from loop.gate.kernel import builds, unjudged_names
-from loop.model.measurement import ControlResult
 from loop.model.target import PythonVariant, Target, Workload
 from loop.model.workloads import accepts, expand, operations
-from loop.proving import in_turn, prove
+from loop.proving import prove
 from loop.proving.model import GateOutput
 from loop.proving.negative_controls import GROSS, Control
 from loop.proving.prove import HONEST, Proof, erring, outcome
@@ -21,7 +19,9 @@ from loop.steps.taken_over import Lasting, rests_on, take_over
 from loop.timing import doubts, verdicts
 from loop.timing.doubts import every_doubt
 from loop.timing.readiness import hold_device
+from loop.timing.round import Untimed
 from loop.timing.samples import MemoryProbe, Pair, Timings
+from loop.timing.schedule import measure
 from loop.timing.terms import Terms
 from loop.workers.bench import Bench, Side
 
@@ -38,19 +38,6 @@ class ProofTerms(Lasting):
 
     python: bool = False
     """Python variants too where there are compiled ones: importing torch for their cheats takes many seconds."""
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What the controls of one variant are timed with."""
-
-    bench: Bench
-    side: Side
-    """The honest variant."""
-    workload: Workload
-    ends: float
-    """When no more of them are timed, by the monotonic clock."""
-    seed: int
 
 
 def prove_gate(context: Context, arguments: ProofTerms) -> Working[GateOutput]:
@@ -121,10 +108,11 @@ def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator
     if not fitting:
         proof.left_out += [f"{side.name} {control.name}: no workload can be timed" for control in verified.timed]
         return
+    workload, seed = max(fitting, key=size), context.task.seed
     with ExitStack() as stack:
         yield from hold_device(context.bench, stack)
-        setup = Setup(context.bench, side, max(fitting, key=size), ends, context.task.seed)
-        yield from _time(setup, verified.timed, proof)
+        for control in (HONEST, *verified.timed):
+            yield from _time(context.bench, side, control, workload, seed, ends, proof)
 
 
 def _why_none(target: Target, side: Side, workloads: Sequence[Workload]) -> str:
@@ -141,61 +129,48 @@ def _why_none(target: Target, side: Side, workloads: Sequence[Workload]) -> str:
     return ""
 
 
-def _time(setup: Setup, chosen: Sequence[Control], proof: Proof) -> Generator[Tick, None, None]:
-    """Time these controls and the honest variant, and apply the rules for real candidates to what was noticed.
+def _time(
+    bench: Bench, base: Side, control: Control, workload: Workload, seed: int, ends: float, proof: Proof
+) -> Generator[Tick, None, None]:
+    """Time a control, and apply the rules for real candidates to what was noticed.
 
     What does not come out as it should is timed once more, in more processes: the machine may have been disturbed.
     """
-    if monotonic() >= setup.ends:
-        proof.untried += [f"{setup.side.name}: {control.name}" for control in chosen]
-        return
-    results = yield from _outcomes(setup, [HONEST, *chosen], ROUNDS, proof)
-    again = [
-        control
-        for control in (HONEST, *chosen)
-        if (result := results[control.name]) and (result.killed if control is HONEST else not result.right_reason)
-    ]
-    if again and monotonic() < setup.ends:
-        results |= yield from _outcomes(setup, again, 2 * ROUNDS, proof)
-    proof.results += [result for result in results.values() if result is not None]
+    side, place = erring(bench, base, control, workload.dtype), workload.name
+    sides = [base, side] if control.remembers else [side]
+    result = None
+    for rounds in (ROUNDS, 2 * ROUNDS):
+        if monotonic() >= ends:
+            break
+        doubts_of = []
+        try:
+            terms = Terms(rounds, ends - monotonic(), seed, least=rounds)
+            timings = yield from measure(bench, sides, [workload], terms)
+            pairs = [Pair(side, side.name, side.name, "self")]
+            doubts_of = [
+                doubt
+                for doubt in (yield from every_doubt(bench, timings, (), pairs))
+                if doubt.variant == side.name
+            ]
+            if not doubts_of and control.remembers and (why := _pointless(timings, side, base)):
+                proof.left_out.append(f"{base.name} {control.name}: {why}")
+                return
+        except Untimed as error:
+            doubts_of = [verdicts.invalid(error.side, place, "self", error.cause, error.message)]
+        # An expected doubt counts before the others.
+        doubt = min(doubts_of, key=lambda doubt: doubt.cause not in control.expected, default=None)
+        told = (doubt.workload, doubt.cause, doubt.reason) if doubt else ()
+        result = outcome(base, control, "measure", *told)
+        if not result.killed if control is HONEST else result.right_reason:
+            break
+    if result is not None:
+        proof.results.append(result)
+    elif control is not HONEST:
+        proof.untried.append(f"{base.name}: {control.name}")
 
 
-def _outcomes(
-    setup: Setup, chosen: Sequence[Control], rounds: int, proof: Proof
-) -> Generator[Tick, None, dict[str, ControlResult | None]]:
-    """What came of each control; None where there was no time for it, or where it is pointless here."""
-    bench, base, place = setup.bench, setup.side, setup.workload.name
-    erring_sides = [erring(bench, base, control, setup.workload.dtype) for control in chosen]
-    beside = [base] if base not in erring_sides and any(control.remembers for control in chosen) else []
-    sides = [*beside, *erring_sides]
-    terms = Terms(rounds, setup.ends - monotonic(), setup.seed)
-    timings, refused = yield from in_turn.measure(bench, base, sides, setup.workload, terms)
-    doubted = [verdicts.invalid(error.side, place, "self", error.cause, error.message) for error in refused]
-    pairs = [Pair(side, side.name, side.name, "self") for side in sides]
-    doubted += yield from every_doubt(bench, timings, (), pairs)
-    timed = {segment.side for segment in timings.segments}
-    results: dict[str, ControlResult | None] = {}
-    for control, side in zip(chosen, erring_sides, strict=True):
-        own = [doubt for doubt in doubted if doubt.variant == side.name]
-        expected = [doubt for doubt in own if doubt.cause in control.expected]  # It counts before the others.
-        doubt = next(iter([*expected, *own]), None)
-        results[control.name] = None
-        if doubt:
-            why = (doubt.workload, doubt.cause, doubt.reason)
-            results[control.name] = outcome(base, control, "measure", *why)
-        elif side.name not in timed:
-            proof.untried += [] if control is HONEST else [f"{base.name}: {control.name}"]
-        elif pointless := _pointless(timings, control, side, base):
-            proof.left_out.append(f"{base.name} {control.name}: {pointless}")
-        else:
-            results[control.name] = outcome(base, control, "measure")
-    return results
-
-
-def _pointless(timings: Timings, control: Control, side: Side, base: Side) -> str:
+def _pointless(timings: Timings, side: Side, base: Side) -> str:
     """Why remembering would save no time here; empty where it would."""
-    if not control.remembers:
-        return ""
     probes = [(name, probe) for (name, _), some in timings.probes.items() for probe in some]
     again = [probe.again_s for name, probe in probes if name == side.name]
     fresh = [probe.fresh_s for name, probe in probes if name == base.name]

@@ -4,7 +4,7 @@ A control is an honest variant with a mistake put in (`loop.mistakes` makes it).
 it, in the stage and for the reason that stand here.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from loop.model.target import Target, Workload
 
 EVERYWHERE = ("c_abi", "python")
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")
+ON_THE_HOST: tuple[Device, ...] = ("cpu",)
 ON_A_GPU: tuple[Device, ...] = ("cuda",)
 Causes = tuple[Cause, ...]
 WRONG: Causes = ("elements", "loose tolerance", "NaN", "plain error")
@@ -55,8 +56,6 @@ class Control:
     """Workloads on which it can show."""
     shortens: Sequence[str] = ()
     """Dimensions of which it leaves the last eighth out: a variant may not take what is left."""
-    apart: Sequence[str] = ()
-    """Kinds of variant in which it spoils its process for others."""
     varies: bool = False
     """Whether its outputs differ from run to run: no mistake in a variant whose bits may vary."""
     remembers: bool = False
@@ -98,8 +97,8 @@ WAY = Control("honest, by way of a control", "none", expected=(), theme="honest"
 """Goes through the controls' arrays and has to pass: what rejects the others is their mistake, not the way."""
 EXACT = Control("honest, in float64", "exact", expected=(), theme="honest")
 """Rounds otherwise than the reference in its own type, and has to pass as well."""
-DEVICE_WAY = replace(WAY, name="honest, by way of a control on the device", make="none, whole", devices=ON_A_GPU)
-"""The same for mistakes that leave tensors on the device."""
+DEVICE_WAY = replace(WAY, name="honest, by way of a control on the device", make="on_stream", devices=ON_A_GPU)
+"""The same for mistakes in the stream that work is launched on."""
 
 
 def ways(device: Device) -> tuple[Control, ...]:
@@ -108,25 +107,16 @@ def ways(device: Device) -> tuple[Control, ...]:
 
 
 def controls(signature: Signature, device: Device = "cpu") -> tuple[Control, ...]:
-    """All controls that a target allows on a device; several of a kind, of which `one_of_each` chooses."""
+    """All controls that a target allows on a device; several of a kind, of which one that can show is tried."""
     every = (
         *_attributes(signature),
         *_wrong_results(signature),
         *_remembering(),
         *_effects(signature),
-        *_tampering(signature),
+        *_of_python(signature),
         *_on_a_gpu(),
     )
     return tuple(control for control in every if device in control.devices)
-
-
-def one_of_each(pairs: Iterable[tuple[Control, list[Workload]]]) -> Iterator[tuple[Control, list[Workload]]]:
-    """The first control of each kind of mistake that can show on a workload: about forty."""
-    kinds: dict[str, tuple[Control, list[Workload]]] = {}
-    for control, shows_on in pairs:
-        if control.make not in kinds or not kinds[control.make][1]:
-            kinds[control.make] = control, shows_on
-    yield from kinds.values()
 
 
 UNKNOWN = ("cut",)
@@ -139,7 +129,7 @@ def of_structure(
     """Controls of a function of any structure, by the shapes of the floating-point tensors among its inputs and of
     the first among its outputs. With each: whether it can show on these shapes.
 
-    Only those that verification finds, in a Python variant, without spoiling its process.
+    Only those that verification finds, in a Python variant.
     """
     sizes: dict[str, int] = {}
     texts = {}
@@ -151,7 +141,7 @@ def of_structure(
     workload = Workload(name="shapes", sizes=sizes, dtype="float32")
     for control in controls(signature, device):
         found_by_verify = control.stage == "verify" and "replaced" not in control.expected
-        if found_by_verify and "python" in control.kinds and not control.apart and control.make not in UNKNOWN:
+        if found_by_verify and "python" in control.kinds and control.make not in UNKNOWN:
             # What is not computed may show as any wrong value: of another output.
             known = replace(control, expected=WRONG) if control.expected == ("NaN",) else control
             yield known, control.applies(workload)
@@ -207,9 +197,9 @@ def _remembering() -> Iterator[Control]:
     yield Control("cached by address", "by_address", **only)
     yield Control("keeps a copy of its inputs", "keeps_inputs", **only)
     yield Control("slackens after a while", "slackens", **only)
-    only["stage"] = "measure"
+    # On a GPU these would have to be captured in a graph, and what goes through the host cannot be.
+    only |= {"stage": "measure", "devices": ON_THE_HOST}
     yield Control("cached by value", "by_value", ("remembers",), remembers=True, **only)
-    yield Control("cached by a sample of the values", "by_sample", ("remembers",), remembers=True, **only)
     # Verification puts the tensors of a compiled variant elsewhere at times.
     yield Control("computes at its first address only", "at_first_address", MISSING, **only)
     yield Control("computes only what it has met before", "known_only", **only)
@@ -224,15 +214,11 @@ def _effects(signature: Signature) -> Iterator[Control]:
             alike = _same_shape(dimensions, signature.output)
             yield Control(f"answers in {name}", "answer_in_input", CHANGED, "cheat", applies=alike, terms=terms)
     yield Control("not deterministic", "vary", ("two outputs",), "cheat", varies=True)
-    yield Control("writes later, in a thread", "come_late", ("NaN",), "cheat", apart=("c_abi",))
 
 
-def _tampering(signature: Signature) -> Iterator[Control]:
+def _of_python(signature: Signature) -> Iterator[Control]:
     only: dict[str, Any] = {"theme": "cheat", "kinds": ("python",)}
     yield Control("slows the clock", "patch_clock", ("replaced",), **only)
-    yield Control("replaces the digest", "patch_comparison", ("replaced",), **only)
-    yield Control("replaces the check of results", "patch_reading", ("replaced",), **only)
-    yield Control("slows the device's clock", "patch_events", ("replaced",), devices=ON_A_GPU, **only)
     yield Control("gives a promise", "give_promise", ("wrong result",), **only)
     yield Control("gives another type", "other_type", ("wrong result",), **only)
     yield Control("keeps its result", "keep_result", **only)
@@ -246,10 +232,8 @@ def _tampering(signature: Signature) -> Iterator[Control]:
 def _on_a_gpu() -> Iterator[Control]:
     """Work that is not on the stream that was given, or that differs while a CUDA graph is made of it."""
     only: dict[str, Any] = {"theme": "cheat", "devices": ON_A_GPU}
-    yield Control("writes its tail on a stream that is done late", "second_tail", ("NaN",), **only)
-    yield Control("keeps lines of L2", "keep_l2", ("cache kept",), kinds=("c_abi",), **only)
     yield Control("computes only while captured", "only_captured", ("NaN",), **only)
     only["stage"] = "measure"
     yield Control("works on a stream of its own", "side_stream", ELSEWHERE, **only)
     yield Control("works on the default stream", "default_stream", ELSEWHERE, **only)
-    yield Control("does something else while captured", "nothing_captured", MISSING, **only)
+    yield Control("does nothing while captured", "nothing_captured", MISSING, **only)

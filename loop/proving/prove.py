@@ -1,33 +1,30 @@
 """What is the gate worth? Each control of a variant through the same checks as a real candidate."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from time import monotonic
 
 from loop.base.processes import Tick
-from loop.calls.call import Call, FunctionTerms
+from loop.calls.call import Call
 from loop.gate.order import values_key
 from loop.gate.verify import CALL_LIMIT_S, Job, SideChecker
 from loop.model.causes import Cause
 from loop.model.dtypes import Dtype, Layout
-from loop.model.measurement import BASELINE, ControlResult
-from loop.model.target import Target, Workload
-from loop.model.workloads import accepts, expand, operations
-from loop.proving.negative_controls import MAY_BE_WITHIN, WRONG, Control, controls, of_structure, one_of_each, ways
+from loop.model.measurement import ControlResult
+from loop.model.target import Workload
+from loop.model.workloads import accepts, operations
+from loop.proving.negative_controls import MAY_BE_WITHIN, WRONG, Control, controls, of_structure, ways
 from loop.workers.bench import Bench, Side
 from loop.workers.judge_process import Unjudged
 from loop.workers.kept import KeptWorker
 from loop.workers.messages import Compute, Computed
 
-WORKERS_AT_ONCE = 8
 TELLING = 4096
 """Operations from which a workload is large enough for every mistake to show."""
 WORKLOADS, SEEDS = 3, 2
 """A control is tried on so many workloads at most, each with so many sets of values."""
-LIBRARY_WORKLOADS = 4
-"""Workloads on which the library is tried."""
 FLOATING = ("float32", "float64", "float16", "bfloat16")
 HONEST = Control("honest", "", expected=(), theme="honest")
 NO_WORKLOAD = "no workload on which it could show"
@@ -50,14 +47,14 @@ class Proof:
 
 
 class SharedWorker(KeptWorker):
-    """A worker that trials may share. Where it has loaded the honest variant, each call carries its mistake."""
+    """The worker that all trials share. It has loaded the honest variant; each call carries its mistake."""
 
     def __init__(self, bench: Bench, side: Side) -> None:
         super().__init__(
             bench, replace(side, threads=side.threads or bench.threads)
         )  # Its outputs repeat bit by bit.
         self.digests: dict[str, tuple[str, ...]] = {}
-        """Calls to the digests of the outputs that came first: where trials share it, the honest variant's."""
+        """Calls to the digests of the outputs that came first: the honest variant's."""
 
 
 class ControlTrial(SideChecker):
@@ -77,9 +74,8 @@ class ControlTrial(SideChecker):
     def ask(
         self, workload: Workload, call: Call, layout: Layout, note: str, *, once: bool = False
     ) -> Generator[Tick, None, Computed]:
-        """Have the worker make a call, with the mistake unless it has loaded that."""
-        mistake = self.side.mistake if self.worker.side.mistake is None else None
-        request = Compute(call, layout, once=once, mistake=mistake)
+        """Have the worker make a call, with the mistake."""
+        request = Compute(call, layout, once=once, mistake=self.side.mistake)
         most = self.bench.first_call_s if self.control.theme == "honest" else 0.0
         reply = yield from self.worker.ask(request, limit_s=CALL_LIMIT_S, note=note, first_call_s=most)
         self.idle &= reply.digests == self.worker.digests.setdefault(call.key, reply.digests)
@@ -146,23 +142,19 @@ def base_dtype(bench: Bench, base: Side) -> Dtype:
 def prove(
     bench: Bench, base: Side, workloads: Sequence[Workload], ends: float = inf
 ) -> Generator[Tick, None, Proof]:
-    """Verify every control of one variant, and honest candidates, on a few of these workloads.
+    """Verify every control of one variant, and honest candidates, on a few of these workloads, in one process.
 
-    What is not over at `ends`, by the monotonic clock, is named and left. Mistakes that spoil nothing share one
-    process; those that do have one each, started together.
+    What is not over at `ends`, by the monotonic clock, is named and left.
     """
     proof, shared = Proof(), SharedWorker(bench, base)
-    shaped = None if bench.target.is_plain else (yield from of_shapes(bench, base, workloads))
-    if shaped == []:
+    chosen = yield from applicable(bench, base, workloads)
+    if not chosen:
         proof.left_out.append(f"every control: {NO_NUMBERS}")
     try:
-        trials = _trials(shared, base, workloads, proof, shaped)
-        workers = list(dict.fromkeys(trial.worker for trial in trials))
-        for first in range(0, len(workers), WORKERS_AT_ONCE):
-            group = [trial for trial in trials if trial.worker in workers[first : first + WORKERS_AT_ONCE]]
-            yield from _hold(shared, group, ends)
-            for trial in group:
-                trial.conclude(proof)
+        trials = _trials(shared, base, workloads, proof, chosen)
+        yield from _hold(bench, trials, ends)
+        for trial in trials:
+            trial.conclude(proof)
     finally:
         shared.close()
     if any(control.make == "stale" for control in proof.timed):
@@ -173,18 +165,24 @@ def prove(
     return proof
 
 
-def of_shapes(
+def applicable(
     bench: Bench, base: Side, workloads: Sequence[Workload]
 ) -> Generator[Tick, None, list[tuple[Control, list[Workload]]]]:
-    """Controls of a function of any structure with the workloads on which they can show.
+    """One control of each kind that this variant can make, about forty, with workloads on which it can show.
 
-    The judge makes the inputs of a few small workloads, whose shapes tell.
+    A few small workloads are tried. For a function of any structure the judge makes inputs, whose shapes tell.
     """
-    usual = base_dtype(bench, base)
-    size = partial(operations, bench.target)
-    few = sorted(filter(size, _of_type(workloads, base, usual)), key=size)[:WORKLOADS]
-    shaped: dict[str, tuple[Control, list[Workload]]] = {}
-    for workload in few:
+    target, size = bench.target, partial(operations, bench.target)
+    usual = [w for w in workloads if w.dtype == base_dtype(bench, base) and accepts(base, w) and size(w)]
+    pairs: dict[str, tuple[Control, list[Workload]]] = {}
+    if target.is_plain:
+        normal = [workload for workload in usual if workload.values == "normal"]
+        normal.sort(key=lambda workload: (size(workload) < TELLING, size(workload)))
+        for control in controls(target.signature, bench.device):
+            shows_on = [w for w in normal if control.applies(w) and accepts(base, control.left(w))][:WORKLOADS]
+            if base.kind in control.kinds:
+                pairs[control.name] = control, [again for w in shows_on for again in seeded(w)]
+    for workload in [] if target.is_plain else sorted(usual, key=size)[:WORKLOADS]:
         try:
             yield from bench.expect(workload)
         except Unjudged:
@@ -195,9 +193,19 @@ def of_shapes(
             for tensors in (call.inputs, call.outputs)
         )
         for control, shows in of_structure(inputs, outputs[0], bench.device) if inputs and outputs else ():
-            _, some = shaped.setdefault(control.name, (control, []))
+            _, some = pairs.setdefault(control.name, (control, []))
             some += seeded(workload) if shows else []
-    return [pair for pair in shaped.values() if base.deterministic or not pair[0].varies]
+    kinds: dict[str, tuple[Control, list[Workload]]] = {}
+    for control, some in pairs.values():
+        possible = base.deterministic or not control.varies
+        if possible and (control.make not in kinds or not kinds[control.make][1]):
+            kinds[control.make] = control, some
+    return list(kinds.values())
+
+
+def seeded(workload: Workload) -> list[Workload]:
+    """The workload with several sets of values."""
+    return [workload.model_copy(update={"seed": workload.seed + more}) for more in range(SEEDS)]
 
 
 def _trials(
@@ -205,20 +213,14 @@ def _trials(
     base: Side,
     workloads: Sequence[Workload],
     proof: Proof,
-    shaped: list[tuple[Control, list[Workload]]] | None,
+    chosen: Sequence[tuple[Control, list[Workload]]],
 ) -> list[ControlTrial]:
     """Honest candidates first: the rest is held against their outputs."""
     bench = shared.bench
-    if shaped is None:
-        shaped = [
-            (control, telling(bench.target, some, control)) for control, some in applicable(bench, base, workloads)
-        ]
     trials: list[ControlTrial] = []
-    for control, chosen in one_of_each(shaped):
-        if chosen:  # What spoils its process has one of its own.
-            apart = base.kind in control.apart
-            worker = SharedWorker(bench, erring(bench, base, control, chosen[0].dtype)) if apart else shared
-            trials.append(ControlTrial(worker, base, control, chosen))
+    for control, shows_on in chosen:
+        if shows_on:
+            trials.append(ControlTrial(shared, base, control, shows_on))
         else:
             proof.left_out.append(f"{control.name}: {NO_WORKLOAD}")
     if not trials:
@@ -227,83 +229,22 @@ def _trials(
         {values_key(workload): workload for trial in trials for workload in trial.job.workloads}.values()
     )
     own = [ControlTrial(shared, base, control, honest) for control in (HONEST, *ways(bench.device))]
-    return [*own, *_of_others(bench, base, workloads, honest), *trials]
+    return [*own, *trials]
 
 
-def _of_others(
-    bench: Bench, base: Side, workloads: Sequence[Workload], honest: Sequence[Workload]
-) -> Iterator[ControlTrial]:
-    """The library and the plain implementation: honest too, tried where a worker has imported torch anyway."""
-    if base.compiled:
-        return
-    # Beyond the target's first set a library may have answers of its own.
-    first = expand(bench.target, [next(iter(bench.target.workloads))], base_dtype(bench, base))
-    names, library = {workload.name for workload in first}, bench.side(BASELINE)
-    usual = [workload for workload in workloads if workload.name in names][:LIBRARY_WORKLOADS]
-    if usual:
-        yield ControlTrial(SharedWorker(bench, library), library, HONEST, usual)
-    if bench.target.plain is not None:
-        plain = library.renamed("plain", terms=FunctionTerms(bench.target.plain.python))
-        yield ControlTrial(SharedWorker(bench, plain), plain, HONEST, honest)
-
-
-def applicable(
-    bench: Bench, base: Side, workloads: Sequence[Workload]
-) -> Iterator[tuple[Control, list[Workload]]]:
-    """Controls that this variant can make, with the workloads on which they can show."""
-    some = _of_type(workloads, base, base_dtype(bench, base))
-    for control in controls(bench.target.signature, bench.device):
-        if base.kind in control.kinds and (base.deterministic or not control.varies):
-            yield (
-                control,
-                [
-                    workload
-                    for workload in some
-                    if control.applies(workload) and accepts(base, control.left(workload))
-                ],
-            )
-
-
-def _of_type(workloads: Sequence[Workload], base: Side, dtype: Dtype) -> list[Workload]:
-    return [workload for workload in workloads if workload.dtype == dtype and accepts(base, workload)]
-
-
-def telling(target: Target, workloads: Sequence[Workload], control: Control) -> list[Workload]:
-    """A few small workloads on which a control can show, each with several sets of values."""
-    size = partial(operations, target)
-    telling = [
-        workload
-        for workload in workloads
-        if workload.values == "normal" and size(workload) and control.applies(workload)
-    ]
-    telling.sort(key=lambda workload: (size(workload) < TELLING, size(workload)))
-    return [again for again in telling[:WORKLOADS] for again in seeded(again)]
-
-
-def seeded(workload: Workload) -> list[Workload]:
-    """The workload with several sets of values."""
-    return [workload.model_copy(update={"seed": workload.seed + more}) for more in range(SEEDS)]
-
-
-def _hold(shared: SharedWorker, trials: Sequence[ControlTrial], ends: float) -> Generator[Tick, None, None]:
-    """Start all workers, then check each workload with every trial that it concerns."""
+def _hold(bench: Bench, trials: Sequence[ControlTrial], ends: float) -> Generator[Tick, None, None]:
+    """Check each workload with every trial that it concerns."""
     workloads = {values_key(workload): workload for trial in trials for workload in trial.job.workloads}
-    try:
-        for trial in trials if monotonic() < ends else ():
-            trial.worker.start()
-        for workload in workloads.values():
-            concerned = [trial for trial in trials if trial.concerns(workload)]
-            if concerned:
-                yield from _expected(shared.bench, workload, concerned)
-            for trial in concerned:
-                if monotonic() >= ends:
-                    return
-                yield from trial.check(workload)
-        for trial in trials:
-            trial.over = True
-    finally:
-        for trial in trials:
-            trial.worker.close()
+    for workload in workloads.values():
+        concerned = [trial for trial in trials if trial.concerns(workload)]
+        if concerned:
+            yield from _expected(bench, workload, concerned)
+        for trial in concerned:
+            if monotonic() >= ends:
+                return
+            yield from trial.check(workload)
+    for trial in trials:
+        trial.over = True
 
 
 def _expected(bench: Bench, workload: Workload, trials: Sequence[ControlTrial]) -> Generator[Tick, None, None]:

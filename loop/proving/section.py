@@ -1,7 +1,6 @@
 """How far the verdicts of a session can be trusted: controls, properties, timed outputs, and the known good."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from loop.base.ratios import plain_ratio, times
 from loop.gate.model import PropertiesOutput
@@ -16,28 +15,17 @@ from loop.report.markdown import Table, columns, filled
 from loop.timing.model import CompareOutput
 
 
-@dataclass(frozen=True)
-class Trust:
-    """What stands behind the verdicts."""
-
-    lines: tuple[str, ...]
-    """Each control with its outcome, in a sentence."""
-    good: Table | None
-    """The variants against their known good."""
-
-
-def trust(finished: Sequence[Finished], verdicts: Sequence[Verdict]) -> Trust:
-    """The controls that ran in a session."""
+def trust(finished: Sequence[Finished]) -> tuple[str, ...]:
+    """Each control that ran in a session with its outcome, in a sentence."""
     compared = outputs_of(finished, CompareOutput)
-    lines = [
+    return (
         *(_score(output) for output in outputs_of(finished, GateOutput) if output.total),
         *_properties(outputs_of(finished, PropertiesOutput)),
         *(line for output in outputs_of(finished, SanitizeOutput) for line in _sanitized(output)),
         *_timed([*outputs_of(finished, MeasureOutput), *compared]),
         *(_null(control) for output in compared for control in output.null_controls),
         *(_positive(control) for output in compared for control in output.positive_controls),
-    ]
-    return Trust(tuple(lines), _good(verdicts))
+    )
 
 
 def _score(output: GateOutput) -> str:
@@ -105,7 +93,8 @@ def _positive(control: PositiveControl) -> str:
     return f"positive control, {what}: {when}"
 
 
-def _good(verdicts: Iterable[Verdict]) -> Table | None:
+def against_known_good(verdicts: Iterable[Verdict]) -> Table | None:
+    """The variants against their known good."""
     judged = [
         verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict) and verdict.against == "known_good"
     ]

@@ -21,7 +21,7 @@ from loop.model.verdict import SpeedVerdict
 from loop.money import section as spending
 from loop.optimize import section as changing
 from loop.profile.section import bottleneck
-from loop.proving.section import trust
+from loop.proving.section import against_known_good, trust
 from loop.report import findings, sections
 from loop.report import format as say
 from loop.report.figures.ratios import ratios
@@ -133,7 +133,7 @@ def known_good(view: View) -> Iterator[Section]:
         "Against the last build with which all gates passed, in fresh processes of both, block after block until "
         "the evidence is enough:"
     )
-    if table := trust(view.finished, view.record.verdicts).good:
+    if table := against_known_good(view.record.verdicts):
         yield Section("Speed against the known good", note=note, table=table)
 
 
@@ -195,7 +195,7 @@ def not_run(view: View) -> Iterator[Section]:
 
 def controls(view: View) -> Iterator[Section]:
     """What stands behind the verdicts."""
-    lines = trust(view.finished, view.record.verdicts).lines
+    lines = trust(view.finished)
     yield Section(note="" if lines else "No control was run.", lines=lines)
 
 

@@ -24,7 +24,7 @@ from loop.timing.timed_call import TimedCall
 from loop.timing.ways import called
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
 from loop.workers.judge_messages import Compare
-from loop.workers.messages import Computed, Mistake
+from loop.workers.messages import Computed
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 from loop.workers.worker import Worker
 
@@ -83,10 +83,6 @@ class TimingRound:
         for worker in self.workers.values():
             kill_group(worker.child.process.pid)
         self.stack.close()
-
-    def mistake_of(self, name: str) -> Mistake | None:
-        """The mistake that a side's worker has yet to make; None where it has loaded what errs."""
-        return None
 
     def start(self) -> Generator[Tick, None, None]:
         """Wait until every side has loaded."""
@@ -198,7 +194,7 @@ class TimingRound:
             self.bench.device, floor_s=timings.floors.order_s if timings.floors else 0.0,
             most_calls=8 + 4 * max(calls) if calls else MOST_CALLS,
         )  # fmt: skip
-        timed.begin_stage(self.mistake_of(name))
+        timed.begin_stage()
 
     def _staged(self, name: str, workload: Workload, timings: Timings) -> Generator[Tick, None, None]:
         timed, begun = self.calls[name], time.monotonic()

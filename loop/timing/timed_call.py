@@ -36,7 +36,7 @@ from loop.timing.segment import (
 )
 from loop.workers.bench import Side
 from loop.workers.judge_clock import Orders
-from loop.workers.messages import Mistake, StageCall, Unstage
+from loop.workers.messages import StageCall, Unstage
 from loop.workers.worker import Worker
 
 Windows = list[tuple[int, ...]]
@@ -160,11 +160,8 @@ class TimedCall:
         self._standing, self._begun = 0, 0.0
         """Calls that were made ready last; when staging began."""
 
-    def begin_stage(self, mistake: Mistake | None = None) -> None:
-        """Have the worker take the call's memory, and make the call once, on values that are not looked at.
-
-        `mistake`: what a control does wrong, in a worker that has loaded the variant without it.
-        """
+    def begin_stage(self) -> None:
+        """Have the worker take the call's memory, and make the call once, on values that are not looked at."""
         with self.grid.only(0):
             turns, (window,) = self.grid.turns(None), self._windows(1)
         self._write(turns)
@@ -175,7 +172,6 @@ class TimedCall:
             slots=tuple(self.arena.slots),
             window=window,
             turns=tuple(self.arena.words[ROTATIONS : ROTATIONS + len(turns)]),
-            mistake=mistake,
         )
         self._begun = time.monotonic()
         self.worker.send(request)

@@ -90,7 +90,6 @@ class StageCall(ToWorker[Staged]):
     window: tuple[int, ...]
     turns: tuple[int, ...]
     """Bytes by which each input is rotated."""
-    mistake: Mistake | None = None
 
 
 class Obeyed(Plain):

@@ -143,7 +143,7 @@ class WorkerProgram:
         self.unstage(messages.Unstage())
         self.shared = Shared(self.arena, request.size)
         self.inputs = len(request.call.inputs)
-        loaded = self._candidate(request.mistake).loaded
+        loaded = self._candidate().loaded
         places = Places(self.shared.memory, request.call, request.inputs, request.slots, request.turns)
         self.staged = stage = loaded.stage(places, request.call, self.slow)
         stage.ready([request.window], request.turns, cold=False)

@@ -37,7 +37,6 @@ class Simulated(Prober):
     most: int | None = None
     """After so many probes the search is cut off."""
     remark: str = ""
-    hangs: bool | None = None
     workloads: Sequence[Workload] = ()
     made: int = 0
 

@@ -12,7 +12,7 @@ from loop.base.processes import finish
 from loop.bisect.actions import Searched, bisect, lines, regressions
 from loop.bisect.command import BisectRequest, line_of
 from loop.bisect.kernels import Regression
-from loop.bisect.model import SearchMetric
+from loop.bisect.model import Metric
 from loop.gate.emulating import emulate
 from loop.gate.kernel import VerifyTerms, verify
 from loop.model.bisect import BisectOutput
@@ -29,7 +29,7 @@ from tests.repository.test_reading import commit, git, put_under_git
 from tests.site.catalogues import make_row
 from tests.targets import compiled, make_context, open_bench, write_target
 
-METRICS: tuple[SearchMetric, ...] = ("latency", "correctness")
+METRICS: tuple[Metric, ...] = ("latency", "correctness")
 
 
 @pytest.fixture
@@ -115,7 +115,11 @@ def test_what_was_never_right_is_said_with_the_command(bench: Bench) -> None:
 def test_where_all_is_right_nothing_has_regressed(bench: Bench) -> None:
     """And nothing is searched."""
     output = found(now(bench, sessions=[right_at(git(bench.folder, "rev-parse", "HEAD"))]))
-    assert ("nothing has regressed", None, ()) == (output.message, output.hint, output.not_exercised)
+    assert ("nothing is slower or wrong; what a kernel takes is not searched", None, ()) == (
+        output.message,
+        output.hint,
+        output.not_exercised,
+    )
 
 
 @pytest.mark.slow

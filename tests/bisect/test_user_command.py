@@ -30,7 +30,7 @@ def probe(
     """The command in worktrees of its own."""
     tree = make_at(line.folder, tmp_path / "tree", line.good.commit)
     beside = make_at(line.folder, tmp_path / "beside", line.good.commit) if number else None
-    return CommandProbe(["sh", "-c", *command], tree, beside, limit_s, line.good, line.candidates[-1])
+    return CommandProbe(["sh", "-c", *command], tree, beside, limit_s, line.good)
 
 
 def tried(asked: CommandProbe, line: Line, index: int, count: int = 1) -> Sequence[float]:
@@ -54,23 +54,6 @@ def test_a_commit_that_hangs_is_skipped(line: Line, tmp_path: Path, number: bool
     assert not any(Path(f"/proc/{one}").exists() for one in (tmp_path / "started").read_text().split())
     assert (math.log(4) if number else 1.0,) == pytest.approx(tried(asked, line, 2))
     assert "" == asked.remark
-
-
-@pytest.mark.slow
-def test_where_the_bad_end_hangs_that_is_what_is_bad(line: Line, tmp_path: Path) -> None:
-    """Of exit codes: a commit in the middle is bad if it hangs, and the answer says so."""
-    asked = probe(line, tmp_path, f"grep -q 1 state || {{ {HANG}; }}", limit_s=0.4)
-    assert [(0.0,), (0.0,), (1.0,)] == [tried(asked, line, index) for index in (1, 2, 0)]
-    assert "hangs on the bad end: killed after 0.4 s, on the good end it takes 0." in asked.remark
-
-
-@pytest.mark.slow
-def test_a_number_that_never_comes_at_the_bad_end_is_told(line: Line, tmp_path: Path) -> None:
-    """There is nothing to compare."""
-    asked = probe(line, tmp_path, f"cat state; grep -q 4 state && {{ {HANG}; }}; true", number=True, limit_s=0.4)
-    with pytest.raises(Untestable, match="the command hangs"):
-        tried(asked, line, 2)
-    assert "hangs on the bad end" in asked.remark
 
 
 @pytest.mark.slow

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from loop.base.processes import finish
-from loop.mistakes.device import ON_DEVICE
+from loop.mistakes.device import STREAMS
 from loop.model.signature import Signature
 from loop.model.workloads import expand
-from loop.proving import in_turn, prove
 from loop.proving import negative_controls as table
+from loop.proving import prove
 from loop.proving.prove import Proof, erring
+from loop.timing.round import Untimed
+from loop.timing.schedule import measure
 from loop.timing.terms import Terms
 from loop.workers.bench import Bench
 from tests.conftest import ROOT
@@ -24,18 +26,13 @@ from tests.targets import make_sides
 
 NAN = "NaN"
 ON_A_GPU = {
-    "writes its tail on a stream that is done late": NAN,
-    "keeps lines of L2": "cache kept",
     "works on a stream of its own": NAN,
     "works on the default stream": NAN,
     "computes only while captured": NAN,
 }
 """Controls that only a GPU has, and what the fake one's gate finds of each: its streams are late where those
 of a real one may be in time."""
-WHILE_TIMED = {
-    "computes at its first address only": "launched nothing|NaN",
-    "does something else while captured": NAN,
-}
+WHILE_TIMED = {"does nothing while captured": "launched nothing|NaN"}
 """Controls that verification cannot find: what a replayed graph computes."""
 
 
@@ -60,7 +57,7 @@ def proof(bench: Bench) -> Proof:
 def test_every_mistake_of_a_device_is_among_the_controls() -> None:
     """None that nobody makes, none that is made and unknown."""
     made = {one.make for one in table.controls(Signature.model_validate(SIGNATURE), "cuda")}
-    assert set(ON_DEVICE) <= made
+    assert set(STREAMS) - {table.DEVICE_WAY.make} <= made
 
 
 @pytest.mark.slow
@@ -71,7 +68,7 @@ def test_what_verification_can_find_is_killed_for_its_own_reason(proof: Proof) -
     wrong = [one for one in proof.results if one.kind != "honest" and not one.right_reason]
     assert [] == [(one.name, one.reason) for one in wrong]
     assert [] == proof.left_out
-    assert {*WHILE_TIMED, "cached by value"} < {one.name for one in proof.timed}
+    assert set(WHILE_TIMED) <= {one.name for one in proof.timed}
 
 
 @pytest.mark.slow
@@ -84,47 +81,31 @@ def test_a_cheat_of_a_gpu_is_found_by_what_it_leaves_out(proof: Proof, name: str
 
 @pytest.mark.slow
 def test_what_only_a_replay_shows_is_found_there(bench: Bench) -> None:
-    """By a wrong output of a timed call, or by a graph that is empty; all in one process, the honest one among
-    them."""
+    """By a wrong output of a timed call, or by a graph that is empty."""
     (side,) = make_sides(bench, "right")
     known = {one.name: one for one in table.controls(bench.target.signature, "cuda")}
     sides = [erring(bench, side, known[name], "float32") for name in WHILE_TIMED]
     workload = expand(bench.target, ["timed"], "float32", 5)[-1]
-    terms = Terms(2, 60.0, 1)
-    timings, refused = finish(in_turn.measure(bench, side, [side, *sides], workload, terms))
-    said = [(one, check.cause) for one, check in timings.wrong] + [(one.side, one.cause) for one in refused]
-    for name, causes in WHILE_TIMED.items():
-        assert any(cause in causes.split("|") for one, cause in said if one == f"right {name}"), (name, said)
-    assert "right" not in [one for one, _ in said]
+    for side, causes in zip(sides, WHILE_TIMED.values(), strict=True):
+        try:
+            timings = finish(measure(bench, [side], [workload], Terms(2, 60.0, 1)))
+            said = [check.cause for _, check in timings.wrong]
+        except Untimed as error:
+            said = [error.cause]
+        assert any(cause in causes.split("|") for cause in said), (side.name, said)
 
 
 THROUGH_TORCH = """
 import torch
-from loop.mistakes.table import MAKERS
-from loop.mistakes.device import ON_DEVICE
-from loop.mistakes.functions import through_device
+from loop.mistakes.functions import through_stream
 from loop.calls.cuda.call import the_device
 
-kept = []  # The fake GPU works late, and torch on a processor gives memory back at once.
-
-def double(x):
-    kept.append(2 * x)
-    return kept[-1]
-
-def calls(make, *inputs, **terms):
-    erring, results = through_device(double, {**MAKERS, **ON_DEVICE}[make](terms)), []
-    for x in inputs:
-        results.append(erring(x))
-        the_device().synchronise_all()
-    return results
-
 for dtype in (torch.float16, torch.bfloat16, torch.float32):
-    one, other = torch.arange(24, dtype=dtype).reshape(4, 6), torch.ones(4, 6, dtype=dtype)
-    assert all(map(torch.equal, calls("none, whole", one, other), (2 * one, 2 * other)))
-    assert 24 == calls("only_captured", one)[0].isnan().sum()
-    right = 2 * one
-    assert torch.equal(calls("write_input", one, input=0)[0], right)
-    assert 0 == one[-1, -1] and torch.equal(2 * one[:-1], right[:-1])
+    one = torch.arange(24, dtype=dtype).reshape(4, 6)
+    for make, right in (("on_stream", True), ("side_stream", True), ("only_captured", False)):
+        result = through_stream(lambda x: 2 * x, make)(one)
+        the_device().synchronise_all()
+        assert torch.equal(2 * one, result) if right else 24 == result.isnan().sum()
 print("all of them")
 """
 

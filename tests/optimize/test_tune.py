@@ -79,9 +79,9 @@ def trials(folder: Path) -> dict[int, dict[str, Any]]:
 
 @timed
 @pytest.mark.slow
-def test_the_best_values_are_found_in_jobs_and_offered(folder: Path, tmp_path: Path) -> None:
+def test_the_best_values_are_found_and_offered(folder: Path, tmp_path: Path) -> None:
     """Losers are on record with their reasons; the manifest changes on a branch, in one place, comments stay."""
-    done = loop("run", "session", "tune", "--executor=local", "--width=2", "--target", str(folder))
+    done = loop("run", "session", "tune", "--target", str(folder))
     assert 0 == done.returncode, done.stderr
     assert "change 1 kept: " in done.stderr, done.stderr
     (session,) = (tmp_path / "sessions").iterdir()

@@ -8,29 +8,25 @@ import numpy
 import pytest
 import torch
 
-from loop.base.places import project
 from loop.base.processes import finish
 from loop.gate.kernel import builds
-from loop.library.definitions import read_file
 from loop.mistakes.arrays import store, values
 from loop.mistakes.functions import through_function
 from loop.mistakes.table import MAKERS
 from loop.model.measurement import ControlResult
 from loop.model.signature import Signature
-from loop.model.target import Target, Workload
 from loop.proving import actions
 from loop.proving import negative_controls as table
 from loop.proving.actions import ProofTerms, prove_gate
 from loop.proving.model import GateOutput
-from loop.proving.negative_controls import Control
 from loop.proving.prove import Proof
 from loop.workers.bench import Bench
 from tests.session.mix import SIGNATURE, make_context, write_mix
 from tests.targets import compiled, open_bench, write_target
 
 WRONG, NAN = "elements|NaN", "NaN"
-REMEMBERING = ("cached by value", "cached by a sample of the values")
-"""Where computing is as quick they are no cheats."""
+REMEMBERING = ("cached by value",)
+"""Where computing is as quick it is no cheat."""
 FOUND_BY = {
     ("verify", WRONG): (
         *(
@@ -47,10 +43,7 @@ FOUND_BY = {
         *("stale output", "repeats every other call", "cached by address", "keeps a copy of its inputs"),
         "slackens after a while",
     ),
-    ("verify", NAN): (
-        *("nothing written", "one element NaN", "skips every other call", "writes later, in a thread"),
-        "skips tail of B",
-    ),
+    ("verify", NAN): (*("nothing written", "one element NaN", "skips every other call"), "skips tail of B"),
     ("verify", "outside"): ("writes beyond the end", "writes before the beginning"),
     ("verify", "changed input"): ("writes to a", "uses a as workspace", "answers in a"),
     ("verify", "two outputs"): ("not deterministic",),
@@ -63,8 +56,6 @@ FOUND_SOONER = {"computes at its first address only": ("verify", NAN)}
 """In a compiled variant, whose tensors verification puts elsewhere for some calls."""
 PYTHON_ONLY = {
     "slows the clock": ("verify", "replaced"),
-    "replaces the digest": ("verify", "replaced"),
-    "replaces the check of results": ("verify", "replaced"),
     **dict.fromkeys(("gives a promise", "gives another type"), ("verify", "wrong result")),
     **dict.fromkeys(("keeps its result", "leaves every other result unwritten"), ("verify", WRONG)),
     "gives a back": ("verify", WRONG),
@@ -113,15 +104,7 @@ def test_the_tables_name_a_control_of_every_kind() -> None:
     assert set(PYTHON_ONLY) == {control.name for control in kinds.values() if "c_abi" not in control.kinds}
     assert set(REMEMBERING) == {control.name for control in kinds.values() if control.remembers}
     on_a_gpu = {control.make for control in table.controls(signature, "cuda") if "c_abi" in control.kinds}
-    assert 33 <= len([one for one in kinds.values() if "c_abi" in one.kinds]) <= len(on_a_gpu) <= 42
-
-
-def test_of_a_kind_the_first_that_can_show_is_tried() -> None:
-    """The others of its kind are left."""
-    small = Workload(name="small", sizes={"N": 1}, dtype="float32")
-    kinds = [Control("ignores x", "ignore"), Control("ignores y", "ignore"), Control("zeros", "zeros")]
-    pairs = zip(kinds, ([], [small], []), strict=True)
-    assert ["ignores y", "zeros"] == [control.name for control, _ in table.one_of_each(pairs)]
+    assert 30 <= len([one for one in kinds.values() if "c_abi" in one.kinds]) <= len(on_a_gpu) <= 42
 
 
 def held_against(expected: tuple[str, str], found: dict[str, ControlResult], name: str) -> None:
@@ -154,13 +137,6 @@ def test_honest_candidates_pass_on_the_same_way(compiled_score: GateOutput) -> N
     honest = [(one.name, one.stage, one.killed) for one in compiled_score.controls if one.kind == "honest"]
     way = table.WAY.name
     assert [("honest", "verify", False), (way, "verify", False), ("honest", "measure", False)] == honest
-
-
-@pytest.mark.slow
-def test_the_plain_implementation_and_the_baseline_pass_too(python_score: GateOutput) -> None:
-    """Where a worker has torch anyway."""
-    honest = {one.base for one in python_score.controls if one.kind == "honest" and not one.killed}
-    assert {"py_mix", "baseline", "plain"} == honest
 
 
 @pytest.mark.slow
@@ -220,21 +196,6 @@ def test_controls_for_which_no_time_is_left_are_named(tmp_path: Path, build_cach
     assert output.killed == output.total
     assert ((), ()) == (output.survivors, output.rejected)
     assert any("for want of time" in text for text in output.not_exercised)
-
-
-@pytest.mark.soak
-def test_attention_on_a_cpu(tmp_path: Path, build_cache: Path) -> None:
-    """The bundled kernel, every control."""
-    folder = project(None, tmp_path).target
-    target = read_file(folder / "target.yaml", Target).value
-    with open_bench(tmp_path, target, build_cache) as made:
-        made.folder = folder
-        output = score(made, "cpu")
-    assert output.ok, output.message
-    assert ((), ()) == (output.survivors, output.wrong_reasons)
-    found = named(output)
-    assert {"ignores q", "drops causal", "wrong scale", "cached by address"} <= set(found)
-    assert any(name.startswith("cuts ") for name in found)
 
 
 @pytest.mark.parametrize("number", [1.0, -2.5, 3.140625, 0.0, 65280.0])

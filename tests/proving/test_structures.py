@@ -9,9 +9,7 @@ import pytest
 import torch
 
 from loop.base.processes import finish
-from loop.library.definitions import read_file
 from loop.mistakes import functions
-from loop.model.target import Target
 from loop.proving.actions import ProofTerms, prove_gate
 from loop.proving.model import GateOutput
 from loop.proving.negative_controls import of_structure
@@ -20,21 +18,6 @@ from tests.session.mix import make_context
 from tests.targets import open_bench
 from tests.tasks import write_task
 
-LARGE = """
-format: 2
-name: large
-function: right
-signature: {inputs: {x: N M}}
-reference: {python: "large:right"}
-baseline: {python: "large:right"}
-tolerance:
-  float32: {atol: 1.0e-5, rtol: 1.0e-5}
-  float16: {atol: 1.0e-2, rtol: 1.0e-2}
-  bfloat16: {atol: 0.1, rtol: 0.1}
-dtypes: {cpu: float32, cuda: float32}
-workloads: {some: [{N: 1024, M: 2048}]}
-variants: {right: {kind: python, device: any, module: large, function: right}}
-"""
 TERMS = {"tolerance": {"atol": 0.0, "rtol": 0.0}}
 
 
@@ -57,19 +40,6 @@ def score(shared: Bench, folder: Path, name: str, variant: str = "right") -> Gat
     output = finish(prove_gate(make_context(bench, variant), ProofTerms(python=True))).output
     assert isinstance(output, GateOutput)
     return output
-
-
-@pytest.mark.soak
-def test_cheats_that_remember_are_found_on_inputs_of_megabytes(shared: Bench, folder: Path) -> None:
-    """Such calls may take long: nothing that is done for that moves the inputs to other addresses."""
-    (folder / "large.yaml").write_text(LARGE)
-    (folder / "large.py").write_text("def right(x):\n    return x.cos() * 2 + 1\n")
-    bench = replace(shared, target=read_file(folder / "large.yaml", Target).value, _nursery=shared.nursery)
-    output = finish(prove_gate(make_context(bench, "right"), ProofTerms(python=True))).output
-    assert isinstance(output, GateOutput)
-    assert output.ok, output.message
-    found = {one.name for one in output.controls if one.killed}
-    assert {"cached by address", "keeps a copy of its inputs", "stale output"} <= found
 
 
 @pytest.mark.slow

@@ -190,9 +190,7 @@ def _regressed(answer: BisectAnswer) -> Session:
     compared = CompareOutput(
         ok=False, message="cpu regressed", measurements=(slower,), verdicts=(verdict,), rounds=8
     )
-    searched = BisectOutput(
-        ok=True, message="found", variant="cpu", metric="latency", answer=answer, log="bisect.log"
-    )
+    searched = BisectOutput(ok=True, message="found", variant="cpu", metric="latency", answer=answer)
     steps = [
         torch_step(),
         build_step(),
