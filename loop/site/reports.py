@@ -54,7 +54,7 @@ def ratio_figure(report: Path) -> str:
 
 def _figures(folder: Path, text: str) -> list[Figure]:
     """Every figure that the report names; words in the place of one that is not there."""
-    named = {path: alt for alt, path in _FIGURE.findall(text)}
+    named = {path: alt for alt, path in reversed(_FIGURE.findall(text))}
     return [Stored(Path(n).stem, alt, inline(alt), 1, 1, "", _data(folder / n)) for n, alt in named.items()]
 
 

@@ -131,7 +131,7 @@ def _promises(steps: Sequence[Finished], builds: Mapping[str, str]) -> tuple[Pro
 def blamed(steps: Sequence[Finished]) -> Iterator[tuple[str, str]]:
     """Variants of which a search named one commit, with that commit."""
     for output in outputs_of(steps, BisectOutput):
-        if output.answer is not None and len(output.answer.culprits) == 1 and output.metric != "resources":
+        if output.answer is not None and len(output.answer.culprits) == 1:
             culprit = output.answer.culprits[0]
             yield output.variant, f"{culprit.commit[:12]} ({culprit.subject})"
 

@@ -155,12 +155,12 @@ def test_a_dirty_checkout_is_left_as_it_is(tmp_path: Path, capsys: pytest.Captur
 
 @pytest.mark.parametrize("seed", range(2))
 def test_what_is_uncommitted_is_read_without_a_trace(tmp_path: Path, seed: int) -> None:
-    """As a search in kernels does it: the line ends with the checkout."""
+    """As a search in kernels does it: the line ends with the checkout. Times in git's index may be brought up to date."""
     folder = tmp_path / "r"
     make_repository(folder, tmp_path / "mark", random.Random(seed))
     unstaged(folder)
-    before = contents(folder)
+    before = {**contents(folder), ".git/index": None}
     found = read_line(folder, "HEAD~2", None)
     assert UNCOMMITTED == found.candidates[-1].commit
-    assert before == contents(folder)
+    assert before == {**contents(folder), ".git/index": None}
     assert [] == list(tmp_path.glob("mark-*"))

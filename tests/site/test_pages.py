@@ -31,7 +31,7 @@ SITES = {
     "open and recorded": make_contents(
         make_row(status=None, grade="", ratios={}, runs=(), steps=()),
         make_row("recorded-1", status=None, recorded=True, started=None, runs=()),
-        damaged=(SessionListing("old", *[None] * 8, False, "of format 0, by an older loop", None, False),),
+        damaged=(SessionListing("old", *[None] * 8, False, "session.json: damaged", False),),
     ),
     "hostile": make_hostile(),
 }
