@@ -155,7 +155,7 @@ def test_a_dirty_checkout_is_left_as_it_is(tmp_path: Path, capsys: pytest.Captur
 
 @pytest.mark.parametrize("seed", range(2))
 def test_what_is_uncommitted_is_read_without_a_trace(tmp_path: Path, seed: int) -> None:
-    """As a search in kernels does it: the line ends with the checkout. Times in git's index may be brought up to date."""
+    """As a search in kernels does it: the line ends with the checkout. Only times in git's index may change."""
     folder = tmp_path / "r"
     make_repository(folder, tmp_path / "mark", random.Random(seed))
     unstaged(folder)
