@@ -1,7 +1,7 @@
 """Patterns and plans, bundled and the project's own."""
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -9,6 +9,7 @@ from loop.base.documents import Complaint, Document, complain, load_yaml, neares
 from loop.base.errors import DefinitionError, UsageError, one_of
 from loop.base.expressions import Expression, ExpressionError
 from loop.base.places import Project, shipped
+from loop.library.earlier import upgraded
 from loop.model.base import Model
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan
@@ -58,6 +59,7 @@ def _read_all(kind: str, project: Project, model: type[T]) -> Iterator[Read[T]]:
 def read_file(path: Path, model: type[T]) -> Read[T]:
     """One YAML file as a model. Raises DefinitionError with file, line and column of every mistake."""
     document = load_yaml(path)
+    document = replace(document, data=upgraded(model, document.data))
     return Read(parse(model, document), document, path)
 
 

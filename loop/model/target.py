@@ -217,7 +217,7 @@ class Target(Model):
     """A kernel project: signature, reference, workloads and variants."""
 
     format: Literal[2]
-    """Format number of this file."""
+    """Format number of this file; 1 is read, too."""
     name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
     """Name of the project."""
     function: Identifier
