@@ -79,6 +79,13 @@ def glance(folder: Path) -> int:
     return errno.ENOSPC if state.f_blocks and blocks * state.f_frsize < LEAST_BYTES else 0
 
 
+def is_noexec(folder: Path) -> bool:
+    """Whether its file system is mounted so that nothing on it can be loaded or run."""
+    with contextlib.suppress(OSError):
+        return bool(os.statvfs(_existing(folder)).f_flag & getattr(os, "ST_NOEXEC", 0))
+    return False
+
+
 def write(folder: Path, bytes_: int) -> int:
     """0, or the error number of writing a file of that size into the folder. Nothing of the file stays."""
     try:
@@ -159,6 +166,8 @@ def _number(error: BaseException | None) -> int:
     return (error.errno or 0) if isinstance(error, OSError) else 0
 
 
+NOT_LOADED, NOT_RUN = "failed to map segment", "permission denied"
+"""What is said, in small letters, of a library and of a program on a file system that is mounted `noexec`."""
 LOOKED_S = 0.02
 """Ticks may come quicker than a look is worth."""
 
@@ -193,8 +202,22 @@ class Gauge:
         `text`: everything that the step says. It names the folder to blame where several are short.
         """
         self.look()
+        if bad and (mounted := self._mounted_noexec(text)):
+            return mounted
         short = self._met or (self._short_now(text) if bad else {})
         return next((failure(number, folder) for folder, number in short.items() if number in OF_FOLDERS), None)
+
+    def _mounted_noexec(self, text: str) -> MachineFailure | None:
+        """The folder from which something could not be loaded or run, because it is mounted so."""
+        small, folders = text.lower(), (*self.folders.own, *self.folders.worked_in)
+        for folder in sorted(folders, key=lambda folder: str(folder) not in text):
+            # Other files refuse to run, too: theirs are named.
+            if (NOT_LOADED in small or (NOT_RUN in small and str(folder) in text)) and is_noexec(folder):
+                variable = {cache_folder(): "LOOP_CACHE", state_folder(): "LOOP_STATE", temporary(): "TMPDIR"}
+                name = variable.get(folder)
+                other = f"name a folder elsewhere: export {name}=..." if name else "move it to another file system"
+                return MachineFailure(f"{folder} is mounted noexec: nothing there can be loaded or run", other)
+        return None
 
     def _short_now(self, text: str) -> dict[Path, int]:
         """Folders that cannot be written by now, those first that the step names.

@@ -91,3 +91,13 @@ def test_a_folder_that_became_read_only_explains_what_follows(disks: Disks) -> N
     disks.said[TMP] = errno.EROFS
     assert "/tmp: Read-only file system" == failure(first, bad=False)
     assert "/tmp: Read-only file system" == failure(Gauge(Folders((CACHE, TMP)), frozenset()))
+
+
+def test_a_folder_that_is_mounted_noexec_is_named(gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that cannot be mapped, and a program in it that may not run. Other files' refusals are not."""
+    mapped, run = "kernel.so: failed to map segment from shared object", "/cache/a.out: Permission denied"
+    assert ["", ""] == [failure(gauge, mapped), failure(gauge, run)]
+    monkeypatch.setattr("loop.base.machine_failures.is_noexec", lambda folder: folder == CACHE)
+    assert "/cache is mounted noexec" in failure(gauge, mapped)
+    assert "/cache is mounted noexec" in failure(gauge, run)
+    assert ["", ""] == [failure(gauge, "/opt/a.out: Permission denied"), failure(gauge, mapped, bad=False)]
