@@ -152,6 +152,22 @@ def files_read(variant: Buildable, folder: Path, *, cache: Path, include: Path) 
     return None if known is None else tuple(known.facts)
 
 
+def bytes_read(variant: Buildable, folder: Path) -> int:
+    """About how many bytes a compiler reads: sources, and files that they include by quoted names."""
+    if isinstance(variant, PythonVariant):
+        return 0
+    pending, sizes = [folder / source for source in variant.sources], dict[Path, int]()
+    while pending:
+        path = pending.pop().resolve()
+        if path not in sizes and path.is_file():
+            text = path.read_text(errors="replace")
+            sizes[path] = len(text)
+            pending += [
+                path.parent / name for name in re.findall(r'^\s*#\s*include\s+"([^"]+)"', text, re.MULTILINE)
+            ]
+    return sum(sizes.values())
+
+
 def ground(
     name: str,
     variant: CAbiVariant,

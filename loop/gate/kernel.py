@@ -119,7 +119,7 @@ def to_build(context: Context, names: Iterable[str]) -> Mapping[str, Buildable]:
 def compile_all(
     context: Context, variants: Mapping[str, Buildable], *, to_run: bool = True
 ) -> Generator[Tick, None, Built]:
-    """Build these variants, a compiler a core at a time.
+    """Build these variants, a compiler a core at a time. Those that read most begin, so that none ends alone.
 
     What is `to_run` on the GPU here is not compiled where its driver could not run it; what is only looked at is.
     """
@@ -134,7 +134,10 @@ def compile_all(
         except BuildFailed as failed:
             return failed.of(name)
 
-    attempts = yield from together((attempt(*item) for item in variants.items()), cores())
+    order = sorted(variants, key=lambda name: -build.bytes_read(variants[name], folder))
+    results = yield from together((attempt(name, variants[name]) for name in order), cores())
+    by_name = dict(zip(order, results, strict=True))
+    attempts = [by_name[name] for name in variants]
     built = tuple(each for each in attempts if isinstance(each, Build))
     return built, [each for each in attempts if isinstance(each, BuildFailed)]
 
