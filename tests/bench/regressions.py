@@ -20,7 +20,6 @@ from loop.model.bisect import BisectOutput
 from loop.model.output import outputs_of
 from loop.store.sessions import SessionFolder, every
 from tests.bisect.kernel_edits import CHAIN, Edit, Files, added, replaced, scored_again
-from tests.bisect.kernel_edits import every as both
 from tests.conftest import ROOT
 from tests.faults.results import machine
 from tests.projects import LOOP
@@ -30,8 +29,6 @@ PAGE = Path(__file__).with_name("REGRESSIONS.md")
 LIMIT_S = 60.0
 """Within which a commit has to be named, on two quiet cores."""
 FA1 = "cuda/fa1.cuh"
-BOUNDS, INCLUDED = "__launch_bounds__(Fa1::kThreads)", '#include "dispatch.cuh"\n'
-FEWER = "#ifdef LOOP_EMULATE\n#define FEWER\n#else\n#define FEWER __maxnreg__(32)\n#endif\n"
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ class Case:
     """One regression."""
 
     kind: str
-    """What it does: makes the kernel `wrong`, `slower`, or take more `resources`."""
+    """What it does: makes the kernel `wrong` or `slower`."""
     variant: str
     title: str
     edit: Edit
@@ -57,7 +54,7 @@ class Case:
 
 CHAINS = "{ return std::max<int64_t>(7, (depth + 1) / 9); }"
 OPTIMISED = "flags:\n        [-std=c++17, -O3"
-SUM, LATER, PITCH = "total += weight * sums[i];", "block.first + 1 +", "kPitch = kSlice + 1"
+SUM, LATER = "total += weight * sums[i];", "block.first + 1 +"
 WRONG = {
     "mask": ("cpu", "mask a key late", replaced("cpu/attention.h", LATER, "block.first + 2 +")),
     "sums": ("split_k", "row sums counted twice", replaced("cuda/split_k.cuh", SUM, f"{SUM} {SUM}")),
@@ -68,14 +65,9 @@ SLOWER = {
     "chains": ("cpu", "short chains of products", replaced("cpu/products.h", CHAIN, CHAINS)),
     "flags": ("cpu", "-O1 in the recipe", replaced("target.yaml", OPTIMISED, OPTIMISED.replace("-O3", "-O1"))),
 }
-SPILLS = both(replaced(FA1, BOUNDS, "FEWER"), replaced(FA1, INCLUDED, f"{INCLUDED}{FEWER}"))
-RESOURCES = {
-    "spills": ("fa1", "32 registers, which are too few", SPILLS),
-    "pitch": ("fa1", "rows twice as far apart in shared memory", replaced(FA1, PITCH, "kPitch = kSlice + 65")),
-}
 CASES = {
     name: Case(kind, variant, title, edit)
-    for kind, cases in (("wrong", WRONG), ("slower", SLOWER), ("resources", RESOURCES))
+    for kind, cases in (("wrong", WRONG), ("slower", SLOWER))
     for name, (variant, title, edit) in cases.items()
 }
 

@@ -121,7 +121,7 @@ def test_changes_are_handed_over_judged_kept_and_taken_back(
         asked = project.run("improve")
     assert 75 == asked.returncode, asked.stderr
     assert "one change to ours is asked for" in asked.stderr
-    found = json.loads(loop("clean", "--json", "--target", str(project.folder)).stdout)["found"]
+    found = json.loads(loop("clean", "--json").stdout)["found"]
     (tree,) = [one for one in found if one["kind"] == "worktree"]
     assert ("waits", True) == (tree["state"], project.session.name in tree["why"])
     assert "loop run session --resume" in asked.stderr
