@@ -11,7 +11,7 @@ from loop.gate import emulating, environment, kernel, known_good, properties, sa
 from loop.money import actions as deciding
 from loop.optimize import briefing, candidate, checking, confirming, paired, tuning
 from loop.profile import actions as profile
-from loop.profile import inspection, parallelism, promises, resources_section
+from loop.profile import parallelism, promises, resources_section
 from loop.profile import resource_actions as resources
 from loop.proving import actions as proving
 from loop.steps import actions as session
@@ -39,7 +39,6 @@ ACTIONS: dict[str, Action] = {
     "kernel.prove_gate": Action(proving.prove_gate),
     "kernel.profile": Action(profile.profile),
     "kernel.parallelism": Action(parallelism.parallelism),
-    "kernel.choose": Action(inspection.choose),
     "kernel.resources": Action(resources.resources, resources_section.section),
     "kernel.must_not_compile": Action(promises.must_not_compile),
     "kernel.instances": Action(promises.instances),

@@ -4,8 +4,6 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 
-from pydantic import Field
-
 from loop.base.errors import LoopError, WorkFailed
 from loop.base.processes import Tick
 from loop.bisect.candidates import Line, read_line
@@ -14,14 +12,13 @@ from loop.bisect.kernels import Regression, kernel_hunt
 from loop.bisect.trying import watching
 from loop.gate.emulating import too_much
 from loop.gate.kernel import distinct, extra_sets, other_sets, workloads
-from loop.model.base import Model
 from loop.model.bisect import BisectAnswer, BisectOutput
 from loop.model.index import SessionRow
 from loop.model.output import VerifyOutput
 from loop.model.target import CAbiVariant, Workload
 from loop.model.verdict import SpeedVerdict
 from loop.model.workloads import entry_of, operations, spelled
-from loop.steps.context import Context, Result, Working
+from loop.steps.context import Context, NoArguments, Result, Working
 from loop.store.judgements import wrong_builds
 from loop.timing.model import CompareOutput
 
@@ -119,14 +116,7 @@ ANSWERS = ("culprit", "several", "range")
 """Outcomes that name commits."""
 
 
-class Searched(Model):
-    """How a commit is searched."""
-
-    width: int = Field(default=1, ge=1)
-    """Commits that are built at a time; they are timed one after the other."""
-
-
-def bisect(context: Context, arguments: Searched) -> Working[BisectOutput]:
+def bisect(context: Context, arguments: NoArguments) -> Working[BisectOutput]:
     """Search from where the first variant that regressed was good to the checkout, for the commit that did it."""
     regressed = regressions(context)
     missing: list[str] = []
@@ -135,7 +125,7 @@ def bisect(context: Context, arguments: Searched) -> Working[BisectOutput]:
         ends, why = lines(context, regression)
         if ends:
             rest = [f"a search for why {other.what}: one at a time" for other in regressed[place + 1 :]]
-            return (yield from _searched(context, regression, ends, [*missing, *rest], arguments.width))
+            return (yield from _searched(context, regression, ends, [*missing, *rest]))
         missing.append(f"a search for why {regression.what}: {why}")
         hint = hint or f"name a good revision: {_command(context, regression, 'REV')}"
     message = missing[0] if missing else "nothing is slower or wrong; what a kernel takes is not searched"
@@ -144,13 +134,13 @@ def bisect(context: Context, arguments: Searched) -> Working[BisectOutput]:
 
 
 def _searched(
-    context: Context, regression: Regression, ends: Sequence[Line], missing: Sequence[str], width: int
+    context: Context, regression: Regression, ends: Sequence[Line], missing: Sequence[str]
 ) -> Working[BisectOutput]:
     """The answer from the last good end; from one before it, where what fails failed there already."""
     begun = time.monotonic()
     try:
         for line in ends:
-            with kernel_hunt(regression, line, context.bench, context.task.seed, width) as hunt:
+            with kernel_hunt(regression, line, context.bench, context.task.seed) as hunt:
                 answer = yield from _in_time(hunt.run(), context, regression, line, begun)
             if answer.outcome in ANSWERS or line.ends[-1].commit in answer.skipped:
                 break

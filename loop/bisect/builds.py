@@ -10,7 +10,7 @@ from pathlib import Path
 
 from loop.base.errors import LoopError, WorkFailed
 from loop.base.places import MANIFEST
-from loop.base.processes import Tick, together
+from loop.base.processes import Tick
 from loop.builds import build
 from loop.builds.build import Buildable
 from loop.builds.compiler_errors import BuildFailed
@@ -44,8 +44,8 @@ class Builder:
 
     bench: Bench
     """The target as it is today, in the user's checkout."""
-    trees: Sequence[Worktree]
-    """Where commits are checked out: as many compilers run side by side at most."""
+    tree: Worktree
+    """Where commits are checked out."""
     variant: str
     limit_s: float
     """A compiler that takes longer is killed; once something is built, sooner."""
@@ -78,50 +78,26 @@ class Builder:
             raise Untestable(self.broken[key])
         return self.made[key]
 
-    def prepare(self, needed: Sequence[Candidate], ahead: Sequence[Candidate] = ()) -> Generator[Tick, None, None]:
-        """Build what is needed; beside it, on cores that would be idle, what may be asked for next.
-
-        All compilers have ended when this has: none disturbs a measurement.
-        """
-        missing = self._missing(needed)
-        if not missing:
-            return
-        if not self.made and self.good is not None and self._missing([self.good]):
-            yield from self._build(self.good, self.trees[0])
-            missing = self._missing(needed)
-        more = [candidate for candidate in self._missing(ahead) if candidate not in missing]
-        beside = [*missing, *more][: len(self.trees)]
-        rest = missing[len(self.trees) :]
-        jobs = [self._build(candidate, tree) for candidate, tree in zip(beside, self.trees, strict=False)]
-        yield from together(jobs, len(jobs))
-        for candidate in rest:
-            yield from self._build(candidate, self.trees[0])
+    def prepare(self, candidates: Sequence[Candidate]) -> Generator[Tick, None, None]:
+        """Build what was not tried yet, the good end before anything else; what does not build is noted."""
+        first = [self.good] if self.good is not None and not self.made else []
+        for candidate in [*first, *candidates]:
+            key = self._key(candidate)
+            if key not in self.made and key not in self.broken:
+                try:
+                    made = yield from self._compile(candidate)
+                    self.made[self._key(candidate)] = made
+                except Untestable as untestable:
+                    self.broken[self._key(candidate)] = str(untestable)
 
     @property
     def _limit(self) -> float:
         """Seconds that a compiler may take now."""
-        took = max((one.seconds for one in self.made.values()), default=math.inf)
+        took = max((library.seconds for library in self.made.values()), default=math.inf)
         return min(self.limit_s, max(LEAST_S, TIMES * took))
 
-    def _missing(self, wanted: Sequence[Candidate]) -> list[Candidate]:
-        """Those that were not tried; of several with one tree the first."""
-        keys = {self._key(candidate): candidate for candidate in reversed(wanted)}
-        return [
-            candidate
-            for key, candidate in reversed(keys.items())
-            if key not in self.made and key not in self.broken
-        ]
-
-    def _build(self, candidate: Candidate, tree: Worktree) -> Generator[Tick, None, None]:
-        """Build a candidate in a worktree, or note why that cannot be done."""
-        try:
-            made = yield from self._compile(candidate, tree)
-            self.made[self._key(candidate)] = made
-        except Untestable as untestable:
-            self.broken[self._key(candidate)] = str(untestable)
-
-    def _compile(self, candidate: Candidate, tree: Worktree) -> Generator[Tick, None, Build]:
-        folder = self._place(candidate, tree)
+    def _compile(self, candidate: Candidate) -> Generator[Tick, None, Build]:
+        folder = self._place(candidate)
         variant = self._recipe(folder)
         try:
             library = yield from build.build(
@@ -139,7 +115,7 @@ class Builder:
                 and variant.build.compiler == self._compiler
             ):
                 raise WorkFailed(failed.message, failed.hint) from failed
-            lacks = tree.lacks() if candidate.commit != UNCOMMITTED else ""
+            lacks = self.tree.lacks() if candidate.commit != UNCOMMITTED else ""
             raise Untestable("; ".join(filter(None, (f"does not build: {failed.message}", lacks)))) from failed
         self.compiled += not library.cached
         self._note(variant, folder)
@@ -179,12 +155,12 @@ class Builder:
                     self.recipes[blob] = blob
         return self.recipes[blob]
 
-    def _place(self, candidate: Candidate, tree: Worktree) -> Path:
+    def _place(self, candidate: Candidate) -> Path:
         """The target's folder as the candidate has it."""
         if candidate.commit == UNCOMMITTED:
             return self.bench.folder
-        check_out(tree, candidate)
-        return tree.target
+        check_out(self.tree, candidate)
+        return self.tree.target
 
     @property
     def _compiler(self) -> str | None:

@@ -57,14 +57,13 @@ class Line:
 def read_line(folder: Path, good: str, bad: str | None, *, whole: bool = False) -> Line:
     """The line between two revisions of a target's repository; without `bad` it ends with what is uncommitted.
 
-    Raises LoopError where there is no line, or the repository is in the middle of something.
+    Raises LoopError where there is no line.
     """
     if not good:
         raise UsageError("no good revision to begin from", hint="loop bisect --good REV")
     top = top_of(folder)
     if top is None:
         raise UsageError(f"{folder} is not under git, or none of it is committed", hint="git init, and commit it")
-    refuse_half_done(top)
     head = history.resolve(top, "HEAD")
     uncommitted = (changes(folder, head) if bad is None else None) or {}
     first, last = history.resolve(top, good), history.resolve(top, bad or "HEAD")
@@ -143,25 +142,6 @@ def _uncommitted(edited: Mapping[str, str]) -> Candidate:
     return Candidate(
         commit=UNCOMMITTED, subject=subject, tree=content_hash([text for row in edited.items() for text in row])
     )
-
-
-HALF_DONE = {
-    "MERGE_HEAD": ("a merge", "git merge --abort"),
-    "CHERRY_PICK_HEAD": ("a cherry-pick", "git cherry-pick --abort"),
-    "REVERT_HEAD": ("a revert", "git revert --abort"),
-    "rebase-merge": ("a rebase", "git rebase --abort"),
-    "rebase-apply/applying": ("git am", "git am --abort"),
-    "rebase-apply": ("a rebase", "git rebase --abort"),
-}
-"""What git leaves in its folder in the middle of something: what that is, and how to end it."""
-
-
-def refuse_half_done(top: Path) -> None:
-    """Raises UsageError in the middle of a merge, rebase or the like: its files are then nobody's version."""
-    for name, (what, remedy) in HALF_DONE.items():
-        place = Path(git(top, "rev-parse", "--git-path", name).strip())
-        if (place if place.is_absolute() else top / place).exists():
-            raise UsageError(f"{top} is in the middle of {what}", hint=f"finish it, or `{remedy}`")
 
 
 Held = dict[str, str]

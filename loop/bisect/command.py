@@ -21,7 +21,7 @@ from loop.bisect.candidates import Line, read_line
 from loop.bisect.hunt import Hunt
 from loop.bisect.kernels import Regression, kernel_hunt, own_tree
 from loop.bisect.model import Metric
-from loop.bisect.trying import memory_of, side_by_side
+from loop.bisect.trying import memory_of
 from loop.bisect.user_command import CommandProbe
 from loop.gate.emulating import too_much
 from loop.library.hosted import hosted
@@ -62,7 +62,7 @@ class BisectRequest:
     variant: str | None = None
     workloads: Sequence[str] = ()
     probe: str | None = None
-    """`exit` or `number`: a command judges, not the gate."""
+    """`exit`: a command judges, not the gate."""
     command: Sequence[str] = ()
     probe_limit_s: float | None = None
     """The command is killed then, and the commit skipped; None: by what it takes on the good end."""
@@ -71,8 +71,6 @@ class BisectRequest:
     threads: int | None = None
     seed: int = 0
     budget_minutes: float | None = None
-    width: int = 1
-    """Commits at a time."""
     json: bool = False
 
 
@@ -84,8 +82,6 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
             screen.say(announce(hunt.line))
             if hunt.builder is None:
                 screen.say(changing(hunt))
-            if request.width > 1 and hunt.many is None:
-                screen.say(f"one device: {hunt.width} commits are built at a time, and tried one after the other")
             answer = follow(hunt, request.budget_minutes, screen)
     except LoopError as error:
         if error.exit_code not in (ExitCode.USAGE, ExitCode.GATE_FAILED):
@@ -124,7 +120,7 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
     if emulated:
         screen.say(f"{name} runs under the emulator, which is not timed: the search is for where it became wrong")
     bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
-    hunt = stack.enter_context(kernel_hunt(regression, line, bench, request.seed, request.width))
+    hunt = stack.enter_context(kernel_hunt(regression, line, bench, request.seed))
     return replace(hunt, sets=sets, left_out=left_out)
 
 
@@ -181,25 +177,19 @@ def choose_variant(request: BisectRequest, setting: Setting, device: Device) -> 
 
 def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
     """A search in any repository, judged by a command."""
-    if request.probe not in ("exit", "number"):
-        raise UsageError(f"unknown probe {request.probe!r}", hint="--probe exit or --probe number")
+    if request.probe != "exit":
+        raise UsageError(f"unknown probe {request.probe!r}", hint="--probe exit")
     if not request.command:
-        raise UsageError("no command to run", hint=f"loop bisect --good REV --probe {request.probe} -- COMMAND")
+        raise UsageError("no command to run", hint="loop bisect --good REV --probe exit -- COMMAND")
     folder = (request.target or Path.cwd()).absolute()
     line = read_line(folder, request.good, request.bad or "HEAD", whole=True)
     limit = "" if request.probe_limit_s is None else f"{request.probe_limit_s:g} s"
-    timed = request.probe == "number"
-    beside = where_you_stand(line, stack.enter_context(own_tree(line, "beside"))) if timed else None
-    count = 1 if timed else request.width
-    trees = [where_you_stand(line, stack.enter_context(own_tree(line, f"trial-{n}"))) for n in range(count)]
-    probers = [CommandProbe(request.command, tree, beside, request.probe_limit_s, line.good) for tree in trees]
+    tree = where_you_stand(line, stack.enter_context(own_tree(line)))
     return Hunt(
         line=line,
-        prober=probers[0],
-        many=side_by_side(probers) if len(probers) > 1 else None,
-        width=len(probers),
+        prober=CommandProbe(request.command, tree, request.probe_limit_s, line.good),
         memory=memory_of(request.probe, str(folder), machine().name, limit, *request.command),
-        metric="latency" if request.probe == "number" else "correctness",
+        metric="correctness",
     )
 
 

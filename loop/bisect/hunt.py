@@ -1,9 +1,11 @@
-"""The search over commits: the rules say what to try, the probes try it, everything is kept."""
+"""The search over commits: the rules say what to try, the prober tries it, everything is kept."""
 
 import math
+import time
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from loop.base.machine_failures import Folders, Gauge
 from loop.base.processes import Tick
@@ -12,8 +14,8 @@ from loop.bisect.candidates import Line, kernels, merged_lines, sources, with_br
 from loop.bisect.gate import Gate
 from loop.bisect.model import Metric, Problem, SearchEnd, Try, WeighedCommit, read
 from loop.bisect.pairs import PART
-from loop.bisect.search import next_tries
-from loop.bisect.trying import ProbeMany, ProbeMemory, Prober, Question, side_by_side, watching
+from loop.bisect.search import next_move
+from loop.bisect.trying import ProbeMemory, Prober, watching
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Probe
 from loop.repository import history
 from loop.repository.git import read_bytes, shown
@@ -42,10 +44,6 @@ class Hunt:
     """What builds its commits here, and so knows which of them are the same kernel; None where nobody does."""
     device: Bench | None = None
     """Nobody else measures on its device meanwhile."""
-    many: ProbeMany | None = None
-    """Tries several commits at the same time; None: the prober tries one after the other."""
-    width: int = 3
-    """So many at the same time. Where they are tried one after the other: so many are built beside that one."""
     sets: tuple[str, ...] = ()
     """Workload sets of the target that commits are judged on."""
     left_out: tuple[str, ...] = ()
@@ -56,35 +54,30 @@ class Hunt:
     """Culprit to how much it brought, once there is an answer."""
 
     def run(self) -> Generator[Tick, None, BisectAnswer]:
-        """Search until there is an answer."""
+        """Search until there is an answer. Raises MachineFailure where the machine failed meanwhile."""
         with ExitStack() as stack:
             if self.device is not None:
                 yield from hold_device(self.device, stack)
-            return (yield from self._run())
-
-    def _run(self) -> Generator[Tick, None, BisectAnswer]:
-        if self.builder is not None:
-            yield from self.builder.prepare([self.line.good, self.line.ends[-1]])
-            if self.problem.last == 0:
-                return self._answer(SearchEnd("no_regression", self._unchanged(self.builder)))
-        if self.gate is not None:
-            try:
-                ruling = yield from self.gate.passed(self.line)
-                if ruling.outcome != "search":
-                    answer = self._answer(SearchEnd(ruling.outcome, ruling.why, swapped=ruling.swapped))
-                    builds = self.builder.compiled if self.builder else 0
-                    return answer.model_copy(update={"builds": builds, "probes": ruling.probes})
-            except (Untestable, WorkerLost, Refusal):
-                pass  # The first look at the ends says why.
-            self.memory = self.gate.memory()
-        committed = {candidate.commit for candidate in self.line.ends} - {UNCOMMITTED}
-        known = [probe for probe in self.memory.probes() if {probe.commit, probe.against} <= committed]
-        self.probes += [probe for probe in known if probe.status != "lost"]  # What was lost is asked for again.
-        while True:
-            tries = next_tries(self.problem, self.probes, self.width if self.many is not None else 1)
-            if isinstance(tries, SearchEnd):
-                return (yield from self._into_merges(self._answer(tries)))
-            yield from self._observe(tries)
+            if self.builder is not None:
+                yield from self.builder.prepare([self.line.good, self.line.ends[-1]])
+                if self.problem.last == 0:
+                    return self._answer(SearchEnd("no_regression", self._unchanged(self.builder)))
+            if self.gate is not None:
+                try:
+                    end, probes = yield from self.gate.passed(self.line)
+                    if end is not None:
+                        builds = self.builder.compiled if self.builder else 0
+                        return self._answer(end).model_copy(update={"builds": builds, "probes": probes})
+                except (Untestable, WorkerLost, Refusal):
+                    pass  # The first look at the ends says why.
+                self.memory = self.gate.memory()
+            committed = {candidate.commit for candidate in self.line.ends} - {UNCOMMITTED}
+            # What was lost is asked for again.
+            known = [probe for probe in self.memory.probes() if probe.status != "lost"]
+            self.probes += [probe for probe in known if {probe.commit, probe.against} <= committed]
+            while isinstance(move := next_move(self.problem, self.probes), Try):
+                yield from self._observe(move)
+            return (yield from self._into_merges(self._answer(move)))
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -100,7 +93,7 @@ class Hunt:
         for candidate, kernel in zip(self.line.ends, self.kernels, strict=True):
             weight = TOUCHED if candidate.touches or self.builder is not None else 1.0
             commits.append(WeighedCommit(candidate.commit, weight, kernel))
-        return Problem(tuple(commits), self.metric, told=not self.line.whole)
+        return Problem(tuple(commits), self.metric)
 
     def _unchanged(self, builder: Builder) -> str:
         """Why no commit is to blame."""
@@ -110,45 +103,41 @@ class Hunt:
         which = f"none of the {count} commits changes" if count > 1 else "the one commit does not change"
         return f"not in the code: {which} what {builder.variant} is built from{what}"
 
-    def _observe(self, tries: Sequence[Try]) -> Generator[Tick, None, None]:
-        """Ask for these at the same time, and keep what counts, with signs of life that say how the search stands.
+    def _observe(self, attempt: Try) -> Generator[Tick, None, None]:
+        """Make a try, and keep what came of it, with signs of life that say how the search stands.
 
-        Raises MachineFailure where the machine failed meanwhile.
+        Raises MachineFailure where the machine failed meanwhile: that says nothing of the commit, and is not kept.
         """
-        ends, gauge = self.line.ends, Gauge(Folders.of())
-        ahead = list[Candidate]()
-        if len(tries) == 1:  # Else all are built already, beside one another.
-            after = next_tries(self.problem, self.probes, 1 + self.width)
-            ahead = [] if isinstance(after, SearchEnd) else [ends[attempt.commit] for attempt in after]
-        questions = [Question(ends[t.commit], max(t.batch, 1), ends[t.against], ahead) for t in tries]
-        names = ", ".join(dict.fromkeys(question.candidate.short for question in questions))
-        standing = f"probe {len(self.probes) + 1}, {names}: {tries[0].why}"
+        candidate, against = self.line.ends[attempt.commit], self.line.ends[attempt.against]
+        standing = f"probe {len(self.probes) + 1}, {candidate.short}: {attempt.why}"
+        gauge, begun = Gauge(Folders.of()), time.monotonic()
 
         def see(tick: Tick) -> Tick:
-            """A sign of life with how the search stands."""
             gauge.tick()
             return Tick(f"{standing}; {tick.note}")
 
-        many = self.many or side_by_side([self.prober])
-        answers = yield from watching(many(questions), see)
-        bad = any(answer.status != "measured" or 0.0 in answer.values for answer in answers)
-        failure = gauge.failure(bad=bad, text="; ".join(answer.reason for answer in answers if answer.reason))
-        if failure is not None:  # It says nothing of the commits, and is not remembered.
+        values, reason = tuple[float, ...](), ""
+        status: Literal["measured", "broken", "lost"] = "measured"
+        try:
+            values = yield from watching(self.prober.tried(candidate, max(attempt.batch, 1), against), see)
+        except Untestable as untestable:
+            status, reason = "broken", str(untestable)
+        except (WorkerLost, Refusal) as lost:
+            status, reason = "lost", str(lost)
+        if failure := gauge.failure(bad=status != "measured" or 0.0 in values, text=reason):
             raise failure
-        pairs = list(zip(tries, questions, answers, strict=True))
-        for attempt, question, answer in [pair for pair in pairs if pair[2].status != "lost"] or pairs[:1]:
-            probe = Probe(
-                commit=question.candidate.commit,
-                against=question.against.commit,
-                why=attempt.why,
-                status=answer.status,
-                values=answer.values,
-                reason=answer.reason,
-                claim=attempt.claim,
-                seconds=answer.seconds,
-            )
-            self.memory.keep(probe)
-            self.probes.append(probe)
+        probe = Probe(
+            commit=candidate.commit,
+            against=against.commit,
+            why=attempt.why,
+            status=status,
+            values=values,
+            reason=reason,
+            claim=attempt.claim,
+            seconds=time.monotonic() - begun,
+        )
+        self.memory.keep(probe)
+        self.probes.append(probe)
 
     def _into_merges(self, answer: BisectAnswer) -> Generator[Tick, None, BisectAnswer]:
         """Where merges are to blame, the commits of their branches that are; a merge where none is alone."""
@@ -207,7 +196,6 @@ class Hunt:
         ends = self.line.ends
         self.steps = {ends[culprit.first].commit: culprit.step for culprit in end.found}
         culprits = tuple(ends[index] for index in end.culprits)
-        broken = {probe.commit: probe.reason for probe in self.probes if probe.status == "broken"}
         observations = read(self.problem, self.probes)
         return BisectAnswer(
             outcome=end.outcome,
@@ -219,7 +207,7 @@ class Hunt:
             ratio=math.exp(-end.found[0].step) if end.found and self.metric == "latency" else None,
             probes=tuple(self.probes),
             builds=len(observations.built) + len(observations.broken),
-            skipped=broken,
+            skipped={probe.commit: probe.reason for probe in self.probes if probe.status == "broken"},
             sets=self.sets,
             left_out=self.left_out,
             workloads=tuple(dict.fromkeys(workload.name for workload in self.prober.workloads)),

@@ -1,4 +1,4 @@
-"""A search for what made a kernel slower, wrong or hungrier: its worktrees, its probes, its memory."""
+"""A search for what made a kernel slower or wrong: its worktree, its probe, its memory."""
 
 import contextlib
 import os
@@ -15,15 +15,13 @@ from loop.bisect.gate import FailingGate, SpeedGate
 from loop.bisect.hunt import Hunt
 from loop.bisect.model import Metric
 from loop.bisect.trying import CorrectnessProbe, LatencyProbe
-from loop.machine.machine import cores, machine
+from loop.machine.machine import machine
 from loop.model.target import Workload
 from loop.repository import worktree
 from loop.repository.worktree import Worktree
 from loop.workers.bench import Bench
 
 BUILD_LIMIT_S = 600.0
-COMPILERS = 4
-"""So many run side by side at most."""
 SAID: dict[Metric, str] = {"latency": "is slower", "correctness": "is wrong"}
 
 
@@ -44,35 +42,33 @@ class Regression:
 
 
 @contextlib.contextmanager
-def kernel_hunt(regression: Regression, line: Line, bench: Bench, seed: int, width: int) -> Iterator[Hunt]:
-    """The search on today's workloads. `width`: commits that are built at a time; they are timed one after the
-    other."""
-    variant = regression.variant
+def kernel_hunt(regression: Regression, line: Line, bench: Bench, seed: int) -> Iterator[Hunt]:
+    """The search on today's workloads."""
+    variant, emulated = regression.variant, regression.emulated
     where = machine().processor if bench.device == "cpu" else ", ".join(machine().gpus[:1])
-    emulated = ["emulated"] if regression.emulated else []
-    asked = (str(bench.folder), variant, where, str(bench.threads), *emulated)
-    with contextlib.ExitStack() as stack:
-        count = min(cores(), max(COMPILERS, width))
-        trees = [stack.enter_context(own_tree(line, f"trial-{number}")) for number in range(count)]
-        builder = Builder(
-            bench, trees, variant, BUILD_LIMIT_S, line.good, emulated=regression.emulated, inside=line.inside
-        )
-        wrong = regression.metric == "correctness"
-        prober = (CorrectnessProbe if wrong else LatencyProbe)(bench, builder, regression.workloads, seed)
-        gate = FailingGate(prober, asked) if isinstance(prober, CorrectnessProbe) else SpeedGate(prober, asked)
-        memory, metric = gate.memory(), regression.metric
-        yield Hunt(line, prober, memory, metric, gate=gate, builder=builder, device=bench, width=count)
+    asked = (str(bench.folder), variant, where, str(bench.threads), *(["emulated"] if emulated else []))
+    with own_tree(line) as tree:
+        builder = Builder(bench, tree, variant, BUILD_LIMIT_S, line.good, emulated=emulated, inside=line.inside)
+        gate: FailingGate | SpeedGate
+        prober: CorrectnessProbe | LatencyProbe
+        if regression.metric == "correctness":
+            prober = CorrectnessProbe(bench, builder, regression.workloads, seed)
+            gate = FailingGate(prober, asked)
+        else:
+            prober = LatencyProbe(bench, builder, regression.workloads, seed)
+            gate = SpeedGate(prober, asked)
+        yield Hunt(line, prober, gate.memory(), regression.metric, gate=gate, builder=builder, device=bench)
 
 
 @contextlib.contextmanager
-def own_tree(line: Line, name: str) -> Iterator[Worktree]:
+def own_tree(line: Line) -> Iterator[Worktree]:
     """A worktree for the time of a search; those of processes that were killed are taken away first."""
     root = state_folder() / "worktrees"
     for left in root.glob("bisect-*"):
         owner = left.name.split("-")[1]
         if owner.isdigit() and not psutil.pid_exists(int(owner)):
             shutil.rmtree(left, ignore_errors=True)
-    tree = worktree.make_at(line.folder, root / f"bisect-{os.getpid()}-{name}", line.good.commit)
+    tree = worktree.make_at(line.folder, root / f"bisect-{os.getpid()}", line.good.commit)
     try:
         yield tree
     finally:

@@ -34,8 +34,6 @@ class Problem:
     commits: tuple[WeighedCommit, ...]
     """Oldest first; the first is the good end, the last the bad one."""
     metric: Metric = "latency"
-    told: bool = True
-    """Whether commits of unlike groups are unlike binaries; else several neighbours may be the same one."""
 
     @functools.cached_property
     def place(self) -> tuple[int, ...]:

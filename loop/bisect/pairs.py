@@ -169,7 +169,7 @@ class Pairs:
             ]
             likely = spread_of(residuals, 0.0)  # Numbers that never scatter have no layouts either:
             assumed = min(most, max(noise, 4 * likely))
-            if strict and self.seen.problem.told:  # Else neighbours that agree may be one binary.
+            if strict:
                 assumed = min(assumed, max(spread_of(residuals, RULED_OUT), SPREAD))
             spread = max(likely, assumed, 1e-6)
         return Fit(scores, max(levels[1] - levels[0], 1e-9), spread, off)

@@ -80,28 +80,6 @@ def next_move(problem: Problem, probes: Sequence[Probe]) -> Try | SearchEnd:
     return _concluded(evidence, move)
 
 
-def next_tries(problem: Problem, probes: Sequence[Probe], width: int) -> tuple[Try, ...] | SearchEnd:
-    """Up to `width` tries that do not wait for each other: the next one, then the middles on both of its sides."""
-    first = next_move(problem, probes)
-    if isinstance(first, SearchEnd):
-        return first
-    seen, position = read(problem, probes), problem.place[first.commit]
-    if first.claim is not None or (seen.count(position) and position != problem.last):
-        return (first,)
-    known = {0, problem.last, *seen.values}
-    low = max((at for at in known if at < position), default=0)
-    high = min((at for at in known if at > position), default=position)
-    stretches, chosen = [(low, position), (position, high)], [position]
-    for start, end in stretches:
-        middle = (start + end) // 2
-        if len(chosen) >= width or len(stretches) > 8 * width:
-            break
-        if start < middle < end:
-            chosen += [middle] if middle not in seen.broken and middle not in chosen else []
-            stretches += [(start, middle), (middle, end)]
-    return (first, *(replace(first, commit=problem.shown(at)) for at in chosen[1:]))
-
-
 def _solve(evidence: Evidence, low: int, high: int) -> Try | _Answer:
     """The next try between two positions, or what is known of that stretch."""
     seen = evidence.seen

@@ -2,17 +2,16 @@
 
 import json
 import math
-import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from loop.base.documents import content_hash, sums, to_json
 from loop.base.errors import LoopError
 from loop.base.places import state_folder
-from loop.base.processes import Tick, together
+from loop.base.processes import Tick
 from loop.bisect.builds import Builder, Untestable
 from loop.gate.verify import Job, verify
 from loop.model.base import Model
@@ -23,7 +22,7 @@ from loop.timing import samples, schedule, verdicts
 from loop.timing.samples import Timings
 from loop.timing.terms import Pending, Terms
 from loop.workers.bench import Bench, Side
-from loop.workers.program import Refusal, WorkerLost
+from loop.workers.program import WorkerLost
 
 OTHER, TRIED = "other", "tried"
 Result = TypeVar("Result")
@@ -49,24 +48,11 @@ def watching(working: Generator[Tick, None, Result], see: Callable[[Tick], Tick]
         working.close()
 
 
-@dataclass(frozen=True)
-class Question:
-    """One candidate to be tried."""
-
-    candidate: Candidate
-    count: int
-    """Observations that are wanted."""
-    against: Candidate
-    """What a latency is held against, in the same pair."""
-    ahead: Sequence[Candidate] = ()
-    """What may be asked for next, whatever comes of this."""
-
-
 class Prober:
     """Something that can try a candidate."""
 
     workloads: Sequence[Workload]
-    """What commits are judged on; nothing where a command or a compiler judges."""
+    """What commits are judged on; nothing where a command judges."""
     made: int = 0
     """Checks that were made so far, of all commits; 0 where nobody counts them."""
     remark: str = ""
@@ -74,52 +60,12 @@ class Prober:
     found_wrong: bool = False
     """Whether a commit was wrong, and so could not be timed."""
 
-    def tried(self, asked: Question) -> Tries:
-        """The observations. Latency: log(its time / that of the other), above 0 is slower; else 1 for good, 0 for
-        bad. Raises Untestable."""
+    def tried(self, candidate: Candidate, count: int, against: Candidate) -> Tries:
+        """`count` observations of a candidate. Raises Untestable.
+
+        Latency: log(its time / that of `against`), above 0 is slower. Correctness: 1 for good, 0 for bad.
+        """
         raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Probed:
-    """What came of a question."""
-
-    status: Literal["measured", "broken", "lost"]
-    """As of a probe."""
-    values: tuple[float, ...] = ()
-    """Log ratios, one a pair; or 1 for right and 0 for wrong."""
-    reason: str = ""
-    """Why it is broken or lost."""
-    seconds: float = 0.0
-    """How long it took, building included."""
-
-
-def observed(tries: Tries) -> Generator[Tick, None, Probed]:
-    """What comes of a try."""
-    begun = time.monotonic()
-    status: Literal["measured", "broken", "lost"]
-    status, values, reason = "measured", tuple[float, ...](), ""
-    try:
-        values = yield from tries
-    except Untestable as untestable:
-        status, reason = "broken", str(untestable)
-    except (WorkerLost, Refusal) as lost:
-        status, reason = "lost", str(lost)
-    return Probed(status=status, values=values, reason=reason, seconds=time.monotonic() - begun)
-
-
-ProbeMany = Callable[[Sequence[Question]], Generator[Tick, None, list[Probed]]]
-"""Answers to several questions that are asked at the same time, in order."""
-
-
-def side_by_side(probers: Sequence[Prober]) -> ProbeMany:
-    """Each question to a prober of its own: for what does not disturb the others."""
-
-    def many(questions: Sequence[Question]) -> Generator[Tick, None, list[Probed]]:
-        pairs = zip(probers, questions, strict=False)
-        return together([observed(prober.tried(asked)) for prober, asked in pairs], len(probers))
-
-    return many
 
 
 @dataclass
@@ -155,17 +101,16 @@ class KernelProbe(Prober):
 class LatencyProbe(KernelProbe):
     """The speed of a commit's kernel beside that of the good end, in one pair of processes after another."""
 
-    def tried(self, asked: Question) -> Tries:
+    def tried(self, candidate: Candidate, count: int, against: Candidate) -> Tries:
         """Log ratios, one a pair of processes. A kernel that is wrong has no speed: it is broken here."""
-        sides = yield from self.sides(asked)
+        sides = yield from self.sides(candidate, against)
         self.seed += 1
-        terms = Terms(asked.count, math.inf, self.seed)
-        timings = yield from self.timed(sides, terms)
+        timings = yield from self.timed(sides, Terms(count, math.inf, self.seed))
         return mean_of([logs_of(timings, workload) for workload in self.workloads])
 
     def ends(self, bad: Candidate, good: Candidate) -> Generator[Tick, None, Logs]:
         """Blocks of fresh process pairs of both ends, until each workload has a verdict. Raises Untestable."""
-        sides = yield from self.sides(Question(bad, 0, good))
+        sides = yield from self.sides(bad, good)
         decided = set[str]()
 
         def pending(timings: Timings) -> Mapping[str, Sequence[str]]:
@@ -177,14 +122,12 @@ class LatencyProbe(KernelProbe):
                         decided.add(workload.name)
             return {workload.name: (OTHER, TRIED) for workload in self.workloads if workload.name not in decided}
 
-        terms = Terms(verdicts.MAX_BLOCKS, GATE_LIMIT_S, self.seed)
-        timings = yield from self.timed(sides, terms, pending)
+        timings = yield from self.timed(sides, Terms(verdicts.MAX_BLOCKS, GATE_LIMIT_S, self.seed), pending)
         return {workload.name: logs_of(timings, workload) for workload in self.workloads}
 
-    def sides(self, asked: Question) -> Generator[Tick, None, list[Side]]:
-        """What it is held against and the candidate, built; the candidate is right."""
-        yield from self.builder.prepare([asked.candidate, asked.against], asked.ahead)
-        tried = yield from self.side(TRIED, asked.candidate)
+    def sides(self, candidate: Candidate, against: Candidate) -> Generator[Tick, None, list[Side]]:
+        """What a candidate is held against and itself, built; the candidate is right. Raises Untestable."""
+        tried = yield from self.side(TRIED, candidate)
         assert tried.build_id is not None
         if tried.build_id not in self.checked:
             self.checked[tried.build_id] = yield from self.checks(tried, 0)
@@ -192,7 +135,7 @@ class LatencyProbe(KernelProbe):
         if failure is not None:
             self.found_wrong = True
             raise Untestable(f"incorrect, so it has no speed: {failure.message}")
-        return [(yield from self.side(OTHER, asked.against)), tried]
+        return [(yield from self.side(OTHER, against)), tried]
 
     def timed(
         self, sides: Sequence[Side], terms: Terms, pending: Pending | None = None
@@ -221,8 +164,7 @@ def mean_of(series: Sequence[Sequence[float]]) -> tuple[float, ...]:
 
 def logs_of(timings: Timings, workload: Workload) -> list[float]:
     """One log(time tried / time of the other) a pair of processes, of a workload."""
-    segments = [segment for segment in timings.segments if segment.workload == workload.name]
-    return [-value for value in samples.log_ratios(segments, OTHER, TRIED)]
+    return [-value for value in samples.log_ratios(timings.of(workload.name), OTHER, TRIED)]
 
 
 @dataclass
@@ -231,20 +173,18 @@ class CorrectnessProbe(KernelProbe):
 
     layouts = True
 
-    def tried(self, asked: Question) -> Tries:
+    def tried(self, candidate: Candidate, count: int, against: Candidate) -> Tries:
         """1 for right, 0 for wrong, each on fresh values."""
-        yield from self.builder.prepare([asked.candidate], asked.ahead)
-        side = yield from self.side(TRIED, asked.candidate)
+        side = yield from self.side(TRIED, candidate)
         values: list[float] = []
-        for number in range(asked.count):
+        for number in range(count):
             try:
                 verified = yield from self.checks(side, number)
             except WorkerLost as lost:
                 raise Untestable(str(lost)) from lost
             if all(check.status in ("unsupported", "not judged") for check in verified.checks):
-                raise Untestable(
-                    f"takes none of these workloads: {', '.join(workload.name for workload in self.workloads)}"
-                )
+                names = ", ".join(workload.name for workload in self.workloads)
+                raise Untestable(f"takes none of these workloads: {names}")
             values.append(0.0 if verified.first_failure else 1.0)
         return tuple(values)
 
@@ -262,20 +202,17 @@ class Remembered(Model):
 class ProbeMemory:
     """Probes of one question: a file with a line for each, in the order in which they were made."""
 
-    path: Path | None
-    """None: nothing is kept."""
+    path: Path
 
     def probes(self) -> list[Probe]:
         """All whole lines; what is damaged is named, and tried again."""
         try:
-            return [line.probe for line in sums.sealed_lines(self.path, Remembered)] if self.path else []
+            return [line.probe for line in sums.sealed_lines(self.path, Remembered)]
         except FileNotFoundError:
             return []
 
     def keep(self, probe: Probe) -> None:
         """Add one; it is written before anything else happens."""
-        if self.path is None:
-            return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         sums.append_sealed(self.path, json.dumps({"format": 1, "probe": json.loads(to_json(probe))}))
 

@@ -5,6 +5,5 @@ assembler and linker, and the libraries that the loader finds. The toolchain lis
 fact, and `known_builds` stores the facts. A cached build is used while all facts hold; no compiler runs to see.
 
 - `resources` reads the assembler's report, `binaries` the machine code, `compiler_errors` the compiler's errors.
-- `layout` recognises builds that differ only in where their code lies.
 - `python_builds` does the same for Python variants: a copy of their files, under its hash.
 """

@@ -186,36 +186,24 @@ def _copy(contents: dict[str, bytes], build_id: str, cache: Path) -> None:
                 raise
 
 
-def same_statements(first: Path, second: Path, *, in_order: bool = True) -> bool:
-    """Whether two copies hold the same statements: no comment, docstring or spacing counts.
-
-    Not `in_order`: functions and classes may stand in another order.
-    """
-    return _forms(first, in_order) == _forms(second, in_order)
-
-
-def _forms(copied: Path, in_order: bool) -> dict[str, object]:
-    return {str(path.relative_to(copied)): _form(path, in_order) for path in copied.rglob("*") if path.is_file()}
+def same_statements(first: Path, second: Path) -> bool:
+    """Whether two copies hold the same statements: no comment, docstring or spacing counts."""
+    before, after = (
+        {str(path.relative_to(copied)): _form(path) for path in copied.rglob("*") if path.is_file()}
+        for copied in (first, second)
+    )
+    return before == after
 
 
-def _form(path: Path, in_order: bool) -> object:
+def _form(path: Path) -> object:
     if path.suffix != ".py":
         return path.read_bytes()
     tree = _parsed(path)
     for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, *DEFINED)):
-            if node.body and isinstance(node.body[0], ast.Expr) and isinstance(node.body[0].value, ast.Constant):
-                node.body[:1] = []
-            if not in_order and isinstance(node, ast.Module | ast.ClassDef):
-                node.body[:] = _sorted(node.body)
+        body = node.body if isinstance(node, (ast.Module, *DEFINED)) else []
+        if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+            body[:1] = []
     return ast.dump(tree)
-
-
-def _sorted(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Functions and classes sorted by name, then the rest; unchanged where two have one name."""
-    defined = {statement.name: statement for statement in body if isinstance(statement, DEFINED)}
-    rest = [statement for statement in body if not isinstance(statement, DEFINED)]
-    return [defined[name] for name in sorted(defined)] + rest if len(defined) + len(rest) == len(body) else body
 
 
 def imports(package: str, files: Iterable[str], folder: Path) -> bool:

@@ -4,12 +4,12 @@ nvcc's assembler prints it with `-Xptxas -v`; the build keeps what the compiler 
 """
 
 import re
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from loop.base.processes import Tick
-from loop.builds.binaries import DISASSEMBLERS, demangle, disassembler, hot_loops
+from loop.builds.binaries import demangle
 from loop.builds.known_builds import LOG
 from loop.model.measurement import Build
 from loop.model.resources import KernelResources
@@ -111,18 +111,3 @@ def read_report(build: Build) -> Generator[Tick, None, ReadResources]:
     names = yield from demangle([kernel.symbol for kernel in kernels])
     named = tuple(kernel.model_copy(update={"name": names[kernel.symbol]}) for kernel in kernels)
     return ReadResources(named, bool(CUT.search(log)))
-
-
-def with_loops(
-    build: Build, kernels: Iterable[KernelResources]
-) -> Generator[Tick, None, tuple[tuple[KernelResources, ...], str]]:
-    """The kernels (of one architecture) with their hot loops, and why those are unknown; empty where known."""
-    listed = tuple(kernels)
-    if not listed:
-        return listed, ""
-    tools = disassembler()
-    loops = yield from hot_loops(Path(build.library), listed[0].architecture, tools)
-    if loops is None:
-        cannot = f"{tools.cuobjdump} cannot read {build.library}" if tools else "no cuobjdump with nvdisasm"
-        return listed, f"{cannot}; {DISASSEMBLERS}"
-    return tuple(kernel.model_copy(update={"loop": loops.get(kernel.symbol)}) for kernel in listed), ""

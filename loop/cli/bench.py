@@ -75,8 +75,6 @@ class BenchRequest:
     """Jobs at a time."""
     gpu: str = "sm_89"
     """Compute capability of the GPU for which occupancy and roofline are estimated."""
-    launches: bool = False
-    """With `resources`: which kernels a call launches, instead."""
     json: bool = False
 
 
@@ -145,8 +143,7 @@ def parameters_of(request: BenchRequest, chosen: Chosen) -> dict[str, bool | int
 
 def bench_pattern(request: BenchRequest, target: Target, chosen: Chosen) -> Pattern:
     """The pattern of a command: steps that have something to do, with what the user asked of them."""
-    name = "choose" if request.launches else request.what
-    pattern = read_file(shipped("patterns") / "bench" / f"{name}.yaml", Pattern).value
+    pattern = read_file(shipped("patterns") / "bench" / f"{request.what}.yaml", Pattern).value
     known = {"plan": parameters_of(request, chosen), "passed": True, "session": {"wrong": True}}
     arguments: dict[str, dict[str, Any]] = {"measure": {"rounds": request.rounds, "cold": request.cold}}
     arguments["verify"] = {"others_s": 0, **({"enough": True} if request.enough else {})}
@@ -156,7 +153,7 @@ def bench_pattern(request: BenchRequest, target: Target, chosen: Chosen) -> Patt
         if target.devices and request.gpu not in target.devices:
             names = ", ".join(f"{key} ({device.name})" for key, device in target.devices.items())
             raise UsageError(f"target {target.name} has no device {request.gpu!r}", hint=f"its devices: {names}")
-        arguments[name] = {"device": request.gpu}
+        arguments["resources"] = {"device": request.gpu}
     steps = tuple(
         step.model_copy(update={"arguments": {**step.arguments, **arguments.get(step.id, {})}})
         for step in pattern.steps

@@ -231,7 +231,6 @@ def kernels_measure(
 @command(
     "kernels resources",
     "loop kernels resources --gpu sm_89",
-    "loop kernels resources auto --launches",
     calls="loop.cli.bench:run_bench",
     result="BenchAnswer",
     agents="starts",
@@ -242,13 +241,6 @@ def kernels_resources(
     target: Target = None,
     gpu: Gpu = "sm_89",
     workloads: Sets = None,
-    launches: Annotated[
-        bool,
-        Option(
-            "--launches",
-            help="Instead: which kernels a call launches and why, as a variant that picks among several says.",
-        ),
-    ] = False,
     json: Json = False,
 ) -> None:
     """Show registers, spills, shared memory, occupancy and roofline of compiled kernels."""
@@ -341,7 +333,6 @@ def optimize(
     "loop bisect --good v1.2 --variant cpu",
     "loop bisect --good HEAD~40 --metric correctness --workloads edges",
     "loop bisect --good HEAD~9 --probe exit -- make test",
-    "loop bisect --good HEAD~9 --probe number -- ./bench.sh",
     calls="loop.bisect.command:run_bisect",
     result="Bisected",
     agents="starts",
@@ -354,9 +345,7 @@ def bisect(
     metric: Annotated[str, Option(help="latency or correctness.")] = "latency",
     variant: Annotated[str | None, Option(help="The variant that became slower or wrong.")] = None,
     workloads: Sets = None,
-    probe: Annotated[
-        str | None, Option(help="exit (0 good, 125 skip, other bad) or number (last line, lower is better).")
-    ] = None,
+    probe: Annotated[str | None, Option(help="exit: 0 is good, 125 skips, any other is bad.")] = None,
     probe_limit_s: Annotated[
         float | None,
         Option(
@@ -369,7 +358,6 @@ def bisect(
     threads: Threads = None,
     seed: Seed = 0,
     budget_minutes: Annotated[float | None, Option(help="Time limit.", min=0.01)] = None,
-    width: Annotated[int, Option(help="Commits that are built at a time, or tried by --probe exit.", min=1)] = 1,
     on: On = None,
     keep_until: KeepUntil = None,
     json: Json = False,

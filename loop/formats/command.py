@@ -8,7 +8,7 @@ from loop.base.documents import to_json
 from loop.base.errors import ExitCode
 from loop.base.screen import Screen, table_lines, width
 from loop.formats import table
-from loop.formats.hindrances import SHOWN, Here, hindrances, installed, runs
+from loop.formats.hindrances import hindrances
 from loop.formats.model import (
     Case,
     ForeignTask,
@@ -19,23 +19,23 @@ from loop.formats.model import (
     UnreadableTask,
 )
 from loop.machine.gpus import gpus
-from loop.machine.machine import available_memory
 
+SHOWN = 3
+"""Cases that are shown."""
 YES_NO = {True: "yes", False: "no", None: "unknown"}
 
 
 def inspect(path: Path, form: str | None, screen: Screen, *, as_json: bool) -> int:
     """Describe the task at a path, or list those below it. Nothing of theirs is imported or run."""
-    here = Here(tuple(gpu.name for gpu in gpus().usable), available_memory(), installed)
     if table.is_foreign(path) or not path.is_dir() or table.claimed(path, form):
-        task = inspected(table.load(path, form), here)
+        task = inspected(table.load(path, form))
         if as_json:
             screen.data(to_json(InspectedOne(**dict(task))))
         else:
             _, *lines = table_lines(("", ""), [fact for fact in _facts(task) if fact[1]], width(screen.out))
             screen.data("\n".join(lines))
         return ExitCode.OK
-    tasks = [_any(task, here) for task in table.tasks_below(path, form)]
+    tasks = [_any(task) for task in table.tasks_below(path, form)]
     if not tasks:
         table.recognised(path, form)  # Says what it looked for.
     unreadable = [task for task in tasks if isinstance(task, UnreadableTask)]
@@ -50,16 +50,16 @@ def inspect(path: Path, form: str | None, screen: Screen, *, as_json: bool) -> i
     return ExitCode.USAGE if unreadable else ExitCode.OK
 
 
-def inspected(task: ForeignTask, here: Here) -> InspectedTask:
+def inspected(task: ForeignTask) -> InspectedTask:
     """A task with what runs on this machine and what does not."""
-    needs = hindrances(task, here)
-    names = tuple(case.name for case in runs(task, needs))
+    needs = hindrances(task, len(gpus().usable))
+    names = () if needs else tuple(case.name for case in task.cases)
     return InspectedTask(**dict(task), runs=names, hindrances=tuple(needs))
 
 
-def _any(task: ForeignTask | table.Unreadable, here: Here) -> InspectedTask | UnreadableTask:
+def _any(task: ForeignTask | table.Unreadable) -> InspectedTask | UnreadableTask:
     if isinstance(task, ForeignTask):
-        return inspected(task, here)
+        return inspected(task)
     return UnreadableTask(format=task.format, path=task.path, error=task.error.message, hint=task.error.hint)
 
 
@@ -80,19 +80,13 @@ def _facts(task: InspectedTask) -> Iterator[tuple[str, str]]:
     yield "score", timing.score
     yield "made for", ", ".join(task.made_for)
     yield "runs here", f"{len(task.runs)} of {len(task.cases)} cases"
-    for need in task.hindrances:
-        names = ", ".join((need.cases or ())[:SHOWN]) + (" ..." if (need.cases or ())[SHOWN:] else "")
-        yield "needs", need.what if need.cases is None else f"{need.what} ({names})"
-    for hint in task.hints:
-        yield "note", hint
+    yield from (("needs", need.what) for need in task.hindrances)
+    yield from (("note", hint) for hint in task.hints)
 
 
 def _case(case: Case) -> str:
     arguments = " ".join(f"{name}={value}" for name, value in case.arguments.items())
-    if case.inputs is None:
-        return f"{case.name}: {arguments or 'inputs are known only when its generator runs'}"
-    shapes = ", ".join(f"{tensor.name} {list(tensor.shape)} {tensor.dtype}" for tensor in case.inputs)
-    return f"{case.name}: {shapes}"
+    return f"{case.name}: {arguments or 'inputs are known only when its generator runs'}"
 
 
 def _judging(judging: Judging) -> str:

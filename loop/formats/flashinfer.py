@@ -1,27 +1,17 @@
 """FlashInfer Trace and SOL-ExecBench, two dialects: a definition in JSON, workloads in JSON lines, solutions."""
 
-import ast
 import itertools
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from loop.base.documents import Document, complain
 from loop.base.errors import DefinitionError
 from loop.formats import python_text
-from loop.formats.flashinfer_files import (
-    Constant,
-    Definition,
-    ExpressionAxis,
-    Solution,
-    TraceLine,
-    TraceWorkload,
-    Variable,
-)
+from loop.formats.flashinfer_files import Definition, ExpressionAxis, Solution, TraceLine, TraceWorkload, Variable
 from loop.formats.json_text import located, read_json, read_lines
-from loop.formats.model import ITEM_BYTES, Case, ForeignTask, Judging, Tensor, Timing
-from loop.formats.python_text import Module, Unknown
+from loop.formats.model import ELEMENT_TYPES, Case, ForeignTask, Judging, Timing
+from loop.formats.python_text import Module
 
 TRACE, SOL = "flashinfer-trace", "sol-execbench"
 DEFINITIONS, WORKLOADS, SOLUTIONS = "definitions", "workloads", "solutions"
@@ -175,7 +165,7 @@ def _check(dialect: Dialect, definition: Definition, document: Document, file: P
     wrong = []
     for field in ("inputs", "outputs"):
         for name, spec in getattr(definition, field).items():
-            if spec.dtype not in ITEM_BYTES:
+            if spec.dtype not in ELEMENT_TYPES:
                 wrong.append(complain(document, (field, name, "dtype"), "a known element type", repr(spec.dtype)))
             for axis in (word for word in spec.shape or () if word not in definition.axes):
                 wrong.append(complain(document, (field, name, "shape"), "axes of the definition", repr(axis)))
@@ -221,7 +211,7 @@ def check_sources(answer: Solution, file: Path) -> None:
 
 
 def _case(definition: Definition, workload: TraceWorkload, document: Document, index: int, file: Path) -> Case:
-    """A workload with the shapes of its inputs. Raises DefinitionError where axes or inputs do not fit."""
+    """A workload as a case. Raises DefinitionError where axes or inputs do not fit."""
     variable = {name for name, axis in definition.axes.items() if isinstance(axis, Variable)}
     required = set(definition.inputs)
     if variable - set(workload.axes) or set(workload.inputs) - required:
@@ -231,36 +221,7 @@ def _case(definition: Definition, workload: TraceWorkload, document: Document, i
         field = "axes" if variable - set(workload.axes) else "inputs"
         nested = (field,) if "workload" not in (document.data or {}) else ("workload", field)
         raise DefinitionError([complain(place, nested, expected, missing)])
-    try:
-        sizes = _sizes(definition, workload)
-        inputs = tuple(
-            Tensor(name=name, shape=tuple(sizes[axis] for axis in spec.shape or ()), dtype=spec.dtype)
-            for name, spec in definition.inputs.items()
-        )
-    except (Unknown, KeyError):
-        return Case(name=workload.uuid, use=("check", "time"), arguments=dict(workload.axes))
-    return Case(name=workload.uuid, use=("check", "time"), arguments=dict(workload.axes), inputs=inputs)
-
-
-def _sizes(definition: Definition, workload: TraceWorkload) -> dict[str, int]:
-    """Axis to size, expressions worked out. Raises Unknown for one that is not plain arithmetic."""
-    sizes = {name: axis.value for name, axis in definition.axes.items() if isinstance(axis, Constant)}
-    sizes |= workload.axes
-    for name, axis in definition.axes.items():
-        if isinstance(axis, ExpressionAxis):
-            sizes[name] = _worked_out(axis.expression, sizes)
-    return sizes
-
-
-def _worked_out(expression: str, sizes: Mapping[str, int]) -> int:
-    """The size that an axis's expression gives. Raises Unknown where that is not a whole number."""
-    try:
-        value = python_text.evaluate(ast.parse(expression, mode="eval").body, sizes)
-    except (SyntaxError, RecursionError, MemoryError) as error:
-        raise Unknown(expression) from error
-    if not isinstance(value, int | float) or not math.isfinite(value) or value != int(value):
-        raise Unknown(expression)
-    return int(value)
+    return Case(name=workload.uuid, use=("check", "time"), arguments=dict(workload.axes))
 
 
 def _judging(dialect: Dialect, workloads: list[TraceWorkload]) -> Judging:

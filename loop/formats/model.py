@@ -7,41 +7,15 @@ from pydantic import Field
 
 from loop.model.base import Model, Printed
 
-FLOATS = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
-ITEM_BYTES = {
-    **FLOATS,
-    **dict.fromkeys(
-        ("float8_e4m3fn", "float8_e5m2", "float4_e2m1", "float4_e2m1fn_x2", "int8", "uint8", "bool"), 1
-    ),
-    "int64": 8,
-    "int32": 4,
-    "int16": 2,
-}
-"""Element types that tasks name, and bytes an element."""
-COPIES = 2
-"""Our verdict keeps the inputs as they are made, and as they are called."""
-DOUBLE = 8
-"""Bytes of an element in float64, in which the reference is worked out."""
-Obstacle = Literal["cuda", "several GPUs", "dependency", "memory", "file", "hardware", "download", "contract"]
-
-
-class Tensor(Model):
-    """One tensor of a call, as far as the text of the task says it."""
-
-    name: str
-    """Its name; `0`, `1`, ... where the task gives none."""
-    shape: tuple[int, ...]
-    """Elements along each dimension; empty for a scalar."""
-    dtype: str
-    """Element type, in torch's word."""
-
-    @property
-    def elements(self) -> int:
-        """How many there are."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+FLOATS = ("float64", "float32", "float16", "bfloat16")
+ELEMENT_TYPES = frozenset(
+    (
+        *(*FLOATS, "float8_e4m3fn", "float8_e5m2", "float4_e2m1", "float4_e2m1fn_x2"),
+        *("int8", "uint8", "bool", "int64", "int32", "int16"),
+    )
+)
+"""Element types that tasks name."""
+Obstacle = Literal["cuda", "several GPUs", "dependency", "file", "download", "contract"]
 
 
 class Case(Model):
@@ -53,8 +27,6 @@ class Case(Model):
     """What the format does with it."""
     arguments: dict[str, Any] = Field(default_factory=dict)
     """What its generator is given, or the sizes of its axes."""
-    inputs: tuple[Tensor, ...] | None = None
-    """Its inputs; None where only the generator knows them."""
 
 
 class Judging(Model):
@@ -98,8 +70,6 @@ class Hindrance(Model):
     """What is missing."""
     what: str
     """Which, in words."""
-    cases: tuple[str, ...] | None = None
-    """The cases that need it; None: all."""
 
 
 class ForeignTask(Model):
@@ -151,9 +121,9 @@ class InspectedTask(ForeignTask):
     """A task, and what of it runs on this machine."""
 
     runs: tuple[str, ...]
-    """Cases that run here."""
+    """Cases that run here: all, or none."""
     hindrances: tuple[Hindrance, ...]
-    """What stands in the way of the others."""
+    """What stands in the way of them."""
 
 
 class UnreadableTask(Model):
@@ -182,9 +152,3 @@ class InspectedFolder(Printed):
 
 Inspected = InspectedOne | InspectedFolder
 """What `loop targets inspect` prints."""
-
-
-def least_bytes(case: Case) -> int:
-    """Bytes that judging a case needs at least; 0 where its inputs are not known."""
-    sizes = ((tensor.elements, ITEM_BYTES.get(tensor.dtype, 4)) for tensor in case.inputs or ())
-    return sum(elements * (COPIES * item + DOUBLE) for elements, item in sizes)

@@ -17,7 +17,7 @@ from loop.base.documents import content_hash, hash_files, to_json, write_atomic
 from loop.base.errors import UsageError
 from loop.base.places import MANIFEST, tasks_folder
 from loop.formats import table
-from loop.formats.hindrances import Here, hindrances, installed
+from loop.formats.hindrances import hindrances
 from loop.formats.model import ForeignTask
 from loop.library import made_of as origin
 from loop.machine.gpus import gpus
@@ -59,8 +59,7 @@ def made_of(folder: Path) -> tuple[ForeignTask, dict[str, Path]] | None:
 
 def refuse(task: ForeignTask) -> None:
     """Raise UsageError for a task that loop cannot run on this machine, with all reasons."""
-    here = Here(tuple(gpu.name for gpu in gpus().usable), 1 << 62, installed)
-    reasons = [need.what for need in hindrances(task, here) if need.kind in FOR_GOOD]
+    reasons = [need.what for need in hindrances(task, len(gpus().usable)) if need.kind in FOR_GOOD]
     if reasons:
         raise UsageError(
             f"{task.path}: not run here: it needs {'; '.join(reasons)}", f"loop targets inspect {task.path}"

@@ -4,7 +4,7 @@ Begin with `verify`: a variant computes in a process of its own, the judge compa
 between guard zones. Their output starts as NaN. Each call is repeated with other bytes around its tensors: a
 write changes a zone, a read outside makes the output follow the bytes. Compiled variants also run with each tensor
 flush against closed pages. A second seed comes at the same addresses, so that an address says nothing of a value.
-A call's limit comes from what smaller calls took (`limits`). `verification` puts all checks into words.
+A call's limit comes from what the reference took. `verification` puts all checks into words.
 
 `properties` needs no reference: a generator function in the judge asks for outputs and relates them. `emulating`
 sends a GPU's kernels, run by the emulator, through the same verification. `sanitizing` runs compiled CUDA variants

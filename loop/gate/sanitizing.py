@@ -22,7 +22,8 @@ from loop.report.format import listed
 from loop.steps.context import Context, Result, Working
 from loop.steps.taken_over import Lasting, rests_on, take_over
 
-Trait = tuple[str, object]
+Calls = Mapping[str, Sequence[Workload]]
+"""Variant to the workloads on which it is called under each tool."""
 MOST_FLOPS = 2e7
 """Work of a call that is made under a tool; some tools follow every access."""
 MOST_BYTES = 2**20
@@ -48,34 +49,32 @@ class Progress:
 
     begun: float = field(default_factory=time.monotonic)
     runs: list[SanitizerRun] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    """What was not exercised, and why."""
     late: list[tuple[str, SanitizerTool]] = field(default_factory=list)
     """Variants and tools for which no time was left."""
-
-    @property
-    def whole(self) -> bool:
-        """Whether every tool got to say what it found."""
-        return not self.late and all(run.status != "unknown" for run in self.runs)
 
 
 def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutput]:
     """The builds that are measured, under each tool, on a few small workloads of the plan's check sets."""
-    names = _candidates(context)
-    why = _why_not(context)
-    if why or not names:
-        if not names:
-            return Result(SanitizeOutput(ok=True, message="no compiled variant for a GPU to sanitize"))
-        missing = (f"{listed(TOOLS)} of {', '.join(names)}: {why}",)
-        return Result(SanitizeOutput(ok=True, message="nothing was sanitized", not_exercised=missing))
+    names, why = _candidates(context), _why_not(context)
+    if not names:
+        return Result(SanitizeOutput(ok=True, message="no compiled variant for a GPU to sanitize"))
+    if why:
+        missing = [f"{listed(TOOLS)} of {', '.join(names)}: {why}"]
+        return Result(SanitizeOutput(ok=True, message="nothing was sanitized", not_exercised=tuple(missing)))
     built, failures = yield from builds(context)
-    compiled = [build for build in built if build.compiled]
-    progress = Progress()
-    progress.missing += [f"sanitizers on what does not compile: {failure.message}" for failure in failures]
-    chosen = [build.variant for build in compiled if _wanted(context, build, arguments, progress)]
-    calls = {name: _calls(context, name, arguments.calls) for name in chosen}
-    progress.missing += [f"sanitizers on {name}: no workload is for it" for name, own in calls.items() if not own]
-    ids = [f"{build.variant} {build.build_id}" for build in compiled if calls.get(build.variant)]
+    missing = [f"sanitizers on what does not compile: {failure.message}" for failure in failures]
+    chosen: list[Build] = []
+    calls: dict[str, Sequence[Workload]] = {}
+    for build in (build for build in built if build.compiled):
+        workloads_of = _calls(context, build.variant, arguments.calls)
+        if not (arguments.wrong or _is_right(context, build)):
+            missing.append(f"sanitizers on {build.variant}: it was not found right")
+        elif not workloads_of:
+            missing.append(f"sanitizers on {build.variant}: no workload is for it")
+        else:
+            chosen.append(build)
+            calls[build.variant] = workloads_of
+    ids = [f"{build.variant} {build.build_id}" for build in chosen]
     terms = (compute_sanitizer.version(), str(arguments.calls), str(arguments.wrong))
     ground = rests_on(context, "kernel.sanitize", *terms, *ids)
     earlier = None if failures else take_over(context, SanitizeOutput, ground, arguments)
@@ -83,22 +82,19 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutp
         return Result(earlier)
     for workload in {workload.name: workload for own in calls.values() for workload in own}.values():
         yield from context.bench.expect(workload)
-    jobs = [(tool, build) for tool in TOOLS for build in compiled if calls.get(build.variant)]
+    progress, jobs = Progress(), [(tool, build) for tool in TOOLS for build in chosen]
     yield from together((_job(context, *job, calls, progress) for job in jobs), min(AT_ONCE, cores()))
-    return Result(
-        _output(context, progress, calls).model_copy(update={"rests_on": ground if progress.whole else ""})
-    )
+    whole = not progress.late and all(run.status != "unknown" for run in progress.runs)
+    output = _output(context, progress, calls, missing)
+    return Result(output.model_copy(update={"rests_on": ground if whole else ""}))
 
 
-def _candidates(context: Context) -> tuple[str, ...]:
+def _candidates(context: Context) -> list[str]:
     """Compiled variants of the session that are made for a GPU, also those that are emulated here."""
-    variants, on_gpu = context.bench.target.variants, context.bench.device == "cuda"
-    chosen = []
-    for name in dict.fromkeys((*context.task.variants, *context.task.emulated)):
-        variant = variants[name]
-        if isinstance(variant, CAbiVariant) and (variant.device == "cuda" or on_gpu):
-            chosen.append(name)
-    return tuple(chosen)
+    names = dict.fromkeys((*context.task.variants, *context.task.emulated))
+    variants = {name: context.bench.target.variants[name] for name in names}
+    on_gpu = context.bench.device == "cuda"
+    return [n for n, v in variants.items() if isinstance(v, CAbiVariant) and (v.device == "cuda" or on_gpu)]
 
 
 def _why_not(context: Context) -> str:
@@ -111,15 +107,11 @@ def _why_not(context: Context) -> str:
     return ""
 
 
-def _wanted(context: Context, build: Build, arguments: SanitizeTerms, progress: Progress) -> bool:
-    """Whether to sanitize a build: not if it was found wrong. Notes that it is left out."""
+def _is_right(context: Context, build: Build) -> bool:
+    """Whether no check found a build wrong."""
     latest = context.latest("kernel.verify")
     checks = VerifyOutput.model_validate(latest, strict=False).variants if latest else ()
-    own = [each for each in checks if (each.variant, each.build_id) == (build.variant, build.build_id)]
-    if arguments.wrong or all(each.right for each in own):
-        return True
-    progress.missing.append(f"sanitizers on {build.variant}: it was not found right")
-    return False
+    return all(c.right for c in checks if (c.variant, c.build_id) == (build.variant, build.build_id))
 
 
 def _calls(context: Context, name: str, count: int) -> tuple[Workload, ...]:
@@ -140,84 +132,42 @@ def few(
     """At most `count` of the workloads whose work is at most `most`, the least work first; always the same ones.
 
     Every type, flag and choice that is among them is taken at least once, as far as `count` allows; then those
-    with most work, in which loops go round more often. Shapes that differ in their values alone are one. Where all
-    are too much, the least is taken. `work`: by the name of the workload.
+    with most work, in which loops go round more often. Where all are too much, the least is taken. `work`: by the
+    name of the workload.
     """
-    # What the course of a kernel may depend on: not the values.
-    unlike = {
-        (workload.dtype, *workload.sizes.items(), *_traits(workload)): workload
-        for workload in reversed(candidates)
-    }
-    ordered = sorted(unlike.values(), key=lambda workload: (-work[workload.name], workload.name))
+    ordered = sorted(candidates, key=lambda workload: (-work[workload.name], workload.name))
     small = [workload for workload in ordered if work[workload.name] <= most] or ordered[-1:]
-    chosen = _covering(small)[:count]
-    chosen += [workload for workload in small if workload not in chosen][: count - len(chosen)]
+    chosen: list[Workload] = []
+    traits: set[tuple[str, object]] = set()
+    for workload in small:  # Each that brings a type, flag or choice that none before it has.
+        ways = {name: value for name, value in workload.attributes.items() if isinstance(value, bool | str)}
+        own = {("dtype", workload.dtype), *ways.items()}
+        if not traits.issuperset(own):
+            chosen.append(workload)
+            traits |= own
+    chosen = [*chosen, *(workload for workload in small if workload not in chosen)][:count]
     return tuple(sorted(chosen, key=lambda workload: (work[workload.name], workload.name)))
 
 
-def _traits(workload: Workload) -> list[Trait]:
-    ways = [(name, value) for name, value in workload.attributes.items() if isinstance(value, bool | str)]
-    return [("dtype", workload.dtype), *ways]
-
-
-def _covering(ordered: Sequence[Workload]) -> list[Workload]:
-    """Workloads until every trait is there, each one that brings something new."""
-    chosen: list[Workload] = []
-    traits: set[Trait] = set()
-    for workload in ordered:
-        if not traits.issuperset(_traits(workload)):
-            chosen.append(workload)
-            traits.update(_traits(workload))
-    return chosen
-
-
 def _job(
-    context: Context,
-    tool: SanitizerTool,
-    build: Build,
-    calls: Mapping[str, Sequence[Workload]],
-    progress: Progress,
+    context: Context, tool: SanitizerTool, build: Build, calls: Calls, progress: Progress
 ) -> Generator[Tick, None, None]:
     """Examine one variant under one tool, unless the step's time is over."""
     if time.monotonic() - progress.begun > context.budget_s:
         progress.late.append((build.variant, tool))
         return
     side, own = context.bench.side(build.variant, build), calls[build.variant]
-    limit_s = min(CALL_LIMIT_S, context.kill_after_s / 2)
-    examination = yield from examine(context.bench, side, tool, own, limit_s)
-    workload = (yield from _blame(context, build, tool, own, examination, progress)) if examination.found else ""
-    progress.runs.append(_run(build, tool, own, examination, workload))
+    examination = yield from examine(context.bench, side, tool, own, min(CALL_LIMIT_S, context.kill_after_s / 2))
+    progress.runs.append(_run(build, tool, own, examination))
 
 
-def _blame(
-    context: Context,
-    build: Build,
-    tool: SanitizerTool,
-    own: Sequence[Workload],
-    examination: Examination,
-    progress: Progress,
-) -> Generator[Tick, None, str]:
-    """The workload on which a tool finds something, found by trying one at a time."""
-    if examination.refused and tool == "memcheck":
-        return next(iter(examination.refused))
-    side = context.bench.side(build.variant, build)
-    for workload in own:
-        if len(own) == 1 or time.monotonic() - progress.begun > context.budget_s:
-            break
-        again = yield from examine(context.bench, side, tool, [workload], CALL_LIMIT_S)
-        if again.found:
-            return workload.name
-    return own[0].name if len(own) == 1 else ""
-
-
-def _run(
-    build: Build, tool: SanitizerTool, own: Sequence[Workload], examination: Examination, workload: str
-) -> SanitizerRun:
-    status = "found" if examination.found else "unknown" if examination.why_unknown else "clean"
-    reports = examination.log.reports
-    if examination.found and not any(report.severity == "error" for report in reports):
+def _run(build: Build, tool: SanitizerTool, own: Sequence[Workload], examination: Examination) -> SanitizerRun:
+    found, reports = examination.found, examination.log.reports
+    if found and not any(report.severity == "error" for report in reports):
         words = next(iter(examination.log.remarks), f"exit {examination.code}, and no report that is understood")
         reports = (SanitizerReport(kind="fault", words=words), *reports)
+    refused = next(iter(examination.refused), "") if tool == "memcheck" else ""
+    status = "found" if found else "unknown" if examination.why_unknown else "clean"
     return SanitizerRun.model_validate(
         {
             "variant": build.variant,
@@ -228,13 +178,13 @@ def _run(
             "seconds": examination.seconds,
             "reports": reports[:MOST_REPORTS],
             "total": max(examination.log.total or 0, len(reports)),
-            "workload": workload,
+            "workload": (refused or (own[0].name if len(own) == 1 else "")) if found else "",
             "why": "" if status == "clean" else examination.why_unknown,
         }
     )
 
 
-def _output(context: Context, progress: Progress, calls: Mapping[str, Sequence[Workload]]) -> SanitizeOutput:
+def _output(context: Context, progress: Progress, calls: Calls, missing: Sequence[str]) -> SanitizeOutput:
     runs = sorted(progress.runs, key=lambda run: (TOOLS.index(run.tool), run.variant))
     bad = [run for run in runs if run.status == "found"]
     unknown = [(run.variant, run.tool, run.why) for run in runs if run.status == "unknown"]
@@ -262,7 +212,7 @@ def _output(context: Context, progress: Progress, calls: Mapping[str, Sequence[W
         message=message,
         hint=_replay(context, bad[0], calls) if bad else None,
         verdicts=verdicts,
-        not_exercised=(*progress.missing, *_unseen(unknown)),
+        not_exercised=(*missing, *_unseen(unknown)),
         learned=tuple(f"Under {run.tool}, {run.told}." for run in bad),
         runs=tuple(runs),
         clean=clean,
@@ -272,18 +222,15 @@ def _output(context: Context, progress: Progress, calls: Mapping[str, Sequence[W
 
 
 def _unseen(unknown: Sequence[tuple[str, SanitizerTool, str]]) -> Iterator[str]:
-    """`memcheck and racecheck of small, split_k: why`: one line for all with the same reason."""
+    """`memcheck and racecheck of small: why`: one line for all tools of a variant with the same reason."""
     tools: dict[tuple[str, str], list[SanitizerTool]] = {}
     for variant, tool, why in unknown:
         tools.setdefault((variant, why), []).append(tool)
-    alike: dict[tuple[str, str], list[str]] = {}
     for (variant, why), own in tools.items():
-        alike.setdefault((listed(sorted(own, key=TOOLS.index)), why), []).append(variant)
-    for (named, why), variants in alike.items():
-        yield f"{named} of {', '.join(variants)}: {why}"
+        yield f"{listed(sorted(own, key=TOOLS.index))} of {variant}: {why}"
 
 
-def _replay(context: Context, run: SanitizerRun, calls: Mapping[str, Sequence[Workload]]) -> str:
+def _replay(context: Context, run: SanitizerRun, calls: Calls) -> str:
     """The command that shows a finding again, and how to make the tool name lines."""
     named = [w for w in calls[run.variant] if w.name == run.workload] or list(calls[run.variant])
     signature = context.bench.target.signature

@@ -7,11 +7,10 @@ from collections.abc import Generator, Sequence
 from itertools import chain
 from pathlib import Path
 
-from loop.base.errors import LoopError, WorkFailed
+from loop.base.errors import WorkFailed
 from loop.base.processes import Tick
 from loop.calls.call import Call
 from loop.gate.layouts import LAYOUTS, laid_out, layouts_of
-from loop.gate.limits import LARGE_WORK, LONGEST_S, PATIENCE, SLOW_S, CallLimit
 from loop.gate.order import checked_again, of_one_shape, shuffle, values_key
 from loop.gate.turns import OF_VALUES, WrongTurns, cause_of, is_wrong, named, wrong_turns
 from loop.model.causes import Cause
@@ -27,7 +26,17 @@ from loop.workers.messages import Compute, Computed
 from loop.workers.program import FORGED, Refusal, WorkerLost
 
 CALL_LIMIT_S = 20.0
-"""A call that has not come back by then hangs, unless smaller ones took so long that it may need longer."""
+"""A call that has not come back by then hangs, unless the reference took so long that it may need longer."""
+LONGEST_S = 900.0
+"""No call is waited for longer."""
+PATIENCE = 100.0
+"""A call may take so many times what inputs and reference took: a naive kernel is far slower than a library."""
+EMULATED = 5.0
+"""Under the emulator a small call may take so many times as long."""
+SLOW_S = 5.0
+"""A first call that takes longer has made something ready, and says nothing of those that follow."""
+LARGE_WORK = 1e6
+"""Operations from which the time of a workload says something of its work."""
 MOST_HUNG = 2
 """Checks of one side that may hang; the rest is not tried then, each would take as long."""
 AHEAD = 2
@@ -55,7 +64,7 @@ class Job:
     enough: bool = False
     """Whether the first failure ends it."""
     call_limit_s: float | None = None
-    """Seconds after which a call hangs; None: a limit that grows with the call's work."""
+    """Seconds after which a call hangs; None: a limit that grows with what the reference takes."""
     control: bool = False
     """True for the control run. Slow control calls run once, because their timing is not used."""
     suspected: bool = False
@@ -176,7 +185,6 @@ class SideChecker:
         """Seconds that the last first call of a process took."""
         self._turns: dict[tuple[tuple[str, int], Layout], WrongTurns] = {}
         """Which calls of the checks that failed were wrong."""
-        self.limit = CallLimit(self.bench.target, job.side, CALL_LIMIT_S, job.call_limit_s)
         self._given: dict[tuple[str, Layout, str], str] = {}
         """Sizes, layout and digest of an output to the call that it was first given to."""
 
@@ -284,7 +292,6 @@ class SideChecker:
             words = f"not made: `takes` of {self.side.name} leaves out {beyond}, on {_place(workload, layout)}"
             return Check(workload=workload, inputs=layout, status="unsupported", message=words, beyond=beyond)
         try:
-            yield from self._learn(workload)
             try:
                 return (yield from self._compute(workload, layout, once=once))
             except Refusal as refusal:
@@ -302,23 +309,6 @@ class SideChecker:
             elif refusal.cause == "declined" and layout != "contiguous":
                 status = "unsupported"
             return _silent(workload, layout, status, refusal.cause, fault)
-
-    def _learn(self, workload: Workload) -> Generator[Tick, None, None]:
-        """Make smaller calls before one that may take long, so that it is not taken for one that hangs.
-
-        Nobody looks at their outputs: unless a first call is slow, the process that made them is not kept.
-        """
-        fresh = self.worker.fresh
-        for small in self.limit.smaller(workload):
-            try:
-                yield from self.bench.expect(small)
-                note = f"{self.side.name} on {small.name}, to know what {workload.name} may take"
-                yield from self.ask(small, self.bench.call(small, self.side.name), "contiguous", note)
-            except (WorkerLost, Refusal, LoopError):
-                return  # The call itself will show what is the matter.
-            yield from self.bench.discard(small)
-        if fresh and not self.worker.fresh and self.first_call_s < SLOW_S:
-            self.worker.close()
 
     def _compute(self, workload: Workload, layout: Layout, *, once: bool = False) -> Generator[Tick, None, Check]:
         yield from self.bench.expect(workload, layout=layout)
@@ -365,20 +355,18 @@ class SideChecker:
     def ask(
         self, workload: Workload, call: Call, layout: Layout, note: str, *, once: bool = False
     ) -> Generator[Tick, None, Computed]:
-        """Have the worker make a call, and learn how long calls take."""
+        """Have the worker make a call. Its limit grows with what the reference took on the same workload."""
         yield from self.worker.load()
-        limit_s, fresh = self.limit.of(workload), self.worker.fresh
-        usual_s = CALL_LIMIT_S if self._hung else self.bench.first_call_s
-        first_call_s = usual_s if self.job.call_limit_s is None else 0.0
-        if call.structure and self.job.call_limit_s is None:  # Sizes do not tell what such a call takes.
-            limit_s = max(limit_s, min(PATIENCE * self.bench.took.get(workload.name, 0.0), LONGEST_S))
+        fresh, first_call_s = self.worker.fresh, 0.0
+        if (limit_s := self.job.call_limit_s or 0.0) == 0.0:
+            least_s = CALL_LIMIT_S * (EMULATED if self.side.emulated else 1.0)
+            limit_s = max(least_s, min(PATIENCE * self.bench.took.get(workload.name, 0.0), LONGEST_S))
+            first_call_s = CALL_LIMIT_S if self._hung else self.bench.first_call_s
         begun = time.monotonic()
         request = Compute(call, layout, hurried=self.side.emulated, once=once or self.job.control)
         reply = yield from self.worker.ask(request, limit_s=limit_s, note=note, first_call_s=first_call_s)
-        took = time.monotonic() - begun
-        self.first_call_s = took if fresh else self.first_call_s
-        if not fresh or took < SLOW_S:
-            self.limit.learn(workload, took)
+        if fresh:
+            self.first_call_s = time.monotonic() - begun
         return reply
 
 

@@ -9,12 +9,11 @@ how the call is computed. Each is written once, for the host, a device and funct
 
 - `values`: wrong values. `cheats`: earlier outputs, writes elsewhere. Both see numpy arrays; the tensors of a GPU
   go through the host. `table` lists them by name.
-- `device`: mistakes that need a stream. `tampering`: cheats that only Python can make.
-- `functions` puts them into Python variants, `wrap` into compiled ones.
+- `tampering`: cheats that only Python can make.
+- `functions` puts them into Python variants, `wrap` into compiled ones, `device` into those of a GPU.
 """
 
 import copy
-import sys
 from typing import Any
 
 from loop.calls.call import Refused
@@ -23,13 +22,6 @@ from loop.calls.invocation import Loaded
 from loop.calls.library import Compiled
 from loop.mistakes.arrays import Terms, through_library
 from loop.mistakes.table import MAKERS
-
-
-def clean() -> None:
-    """Undo what an earlier control replaced in this process."""
-    tampering = sys.modules.get(f"{__name__}.tampering")
-    if tampering is not None:
-        tampering.restore()
 
 
 def wrap(loaded: Loaded, terms: Terms) -> Loaded:
@@ -45,14 +37,8 @@ def wrap(loaded: Loaded, terms: Terms) -> Loaded:
         erring.function = form(erring.function, terms)
         return erring  # type: ignore[no-any-return]
     library, terms = copy.copy(loaded), {**terms, "to": terms.get("number")}
-    if loaded.device != "cuda":
-        invoke = through_library(loaded.invoke, MAKERS[make](terms), names)
-    else:
-        from loop.mistakes import device
-
-        if make in device.STREAMS:
-            invoke = device.through_stream(loaded.invoke, make)
-        else:
-            invoke = device.through_host(loaded.invoke, MAKERS[make](terms), names)
-    library.invoke = invoke  # type: ignore[method-assign]
+    through = through_library
+    if loaded.device == "cuda":
+        from loop.mistakes.device import through_host as through
+    library.invoke = through(loaded.invoke, MAKERS[make](terms), names)  # type: ignore[method-assign]
     return library

@@ -1,21 +1,9 @@
 """Cheats on whole tensors: earlier outputs instead of new ones, writes elsewhere."""
 
-import zlib
-from collections.abc import Hashable, Iterable
-from time import perf_counter
-
 from loop.mistakes.arrays import ErringCall
 
 KEPT = 64
 """Outputs that are remembered at a time."""
-SAMPLE = 64
-"""Elements of each input that a careless cache looks at."""
-PAUSE_S = 2e-3
-"""A gap between calls that tells a cheat of a new segment, it hopes, unless a call takes longer than that."""
-SLACKENING = 2
-"""Calls after a pause that are made in full."""
-WHILE = 6
-"""Different inputs that a cheat computes before it becomes choosy."""
 OUTSIDE, SCRIBBLE = 3, 0x5A
 """Bytes that are written outside an output, and their value."""
 
@@ -46,17 +34,7 @@ def repeat_every_other(call: ErringCall) -> None:
 
 def by_address(call: ErringCall) -> None:
     """An output is computed once for inputs at the same addresses."""
-    _remember(call, call.origin.addresses[:-1])
-
-
-def by_value(call: ErringCall) -> None:
-    """An output is computed once for inputs of the same values."""
-    _remember(call, [zlib.adler32(array.reshape(-1)) for array in call.inputs])
-
-
-def _remember(call: ErringCall, keys: Iterable[int]) -> None:
-    """Compute an output once for inputs of these keys."""
-    question = (*keys, call.output.shape, *map(str, call.attributes.values()))
+    question = (*call.origin.addresses[:-1], call.output.shape, *map(str, call.attributes.values()))
     if question in call.kept:
         call.output[...] = call.kept[question]
         return
@@ -73,37 +51,6 @@ def keeps_inputs(call: ErringCall) -> None:
         if place not in call.kept:
             call.kept[place] = array.copy()
     call.compute([call.kept[place] for place in places])
-
-
-def _kind(call: ErringCall) -> Hashable:
-    return (call.output.shape, *map(str, call.attributes.values()))
-
-
-def at_first_address(call: ErringCall) -> None:
-    """It computes only for the addresses of its first call: those that are looked at, it hopes."""
-    place = call.origin.addresses[:-1]
-    if call.kept.setdefault(_kind(call), place) == place:
-        call.compute()
-
-
-def slackens(call: ErringCall) -> None:
-    """It computes its first calls after a pause, and then leaves every second one out."""
-    begin = perf_counter()
-    paused = begin - call.kept.get("last", 0.0) > max(PAUSE_S, call.kept.get("took", 0.0))
-    calls = call.kept["calls"] = 0 if paused else call.kept["calls"] + 1
-    if calls < SLACKENING or calls % 2:
-        call.compute()
-        call.kept["took"] = perf_counter() - begin
-    call.kept["last"] = perf_counter()
-
-
-def known_only(call: ErringCall) -> None:
-    """After a while it computes only what it has met before: values that come back are looked at, it hopes."""
-    known = call.kept.setdefault(_kind(call), set())
-    sample = tuple(bytes(array.reshape(-1)[:SAMPLE]) for array in call.inputs)
-    if len(known) < WHILE or sample in known:
-        call.compute()
-    known.add(sample)
 
 
 def nothing(call: ErringCall) -> None:

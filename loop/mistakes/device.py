@@ -1,7 +1,4 @@
-"""Mistakes of a CUDA variant: by way of copies on the host, or in the stream that its work is launched on.
-
-What goes through the host is found by verification. The streams' mistakes copy nothing, so a graph can hold them.
-"""
+"""Mistakes of a CUDA variant, by way of copies on the host."""
 
 import ctypes
 from collections.abc import Callable, Sequence
@@ -10,14 +7,12 @@ from typing import Any
 import numpy
 
 from loop.calls.cuda.call import the_device
-from loop.calls.cuda.driver import Driver, Stream
+from loop.calls.cuda.driver import Driver
 from loop.calls.tensors import LoopTensor, describe, strides_of
 from loop.mistakes.arrays import NAMES, RAW, Array, Mistake, Origin, array_in, as_tensor, through_library
 
 Invoke = Callable[[Any, Any, Any, int | None], None]
 """The `invoke` of a compiled variant: inputs, output, numbers, stream."""
-Launch = Callable[[int], None]
-"""Launch a call's work on a stream."""
 
 
 def through_host(invoke: Invoke, mistake: Mistake, names: Sequence[str]) -> Invoke:
@@ -64,7 +59,9 @@ def _uploading(invoke: Invoke) -> Invoke:
 
 def _download(driver: Driver, tensor: Any, stream: int) -> Array:
     """A contiguous tensor of the device as an array. Raises RuntimeError while the stream is captured."""
-    if capturing(stream):
+    status = ctypes.c_int()
+    driver.call("cuStreamIsCapturing", stream, ctypes.byref(status))
+    if status.value:
         raise RuntimeError("a copy to the host cannot be captured")
     array = numpy.empty(tuple(tensor.sizes[: tensor.rank]), RAW[tensor.dtype][1])
     if array.nbytes:
@@ -78,56 +75,3 @@ def _upload(driver: Driver, address: int, array: Array, stream: int) -> None:
     if data:
         driver.call("cuMemcpyHtoDAsync_v2", address, data, len(data), stream)
         driver.call("cuStreamSynchronize", stream)
-
-
-def capturing(stream: int) -> bool:
-    """Whether a graph is being made of what comes on a stream."""
-    status = ctypes.c_int()
-    the_device().driver.call("cuStreamIsCapturing", stream, ctypes.byref(status))
-    return bool(status.value)
-
-
-def on_stream(launch: Launch, stream: int, kept: dict[str, Any]) -> None:
-    """No mistake: work goes to the stream that is given."""
-    launch(stream)
-
-
-def side_stream(launch: Launch, stream: int, kept: dict[str, Any]) -> None:
-    """All work goes to a stream of its own, and nobody waits for it there."""
-    if "own" not in kept:
-        kept["own"] = Stream(the_device().driver)
-    launch(kept["own"].handle)
-
-
-def default_stream(launch: Launch, stream: int, kept: dict[str, Any]) -> None:
-    """The stream that it is given is left alone: work goes to the legacy default stream."""
-    launch(0)
-
-
-def nothing_captured(launch: Launch, stream: int, kept: dict[str, Any]) -> None:
-    """While a graph is made it does nothing."""
-    if not capturing(stream):
-        launch(stream)
-
-
-def only_captured(launch: Launch, stream: int, kept: dict[str, Any]) -> None:
-    """It computes only while a graph is made: what is looked at is replayed, it hopes."""
-    if capturing(stream):
-        launch(stream)
-
-
-STREAMS: dict[str, Callable[[Launch, int, dict[str, Any]], None]] = {
-    launches.__name__: launches
-    for launches in (on_stream, side_stream, default_stream, nothing_captured, only_captured)
-}
-"""Mistakes in the stream that a call uses, by name."""
-
-
-def through_stream(invoke: Invoke, make: str) -> Invoke:
-    """The `invoke` of a compiled CUDA variant, whose work is launched as one of `STREAMS` says."""
-    kept: dict[str, Any] = {}
-
-    def erring(inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
-        STREAMS[make](lambda other: invoke(inputs, output, numbers, other), stream or 0, kept)
-
-    return erring

@@ -7,7 +7,6 @@ Everything else passes by: whole numbers, other outputs, the structure around th
 import copy
 import functools
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy
@@ -19,7 +18,6 @@ from loop.calls.tensors import POISON
 from loop.calls.torch_side import Function, import_file
 from loop.mistakes import tampering
 from loop.mistakes.arrays import Array, Attributes, Mistake, Origin, Terms
-from loop.mistakes.device import STREAMS
 from loop.mistakes.table import MAKERS
 
 FLOATING = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -111,8 +109,6 @@ def _of_tensors(function: Function, terms: Terms) -> Function:
     make = terms["make"]
     if make in tampering.MAKERS:
         return tampering.MAKERS[make](function, terms)
-    if make in STREAMS:
-        return through_stream(function, make)
     return through_function(function, MAKERS[make](terms))
 
 
@@ -157,38 +153,6 @@ def _forms(function: Function) -> Callable[[Sequence[Tensor], dict[str, Any]], t
         return known[forms]
 
     return form
-
-
-def through_stream(function: Function, make: str) -> Function:
-    """The same, whose work is launched as one of `STREAMS` says; its output starts as NaN."""
-    form, kept = _forms(function), dict[str, Any]()
-
-    def called(*tensors: Tensor, **attributes: Any) -> Tensor:
-        device = tensors[0].device
-        shape, dtype = form(tensors, attributes)
-        output = torch.empty(shape, dtype=dtype, device=device)
-        output.reshape(-1).view(torch.uint8).fill_(POISON)
-
-        def launch(stream: int) -> None:
-            with _on(stream, device):
-                output.copy_(function(*tensors, **attributes))
-
-        STREAMS[make](launch, _current(device), kept)
-        return output
-
-    return called
-
-
-def _current(device: torch.device) -> int:
-    """Handle of the stream that torch uses now; 0, the legacy default stream, for tensors of the host."""
-    return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
-
-
-def _on(stream: int, device: torch.device) -> AbstractContextManager[Any]:
-    if stream == _current(device) or device.type != "cuda":
-        return nullcontext()
-    external = torch.cuda.ExternalStream
-    return torch.cuda.stream(external(stream) if stream else torch.cuda.default_stream(device))  # type: ignore[no-untyped-call]
 
 
 def array_of(tensor: Tensor) -> Array:

@@ -14,8 +14,7 @@ ON_VALUES = (
 ON_TENSORS = (
     *(cheats.nothing, cheats.beyond, cheats.before),
     *(cheats.stale, cheats.skip_every_other, cheats.repeat_every_other, cheats.keeps_inputs),
-    *(cheats.by_address, cheats.by_value),
-    *(cheats.at_first_address, cheats.known_only, cheats.slackens),
+    cheats.by_address,
     cheats.write_input,
 )
 MAKERS: dict[str, Maker] = {

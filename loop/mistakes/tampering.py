@@ -1,6 +1,5 @@
-"""Cheats of Python variants: they replace the clock that they are timed with, or give back what is no tensor."""
+"""Cheats that only Python variants can make: what they give back is no plain, or no new tensor."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -8,33 +7,6 @@ import torch
 
 from loop.calls.torch_side import Function
 from loop.mistakes.arrays import Terms
-
-SLOWNESS = 3
-_replaced: dict[str, Any] = {}
-
-
-def restore() -> None:
-    """Put the clocks back, so that the next control starts clean."""
-    for name in tuple(_replaced):
-        setattr(time, name, _replaced.pop(name))
-
-
-def _slow(real: Callable[[], Any]) -> Callable[[], Any]:
-    begin = real()
-    return lambda: begin + (real() - begin) / SLOWNESS
-
-
-def patch_clock(function: Function, terms: Terms) -> Function:
-    """All clocks by their names."""
-
-    def patched(*tensors: Any, **attributes: Any) -> Any:
-        for name in ("perf_counter", "perf_counter_ns"):
-            if name not in _replaced:
-                _replaced[name] = getattr(time, name)
-                setattr(time, name, _slow(_replaced[name]))
-        return function(*tensors, **attributes)
-
-    return patched
 
 
 class Later(torch.Tensor):
@@ -90,6 +62,6 @@ def leave_unwritten(function: Function, terms: Terms) -> Function:
 
 MAKERS: dict[str, Callable[[Function, Terms], Function]] = {
     function.__name__: function
-    for function in (*(patch_clock, give_promise, other_type, give_input, keep_result, leave_unwritten),)
+    for function in (give_promise, other_type, give_input, keep_result, leave_unwritten)
 }
 """Mistakes that only a Python variant can make, by name."""

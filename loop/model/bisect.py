@@ -9,7 +9,7 @@ from loop.model.base import Model
 from loop.model.output import Output
 
 Outcome = Literal["culprit", "several", "range", "no_regression", "inconclusive", "refused"]
-Metric = Literal["latency", "correctness", "exit", "number"]
+Metric = Literal["latency", "correctness"]
 UNCOMMITTED = "uncommitted"
 """Stands for the hash of what is in the checkout and in no commit."""
 

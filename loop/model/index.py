@@ -218,8 +218,6 @@ class SessionRow(SessionResults):
     """Geometric mean of a variant's ratios against the baseline, for variants that are right."""
     unsure: tuple[str, ...] = ()
     """Variants with an inconclusive verdict: their mean ratio is nobody's best."""
-    resources: tuple[tuple[str, str], ...] = ()
-    """Variants and kinds of GPU whose kernels' resources were recorded, and none of which rose."""
     right: tuple[str, ...] = ()
     """Variants that the gate found right, those under the emulator too."""
     judged: tuple[Judgement, ...] = ()

@@ -12,7 +12,6 @@ from loop.model.campaign import Campaign
 from loop.model.dtypes import Device
 from loop.model.money import Bill
 from loop.model.plan import PhaseTime, Predicted, Reached, ResolvedPlan
-from loop.model.resources import ResourcesTaken
 from loop.model.target import Role
 from loop.model.verdict import Verdict
 
@@ -162,15 +161,6 @@ class KnownGood(Model):
     """Its revision; None where files were not committed."""
     branch: str | None = None
     """The branch on which it was."""
-
-
-class KnownResources(Model):
-    """What the kernels of a variant took when a session last recorded it at a commit, and found no rise."""
-
-    session: str
-    """The session."""
-    taken: ResourcesTaken
-    """What they took."""
 
 
 class Machine(Model):

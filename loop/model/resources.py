@@ -10,20 +10,6 @@ from loop.model.target import Workload
 Three = tuple[int, int, int]
 
 
-class HotLoop(Model):
-    """The innermost loop of a kernel in which its tensor cores work, as the machine code has it."""
-
-    instructions: int
-    """Instructions from the target of its backward branch to the branch."""
-    tensor: int
-    """Matrix instructions (HMMA and its kin) among them."""
-
-    @property
-    def share(self) -> float:
-        """Share of matrix instructions."""
-        return self.tensor / self.instructions
-
-
 class KernelResources(Model):
     """What one compiled kernel takes, by ptxas."""
 
@@ -45,8 +31,6 @@ class KernelResources(Model):
     """Stack frame of a thread."""
     shared_bytes: int = 0
     """Static shared memory of a block."""
-    loop: HotLoop | None = None
-    """Its hot loop; None without matrix instructions in a loop, or without a disassembler."""
 
     @property
     def spill_bytes(self) -> int:
@@ -105,8 +89,6 @@ class WorkloadLaunches(Model):
     """The host code told what it launches; it returned an error; or it could not be asked, nor any call after."""
     launches: tuple[KernelLaunch, ...] = ()
     """In order."""
-    remarks: tuple[str, ...] = ()
-    """What the host code said of its choice."""
     why: str = ""
     """The error, or what went wrong."""
 
@@ -149,78 +131,3 @@ class CompiledLibrary(Model):
     """Code in it that the GPU would run, as in `sm_89`."""
     kernels: tuple[KernelResources, ...]
     """Its kernels for that architecture, and functions of theirs that use the stack."""
-
-
-class BlocksHeld(Model):
-    """How much of one launch a multiprocessor holds at a time."""
-
-    blocks: int
-    """Blocks."""
-    warps: int
-    """Warps of these blocks."""
-    shared_bytes: int
-    """Shared memory of a block, static and dynamic."""
-    limited_by: str
-    """What keeps it from holding more."""
-
-
-class KernelTakes(Model):
-    """What one kernel takes, as one session is compared with another."""
-
-    kernel: str
-    """Its demangled name."""
-    registers: int | None
-    """Registers a thread; None for a function that kernels call."""
-    spill_stores: int
-    """Bytes of registers that it stores for want of room."""
-    spill_loads: int
-    """Bytes that it loads again."""
-    held: dict[str, BlocksHeld]
-    """Call to its launch. Where no host code tells of one: the empty text to a block of 128 threads."""
-
-
-class ResourcesTaken(Model):
-    """What the kernels of one variant take on one kind of GPU, by one compiler."""
-
-    variant: str
-    """Name of the variant."""
-    device: str
-    """What it was compiled for, as in `sm_89`."""
-    compiler: str
-    """Version of the compiler."""
-    kernels: tuple[KernelTakes, ...]
-    """Its kernels."""
-
-
-class Rise(Model):
-    """A resource of which a kernel takes more than it did, to its harm."""
-
-    variant: str
-    """Name of the variant."""
-    kernel: str
-    """The kernel, demangled, without parameters."""
-    resource: Literal["spill stores", "spill loads", "registers", "shared memory"]
-    """What it takes more of."""
-    before: int
-    """Bytes, or registers, that it took."""
-    now: int
-    """And takes."""
-    warps: tuple[int, int] | None = None
-    """Warps that a multiprocessor held, and holds; None for spills."""
-
-    @property
-    def spilled(self) -> bool:
-        """Whether it is of spills."""
-        return self.warps is None
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Kernel and resource."""
-        return self.kernel, self.resource
-
-    @property
-    def text(self) -> str:
-        """`registers of rows<float> rose from 40 to 72: 28 warps a multiprocessor instead of 48`."""
-        unit = "" if self.resource == "registers" else " bytes"
-        fall = f": {self.warps[1]} warps a multiprocessor instead of {self.warps[0]}" if self.warps else ""
-        return f"{self.resource} of {self.kernel} rose from {self.before} to {self.now}{unit}{fall}"

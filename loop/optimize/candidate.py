@@ -9,8 +9,8 @@ from loop.base.documents import content_hash
 from loop.base.errors import WorkFailed
 from loop.base.places import Project
 from loop.base.processes import Tick
+from loop.builds.binaries import is_same_build
 from loop.builds.build import buildable, find_id, scan
-from loop.builds.layout import Alike, alike
 from loop.gate import kernel, properties, sanitizing
 from loop.gate.model import BuildOutput
 from loop.library import targets
@@ -84,9 +84,9 @@ def build(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:
     incumbents = SessionChanges(context.finished).incumbents
     built = {build.variant: build for build in output.builds}
     touched = touched_by(output, incumbents)
-    same = [_alike(context, built[name], incumbents.get(name)) for name in touched] if output.ok else []
+    same = [_is_incumbent(context, built[name], incumbents.get(name)) for name in touched] if output.ok else []
     if same and all(same):
-        message = SAID["moved" if "moved" in same else "the same"]
+        message = "the edit changes nothing that runs: the code is that of the incumbent"
         return Result(_judged(output, good=False, message=message, touched=touched))
     message = output.message if touched or not output.ok else "the edit changes no variant of this session"
     stray = yield from _stray(context, at_hand, touched)
@@ -108,16 +108,10 @@ def _stray(context: Context, at_hand: ChangeAtHand, touched: Sequence[str]) -> G
     return ""
 
 
-SAID: Mapping[Alike, str] = {
-    "the same": "the edit changes nothing that runs: the code is that of the incumbent",
-    "moved": "the edit changes where code lies and nothing else: each function that runs is that of the incumbent",
-}
-
-
-def _alike(context: Context, build: Build, incumbent: str | None) -> Alike | None:
-    """In what a build is no other than the incumbent's; None where it is."""
+def _is_incumbent(context: Context, build: Build, incumbent: str | None) -> bool:
+    """Whether a build is no other than the incumbent's."""
     old = find_id(build.variant, incumbent, context.bench.cache) if incumbent else None
-    return alike(old, build) if old else None
+    return bool(old and is_same_build(old, build))
 
 
 def touched_by(output: BuildOutput, incumbents: Mapping[str, str]) -> tuple[str, ...]:

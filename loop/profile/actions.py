@@ -166,7 +166,7 @@ def _look_at_code(context: Context, name: str, build: Build | None, notes: Notes
     if variant is None or build is None:
         return notes.silent("nothing of it is compiled by loop", "vectorised", "vector_share")
     limit_s = min(outside.REPORT_LIMIT_S, context.kill_after_s / 2)
-    report = yield from outside.compiler_report(context.bench, variant, build.build_id, limit_s)
+    report = yield from outside.compiler_report(context.bench, variant, limit_s)
     facts = {"vectorised": report.vectorised, "vector_share": report.vector_share}
     notes.tell(facts, "the compiler's report")
     return notes.silent(report.why or "no x86 listing", "vectorised", "vector_share")

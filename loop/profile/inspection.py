@@ -8,16 +8,14 @@ from loop.builds import build, resources
 from loop.builds.binaries import demangle
 from loop.gate.kernel import compile_all
 from loop.machine.machine import cores
-from loop.model.base import Model
 from loop.model.device_profile import DeviceFacts
 from loop.model.measurement import Build
-from loop.model.resources import CompiledLibrary, WorkloadLaunches, short_name
+from loop.model.resources import CompiledLibrary, WorkloadLaunches
 from loop.model.target import CAbiVariant, Workload
 from loop.model.workloads import accepts, expand
 from loop.profile.launch_limits import Reports
-from loop.profile.model import ChooseOutput
 from loop.profile.taking import ask_launches, calls_of, code_for, shape_of
-from loop.steps.context import Context, Result, Working
+from loop.steps.context import Context
 
 NO_REPORT = "its compiler was not asked what kernels take"
 DRY = "in a dry run no tensor may be touched by the host"
@@ -105,13 +103,10 @@ def _read(
     report = yield from resources.read_report(same[0])
     code = code_for(report.kernels, architecture)
     if code:
-        kernels, why = yield from resources.with_loops(same[0], code)
-        if why:
-            findings.missing.append(f"share of matrix instructions in hot loops: {why}")
         if report.cut:
             findings.missing.append(f"some kernels of {who}: the compiler's log was too long to keep")
         return CompiledLibrary(
-            variants=names, build_id=same[0].build_id, architecture=code[0].architecture, kernels=kernels
+            variants=names, build_id=same[0].build_id, architecture=code[0].architecture, kernels=code
         )
     if report.kernels:
         others = ", ".join(dict.fromkeys(kernel.architecture for kernel in report.kernels))
@@ -125,16 +120,11 @@ def _read(
 
 
 def ask_host_code(
-    context: Context,
-    chosen: Mapping[str, CAbiVariant],
-    findings: KernelFindings,
-    *,
-    built: bool,
-    timed: bool = False,
+    context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, *, built: bool
 ) -> Generator[Tick, None, None]:
     """Ask the host code of variants that can be emulated what it launches, with the values of the GPU.
 
-    `built`: only of those that are built for the emulator already. `timed`: only on the plan's workloads.
+    `built`: only of those that are built for the emulator already.
     """
     target, bench = context.bench.target, context.bench
     device = "" if built else findings.architecture
@@ -148,8 +138,9 @@ def ask_host_code(
             findings.missing.append(f"launches of {name}: it is not built for the emulator here")
             del variants[name]
     emulated = yield from _build(context, variants, "launches", findings)
-    workloads = timed_workloads if timed else _workloads
-    questions = (ask_launches(bench, library, workloads(context, chosen[library.variant])) for library in emulated)
+    questions = (
+        ask_launches(bench, library, _workloads(context, chosen[library.variant])) for library in emulated
+    )
     for library, calls in zip(emulated, (yield from together(questions, cores())), strict=True):
         _hear(library.variant, calls, findings)
     symbols = {launch.kernel for calls in findings.launches.values() for call in calls for launch in call.launches}
@@ -188,34 +179,3 @@ def _hear(name: str, calls: tuple[WorkloadLaunches, ...], findings: KernelFindin
         findings.launches[name] = calls
     elif not declined and all(call.status == "told" for call in calls):
         findings.missing.append(f"launches of {name}: its emulated build tells of none in a dry run")
-
-
-class ChooseTerms(Model):
-    """Whose values decide."""
-
-    device: str = "sm_89"
-    """A key of the manifest's `devices`, which need not be at hand."""
-
-
-def choose(context: Context, arguments: ChooseTerms) -> Working[ChooseOutput]:
-    """Ask the host code of each variant, built for the emulator, what it launches on the plan's workloads."""
-    findings = KernelFindings(arguments.device, None)
-    yield from ask_host_code(context, cuda_variants(context), findings, built=False, timed=True)
-    calls: dict[str, tuple[WorkloadLaunches, ...]] = {}
-    for name, launched in findings.launches.items():
-        for call in launched:
-            short = [short_name(findings.names.get(launch.kernel, launch.kernel)) for launch in call.launches]
-            pairs = zip(call.launches, short, strict=True)
-            launches = tuple(launch.model_copy(update={"kernel": kernel}) for launch, kernel in pairs)
-            calls[name] = (*calls.get(name, ()), call.model_copy(update={"launches": launches}))
-    missing = "; ".join([*findings.problems, *findings.missing]) or "no variant that can be emulated"
-    return Result(
-        ChooseOutput(
-            ok=bool(calls) and not findings.problems,
-            message=f"{sum(map(len, calls.values()))} calls on {arguments.device}" if calls else missing,
-            hint=findings.hints[0] if findings.hints else None,
-            not_exercised=tuple(findings.missing),
-            device=arguments.device,
-            calls=calls,
-        )
-    )

@@ -2,12 +2,10 @@
 
 from typing import Literal
 
-from pydantic import Field
-
 from loop.model.base import Model
 from loop.model.output import Output
 from loop.model.profile import Occupancy, Profile
-from loop.model.resources import CompiledLibrary, Placement, ResourcesTaken, Rise, WorkloadLaunches
+from loop.model.resources import CompiledLibrary, Placement
 
 
 class ProfileOutput(Output):
@@ -32,17 +30,6 @@ class ParallelismOutput(Output):
     """Smallest share of the places that is taken; None where no launch is declared."""
 
 
-class ChooseOutput(Output):
-    """Which kernels calls launch, and why."""
-
-    actions = ("kernel.choose",)
-
-    device: str = ""
-    """The GPU by whose values it was chosen, as in `sm_89`."""
-    calls: dict[str, tuple[WorkloadLaunches, ...]] = Field(default_factory=dict)
-    """Variant to its calls; kernels by their short names."""
-
-
 class ResourcesOutput(Output):
     """What a GPU would do with kernels that nvcc compiles: by compiler, host code and its own limits."""
 
@@ -64,10 +51,6 @@ class ResourcesOutput(Output):
     """Budgets that are not kept."""
     impossible: tuple[str, ...] = ()
     """Launches that the GPU refuses."""
-    taken: tuple[ResourcesTaken, ...] = ()
-    """What later sessions are compared with, one a variant."""
-    risen: tuple[Rise, ...] = ()
-    """What kernels take more of than in the last session that recorded it, to their harm."""
 
 
 class RefusedSource(Model):

@@ -1,16 +1,13 @@
 """What can be seen of a variant from outside its clock: the compiler's report, a processor's counters, a trace."""
 
-import json
 import re
 import tempfile
 from collections.abc import Generator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from loop.base.documents import sums
 from loop.base.errors import LoopError
 from loop.base.processes import Tick, run
-from loop.base.remarks import remark
 from loop.builds.compiler_errors import first_error
 from loop.builds.reads import ENGLISH
 from loop.calls.counters import Counters
@@ -46,38 +43,11 @@ class VectorReport:
 
 
 def compiler_report(
-    bench: Bench, variant: CAbiVariant, build_id: str, limit_s: float = REPORT_LIMIT_S
+    bench: Bench, variant: CAbiVariant, limit_s: float = REPORT_LIMIT_S
 ) -> Generator[Tick, None, VectorReport]:
-    """The compiler's report on the sources of a build, kept beside it: compiled to a listing once."""
-    compiler = compiler_version(variant.build.compiler) or ""
-    if not is_gcc(compiler):
+    """The compiler's report on the sources of a variant, compiled to a listing."""
+    if not is_gcc(compiler_version(variant.build.compiler) or ""):
         return VectorReport(why=f"{variant.build.compiler} is not gcc, whose report is read")
-    cached = bench.cache / "reports" / f"{build_id}.json"
-    report = _kept(cached)
-    if report is None:
-        report = yield from _compile(bench, variant, limit_s)
-        if not report.why:
-            cached.parent.mkdir(parents=True, exist_ok=True)
-            sums.write_sealed(cached, asdict(report))
-    return report
-
-
-def is_gcc(version: str) -> bool:
-    """Whether this is the first line of gcc's version text."""
-    return "Free Software Foundation" in version or bool(re.match(r"(\S+-)?(gcc|g\+\+|c\+\+|cc)\S* \(", version))
-
-
-def _kept(path: Path) -> VectorReport | None:
-    try:
-        return VectorReport(**json.loads(sums.opened(path, sums.read_regular(path))))
-    except OSError:
-        return None
-    except (LoopError, ValueError, TypeError):
-        remark(f"{path}: damaged; the compiler is asked again")
-        return None
-
-
-def _compile(bench: Bench, variant: CAbiVariant, limit_s: float) -> Generator[Tick, None, VectorReport]:
     listings, remarks = "", ""
     with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
         listing = Path(folder) / "listing.s"
@@ -92,6 +62,11 @@ def _compile(bench: Bench, variant: CAbiVariant, limit_s: float) -> Generator[Ti
             listings += listing.read_text(errors="replace")
             remarks += completed.errors
     return VectorReport(len(VECTORISED.findall(remarks)), vector_share(listings))
+
+
+def is_gcc(version: str) -> bool:
+    """Whether this is the first line of gcc's version text."""
+    return "Free Software Foundation" in version or bool(re.match(r"(\S+-)?(gcc|g\+\+|c\+\+|cc)\S* \(", version))
 
 
 def vector_share(listing: str) -> float | None:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import StringConstraints
 
 from loop.model.profile import Occupancy
-from loop.model.resources import KernelResources, Placement, ResourcesTaken, Rise
+from loop.model.resources import KernelResources, Placement
 from loop.model.target import CAbiVariant
 from loop.profile import launch_limits
 from loop.profile import taking as judge
@@ -22,7 +22,6 @@ from loop.profile.launch_limits import Placed, placements
 from loop.profile.launch_limits import fillings as fill
 from loop.profile.model import ResourcesOutput
 from loop.profile.parallelism import gpu_at_hand
-from loop.profile.taking import budgets_of, rises, taken
 from loop.steps.context import Context, Result, Working
 from loop.steps.taken_over import Lasting, rests_on, take_over
 
@@ -40,22 +39,18 @@ class ResourceTerms(Lasting):
     built: bool = False
     """Whether only host code that is built for the emulator already is asked for its launches."""
     spills: Literal["fail", "tell"] = "fail"
-    """What becomes of the step where a kernel spills and no budget allows it. More than a session recorded before
-    fails it either way."""
+    """What becomes of the step where a kernel spills and no budget allows it."""
 
 
 def resources(context: Context, arguments: ResourceTerms) -> Working[ResourcesOutput]:
-    """Compile for a GPU, read the compiler's report, ask the host code what it launches, judge, and compare."""
+    """Compile for a GPU, read the compiler's report, ask the host code what it launches, and judge."""
     architecture, chosen = arguments.device or context.bench.architecture, cuda_variants(context)
     findings = KernelFindings(architecture, context.bench.gpu_for(architecture))
     if findings.device is None and chosen:
         findings.missing.append(f"occupancy on {architecture}: the manifest has no such device under `devices`")
     built = yield from compiled(context, chosen, findings)
-    before = [f"{name} {known.taken.model_dump_json()}" for name, known in sorted(context.past.resources.items())]
     builds = [f"{build.variant} {build.build_id}" for build in built]
-    ground = rests_on(
-        context, "kernel.resources", architecture, str(arguments.built), arguments.spills, *builds, *before
-    )
+    ground = rests_on(context, "kernel.resources", architecture, str(arguments.built), arguments.spills, *builds)
     earlier = None if findings.problems else take_over(context, ResourcesOutput, ground, arguments)
     if earlier is not None:
         return Result(earlier)
@@ -73,12 +68,7 @@ def _output(
     shapes, fillings = placements(placed, timed), tuple(_fillings(context, chosen, findings, placed))
     spilled, broken = _judge(chosen, findings, shapes)
     impossible = tuple(dict.fromkeys(_not_launched(shapes, fillings, findings)))
-    takes, risen = _compared(context, findings)
-    rose = [
-        f"{rise.text}, since {context.past.resources[rise.variant, findings.architecture].session}"
-        for rise in risen
-    ]
-    tolerable = [*rose, *(() if tell else spilled), *broken]
+    tolerable = [*(() if tell else spilled), *broken]
     problems = [*findings.problems, *tolerable, *impossible]
     hints = [*findings.hints, *([ALLOW] if tolerable else [FEWER] if impossible else [])]
     more = f"; and {len(problems) - 1} more" if len(problems) > 1 else ""
@@ -96,21 +86,7 @@ def _output(
         spilled=spilled,
         broken=broken,
         impossible=impossible,
-        taken=takes,
-        risen=risen,
     )
-
-
-def _compared(context: Context, findings: KernelFindings) -> tuple[tuple[ResourcesTaken, ...], tuple[Rise, ...]]:
-    """What each variant takes now, and what rose since the last session that recorded it."""
-    target, now, risen = context.bench.target, list[ResourcesTaken](), list[Rise]()
-    for name in (name for library in findings.libraries for name in library.variants):
-        takes = taken(name, findings, findings.compilers[name], findings.device)
-        before = context.past.resources.get((name, findings.architecture))
-        if takes is not None:
-            now.append(takes)
-            risen += rises(before.taken, takes, budgets_of(target, name)) if before else ()
-    return tuple(now), tuple(risen)
 
 
 def _judge(

@@ -18,10 +18,7 @@ Group = tuple[str, KernelResources | None]
 """A kernel by its short name, and its compiler's report."""
 
 
-NOTE = (
-    "Shared memory and blocks are those of the launches that the host code makes; "
-    "matrix instructions are counted in the innermost loop that has any."
-)
+NOTE = "Shared memory and blocks are those of the launches that the host code makes."
 
 
 def section(output: ResourcesOutput) -> Section | None:
@@ -38,7 +35,6 @@ def section(output: ResourcesOutput) -> Section | None:
         Column("Spilled", right=True),
         Column("Shared memory", right=True),
         Column("Blocks a multiprocessor", right=True),
-        Column("Matrix instructions", right=True),
     )
     shown = tuple((row.name, *row.figures) for row in rows[:MOST_ROWS])
     title = f"What the kernels would do on {output.device_name or output.device}"
@@ -56,8 +52,8 @@ class KernelRow:
     """One kernel, its figures as text."""
 
     name: str
-    figures: tuple[str, str, str, str, str]
-    """Registers, spilled bytes, shared memory, resident blocks, share of matrix instructions."""
+    figures: tuple[str, str, str, str]
+    """Registers, spilled bytes, shared memory, resident blocks."""
     trouble: bool
 
 
@@ -100,7 +96,6 @@ def _row(kernel: KernelResources | None, placed: Sequence[Placement]) -> KernelR
         "-" if kernel is None else f"{kernel.spill_bytes} B",
         f"{_range([f'{size / 1024:.3g}' for size in (min(shared), max(shared))])} KiB",
         _range([str(min(residents)), str(max(residents))]) if residents else "-",
-        f"{100 * kernel.loop.share:.0f} %" if kernel and kernel.loop else "-",
     )
     name = kernel.short if kernel else placed[0].kernel
     return KernelRow(name, figures, bool((kernel and kernel.spill_bytes) or 0 in residents))

@@ -1,11 +1,5 @@
-"""What the kernels of a variant take, whether they keep their budgets, and what rose to their harm.
+"""What kernels take, whether they keep their budgets, and what the host code of a variant launches."""
 
-More spills are always a rise: each thread moves these bytes through memory. More registers or shared memory are
-one where a multiprocessor holds fewer warps for them: up to there they are free. A budget that the manifest
-declares for spills, or for blocks a multiprocessor, accepts what keeps it.
-"""
-
-import math
 import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -13,27 +7,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from loop.base.processes import Tick
-from loop.builds import resources as compiled
-from loop.builds.binaries import demangle
 from loop.calls.call import Terms
-from loop.model.device_profile import DeviceFacts
 from loop.model.measurement import Build
 from loop.model.promises import ResourceBudget
-from loop.model.resources import (
-    BlocksHeld,
-    CompiledLibrary,
-    KernelLaunch,
-    KernelResources,
-    KernelTakes,
-    Placement,
-    ResourcesTaken,
-    Rise,
-    WorkloadLaunches,
-)
-from loop.model.resources import short_name as short
+from loop.model.resources import CompiledLibrary, KernelLaunch, KernelResources, Placement, WorkloadLaunches
 from loop.model.target import CAbiVariant, Target, Workload
 from loop.model.workloads import accepts, expand
-from loop.profile.launch_limits import WARP, Block, Reports, Resident, place
 from loop.workers.bench import Bench
 from loop.workers.messages import Launches
 from loop.workers.program import Refusal, WorkerLost
@@ -147,7 +126,7 @@ def _ask(
     note, known = f"launches of {workload.name}", KernelLaunch.model_fields
     try:
         reply = yield from worker.ask(request, limit_s=LIMIT_S, note=note)
-        records = [record for record in reply.launches if "remark" not in record]  # Bank conflicts are left out.
+        records = [record for record in reply.launches if "remark" not in record]
         launches = tuple(
             KernelLaunch.model_validate({name: record[name] for name in known if name in record})
             for record in records
@@ -158,32 +137,7 @@ def _ask(
         why = f"what it tells of a launch cannot be read: {error.errors()[0]['msg']}"
         return WorkloadLaunches(workload=workload, status="lost", why=why)
     status = "declined" if reply.declined else "told"
-    remarks = tuple(str(record["remark"]) for record in reply.launches if "remark" in record)
-    return WorkloadLaunches(
-        workload=workload, status=status, launches=launches, remarks=remarks, why=reply.declined
-    )
-
-
-USUAL_THREADS = 128
-"""A block of so many is reckoned with where no host code tells of a launch."""
-
-
-def taken(variant: str, reports: Reports, compiler: str, device: DeviceFacts | None) -> ResourcesTaken | None:
-    """What a variant's kernels take; by shape, that launch of which a multiprocessor holds fewest warps.
-
-    None without the compiler's report on the variant.
-    """
-    library = next((library for library in reports.libraries if variant in library.variants), None)
-    if library is None:
-        return None
-    held: dict[str, dict[str, BlocksHeld]] = {}
-    for placed in reports.placed(device) if device else ():
-        if placed.variant == variant:
-            by_shape, launch = held.setdefault(placed.symbol, {}), _held(placed.block, placed.held)
-            shape = shape_of(placed.workload)
-            by_shape[shape] = min(by_shape.get(shape, launch), launch, key=lambda blocks: blocks.warps)
-    kernels = tuple(_takes(kernel, held.get(kernel.symbol), device) for kernel in library.kernels)
-    return ResourcesTaken(variant=variant, device=library.architecture, compiler=compiler, kernels=kernels)
+    return WorkloadLaunches(workload=workload, status=status, launches=launches, why=reply.declined)
 
 
 def shape_of(workload: Workload) -> str:
@@ -193,110 +147,7 @@ def shape_of(workload: Workload) -> str:
     )
 
 
-def budgets_of(target: Target, variant: str) -> Sequence[ResourceBudget]:
-    """The budgets that the manifest declares for a variant."""
-    declared = target.variants[variant]
-    return declared.budgets if isinstance(declared, CAbiVariant) else ()
-
-
 def calls_of(target: Target, variant: CAbiVariant) -> list[Workload]:
     """Every shape of the target's workloads in every type of a variant."""
     every = [workload for dtype in variant.dtypes for workload in expand(target, target.workloads, dtype)]
     return [*{shape_of(workload): workload for workload in every if accepts(variant, workload)}.values()]
-
-
-def _takes(kernel: KernelResources, held: dict[str, BlocksHeld] | None, device: DeviceFacts | None) -> KernelTakes:
-    if not held and device and kernel.entry:
-        block = KernelLaunch(kernel=kernel.symbol, grid=(1, 1, 1), block=(USUAL_THREADS, 1, 1), shared=0)
-        held = {"": _held(*place(block, kernel, device))}
-    return KernelTakes(
-        kernel=kernel.name,
-        registers=kernel.registers,
-        spill_stores=kernel.spill_stores,
-        spill_loads=kernel.spill_loads,
-        held=held or {},
-    )
-
-
-def _held(block: Block, resident: Resident) -> BlocksHeld:
-    return BlocksHeld(
-        blocks=resident.blocks,
-        warps=resident.blocks * math.ceil(block.threads / WARP),
-        shared_bytes=block.shared_bytes or 0,
-        limited_by=resident.limited_by,
-    )
-
-
-def rises(before: ResourcesTaken, now: ResourcesTaken, budgets: Sequence[ResourceBudget]) -> tuple[Rise, ...]:
-    """What rose to the kernels' harm, of kernels that were there before; nothing of another compiler or GPU."""
-    if (before.device, before.compiler) != (now.device, now.compiler):
-        return ()
-    known = {kernel.kernel: kernel for kernel in before.kernels}
-    every: list[Rise] = []
-    for kernel in now.kernels:
-        then, budget = known.get(kernel.kernel), budget_of(kernel.kernel, budgets)
-        if then is not None:
-            every += [*_spills(now.variant, then, kernel, budget), *_falls(now.variant, then, kernel, budget)]
-    return tuple(every)
-
-
-def _spills(variant: str, then: KernelTakes, now: KernelTakes, budget: ResourceBudget | None) -> Iterator[Rise]:
-    if budget and (now.spill_stores or now.spill_loads) <= budget.spill_bytes:
-        return
-    figures = {
-        "spill stores": (then.spill_stores, now.spill_stores),
-        "spill loads": (then.spill_loads, now.spill_loads),
-    }
-    for resource, (old, new) in figures.items():
-        if new > old:
-            fields = {"variant": variant, "kernel": short(now.kernel), "resource": resource}
-            yield Rise.model_validate({**fields, "before": old, "now": new})
-
-
-def _falls(variant: str, then: KernelTakes, now: KernelTakes, budget: ResourceBudget | None) -> Iterator[Rise]:
-    """Registers and shared memory that reduce resident warps, each at the call where they cost most."""
-    worst: dict[str, Rise] = {}
-    least = budget.blocks_per_sm if budget else None
-    for call, held in now.held.items():
-        before = then.held.get(call)
-        if before is None or held.warps >= before.warps or (least is not None and held.blocks >= least):
-            continue
-        figures = {
-            "registers": (then.registers or 0, now.registers or 0),
-            "shared memory": (before.shared_bytes, held.shared_bytes),
-        }
-        old, new = figures.get(held.limited_by, (0, 0))
-        if new > old:
-            fields = {"resource": held.limited_by, "before": old, "now": new, "warps": (before.warps, held.warps)}
-            rise = Rise.model_validate({"variant": variant, "kernel": short(now.kernel), **fields})
-            worst[held.limited_by] = min(worst.get(held.limited_by, rise), rise, key=_warps_left)
-    yield from worst.values()
-
-
-def _warps_left(rise: Rise) -> float:
-    before, now = rise.warps or (1, 1)
-    return now / before
-
-
-def look(
-    bench: Bench, build: Build, emulated: Build | None, architecture: str, calls: Sequence[Workload]
-) -> Generator[Tick, None, ResourcesTaken | str]:
-    """What one build takes, its launches by its emulated one; or why that cannot be said."""
-    read = yield from compiled.read_report(build)
-    kernels = code_for(read.kernels, architecture)
-    if not kernels:
-        return f"the compiler reports on no kernel for {architecture}"
-    library = CompiledLibrary(
-        variants=(build.variant,), build_id=build.build_id, architecture=kernels[0].architecture, kernels=kernels
-    )
-    reports = Reports(libraries=[library])
-    if emulated is not None:
-        launched = yield from ask_launches(bench, emulated, calls)
-        lost = next((call for call in launched if call.status == "lost"), None)
-        if lost is not None:
-            return f"it does not say what it launches on {lost.workload.name}: {lost.why}"
-        symbols = {launch.kernel for call in launched for launch in call.launches}
-        reports.launches, reports.names = {build.variant: launched}, (yield from demangle(sorted(symbols)))
-    takes = taken(build.variant, reports, build.compiler, bench.gpu_for(architecture))
-    assert takes is not None
-    return takes

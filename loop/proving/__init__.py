@@ -6,8 +6,8 @@ honest variant has to pass.
 
 Of each kind of mistake one is tried: about forty, on a processor and on a GPU. What makes no difference to a
 function, such as swapping the terms of a sum, is no control. A mistake whose error stays within what is allowed is
-not counted: the target's inputs do not tell it. What only timing finds is timed like a candidate. Programs have no
-controls. On a GPU, mistakes see copies on the host, except those in the stream that work is launched on.
+not counted: the target's inputs do not tell it. Programs have no controls. On a GPU, mistakes see copies on the
+host. Cheats that only timing finds are no controls: `make bench-cheats` times them.
 
 `actions` holds the step `kernel.prove_gate`. `section` says in the report how far verdicts can be trusted.
 """

@@ -1,36 +1,23 @@
-"""The gate's own score: variants made to err on purpose, through verification and timing like real candidates."""
+"""The gate's own score: variants made to err on purpose, through verification like real candidates."""
 
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack
-from functools import partial
 from math import prod
 from time import monotonic
 
 from loop.base.processes import Tick
 from loop.gate.kernel import builds, unjudged_names
 from loop.model.target import PythonVariant, Target, Workload
-from loop.model.workloads import accepts, expand, operations
+from loop.model.workloads import accepts, expand
 from loop.proving import prove
 from loop.proving.model import GateOutput
-from loop.proving.negative_controls import GROSS, Control
-from loop.proving.prove import HONEST, Proof, erring, outcome
+from loop.proving.negative_controls import GROSS
+from loop.proving.prove import Proof
 from loop.steps.context import Context, Result, Working
 from loop.steps.taken_over import Lasting, rests_on, take_over
-from loop.timing import doubts, verdicts
-from loop.timing.doubts import every_doubt
-from loop.timing.readiness import hold_device
-from loop.timing.round import Untimed
-from loop.timing.samples import MemoryProbe, Pair, Timings
-from loop.timing.schedule import measure
-from loop.timing.terms import Terms
-from loop.workers.bench import Bench, Side
+from loop.workers.bench import Side
 
-LARGEST = 1 << 25
-"""Operations of the workload that is timed, at most."""
 PROOF_SHARE = 0.5
 """Of the time after which the step is killed: controls that are not over then are named, and left."""
-ROUNDS = 2
-"""Fresh processes that controls are timed in."""
 
 
 class ProofTerms(Lasting):
@@ -79,7 +66,7 @@ def prove_gate(context: Context, arguments: ProofTerms) -> Working[GateOutput]:
 
 
 def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator[Tick, None, None]:
-    """Verify and time the controls of one variant; add the results to `proof`."""
+    """Verify the controls of one variant; add the results to `proof`."""
     target, unjudged = context.bench.target, unjudged_names(context)
     dtype = prove.base_dtype(context.bench, side)
     every = expand(target, target.workloads, dtype, context.task.seed)
@@ -92,27 +79,6 @@ def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator
     proof.results += verified.results
     proof.untried += [f"{side.name}: {name}" for name in verified.untried]
     proof.left_out += [f"{side.name} {reason}" for reason in verified.left_out]
-    if any(result.kind == "honest" and result.base == side.name and result.killed for result in verified.results):
-        return  # A gate is proved on an honest variant.
-    if not target.is_plain:
-        proof.left_out.append(f"{side.name} controls that only timing finds: inputs are draws of a generator")
-        if not verified.timed:
-            return
-    # A cheat gains most on the largest workload for which there is time.
-    size = partial(operations, target)
-    fitting = [
-        workload
-        for workload in workloads
-        if workload.values == "normal" and 0 < size(workload) <= LARGEST and accepts(side, workload)
-    ]
-    if not fitting:
-        proof.left_out += [f"{side.name} {control.name}: no workload can be timed" for control in verified.timed]
-        return
-    workload, seed = max(fitting, key=size), context.task.seed
-    with ExitStack() as stack:
-        yield from hold_device(context.bench, stack)
-        for control in (HONEST, *verified.timed):
-            yield from _time(context.bench, side, control, workload, seed, ends, proof)
 
 
 def _why_none(target: Target, side: Side, workloads: Sequence[Workload]) -> str:
@@ -127,59 +93,6 @@ def _why_none(target: Target, side: Side, workloads: Sequence[Workload]) -> str:
     if not any(prod(workload.sizes.values()) and accepts(side, workload) for workload in workloads):
         return "it takes no workload that is not empty"
     return ""
-
-
-def _time(
-    bench: Bench, base: Side, control: Control, workload: Workload, seed: int, ends: float, proof: Proof
-) -> Generator[Tick, None, None]:
-    """Time a control, and apply the rules for real candidates to what was noticed.
-
-    What does not come out as it should is timed once more, in more processes: the machine may have been disturbed.
-    """
-    side, place = erring(bench, base, control, workload.dtype), workload.name
-    sides = [base, side] if control.remembers else [side]
-    result = None
-    for rounds in (ROUNDS, 2 * ROUNDS):
-        if monotonic() >= ends:
-            break
-        doubts_of = []
-        try:
-            terms = Terms(rounds, ends - monotonic(), seed, least=rounds)
-            timings = yield from measure(bench, sides, [workload], terms)
-            pairs = [Pair(side, side.name, side.name, "self")]
-            doubts_of = [
-                doubt
-                for doubt in (yield from every_doubt(bench, timings, (), pairs))
-                if doubt.variant == side.name
-            ]
-            if not doubts_of and control.remembers and (why := _pointless(timings, side, base)):
-                proof.left_out.append(f"{base.name} {control.name}: {why}")
-                return
-        except Untimed as error:
-            doubts_of = [verdicts.invalid(error.side, place, "self", error.cause, error.message)]
-        # An expected doubt counts before the others.
-        doubt = min(doubts_of, key=lambda doubt: doubt.cause not in control.expected, default=None)
-        told = (doubt.workload, doubt.cause, doubt.reason) if doubt else ()
-        result = outcome(base, control, "measure", *told)
-        if not result.killed if control is HONEST else result.right_reason:
-            break
-    if result is not None:
-        proof.results.append(result)
-    elif control is not HONEST:
-        proof.untried.append(f"{base.name}: {control.name}")
-
-
-def _pointless(timings: Timings, side: Side, base: Side) -> str:
-    """Why remembering would save no time here; empty where it would."""
-    probes = [(name, probe) for (name, _), some in timings.probes.items() for probe in some]
-    again = [probe.again_s for name, probe in probes if name == side.name]
-    fresh = [probe.fresh_s for name, probe in probes if name == base.name]
-    if not again or not fresh:
-        return "a call takes too long to be made on values that it has seen"
-    again_s, fresh_s = min(again), min(fresh)
-    if doubts.remembers([MemoryProbe(fresh_s, again_s)]):
-        return ""
-    return f"remembering takes {again_s * 1e6:.0f} us, computing {fresh_s * 1e6:.0f} us"
 
 
 def _score(proof: Proof) -> GateOutput:

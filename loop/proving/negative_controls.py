@@ -1,7 +1,7 @@
 """Which negative controls a target has: made from its signature, so that every target gets them.
 
 A control is an honest variant with a mistake put in (`loop.mistakes` makes it). The gate has to reject
-it, in the stage and for the reason that stand here.
+it, for the reason that stands here.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,19 +12,13 @@ from typing import Any, Literal
 from loop.calls.call import attribute_number
 from loop.mistakes.wrong_results import WrongResult, wrong_results
 from loop.model.causes import Cause
-from loop.model.dtypes import Device
 from loop.model.signature import OUTPUT, Signature
 from loop.model.target import Target, Workload
 
 EVERYWHERE = ("c_abi", "python")
-DEVICES: tuple[Device, ...] = ("cpu", "cuda")
-ON_THE_HOST: tuple[Device, ...] = ("cpu",)
-ON_A_GPU: tuple[Device, ...] = ("cuda",)
 Causes = tuple[Cause, ...]
 WRONG: Causes = ("elements", "loose tolerance", "NaN", "plain error")
 MISSING: Causes = (*WRONG, "launched nothing", "not written")
-ELSEWHERE: Causes = (*MISSING, "left work", "clock")
-"""Work that is not on the stream that was given: parts are missing, or nothing comes there in its time."""
 CHANGED: Causes = ("changed input",)
 
 Applies = Callable[[Workload], bool]
@@ -46,20 +40,14 @@ class Control:
     """What the gate may find, where either is right."""
     theme: Literal["value", "cheat", "honest"] = "value"
     """A wrong result; a result that is right only while it is looked at; or no mistake, which has to pass."""
-    stage: Literal["verify", "measure"] = "verify"
-    """Where the gate has to find it."""
     kinds: Sequence[str] = EVERYWHERE
     """Kinds of variant that can make it."""
-    devices: Sequence[Device] = DEVICES
-    """Devices that it can be made on."""
     applies: Applies = always
     """Workloads on which it can show."""
     shortens: Sequence[str] = ()
     """Dimensions of which it leaves the last eighth out: a variant may not take what is left."""
     varies: bool = False
     """Whether its outputs differ from run to run: no mistake in a variant whose bits may vary."""
-    remembers: bool = False
-    """Whether it saves time by what it remembers: no cheat where computing is as quick."""
     terms: Mapping[str, Any] = field(default_factory=dict)
     """What else the worker has to know."""
 
@@ -97,39 +85,26 @@ WAY = Control("honest, by way of a control", "none", expected=(), theme="honest"
 """Goes through the controls' arrays and has to pass: what rejects the others is their mistake, not the way."""
 EXACT = Control("honest, in float64", "exact", expected=(), theme="honest")
 """Rounds otherwise than the reference in its own type, and has to pass as well."""
-DEVICE_WAY = replace(WAY, name="honest, by way of a control on the device", make="on_stream", devices=ON_A_GPU)
-"""The same for mistakes in the stream that work is launched on."""
 
 
-def ways(device: Device) -> tuple[Control, ...]:
-    """Controls without a mistake, which have to pass: the ways that mistakes take on this device."""
-    return tuple(way for way in (WAY, DEVICE_WAY) if device in way.devices)
-
-
-def controls(signature: Signature, device: Device = "cpu") -> tuple[Control, ...]:
-    """All controls that a target allows on a device; several of a kind, of which one that can show is tried."""
-    every = (
+def controls(signature: Signature) -> tuple[Control, ...]:
+    """All controls that a target allows; several of a kind, of which one that can show is tried."""
+    return (
         *_attributes(signature),
         *_wrong_results(signature),
         *_remembering(),
         *_effects(signature),
         *_of_python(signature),
-        *_on_a_gpu(),
     )
-    return tuple(control for control in every if device in control.devices)
 
 
 UNKNOWN = ("cut",)
 """Mistakes that need to know which dimensions of the inputs are the same."""
 
 
-def of_structure(
-    inputs: Sequence[Sequence[int]], output: Sequence[int], device: Device = "cpu"
-) -> Iterator[tuple[Control, bool]]:
+def of_structure(inputs: Sequence[Sequence[int]], output: Sequence[int]) -> Iterator[tuple[Control, bool]]:
     """Controls of a function of any structure, by the shapes of the floating-point tensors among its inputs and of
-    the first among its outputs. With each: whether it can show on these shapes.
-
-    Only those that verification finds, in a Python variant.
+    the first among its outputs, in a Python variant. With each: whether it can show on these shapes.
     """
     sizes: dict[str, int] = {}
     texts = {}
@@ -139,9 +114,8 @@ def of_structure(
         texts[name] = " ".join(axes)
     signature = Signature.model_construct(inputs=texts, outputs={OUTPUT: texts.pop(OUTPUT)}, attributes={})
     workload = Workload(name="shapes", sizes=sizes, dtype="float32")
-    for control in controls(signature, device):
-        found_by_verify = control.stage == "verify" and "replaced" not in control.expected
-        if found_by_verify and "python" in control.kinds and control.make not in UNKNOWN:
+    for control in controls(signature):
+        if "python" in control.kinds and control.make not in UNKNOWN:
             # What is not computed may show as any wrong value: of another output.
             known = replace(control, expected=WRONG) if control.expected == ("NaN",) else control
             yield known, control.applies(workload)
@@ -196,13 +170,6 @@ def _remembering() -> Iterator[Control]:
     yield Control("repeats every other call", "repeat_every_other", **only)
     yield Control("cached by address", "by_address", **only)
     yield Control("keeps a copy of its inputs", "keeps_inputs", **only)
-    yield Control("slackens after a while", "slackens", **only)
-    # On a GPU these would have to be captured in a graph, and what goes through the host cannot be.
-    only |= {"stage": "measure", "devices": ON_THE_HOST}
-    yield Control("cached by value", "by_value", ("remembers",), remembers=True, **only)
-    # Verification puts the tensors of a compiled variant elsewhere at times.
-    yield Control("computes at its first address only", "at_first_address", MISSING, **only)
-    yield Control("computes only what it has met before", "known_only", **only)
 
 
 def _effects(signature: Signature) -> Iterator[Control]:
@@ -218,7 +185,6 @@ def _effects(signature: Signature) -> Iterator[Control]:
 
 def _of_python(signature: Signature) -> Iterator[Control]:
     only: dict[str, Any] = {"theme": "cheat", "kinds": ("python",)}
-    yield Control("slows the clock", "patch_clock", ("replaced",), **only)
     yield Control("gives a promise", "give_promise", ("wrong result",), **only)
     yield Control("gives another type", "other_type", ("wrong result",), **only)
     yield Control("keeps its result", "keep_result", **only)
@@ -227,13 +193,3 @@ def _of_python(signature: Signature) -> Iterator[Control]:
         if len(dimensions.split()) == len(signature.output.split()):
             alike = _same_shape(dimensions, signature.output)
             yield Control(f"gives {name} back", "give_input", applies=alike, terms={"input": place}, **only)
-
-
-def _on_a_gpu() -> Iterator[Control]:
-    """Work that is not on the stream that was given, or that differs while a CUDA graph is made of it."""
-    only: dict[str, Any] = {"theme": "cheat", "devices": ON_A_GPU}
-    yield Control("computes only while captured", "only_captured", ("NaN",), **only)
-    only["stage"] = "measure"
-    yield Control("works on a stream of its own", "side_stream", ELSEWHERE, **only)
-    yield Control("works on the default stream", "default_stream", ELSEWHERE, **only)
-    yield Control("does nothing while captured", "nothing_captured", MISSING, **only)

@@ -10,12 +10,11 @@ from loop.base.processes import Tick
 from loop.calls.call import Call
 from loop.gate.order import values_key
 from loop.gate.verify import CALL_LIMIT_S, Job, SideChecker
-from loop.model.causes import Cause
 from loop.model.dtypes import Dtype, Layout
-from loop.model.measurement import ControlResult
+from loop.model.measurement import Check, ControlResult
 from loop.model.target import Workload
 from loop.model.workloads import accepts, operations
-from loop.proving.negative_controls import MAY_BE_WITHIN, WRONG, Control, controls, of_structure, ways
+from loop.proving.negative_controls import MAY_BE_WITHIN, WAY, WRONG, Control, controls, of_structure
 from loop.workers.bench import Bench, Side
 from loop.workers.judge_process import Unjudged
 from loop.workers.kept import KeptWorker
@@ -38,8 +37,6 @@ class Proof:
     """What came of one variant's controls."""
 
     results: list[ControlResult] = field(default_factory=list)
-    timed: list[Control] = field(default_factory=list)
-    """Controls that passed verification, as they should: timing has to find them."""
     left_out: list[str] = field(default_factory=list)
     """Controls that do not apply, and why."""
     untried: list[str] = field(default_factory=list)
@@ -85,45 +82,38 @@ class ControlTrial(SideChecker):
         """For a wrong value nothing: such a control tests the tolerance, not what several calls tell."""
         return "" if self.control.theme == "value" else super().before(workload, layout, call, reply)
 
-    def conclude(self, proof: Proof) -> None:
-        """Add to the proof what came of this control."""
+    def conclude(self, proof: Proof, *, alike: bool) -> None:
+        """Add to the proof what came of this control; `alike`: other values have the same answer."""
         control, failure = self.control, self.checks.first_failure
         is_honest = control.theme == "honest"
         if failure is None and not self.over:
             proof.untried += [] if is_honest else [control.name]
+        elif failure is None and alike and control.theme == "cheat" and control.expected == WRONG:
+            proof.left_out.append(f"{control.name}: {SAME}")
         elif (
             failure is None
             and self.idle
             and (control.theme == "value" or not (is_honest or self.bench.target.is_plain))
         ):
             proof.left_out.append(f"{control.name}: {IDLE}")
-        elif failure is None and (control.stage == "measure" or control.theme == "cheat"):
-            proof.timed.append(control)  # Calls that come quickly after each other may meet it yet.
         else:
-            failed = (failure.workload.name, failure.cause, failure.message) if failure else ()
-            result = outcome(self.base, control, "verify", *failed)
-            is_within = failure is None and control.make in MAY_BE_WITHIN
-            proof.results.append(result.model_copy(update={"distinguishable": not is_within}))
+            proof.results.append(self._result(failure))
 
-
-def outcome(
-    base: Side, control: Control, stage: str, workload: str = "", cause: Cause = "", reason: str = ""
-) -> ControlResult:
-    """What came of a control; an empty reason says that it passed."""
-    return ControlResult.model_validate(
-        {
-            "name": control.name,
-            "kind": control.theme,
-            "base": base.name,
-            "workload": workload,
-            "stage": stage,
-            "killed": bool(reason),
-            "reason": reason,
-            "cause": cause,
-            "expected": "|".join(control.expected),
-            "right_reason": cause in control.expected,
-        }
-    )
+    def _result(self, failure: Check | None) -> ControlResult:
+        control = self.control
+        return ControlResult(
+            name=control.name,
+            kind=control.theme,
+            base=self.base.name,
+            workload=failure.workload.name if failure else "",
+            stage="verify",
+            killed=failure is not None,
+            reason=failure.message if failure else "",
+            cause=failure.cause if failure else "",
+            expected="|".join(control.expected),
+            right_reason=failure is not None and failure.cause in control.expected,
+            distinguishable=failure is not None or control.make not in MAY_BE_WITHIN,
+        )
 
 
 def erring(bench: Bench, base: Side, control: Control, dtype: Dtype) -> Side:
@@ -153,15 +143,12 @@ def prove(
     try:
         trials = _trials(shared, base, workloads, proof, chosen)
         yield from _hold(bench, trials, ends)
+        # The answer to other values is right too: nothing tells what is remembered from what is computed.
+        alike = any(trial.control.make == "stale" and not trial.checks.first_failure for trial in trials)
         for trial in trials:
-            trial.conclude(proof)
+            trial.conclude(proof, alike=alike)
     finally:
         shared.close()
-    if any(control.make == "stale" for control in proof.timed):
-        # The answer to other values is right too: nothing tells what is remembered from what is computed.
-        alike = [control for control in proof.timed if control.expected == WRONG]
-        proof.timed = [control for control in proof.timed if control not in alike]
-        proof.left_out += [f"{control.name}: {SAME}" for control in alike]
     return proof
 
 
@@ -178,7 +165,7 @@ def applicable(
     if target.is_plain:
         normal = [workload for workload in usual if workload.values == "normal"]
         normal.sort(key=lambda workload: (size(workload) < TELLING, size(workload)))
-        for control in controls(target.signature, bench.device):
+        for control in controls(target.signature):
             shows_on = [w for w in normal if control.applies(w) and accepts(base, control.left(w))][:WORKLOADS]
             if base.kind in control.kinds:
                 pairs[control.name] = control, [again for w in shows_on for again in seeded(w)]
@@ -192,7 +179,7 @@ def applicable(
             [tensor.shape for tensor in tensors if tensor.dtype in FLOATING]
             for tensors in (call.inputs, call.outputs)
         )
-        for control, shows in of_structure(inputs, outputs[0], bench.device) if inputs and outputs else ():
+        for control, shows in of_structure(inputs, outputs[0]) if inputs and outputs else ():
             _, some = pairs.setdefault(control.name, (control, []))
             some += seeded(workload) if shows else []
     kinds: dict[str, tuple[Control, list[Workload]]] = {}
@@ -216,7 +203,6 @@ def _trials(
     chosen: Sequence[tuple[Control, list[Workload]]],
 ) -> list[ControlTrial]:
     """Honest candidates first: the rest is held against their outputs."""
-    bench = shared.bench
     trials: list[ControlTrial] = []
     for control, shows_on in chosen:
         if shows_on:
@@ -228,7 +214,7 @@ def _trials(
     honest = list(
         {values_key(workload): workload for trial in trials for workload in trial.job.workloads}.values()
     )
-    own = [ControlTrial(shared, base, control, honest) for control in (HONEST, *ways(bench.device))]
+    own = [ControlTrial(shared, base, control, honest) for control in (HONEST, WAY)]
     return [*own, *trials]
 
 

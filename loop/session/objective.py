@@ -44,7 +44,7 @@ def session_facts(card: RateCard, head: SessionHead) -> Callable[[Sequence[Finis
             "overrun": 0.0 if head.campaign.unattended else minutes / budget_minutes,
             "speedup": geometric_mean(ratios) if ratios else None,
             "wrong": any(outputs[-1].get("wrong") for outputs in checks.values() if outputs),
-            "regressed": slower or any(record.output.get("risen") for record in finished),
+            "regressed": slower,
             "unverified": not any(output.get("variants") for output in checks["kernel.verify"]),
             "unemulated": not any(output.get("variants") for output in checks["kernel.emulate"]),
         }

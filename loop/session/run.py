@@ -42,7 +42,7 @@ from loop.steps.context import Context, Past, Task, Workshop
 from loop.steps.setting import Setting, allow_session, open_bench, trusted_setting
 from loop.store import index, sessions
 from loop.store.journal import Journal, finished, last_closed
-from loop.store.past_changes import known_good, known_resources, lost_ideas, searches, tries
+from loop.store.past_changes import known_good, lost_ideas, searches, tries
 from loop.store.sessions import CHANGES, SessionFolder
 
 
@@ -253,7 +253,6 @@ def past_of(setting: Setting, head: SessionHead, task: Task, rows: Sequence[Sess
     own = tuple(row for row in rows if row.target == head.target and row.id != head.id)
     return Past(
         known_good=known_good(root, head),
-        resources=known_resources(root, head, own),
         tries=tries(root, head),
         lost=lost_ideas(root, head) if task.changes else (),
         searches=searches(root, head) if task.changes else (),

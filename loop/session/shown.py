@@ -1,6 +1,5 @@
 """What single steps of the bench found, as tables and lines on a terminal."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ from loop.model.debugging import ExplainOutput
 from loop.model.output import MeasureOutput, Output, VerifyOutput, outputs_of
 from loop.model.record import Finished
 from loop.model.sanitizing import SanitizeOutput
-from loop.profile.model import ChooseOutput, ResourcesOutput
+from loop.profile.model import ResourcesOutput
 from loop.profile.resources_section import kernel_rows, summary_lines
 from loop.proving.model import GateOutput
 from loop.timing.section import how_called
@@ -114,18 +113,9 @@ def _proved(output: GateOutput, again: Again, screen: Screen) -> Iterator[str]:
     yield f"killed {output.killed} of {output.total}"
 
 
-def _chosen(output: ChooseOutput, again: Again, screen: Screen) -> Iterator[str]:
-    for variant, calls in output.calls.items():
-        for call in calls:
-            launches = (f"{k.kernel}, {k.blocks} x {math.prod(k.block)} threads" for k in call.launches)
-            yield f"{variant} on {call.workload.name}: {'; '.join(launches) or call.why}"
-            if call.remarks:
-                yield f"  for {output.device} it estimates {', '.join(call.remarks)}"
-
-
 def _resources(output: ResourcesOutput, again: Again, screen: Screen) -> Iterator[str]:
     if rows := [(row.name, *row.figures) for row in kernel_rows(output)]:
-        screen.table(("kernel", "regs", "spill", "shared", "blocks/SM", "MMA"), rows, wrap=0)
+        screen.table(("kernel", "regs", "spill", "shared", "blocks/SM"), rows, wrap=0)
     yield from summary_lines(output)
     yield from (f"not exercised: {text}" for text in output.not_exercised)
 
@@ -136,7 +126,6 @@ SHOWN: dict[type[Output], Callable[[Any, Again, Screen], Iterator[str]]] = {
     SanitizeOutput: _sanitized,
     MeasureOutput: _timed,
     GateOutput: _proved,
-    ChooseOutput: _chosen,
     ResourcesOutput: _resources,
 }
 """What a step found, and the function that shows it: a table goes out at once, then its lines."""

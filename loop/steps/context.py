@@ -19,7 +19,7 @@ from loop.model.money import RateCard
 from loop.model.output import Output
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan
-from loop.model.record import Finished, KnownGood, KnownResources, Machine
+from loop.model.record import Finished, KnownGood, Machine
 from loop.report.sections import Section
 from loop.workers.bench import Bench
 
@@ -85,8 +85,6 @@ class Past:
 
     known_good: Mapping[str, KnownGood] = field(default_factory=dict)
     """Variant to what it was when all gates last passed."""
-    resources: Mapping[tuple[str, str], KnownResources] = field(default_factory=dict)
-    """Variant and kind of GPU to what its kernels took when a session last recorded it."""
     tries: tuple[EarlierTry, ...] = ()
     """Builds that went through the gate in earlier sessions, oldest first."""
     lost: tuple[LostIdea, ...] = ()

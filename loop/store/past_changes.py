@@ -1,18 +1,15 @@
 """What earlier sessions built, tried and took back: known-good builds, tries, changes and searches that lost."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from loop.base.errors import LoopError
 from loop.model.change import BriefOutput, DecisionOutput, LostIdea, PastSearch, TuneOutput
 from loop.model.debugging import EarlierTry, SmallestOutput
-from loop.model.index import SessionRow
 from loop.model.output import VerifyOutput, by_run, outputs_of
-from loop.model.record import Finished, KnownGood, KnownResources, SessionHead, latest_attempts
-from loop.model.resources import ResourcesTaken
+from loop.model.record import Finished, KnownGood, SessionHead
 from loop.store import index
 from loop.store.judgements import standing_in, wrong_builds
-from loop.store.rows import RESOURCES
 from loop.store.sessions import SessionFolder, before, every, left_out
 
 
@@ -117,32 +114,6 @@ def needed(root: Path) -> set[str]:
     targets = {head.target for head in last.values()}
     wrong = {session for target in targets for session in standing_in(index.rows(root, target=target))}
     return good | wrong | {head.id for head in last.values()}
-
-
-def known_resources(
-    root: Path, head: SessionHead, rows: Sequence[SessionRow]
-) -> dict[tuple[str, str], KnownResources]:
-    """What the session's variants took, each on each kind of GPU, when the last session of `rows` recorded it.
-
-    Only sessions at a commit and with the same release of nvcc count.
-    """
-    known: dict[tuple[str, str], KnownResources] = {}
-    chosen = {*head.variants, *head.emulated}
-    for row in reversed([row for row in rows if row.started is None or row.started < head.started]):
-        new = {key for key in row.resources if key[0] in chosen and key not in known}
-        if not new or row.commit is None or row.environment.cuda != head.machine.nvcc:
-            continue
-        try:
-            steps = latest_attempts(SessionFolder(root / row.id).finished())
-        except LoopError as error:
-            left_out(error)
-            continue
-        outputs = [step.output for step in steps if step.action == RESOURCES]
-        for fields in (fields for output in outputs for fields in output.get("taken", ())):
-            resources = ResourcesTaken.model_validate(fields, strict=False)
-            if (resources.variant, resources.device) in new:
-                known[resources.variant, resources.device] = KnownResources(session=row.id, taken=resources)
-    return known
 
 
 def environment(head: SessionHead) -> tuple[object, ...]:

@@ -23,7 +23,6 @@ from loop.store.sessions import SessionFolder, cut
 WORST_FIRST: tuple[Status, ...] = ("failed", "aborted", "paused", "passed")
 CHECKS = ("kernel.verify", "kernel.emulate")
 """Actions that hold the target's own variants against the reference."""
-RESOURCES = "kernel.resources"
 ASKS = ("kernel.measure", "kernel.compare", "bisect.search", "change.decide")
 """Actions whose answer is a verdict on speed, a commit or a decision, and that may end without one."""
 
@@ -56,16 +55,11 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
     decisions = outputs_of(steps, DecisionOutput)
     versions = (step.output.get("version") for step in reversed(steps) if step.action == "environment.torch")
     right: dict[str, bool] = {}
-    resources: dict[tuple[str, str], bool] = {}
     lasting: dict[str, bool] = {}
     for step in steps:
         if step.action in CHECKS:
             right |= dict.fromkeys(step.output.get("right", ()), True)
             right |= dict.fromkeys(step.output.get("wrong", ()), False)
-        if step.action == RESOURCES:
-            risen = {rise["variant"] for rise in step.output.get("risen", ())}
-            for usage in step.output.get("taken", ()):
-                resources[usage["variant"], usage["device"]] = usage["variant"] not in risen
     for output in outputs_of(steps, Output):
         if output.rests_on and not output.taken_from:
             lasting[output.rests_on] = output.ok and lasting.get(output.rests_on, True)
@@ -95,7 +89,6 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
         judged=judgements(head, steps),
         blamed=dict(blamed(steps)),
         otherwise=plan.otherwise or "",
-        resources=tuple(key for key, steady in resources.items() if steady),
         lasting=lasting,
         complete=set(plan.patterns) <= {run.pattern for run in runs if run.whole},
         steps=tuple(StepRun(pattern=s.pattern, step=s.step, status=s.status, seconds=s.seconds) for s in steps),

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
@@ -12,25 +11,19 @@ from loop.base.stats import geometric_mean
 from loop.gate.kernel import workloads
 from loop.gate.verification import untaken
 from loop.model.base import Model
-from loop.model.measurement import BASELINE, Measurement
+from loop.model.measurement import BASELINE
 from loop.model.output import MeasureOutput
-from loop.model.target import Workload
 from loop.model.verdict import SpeedVerdict, Verdict
-from loop.model.workloads import accepts
 from loop.steps.context import Context, Result, Working
 from loop.timing import ratios, schedule
 from loop.timing.doubts import doubts
 from loop.timing.readiness import hold_device, ready, warnings, with_warnings
-from loop.timing.samples import Pair, Timings, log_ratios
+from loop.timing.samples import Pair, log_ratios
 from loop.timing.section import sensed
 from loop.timing.terms import Terms
 from loop.timing.verdicts import by_interval
-from loop.timing.ways import EMPTY, as_operator
-from loop.workers.bench import Bench
+from loop.timing.ways import EMPTY
 from loop.workers.device_memory import fitting
-
-FIRST_LOOK = 5
-"""Rounds after which what is clear is not timed any more: of so many one may be an outlier."""
 
 IN_ROUNDS = 0.95
 """Share of the step's time for the rounds; the rest is for what is doubted."""
@@ -46,8 +39,6 @@ class MeasureTerms(Model):
     """Rounds, as far as the step's budget allows; two at least. Without a number 5, and 8 on a GPU."""
     cold: bool = False
     """Whether the caches are emptied before each timed call."""
-    as_operator: bool = False
-    """Whether compiled variants are called as operators of PyTorch, as a library is, and not through C."""
 
 
 def measure(context: Context, arguments: MeasureTerms) -> Working[MeasureOutput]:
@@ -61,9 +52,6 @@ def measure(context: Context, arguments: MeasureTerms) -> Working[MeasureOutput]
         return Result(MeasureOutput(ok=False, message=message, hint=state.hint, not_exercised=skipped))
     bench = context.bench
     sides = [bench.side(name, state.builds.get(name)) for name in state.right]
-    if arguments.as_operator and bench.device == "cpu":
-        builds = state.builds
-        sides = [as_operator(bench, side, builds[side.name]) if side.compiled else side for side in sides]
     rounds, baseline = arguments.rounds or ROUNDS[bench.device], bench.side(BASELINE)
     terms = Terms(rounds, IN_ROUNDS * context.budget_s, context.task.seed, cold=arguments.cold)
     with ExitStack() as stack:
@@ -71,10 +59,10 @@ def measure(context: Context, arguments: MeasureTerms) -> Working[MeasureOutput]
         every = [baseline, *sides]
         room = fitting(bench, workloads(context, context.task.plan.workloads), every, wide=True)
         pairs = [Pair(side, side.name, BASELINE, "baseline") for side in sides]
-        looks = Looks(bench, pairs, room.workloads, rounds)
-        timings = yield from schedule.measure(bench, every, room.workloads, terms, looks.pending)
+        timings = yield from schedule.measure(bench, every, room.workloads, terms)
         warned = warnings(bench, shared, timings)
-        measured = looks.measured(timings)
+        level = ratios.confidence(max(1, len(pairs) * len(room.workloads)))
+        measured = ratios.measurements(bench.target, pairs, room.workloads, timings, level)
         control = Pair(baseline, BASELINE, BASELINE, "baseline")
         distrusted = yield from doubts(bench, timings, measured, [*pairs, control])
     verdicts = _with_doubts([by_interval(measurement) for measurement in measured], distrusted)
@@ -100,44 +88,6 @@ def measure(context: Context, arguments: MeasureTerms) -> Working[MeasureOutput]
         sensors=sensed(timings.segments),
     )
     return Result(output, samples={"measure": timings.segments})
-
-
-@dataclass
-class Looks:
-    """When verdicts are looked at while rounds are still to come: once, after `FIRST_LOOK` rounds.
-
-    What is decided there is not timed any more. All pairs, workloads and looks share one false verdict in 100
-    sessions.
-    """
-
-    bench: Bench
-    pairs: Sequence[Pair]
-    timed: Sequence[Workload]
-    rounds: int
-    open_: Mapping[str, Sequence[str]] | None = None
-    """Sides that are still to be timed on each workload, once it was looked."""
-
-    def pending(self, timings: Timings) -> Mapping[str, Sequence[str]]:
-        """Everything before the look, then the pairs that it left open; the baseline with each."""
-        if self.open_ is not None:
-            return self.open_
-        looked = timings.rounds >= FIRST_LOOK
-        verdicts = map(by_interval, self.measured(timings)) if looked else ()
-        closed = {(v.variant, v.workload) for v in verdicts if v.verdict != "inconclusive"}
-        pending: dict[str, list[str]] = {}
-        for pair in self.pairs:
-            for workload in self.timed:
-                name = pair.candidate.name
-                if accepts(pair.candidate, workload) and (name, workload.name) not in closed:
-                    pending.setdefault(workload.name, [BASELINE]).append(name)
-        self.open_ = pending if looked else None
-        return pending
-
-    def measured(self, timings: Timings) -> tuple[Measurement, ...]:
-        """One a pair and workload, with intervals as sure as the number of comparisons and looks asks for."""
-        looks = 2 if self.rounds > FIRST_LOOK else 1
-        level = ratios.confidence(max(1, len(self.pairs) * len(self.timed)), looks)
-        return ratios.measurements(self.bench.target, self.pairs, self.timed, timings, level)
 
 
 def _with_doubts(speeds: Sequence[SpeedVerdict], distrusted: Sequence[Verdict]) -> tuple[Verdict, ...]:

@@ -155,20 +155,15 @@ def _controlled(bench: Bench, contest: Contest, timed: Sequence[Workload], argum
 
 
 def _groups(bench: Bench, contests: Sequence[Contest], arguments: CompareTerms) -> list[Sequence[Contest]]:
-    """Contests that are timed together, block by block: all, or fewer where a GPU has not the memory for all.
+    """Contests that are timed together, block by block: all, or each alone where a GPU has not the memory for all.
 
     The first of a group has controls. On a GPU it stands for the others: each process takes a share of a second to
     begin there, and what disturbs one disturbs all.
     """
-    if not contests:
-        return []
-    first, *others = contests
-    group = [first if first.controls else _controlled(bench, first, first.workloads, arguments), *others]
-    sides = [side for contest in group for side in contest.sides]
-    if len(group) == 1 or not fitting(bench, _all_workloads(group), sides, wide=True).left_out:
-        return [group]
-    half = len(group) // 2
-    return [*_groups(bench, group[:half], arguments), *_groups(bench, group[half:], arguments)]
+    sides = [side for contest in contests for side in contest.sides]
+    if len(contests) < 2 or not fitting(bench, _all_workloads(contests), sides, wide=True).left_out:
+        return [contests] if contests else []
+    return [[c if c.controls else _controlled(bench, c, c.workloads, arguments)] for c in contests]
 
 
 def _all_workloads(contests: Sequence[Contest]) -> list[Workload]:
@@ -183,9 +178,8 @@ def _hold(
     Of the first variant, and of each that has a known good, as many blocks are made as a verdict needs, whatever
     they take. On a GPU, whose processes start slowly, no regression would be found otherwise.
 
-    What may be kept and is not clear then is timed further, beside the null control. Its blocks go on, and so does
-    its evidence: whenever one stops, blocks of fresh processes that are not faster reach what `faster` needs no
-    more often. Where a GPU keeps processes this rests on `allowance`, which is estimated.
+    What may be kept and is not clear then is timed further. Its blocks go on, and so does its evidence: whenever
+    one stops, blocks of fresh processes that are not faster reach what `faster` needs no more often.
     """
     least = min(arguments.rounds, max(arguments.least, verdicts.MIN_BLOCKS))
     most = max(arguments.rounds, verdicts.MORE_BLOCKS) if arguments.more_s else arguments.rounds
@@ -203,7 +197,7 @@ def _hold(
             """
             late = timings.rounds >= arguments.least and monotonic() - begun > limit_s
             if arguments.more_s and (late or timings.rounds >= arguments.rounds):
-                return together(contests, timings, again=True)
+                return together([contest for contest in contests if contest.promising(timings)], timings)
             return together(essential if late else contests, timings)
 
         timings = yield from schedule.measure(context.bench, sides, _all_workloads(contests), terms, pending)

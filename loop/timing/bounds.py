@@ -1,21 +1,18 @@
-"""Is a timing faster than this device allows? No call beats an empty one, the memory, or the arithmetic units.
+"""Is a timing faster than this device allows? No call beats an empty one, nor a GPU's memory or arithmetic units.
 
-A ceiling is what is measured or stated, times a slack that covers what a measurement misses. It is measured only
-where a claim comes near: that costs time.
+A ceiling is what is measured or stated, times a slack that covers what a measurement misses.
 """
 
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from loop.base.errors import LoopError
 from loop.base.processes import Tick
 from loop.machine.gpus import gpus
 from loop.model.device_profile import DeviceFacts
-from loop.model.dtypes import ITEM_SIZES, Dtype
+from loop.model.dtypes import Dtype
 from loop.model.measurement import Measurement
 from loop.model.target import Workload
-from loop.model.workloads import counted, tensor_bytes, working_set
-from loop.timing.roof import MachineRoof, measure_roof
+from loop.model.workloads import counted, tensor_bytes
 from loop.workers.bench import Bench
 from loop.workers.judge_clock import Way
 
@@ -24,18 +21,10 @@ EMPTY_SLACK, KERNEL_SLACK = 2.0, 1.25
 on an H200 that takes 0.521 to 0.524 us in a graph, and the smallest kernel that does something 0.99."""
 LEAST_CALL_S = 2e-9
 """What calling a function that does nothing and returning from it takes at least: ten cycles at 5 GHz."""
-MEMORY_SLACK = 2.0
-"""Reading is measured; a core may write beside it, and prefetch better than a plain loop does."""
-VECTOR_SLACK = 1.5
-"""A loop of multiply-adds is measured; no unit computes more, but clocks move."""
-NARROW_SLACK = 16 * VECTOR_SLACK
-"""The same for types of two bytes, measured as float32: a matrix unit (AMX) does 1024 a cycle beside 64."""
 SPARSE_SLACK = 2.0
 """Matrix units of a GPU skip half of a structured sparse product."""
 GPU_SLACK = 1.2
 """For boards that run faster than their driver says. Of its memory an H200 reaches 0.97, of its L2 0.35."""
-HELD_SHARE = 4
-"""Caches keep part of what is larger than they are: memory is held to the bandwidth of a fraction of the data."""
 L2_BYTES_PER_CYCLE = 64
 """Bytes that a GPU's L2 gives one multiprocessor in a cycle (NVIDIA's tuning guides, sm_70 to sm_90)."""
 
@@ -61,12 +50,8 @@ From the peaks in NVIDIA's architecture papers, over multiprocessors and boost c
 312, A40 150, L40S 362, H200 989, B200 2250, RTX 5090 419. From Ampere on float32 is what TF32 reaches. float64
 allows for products put together from integers, where matrix units do more of these.
 """
-NEAR_FLOPS = 20e9
-"""Operations a second of one thread above which the real figure is measured: half of what a slow core reaches."""
-SMALL_BYTES, NEAR_CACHE, NEAR_MEMORY = 1 << 20, 20e9, 4e9
-"""Bytes a second of one thread above which the real figure is measured: of data up to that size, and of larger."""
 TRIES = 5
-"""Measurements of a roof before a timing is called impossible."""
+"""Measurements of an empty call before a timing is called impossible."""
 WAYS: dict[str, Way] = {"c_abi": "c_abi", "python": "python"}
 SAID: dict[Way, str] = {"c_abi": "through C", "python": "from Python", "kernel": "as a kernel in a CUDA graph"}
 
@@ -79,7 +64,7 @@ class Ceiling:
     """Operations or bytes a second."""
     slack: float
     source: str
-    """Where it is known from, as in `measured here on 2 threads`."""
+    """Where it is known from, as in `datasheet of NVIDIA L4`."""
 
     @property
     def most(self) -> float:
@@ -166,8 +151,6 @@ def impossible(bench: Bench, measurement: Measurement, kind: str) -> Generator[T
             peak = Ceiling(stated, 1.0, bench.gpu.source)
         objection = objection or beyond_arithmetic(measurement.flops_per_s, peak)
         objection = objection or beyond_gpu_memory(seconds, moved, gpu.facts)
-    if not objection and bench.device == "cpu":
-        objection = yield from _beyond_processor(bench, measurement, moved)
     return objection or below_empty_call(seconds, LEAST_CALL_S, "on any processor", slack=1.0)
 
 
@@ -194,44 +177,3 @@ def _compulsory(bench: Bench, workload: Workload) -> MovedBytes:
         return MovedBytes(moved, declared=True)
     sizes = tensor_bytes(target, workload)
     return MovedBytes(sum(sizes.get(name, 0) for name in target.signature.outputs), declared=False)
-
-
-REACHED: dict[tuple[Dtype, int, int], MachineRoof] = {}
-"""The best that this processor reached since the command began, by type, threads and bytes of the working set."""
-
-
-def _beyond_processor(bench: Bench, measurement: Measurement, moved: MovedBytes) -> Generator[Tick, None, str]:
-    """Why the processor cannot do that; its figures are measured again before a timing is called impossible.
-
-    Nothing is measured where a claim is far below any roof, or where this processor already did as much on a
-    working set of that size or larger. Caches hold a fraction of the working set better than the whole.
-    """
-    seconds, workload, threads = measurement.candidate_us * 1e-6, measurement.workload, bench.threads
-    held = max(working_set(bench.target, workload) // HELD_SHARE, 1)
-    slack = VECTOR_SLACK if ITEM_SIZES[workload.dtype] > 2 else NARROW_SLACK
-    where = f"measured here on {threads} thread{'s' if threads > 1 else ''}"
-
-    def objection(roof: MachineRoof) -> str:
-        vector = Ceiling(roof.most_flops_per_s, slack, where)
-        memory = Ceiling(roof.most_bytes_per_s, MEMORY_SLACK, f"{where}, from {held / 1e6:.3g} MB")
-        return beyond_arithmetic(measurement.flops_per_s, vector) or beyond_memory(seconds, moved, memory)
-
-    slow = NEAR_CACHE if held <= SMALL_BYTES else NEAR_MEMORY
-    much = (measurement.flops_per_s or 0.0) > NEAR_FLOPS * threads
-    if not much and moved.count / seconds <= slow * threads:
-        return ""
-    for (dtype, on_threads, from_bytes), best in REACHED.items():
-        same = (dtype, on_threads) == (workload.dtype, threads)
-        if same and from_bytes >= held and not objection(best):
-            return ""
-    key, why = (workload.dtype, threads, held), ""
-    for _ in range(TRIES):
-        try:
-            roof = yield from measure_roof(bench.cache, *key)
-        except LoopError:  # No compiler: nothing is known, and nothing is claimed.
-            return ""
-        REACHED[key] = REACHED.get(key, roof).with_best(roof)
-        why = objection(REACHED[key])
-        if not why:
-            break
-    return why

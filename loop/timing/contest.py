@@ -78,29 +78,21 @@ class Contest:
         """Everything that any rival is compared on."""
         return list({workload.name: workload for rival in self.others for workload in rival.workloads}.values())
 
-    def pending(self, timings: Timings, *, again: bool = False) -> Mapping[str, Sequence[str]]:
-        """Decide what can be decided, and name the sides that are still to be timed on each workload.
-
-        `again`: only where the candidate may still be kept. Of the controls only the null control is timed then,
-        whatever was decided of it, as long as it does not come out faster or slower.
-        """
-        null = self.controls[:1] if again else ()
-        if again:
-            pairs = [(workload, rival) for rival in self.rivals for workload in rival.workloads]
-            words = [self.decision(timings, *pair).verdict for pair in pairs]
-            failed = any(self.told_apart(timings, rival) for rival in null)
-            if failed or not hopeful(words, [self.logs(timings, *pair) for pair in pairs]):
-                return {}
+    def pending(self, timings: Timings) -> Mapping[str, Sequence[str]]:
+        """Decide what can be decided, and name the sides that are still to be timed on each workload."""
         pending: dict[str, list[str]] = {}
-        for rival in self.rivals if again else self.others:
+        for rival in self.others:
             for workload in rival.workloads:
                 if not self._decide(timings, workload, rival):
                     pending.setdefault(workload.name, [self.candidate.name]).append(rival.side.name)
-        for rival in null:
-            for name, sides in pending.items():
-                self.decided.pop((name, rival.side.name), None)
-                sides.append(rival.side.name)
         return pending
+
+    def promising(self, timings: Timings) -> bool:
+        """Whether more blocks may keep the candidate, and its null control does not come out faster or slower."""
+        pairs = [(workload, rival) for rival in self.rivals for workload in rival.workloads]
+        words = [self.decision(timings, *pair).verdict for pair in pairs]
+        failed = any(self.told_apart(timings, rival) for rival in self.controls[:1])
+        return not failed and hopeful(words, [self.logs(timings, *pair) for pair in pairs])
 
     def _decide(self, timings: Timings, workload: Workload, rival: Rival) -> bool:
         """Whether a pair is decided, now or before."""
@@ -164,10 +156,10 @@ class Contest:
         )
 
 
-def together(contests: Iterable[Contest], timings: Timings, *, again: bool = False) -> Mapping[str, Sequence[str]]:
+def together(contests: Iterable[Contest], timings: Timings) -> Mapping[str, Sequence[str]]:
     """What is still to be timed of all of them: every contest gets its share of each round."""
     pending: dict[str, list[str]] = {}
     for contest in contests:
-        for workload, names in contest.pending(timings, again=again).items():
+        for workload, names in contest.pending(timings).items():
             pending.setdefault(workload, []).extend(names)
     return pending

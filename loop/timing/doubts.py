@@ -18,17 +18,10 @@ REMEMBERS = 2.0
 """A call on values it has just seen may be quicker, for they are in the cache, but not by this factor."""
 LEAST_GAIN_S = 3e-6
 """Differences below this are the clock's."""
-FORESEES, FORESEES_S = 3.0, 20e-6
-"""Making a call ready may take so many times what it takes others and what the call takes, and so much more."""
-QUARTER = 0.25
-"""Share of the samples that may be quick all the same."""
 DEFERS, DEFERS_S = 5.0, 20e-6
 """A call does its work later where that takes so many times what it took until it returned, and at least this."""
 LAG_SHARE, LAG_S = 0.04, 60e-6
 """What a sample may take longer by the judge's clock than by the device's: a share, and the launches."""
-
-Ready = Sequence[tuple[float, int]]
-"""Seconds that making calls ready took, and how many there were, sample by sample."""
 
 
 def doubts(
@@ -90,14 +83,11 @@ def _noticed(
 def _elsewhere(timings: Timings, side: str, workload: str) -> dict[Cause, str]:
     """Why a side seems to compute before or after its timed calls, by cause; empty texts where it does not."""
     own = [segment for segment in timings.of(workload) if segment.side == side]
-    ready = {other: ready_s for (other, name), ready_s in timings.readied.items() if name == workload}
-    seconds = [second for segment in own for second in segment.seconds]
-    early = foresees(ready.get(side, ()), ready.values(), seconds)
     # While another side is timed, the variant's processes are stopped. A disturbed one tells of a busy machine,
     # and slow calls accuse nobody.
     busy = samples.warning(segment for segment in timings.of(workload) if segment.side != side)
     unshown = "" if busy else unproven(timings.unproven(side, workload))
-    return {"defers": defers(own), "foresees": early or unshown}
+    return {"defers": defers(own), "foresees": unshown}
 
 
 def remembers(probes: Sequence[MemoryProbe]) -> str:
@@ -119,28 +109,6 @@ def remembers(probes: Sequence[MemoryProbe]) -> str:
     )
 
 
-def foresees(ready: Ready, others: Iterable[Ready], call: Sequence[float]) -> str:
-    """Why a side seems to compute before its calls are timed; empty when it does not. `call`: seconds of one.
-
-    Samples of a quick side hold more calls, and bring the inputs into the caches once: neither a call nor a sample
-    may take so much longer to make ready than another side's. Three of four samples have to show it: one for which
-    the machine left no core says nothing.
-    """
-    usual = [(_each(samples), _whole(samples)) for samples in others if samples]
-    if not ready or not usual or not call:
-        return ""
-    each_s, whole_s, call_s = _each(ready, QUARTER), _whole(ready, QUARTER), median(call)
-    usual_s, usual_whole_s = (min(column) for column in zip(*usual, strict=True))
-    if each_s < FORESEES * max(usual_s, call_s) or each_s < usual_s + FORESEES_S:
-        return ""
-    if whole_s < FORESEES * usual_whole_s:
-        return ""
-    return (
-        f"it computes before it is timed: {each_s * 1e6:.1f} us to make a call ready, {usual_s * 1e6:.1f} us "
-        f"for another side, and {call_s * 1e6:.1f} us to make it"
-    )
-
-
 def unproven(times: tuple[float, float] | None) -> str:
     """A sentence on a side whose judged calls were far slower than its others; empty where there are none."""
     if times is None:
@@ -150,18 +118,6 @@ def unproven(times: tuple[float, float] | None) -> str:
         "nothing shows that it computes while it is timed: calls whose results were looked at took "
         f"{judged_s * 1e6:.1f} us or more, the others {usual_s * 1e6:.1f} us"
     )
-
-
-def _each(ready: Ready, share: float = 0.5) -> float:
-    return _quantile([taken_s / calls for taken_s, calls in ready], share)
-
-
-def _whole(ready: Ready, share: float = 0.5) -> float:
-    return _quantile([taken_s for taken_s, _ in ready], share)
-
-
-def _quantile(values: Sequence[float], share: float) -> float:
-    return sorted(values)[int(share * (len(values) - 1))]
 
 
 def clock_lies(lags: Sequence[tuple[float, float]], usual_s: float = 0.0) -> str:

@@ -13,13 +13,13 @@ from loop.timing import samples
 from loop.timing.samples import MIN_ROUNDS, Pair, Timings, log_ratios
 
 
-def confidence(comparisons: int, looks: int = 1) -> float:
+def confidence(comparisons: int) -> float:
     """Of each interval, so that one verdict in 100 sessions is false at most (Bonferroni).
 
-    A verdict can be false at one end of its interval only. So each of `comparisons`, looked at `looks` times, may
-    miss at either end in 1 / (100 comparisons looks) of all cases; a single one in 1 of 200, as ever.
+    A verdict can be false at one end of its interval only. So each of `comparisons` may miss at either end in
+    1 / (100 comparisons) of all cases; a single one in 1 of 200, as ever.
     """
-    return max(CONFIDENCE, 1 - 2 * (1 - CONFIDENCE) / (comparisons * looks))
+    return max(CONFIDENCE, 1 - 2 * (1 - CONFIDENCE) / comparisons)
 
 
 def measurements(

@@ -8,11 +8,11 @@ import json
 import os
 import tempfile
 from collections.abc import Generator
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from loop.base.documents import content_hash, sums
-from loop.base.errors import LoopError, WorkFailed
+from loop.base.documents import content_hash
+from loop.base.errors import WorkFailed
 from loop.base.owners import stranger
 from loop.base.processes import Completed, Tick, run
 from loop.base.remarks import remark
@@ -23,8 +23,6 @@ SOURCE = Path(__file__).with_name("roof.c")
 COMPILERS = ("g++", "gcc", "clang++", "clang")
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-pthread")
 TRIAL_MS = 10
-NOTE = ".json"
-"""Ending of the file beside the program that holds its hash."""
 LIMIT_S = 20.0
 
 
@@ -40,10 +38,6 @@ class MachineRoof:
     """The same in the best moment of each thread: how busy the machine was makes no difference."""
     most_bytes_per_s: float = 0.0
     """Likewise."""
-
-    def with_best(self, other: "MachineRoof") -> "MachineRoof":
-        """The higher of two measurements of each."""
-        return MachineRoof(*map(max, astuple(self), astuple(other)))
 
 
 def measure_roof(cache: Path, dtype: Dtype, threads: int, working_set: int) -> Generator[Tick, None, MachineRoof]:
@@ -68,25 +62,11 @@ def _program(cache: Path) -> Generator[Tick, None, Path]:
         raise WorkFailed("the roof of this machine could not be measured: there is no C compiler")
     parts = [SOURCE.read_text(), compiler_version(compiler) or "", *FLAGS, *sorted(processor_flags())]
     program = cache / "tools" / f"roof-{content_hash(parts)[:16]}"
-    if not _whole(program):
-        yield from _compile(compiler, program)
-    return program
-
-
-def _whole(program: Path) -> bool:
-    """Whether the program is there, unchanged and ours. It will be run."""
     if why := stranger(program):
         remark(f"{program} is not used: {why}")
-        return False
-    try:
-        noted = json.loads(sums.opened(program, program.with_suffix(NOTE).read_bytes()))
-        return bool(noted["sha256"] == content_hash(program.read_bytes()))
-    except FileNotFoundError:  # None yet, or one of an older loop, which noted no checksum.
-        return False
-    except (OSError, ValueError, KeyError, TypeError, LoopError):
-        if program.exists():
-            remark(f"{program}: damaged; compiled again")
-        return False
+    if why or not program.exists():
+        yield from _compile(compiler, program)
+    return program
 
 
 def _compile(compiler: str, program: Path) -> Generator[Tick, None, None]:
@@ -100,5 +80,4 @@ def _compile(compiler: str, program: Path) -> Generator[Tick, None, None]:
         )
         if not done.ok:
             raise WorkFailed(f"the roof of this machine could not be measured: {compiler} {done.how}")
-        sums.write_sealed(program.with_suffix(NOTE), {"format": 1, "sha256": content_hash(binary.read_bytes())})
         os.replace(binary, program)

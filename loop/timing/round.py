@@ -12,8 +12,7 @@ from loop.base.processes import Tick, kill_group
 from loop.calls.arena import MOST_CALLS, Values
 from loop.calls.call import Call
 from loop.calls.orders import CAPTURED
-from loop.gate.limits import LONGEST_S
-from loop.gate.verify import judged
+from loop.gate.verify import LONGEST_S, judged
 from loop.model.causes import Cause
 from loop.model.measurement import BASELINE, DeviceReading, Segment
 from loop.model.target import Workload
@@ -230,7 +229,6 @@ class TimingRound:
         captured = bool(self.workers[name].arena.words[CAPTURED])
         timings.ways[name] = called(self.sides[name], self.bench.device, captured=captured)
         timings.clocks.setdefault(name, []).extend(sampled.clocks)
-        timings.readied.setdefault((name, workload.name), []).extend(sampled.readied)
         timings.handed.setdefault((name, workload.name, self.number), []).extend(sampled.handed)
         if sampled.output is not None and not timed.is_program:
             proof = JudgedSample(sampled.seconds[sampled.known], sampled.calls)

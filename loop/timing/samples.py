@@ -98,8 +98,6 @@ class Timings:
     """Side, workload and round to seconds a call that handing its result over took."""
     ways: dict[str, str] = field(default_factory=dict)
     """Side to how its calls are made."""
-    readied: dict[tuple[str, str], list[tuple[float, int]]] = field(default_factory=dict)
-    """Side and workload to seconds that making calls ready took, and how many calls. They are not timed."""
     proofs: dict[tuple[str, str], list[JudgedSample]] = field(default_factory=dict)
     """Side and workload to the samples that were judged, one a set of processes."""
 

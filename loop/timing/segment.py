@@ -51,8 +51,6 @@ class SegmentSamples:
     """Seconds of one call, sample by sample."""
     waited: list[float] = field(default_factory=list)
     """Seconds a call in which worker or judge waited for a core; empty where the system does not tell."""
-    readied: list[tuple[float, int]] = field(default_factory=list)
-    """Seconds that making calls ready took, and how many; on a host whose caches are not emptied."""
     handed: list[float] = field(default_factory=list)
     """Seconds a call that handing the results over took, where that was asked for."""
     clocks: list[tuple[float, float]] = field(default_factory=list)

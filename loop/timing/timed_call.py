@@ -224,8 +224,6 @@ class TimedCall:
         chosen = self.secret.randrange(calls) if known else None
         turns = self.grid.turns(None if chosen is None else windows[chosen])
         ready_s = yield from self._ready(windows, turns, cold=cold)
-        if not cold and not self.replays:
-            sampled.readied.append((ready_s, len(windows)))
         whole, waited = yield from self._timed(waits, len(windows))
         self._note(sampled, whole, waited, len(windows) * self._passes())
         handed_s = 0.0

@@ -133,7 +133,6 @@ class WorkerProgram:
             return self.candidates[""]
         from loop import mistakes
 
-        mistakes.clean()
         if mistake["name"] not in self.candidates:
             self.candidates[mistake["name"]] = LoadedCandidate(mistakes.wrap(self.candidates[""].loaded, mistake))
         return self.candidates[mistake["name"]]

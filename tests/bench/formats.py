@@ -15,11 +15,11 @@ from pathlib import Path
 
 from loop.base.documents import write_atomic
 from loop.formats import table
-from loop.formats.hindrances import Here, hindrances, installed, runs
+from loop.formats.hindrances import hindrances
 from loop.formats.model import ForeignTask
 from loop.formats.table import Unreadable
 from loop.machine.gpus import gpus
-from loop.machine.machine import available_memory, machine
+from loop.machine.machine import machine
 from loop.repository.reading import revision
 from tests.bench.formats_verdicts import rows, sections
 
@@ -31,26 +31,24 @@ CHECKOUTS = {
     "sol": ("NVIDIA/SOL-ExecBench", ".", "sol-execbench"),
 }
 """Option to repository, the folder of its tasks, and their format."""
-HEADS = ("repository", "commit", "format", "tasks", "load", "inputs known", "run here", "seconds", "in the way")
-HEAD = f"| {' | '.join(HEADS)} |\n|{'---|' * 3}{'--:|' * 5}---|"
+HEADS = ("repository", "commit", "format", "tasks", "load", "run here", "seconds", "in the way")
+HEAD = f"| {' | '.join(HEADS)} |\n|{'---|' * 3}{'--:|' * 4}---|"
 
 
 def read(option: str, checkout: Path) -> tuple[str, str]:
     """What became of one checkout: its row, and what is odd about its tasks."""
     repository, inside, form = CHECKOUTS[option]
-    here = Here(tuple(gpu.name for gpu in gpus().usable), available_memory(), installed)
     begin = time.perf_counter()
     with contextlib.chdir(checkout):  # Notes name files as they are seen from there.
         found = list(table.tasks_below(checkout / inside, form))
     seconds = time.perf_counter() - begin
     tasks = [one for one in found if isinstance(one, ForeignTask)]
-    needs = [hindrances(task, here) for task in tasks]
-    known = sum(bool(task.cases) and all(case.inputs for case in task.cases) for task in tasks)
-    able = sum(bool(runs(task, need)) for task, need in zip(tasks, needs, strict=True))
+    needs = [hindrances(task, len(gpus().usable)) for task in tasks]
+    able = sum(bool(task.cases) and not need for task, need in zip(tasks, needs, strict=True))
     kinds = Counter(kind for need in needs for kind in {one.kind for one in need})
     commit = commit_of(checkout)
     hindered = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common()) or "nothing"
-    cells = (repository, commit, form, len(found), len(tasks), known, able)
+    cells = (repository, commit, form, len(found), len(tasks), able)
     for one in found:
         if isinstance(one, Unreadable):
             print(one.error.message)

@@ -28,7 +28,7 @@ import psutil
 from loop.base.errors import LoopError
 from loop.formats import table
 from loop.formats.disagreements import causes
-from loop.formats.hindrances import Here, hindrances, installed, runs
+from loop.formats.hindrances import hindrances
 from loop.formats.model import ForeignTask
 from loop.formats.theirs import Verdict
 from loop.formats.translated import as_target
@@ -152,9 +152,8 @@ def _short(message: str, checkout: Path) -> str:
 
 def _hindered(task: ForeignTask, device: str) -> str:
     """What stands in the way of a task by its text; empty where nothing does."""
-    here = Here(tuple(gpu.name for gpu in gpus().usable) if device == "cuda" else (), MEMORY, installed)
-    found = hindrances(task, here)
-    return "" if runs(task, found) else ", ".join(dict.fromkeys(one.kind for one in found))
+    found = hindrances(task, len(gpus().usable) if device == "cuda" else 0)
+    return ", ".join(dict.fromkeys(one.kind for one in found))
 
 
 def _allow(path: Path) -> None:

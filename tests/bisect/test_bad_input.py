@@ -1,8 +1,6 @@
 """`loop bisect` on what it cannot search, or not whole: what, where, what to do next, and the exit code."""
 
-import contextlib
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -69,20 +67,6 @@ def test_what_cannot_be_searched_is_refused(folder: Path, terms: dict[str, str],
     code, found, talk = searched(folder, **{"script": "true", **terms})
     assert (2, "refused") == (code, found["outcome"])
     assert [] == [text for text in said if text not in talk or text not in found["why"]], talk
-
-
-def test_a_merge_under_way_is_refused(folder: Path) -> None:
-    """What is in the checkout is nobody's version; nothing of it is touched."""
-    git(folder, "checkout", "-q", "-b", "side", "HEAD~2")
-    commit(folder, "theirs", "x", "state")
-    with contextlib.suppress(subprocess.CalledProcessError):
-        git(folder, "merge", "main")
-    before = git(folder, "status", "--porcelain")
-    code, found, said = searched(folder, "HEAD~2", "true")
-    assert (2, "refused") == (code, found["outcome"])
-    assert "in the middle of a merge" in said
-    assert "git merge --abort" in said
-    assert before == git(folder, "status", "--porcelain") != ""
 
 
 @pytest.mark.parametrize(
@@ -228,20 +212,3 @@ def test_a_worktree_of_the_users_on_a_disk_that_is_away(folder: Path, tmp_path: 
     assert 0 == searched(folder, "HEAD~7", BELOW.format(5))[0]
     assert str(tmp_path / "away") in git(folder, "worktree", "list")
     assert 2 == len(git(folder, "worktree", "list").splitlines())
-
-
-def test_a_small_step_of_builds_that_are_alike_is_named(folder: Path) -> None:
-    """Nothing scatters, so 3 % stands out; nobody has to say what builds may differ by."""
-    script = "expr 1000 + 30 '*' '(' $(cat state) '>' 4 ')'"
-    code, found, _ = searched(folder, "HEAD~7", script, probe="number")
-    assert (0, "culprit", ["commit 5"]) == (code, found["outcome"], blamed(found))
-
-
-@pytest.mark.slow
-def test_a_step_within_the_scatter_of_builds_is_a_range_or_left_open(folder: Path) -> None:
-    """Commits differ by 2 % on their own: no single one is named for a step of 3 %, and what to do is said."""
-    numbers = "set -- 1000 1021 981 1001 1015 1049 1012 1045"
-    script = f"{numbers}; shift $(cat state); echo $1"
-    _, found, _ = searched(folder, "HEAD~7", script, "number")
-    assert [] == found["culprits"]
-    assert "builds" in found["why"]

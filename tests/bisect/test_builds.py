@@ -1,6 +1,5 @@
-"""Builds of commits: several side by side, what may be asked for next among them, and what cannot be built."""
+"""Builds of commits, and what cannot be built."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -33,51 +32,21 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def builder(folder: Path, cache: Path, trees: Sequence[Worktree]) -> Builder:
+def builder(folder: Path, cache: Path, tree: Worktree) -> Builder:
     """Of the project's variant, with nothing in its cache."""
     target = targets.target(project(folder, folder)).value
     bench = Bench(target, folder, cache, include_folder(), "cpu", 1)
-    return Builder(bench, trees, "ours", 60.0)
-
-
-@pytest.mark.slow
-def test_what_may_be_asked_for_next_is_built_beside(folder: Path, tmp_path: Path) -> None:
-    """One that does not build is told when it is asked for; nothing is compiled where all is there."""
-    line = read_line(folder, "HEAD~4", "HEAD")
-    good, broken, mended = line.ends[:3]
-    with own_tree(line, "one") as one, own_tree(line, "two") as two:
-        found = builder(folder, tmp_path / "cache", [one, two])
-        finish(found.prepare([good], [broken, mended]))
-        assert ({good.tree}, 1) == (set(found.made), found.compiled)
-        with pytest.raises(Untestable, match=r"does not build: scale\.c"):
-            finish(found.build(broken))
-        finish(found.prepare([good], [mended]))
-        assert {good.tree} == set(found.made)
-        assert "ours" == finish(found.build(mended)).variant
-        assert found.compiled == 2
+    return Builder(bench, tree, "ours", 60.0)
 
 
 def test_a_compiler_that_only_one_commit_asks_for_breaks_that_one(folder: Path, tmp_path: Path) -> None:
     """It says nothing of the others."""
     line = read_line(folder, "HEAD~4", "HEAD")
-    with own_tree(line, "one") as tree:
-        found = builder(folder, tmp_path / "cache", [tree])
+    with own_tree(line) as tree:
+        found = builder(folder, tmp_path / "cache", tree)
         with pytest.raises(Untestable, match="gcc-of-tomorrow: no such compiler"):
             finish(found.build(line.ends[3]))
         finish(found.build(line.ends[4]))
-
-
-@pytest.mark.slow
-def test_commits_with_one_tree_share_a_build(folder: Path, tmp_path: Path) -> None:
-    """Two commits with one tree are one kernel."""
-    line = read_line(folder, "HEAD~4", "HEAD")
-    mended, _, back = line.ends[2:]
-    assert mended.tree == back.tree
-    with own_tree(line, "one") as tree:
-        found = builder(folder, tmp_path / "cache", [tree])
-        first = finish(found.build(mended))
-        assert first == finish(found.build(back))
-        assert found.compiled == 1
 
 
 def test_a_build_that_hangs_is_given_up_by_what_the_good_one_took(
@@ -93,8 +62,8 @@ def test_a_build_that_hangs_is_given_up_by_what_the_good_one_took(
     commit(folder, "quick", manifest, "target.yaml")
     commit(folder, "hangs", manifest.replace("flags: [", "flags: [-DHANG, "), "target.yaml")
     line = read_line(folder, "HEAD~1", "HEAD")
-    with own_tree(line, "one") as tree:
-        found = builder(folder, tmp_path / "cache", [tree])
+    with own_tree(line) as tree:
+        found = builder(folder, tmp_path / "cache", tree)
         found.good = line.good
         with pytest.raises(Untestable, match="does not build: the compiler was"):
             finish(found.build(line.ends[1]))

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -207,23 +206,4 @@ def test_a_search_that_is_killed_goes_on(tmp_path: Path) -> None:
     assert (0, [commits[7]]) == (code, [one["commit"] for one in found["culprits"]])
     after = (tmp_path / "asked").read_text().split()[len(before) :]
     assert not set(before[:4]) & set(after[1:])
-    assert 1 == len(git(folder, "worktree", "list").splitlines())
-
-
-@pytest.mark.slow
-def test_an_interruption_says_how_to_go_on(tmp_path: Path) -> None:
-    """Exit 130; out of time it is 124."""
-    folder = tmp_path / "r"
-    commits = make_history(folder, ["1", "2", "3"])
-    words = ("--good", commits[0], "--target", str(folder), "--probe", "exit")
-    process = start("bisect", *words, "--", "sh", "-c", f"touch {tmp_path}/runs; sleep 20")
-    deadline = time.monotonic() + 30
-    while not (tmp_path / "runs").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=20)
-    assert (130, True) == (process.returncode, "the same command goes on" in said)
-    done = loop("bisect", *words, "--budget-minutes", "0.01", "--", "sleep", "20")
-    assert (124, True) == (done.returncode, "over its budget" in done.stderr)
     assert 1 == len(git(folder, "worktree", "list").splitlines())

@@ -15,8 +15,8 @@ from loop.bisect.builds import Untestable
 from loop.bisect.candidates import Line, read_line
 from loop.bisect.hunt import Hunt
 from loop.bisect.model import Metric
-from loop.bisect.trying import ProbeMemory, Prober, Question
-from loop.model.bisect import BisectAnswer
+from loop.bisect.trying import ProbeMemory, Prober, Tries
+from loop.model.bisect import BisectAnswer, Candidate
 from loop.model.target import Workload
 from loop.workers.program import WorkerLost
 from tests.bisect.histories import make_history
@@ -45,18 +45,18 @@ class Simulated(Prober):
         index = [one.commit for one in self.line.ends].index(commit)
         return math.fsum(step for at, step in self.steps.items() if at <= index)
 
-    def tried(self, asked: Question) -> Generator[Tick, None, tuple[float, ...]]:
+    def tried(self, candidate: Candidate, count: int, against: Candidate) -> Tries:
         """Pairs of a latency, or runs."""
         yield Tick("simulated")
         if self.most is not None and len(self.tried_so_far) >= self.most:
             raise KeyboardInterrupt
-        self.tried_so_far.append(asked.candidate.commit)
-        if [one.commit for one in self.line.ends].index(asked.candidate.commit) in self.broken:
+        self.tried_so_far.append(candidate.commit)
+        if [one.commit for one in self.line.ends].index(candidate.commit) in self.broken:
             raise Untestable("does not build")
-        apart = self.level(asked.candidate.commit) - self.level(asked.against.commit)
+        apart = self.level(candidate.commit) - self.level(against.commit)
         if self.sd:
-            return tuple(apart + self.draw.gauss(0, self.sd) for _ in range(asked.count))
-        return (float(self.level(asked.candidate.commit) == 0),) * asked.count
+            return tuple(apart + self.draw.gauss(0, self.sd) for _ in range(count))
+        return (float(self.level(candidate.commit) == 0),) * count
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_what_was_lost_is_asked_again(line: Line, tmp_path: Path, monkeypatch: p
     """A search that gave up begins anew with the same command."""
     prober = Simulated(line, {7: 1.0})
 
-    def lost(asked: Question) -> Generator[Tick, None, tuple[float, ...]]:
+    def lost(*_: object) -> Generator[Tick, None, tuple[float, ...]]:
         yield Tick("simulated")
         raise WorkerLost("hung", "no machine", "")
 
@@ -108,10 +108,10 @@ def test_a_disk_that_fills_says_nothing_of_a_commit(
     tried = Simulated(line, {7: 1.0})
     full: dict[Path, int] = {}
 
-    def fill(asked: Question) -> Generator[Tick, None, tuple[float, ...]]:
+    def fill(candidate: Candidate, count: int, against: Candidate) -> Tries:
         if len(tried.tried_so_far) == 2:
             full[tmp_path] = errno.ENOSPC
-        return (yield from Simulated.tried(tried, asked))
+        return (yield from Simulated.tried(tried, candidate, count, against))
 
     monkeypatch.setattr("loop.base.machine_failures.Folders.short", lambda self: dict(full))
     monkeypatch.setattr(tried, "tried", fill)

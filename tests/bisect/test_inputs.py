@@ -34,8 +34,8 @@ def groups(names: tuple[str, ...]) -> list[int]:
 
 def built(folder: Path, cache: Path, line: Line, *numbers: int) -> Iterator[tuple[str, ...]]:
     """The kernels' names after each of these was built."""
-    with own_tree(line, "one") as tree:
-        found: Builder = builder(folder, cache, [tree])
+    with own_tree(line) as tree:
+        found: Builder = builder(folder, cache, tree)
         found.inside = line.inside
         for number in numbers:
             finish(found.prepare([line.ends[number]]))

@@ -9,7 +9,7 @@ import pytest
 
 from loop.base.errors import UsageError
 from loop.base.processes import finish
-from loop.bisect.actions import Searched, bisect, lines, regressions
+from loop.bisect.actions import bisect, lines, regressions
 from loop.bisect.command import BisectRequest, line_of
 from loop.bisect.kernels import Regression
 from loop.bisect.model import Metric
@@ -18,7 +18,7 @@ from loop.gate.kernel import VerifyTerms, verify
 from loop.model.bisect import BisectOutput
 from loop.model.index import SessionRow
 from loop.model.record import Finished
-from loop.steps.context import Context
+from loop.steps.context import Context, NoArguments
 from loop.steps.setting import Setting
 from loop.steps.taken_over import Lasting
 from loop.store import index
@@ -71,7 +71,7 @@ def now(bench: Bench, *, gpu: bool = False, sessions: Sequence[SessionRow] = ())
 
 def found(context: Context) -> BisectOutput:
     """What the step finds."""
-    output = finish(bisect(context, Searched())).output
+    output = finish(bisect(context, NoArguments())).output
     assert isinstance(output, BisectOutput)
     return output
 
@@ -109,17 +109,6 @@ def test_what_was_never_right_is_said_with_the_command(bench: Bench) -> None:
     assert "--good REV" in str(output.hint)
     uncommitted = found(now(bench, sessions=[right_at(None)]))
     assert uncommitted.message.endswith("the sources of the sessions that found it good were not committed")
-
-
-@pytest.mark.slow
-def test_where_all_is_right_nothing_has_regressed(bench: Bench) -> None:
-    """And nothing is searched."""
-    output = found(now(bench, sessions=[right_at(git(bench.folder, "rev-parse", "HEAD"))]))
-    assert ("nothing is slower or wrong; what a kernel takes is not searched", None, ()) == (
-        output.message,
-        output.hint,
-        output.not_exercised,
-    )
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 import math
 import random
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
@@ -24,18 +23,6 @@ def test_several_culprits_are_named(steps: dict[int, float]) -> None:
     assert len(culprits) >= 2
     assert {*steps} >= {*culprits}
     assert all(0.3 > one.step > 0.05 for one in found.answer.found)
-
-
-def test_a_small_second_step_leaves_one_culprit() -> None:
-    """It explains more than 70 % of the whole."""
-    history = History(64, {20: 0.3, 50: 0.04}, 0.01, "small")
-    assert ("culprit", (20,)) == named(done(problem(64), history.observe))
-
-
-def test_a_detour_does_not_mislead() -> None:
-    """Faster for a while, then slower than ever: the slowdown is blamed."""
-    history = History(64, {20: -0.2, 45: 0.35}, 0.02, "detour")
-    assert ("culprit", (45,)) == named(done(problem(64), history.observe))
 
 
 @pytest.mark.parametrize("metric", ["latency", "correctness"])
@@ -150,23 +137,6 @@ def test_an_interrupted_search_goes_on_where_it_ended(metric: str) -> None:
         resumed = done(problem(32, metric=metric), lambda _, left=rest: next(left).values, probes[:length])  # type: ignore[misc]
         assert probes == resumed.probes
         assert whole.answer == resumed.answer
-
-
-def test_a_second_search_is_nearly_free() -> None:
-    """With other ends: what was observed of their commits is not asked again."""
-    history = History(64, {21: STEP}, 0.02, "second")
-    first = done(problem(64), history.observe)
-    known = [probe for probe in first.probes if int(probe.commit) <= 40]
-    second = done(problem(40), history.observe, known)
-    assert ("culprit", (21,)) == named(second)
-    assert 15 >= len(second.probes) - len(known)
-
-
-def test_fewer_observations_than_asked_for_are_enough_to_go_on() -> None:
-    """The rest is asked for where it is needed."""
-    history = History(32, {9: STEP}, 0.02, "few")
-    found = done(problem(32), lambda asked: history.observe(replace(asked, batch=1)))
-    assert ("culprit", (9,)) == named(found)
 
 
 def test_the_search_gives_up_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,12 @@
 """Names out of symbols, symbols out of libraries, and what is said where the tools are missing."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from loop.base.processes import finish
-from loop.builds import binaries
-from loop.builds.binaries import defined_names, demangle, disassembler, same_code, whole_output
+from loop.builds.binaries import defined_names, demangle, same_code
 
 SOURCE = """
 namespace tiny {
@@ -38,28 +36,12 @@ def test_defined_names_are_demangled(library: Path) -> None:
     assert not [name for name in names if "missing" in name]
 
 
-def test_a_stripped_library_keeps_what_it_exports(library: Path, tmp_path: Path) -> None:
-    """Its dynamic symbols."""
-    bare = tmp_path / "bare.so"
-    subprocess.run(["strip", "-o", str(bare), str(library)], check=True, timeout=60)
-    names = finish(defined_names(bare))
-    assert "float tiny::rows<float, 16>(float)" in names
-    assert "hidden(int)" not in names
-
-
 def test_symbols_keep_their_order_and_oddities() -> None:
     """Plain names stay; the prefix of relocatable device code goes."""
     static = "__nv_static_27__a66f293c_6_odd_cu_5a21a167__Z4statPf"
     found = finish(demangle(["plain", "_ZN4tiny4rowsIfLi16EEET_S1_", static, "_Znonsense"]))
     assert ["plain", "float tiny::rows<float, 16>(float)", "stat(float*)", "_Znonsense"] == list(found.values())
     assert {} == finish(demangle([]))
-
-
-def test_many_symbols_are_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command line is no place for all of them."""
-    monkeypatch.setattr(binaries, "NAMES_AT_A_TIME", 2)
-    found = finish(demangle([f"_Z1{letter}i" for letter in "abcde"]))
-    assert ["a(int)", "b(int)", "c(int)", "d(int)", "e(int)"] == list(found.values())
 
 
 def test_without_tools_names_stay_mangled_and_nothing_is_looked_up(
@@ -69,34 +51,6 @@ def test_without_tools_names_stay_mangled_and_nothing_is_looked_up(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert {"_Z1ai": "_Z1ai"} == finish(demangle(["_Z1ai"]))
     assert finish(defined_names(library)) is None
-    binaries._packaged.cache_clear()
-    monkeypatch.setattr(sys, "path", [])
-    assert disassembler() is None
-
-
-def test_disassemblers_are_found_in_nvidias_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where pip puts them: both or none."""
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    folder = tmp_path / "nvidia" / "cu13" / "bin"
-    folder.mkdir(parents=True)
-    for name in ("cuobjdump", "nvdisasm"):
-        binaries._packaged.cache_clear()
-        assert disassembler() is None
-        (folder / name).write_text("#!/bin/sh\n")
-        (folder / name).chmod(0o755)
-    binaries._packaged.cache_clear()
-    found = disassembler()
-    assert found is not None
-    assert (folder / "cuobjdump", folder / "nvdisasm") == (found.cuobjdump, found.nvdisasm)
-    binaries._packaged.cache_clear()
-
-
-def test_output_longer_than_the_cap_is_read_whole() -> None:
-    """Machine code of a library is megabytes of text."""
-    text = finish(whole_output([sys.executable, "-c", "print('x' * 3_000_000)"], "talking"))
-    assert 3_000_001 == len(text)
-    assert finish(whole_output(["false"], "failing")) is None
 
 
 def test_libraries_are_the_same_code_without_symbols_and_debug_information(tmp_path: Path) -> None:

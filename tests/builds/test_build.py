@@ -14,15 +14,13 @@ from loop.base.errors import LoopError
 from loop.base.places import include_folder
 from loop.base.processes import finish
 from loop.builds import build as building
-from loop.builds import known_builds
-from loop.builds.build import find, ground
-from loop.builds.reads import dependencies
+from loop.builds.build import ground
 from loop.gate.kernel import SourceLimits, build_variants, load, sources
 from loop.model.measurement import Build
 from loop.steps.context import Context, NoArguments, Task
 from tests.builds.project import TINY, built, entries, make_variant, write
 from tests.makers import make_machine, make_plan
-from tests.targets import FLAGS, SOURCE, compiled, open_bench, write_target
+from tests.targets import FLAGS, compiled, open_bench, write_target
 
 
 def test_a_second_build_comes_from_the_cache(folder: Path, tmp_path: Path) -> None:
@@ -32,16 +30,6 @@ def test_a_second_build_comes_from_the_cache(folder: Path, tmp_path: Path) -> No
     assert first.library == second.library
     assert second.seconds > 0
     assert [first.build_id] == entries(tmp_path / "cache")
-
-
-def test_a_build_says_what_it_is(folder: Path, tmp_path: Path) -> None:
-    """Compiler, units, the exact command, and a hash of the bytes, beside the library."""
-    made = built(folder, tmp_path / "cache")
-    record = json.loads((Path(made.library).parent / "build.json").read_text())
-    assert content_hash(Path(made.library).read_bytes()) == record["sha256"]
-    assert f'-DLOOP_BUILD_ID="{made.build_id}"' in record["command"]
-    assert (1, (), None) == (made.units, made.framework_headers, made.note)
-    assert "g++" in made.compiler or "gcc" in made.compiler.lower()
 
 
 @pytest.mark.parametrize("name", ["scale.cpp", "scale.h"])
@@ -57,13 +45,6 @@ def test_an_edited_file_gives_another_build(name: str, folder: Path, tmp_path: P
     assert (True, before) == (again.cached, again.build_id)
 
 
-def test_another_recipe_gives_another_build(folder: Path, tmp_path: Path) -> None:
-    """Flags, their order, and the compiler."""
-    more, turned = ("-O0", "-DX=1"), (*reversed(FLAGS),)
-    recipes: list[dict[str, Any]] = [{}, {"flags": more}, {"flags": turned}, {"compiler": "c++"}]
-    assert 4 == len({built(folder, tmp_path / "cache", **recipe).build_id for recipe in recipes})
-
-
 def test_where_the_project_lies_does_not_matter(folder: Path, tmp_path: Path) -> None:
     """A moved checkout builds nothing again, nor does one with a strange name."""
     moved = tmp_path / "it's $HOME #1 (copy)"
@@ -71,15 +52,6 @@ def test_where_the_project_lies_does_not_matter(folder: Path, tmp_path: Path) ->
     first = built(folder, tmp_path / "cache")
     second = built(moved, tmp_path / "cache")
     assert (True, first.build_id) == (second.cached, second.build_id)
-
-
-def test_a_header_outside_the_project_counts(folder: Path, tmp_path: Path) -> None:
-    """What is included from a neighbour is part of the build."""
-    write(folder, **{"scale.h": '#include "../shared name/more.h"\n'})
-    write(tmp_path / "shared name", **{"more.h": "#define SCALE 2\n"})
-    before = built(folder, tmp_path / "cache").build_id
-    write(tmp_path / "shared name", **{"more.h": "#define SCALE 3\n"})
-    assert before != built(folder, tmp_path / "cache").build_id
 
 
 def test_the_native_processor_is_part_of_the_build(
@@ -171,17 +143,6 @@ def make_context(bench: Any, *variants: str) -> Context:
     return Context(bench, Task(plan, variants, make_machine(), seed=1, folder=bench.folder))
 
 
-def test_an_undefined_symbol_shows_when_the_library_is_loaded(tmp_path: Path, build_cache: Path) -> None:
-    """A shared library links without it; loading names it, in the source's own words."""
-    target = write_target(tmp_path / "tiny", {"right": compiled()})
-    call = "int nowhere(float);\n" + SOURCE.replace("ENTRY(right) { ", "ENTRY(right) { nowhere(1); ")
-    write(tmp_path / "tiny", **{"scale.cpp": call})
-    with open_bench(tmp_path / "tiny", target, build_cache) as bench:
-        output = finish(load(make_context(bench, "right"), NoArguments())).output
-    assert (False, ("nowhere(float)",)) == (output.ok, output.undefined)
-    assert "define nowhere(float) in the same translation unit" == output.hint
-
-
 def test_built_variants_load(tmp_path: Path, build_cache: Path) -> None:
     """One that does not compile leaves the others standing, and is named."""
     broken = compiled(sources=["broken.cpp"])
@@ -219,27 +180,6 @@ def test_two_builds_at_once_leave_one_whole_entry(folder: Path, tmp_path: Path) 
     made = built(folder, cache)
     assert made.cached
     assert [made.build_id] == entries(cache)
-
-
-def test_a_build_that_was_quicker_stands(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session that lost the race leaves the winner's library in place: it may be loaded already."""
-    first = built(folder, tmp_path / "cache")
-    before = Path(first.library).stat().st_ino
-    monkeypatch.setattr(known_builds, "find", lambda *_: None)
-    built(folder, tmp_path / "cache")
-    assert before == Path(first.library).stat().st_ino
-
-
-def test_nothing_is_found_in_an_empty_cache(folder: Path, tmp_path: Path) -> None:
-    """Also when there is no cache yet."""
-    assert find("right", make_variant(), folder, cache=tmp_path / "none", include=include_folder()) is None
-
-
-def test_rules_of_make_are_read_with_their_quoting() -> None:
-    """Continued lines, several rules, blanks, hashes and dollars in names."""
-    rule = "a.o: a.cpp \\\n /usr/a\\ b.h c$$d.h \\\n e\\#f.h it's.h\nb.o: \\\n b.cpp\n"
-    expected = ["a.cpp", "/usr/a b.h", "c$d.h", "e#f.h", "it's.h", "b.cpp"]
-    assert expected == dependencies(rule)
 
 
 def test_the_ground_of_a_search_is_the_same_for_all_its_values(folder: Path, tmp_path: Path) -> None:

@@ -21,27 +21,6 @@ def test_a_compile_error_is_told_with_its_place(folder: Path, tmp_path: Path) ->
     assert [] == entries(tmp_path / "cache")
 
 
-def test_an_error_in_a_header_names_the_header(folder: Path, tmp_path: Path) -> None:
-    """Where the mistake is, not where it was included."""
-    write(folder, **{"scale.h": "#error out of scale\n"})
-    message = failure(folder, tmp_path / "cache").message
-    assert message.startswith("scale.h:1:2: ")
-    assert "out of scale" in message
-
-
-def test_a_missing_header_is_told_with_its_place(folder: Path, tmp_path: Path) -> None:
-    """The line that includes it."""
-    (folder / "scale.h").unlink()
-    assert failure(folder, tmp_path / "cache").message.startswith("scale.cpp:2:10: ")
-
-
-def test_a_missing_source_is_told_with_where_it_is_named(folder: Path, tmp_path: Path) -> None:
-    """The manifest is the place to look."""
-    failed = failure(folder, tmp_path / "cache", sources=("gone.cpp",))
-    assert "gone.cpp: no such source file" == failed.message
-    assert f"it is named in {folder / 'target.yaml'}" == failed.hint
-
-
 def test_a_missing_compiler_is_told_with_what_to_install(folder: Path, tmp_path: Path) -> None:
     """Name and package."""
     failed = failure(folder, tmp_path / "cache", compiler="no-such-compiler")
@@ -58,18 +37,6 @@ def test_a_compiler_that_is_there_and_broken_is_not_called_missing(folder: Path,
     assert f"{broken} is there and does not run" == failed.message
     assert not failed.no_compiler
     assert f"see what `{broken} --version` says" == failed.hint
-
-
-def test_a_compiler_that_writes_nothing_is_not_believed(folder: Path, tmp_path: Path) -> None:
-    """It ends with 0 all the same."""
-    failed = failure(folder, tmp_path / "cache", compiler="true")
-    assert "true ended well and wrote no library" == failed.message
-
-
-def test_a_flag_that_an_old_compiler_does_not_know_is_explained(folder: Path, tmp_path: Path) -> None:
-    """There is no line to mend."""
-    failed = failure(folder, tmp_path / "cache", flags=("-fno-such-flag-exists",))
-    assert "it may be too old" in failed.hint
 
 
 def test_a_compiler_that_takes_too_long_is_ended(folder: Path, tmp_path: Path) -> None:

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from loop.base.places import include_folder, project
+from loop.base.places import include_folder
 from loop.base.processes import finish
-from loop.builds import build, known_builds, reads
+from loop.builds import build, reads
 from loop.builds.compiler_errors import BuildFailed
-from loop.library.targets import target as read_target
 from loop.machine import machine
 from loop.model.measurement import Build
 from loop.model.target import CAbiVariant
@@ -67,19 +66,6 @@ def test_nothing_is_started_where_nothing_changed(folder: Path, tmp_path: Path, 
     request.getfixturevalue("no_compiler")
     second = again(folder, tmp_path / "cache", flags=["-O0", "-march=native"])
     assert (False, True, first.build_id) == (first.cached, second.cached, second.build_id)
-
-
-def test_a_build_without_its_list_is_made_again(folder: Path, tmp_path: Path) -> None:
-    """The list is damaged, or gone."""
-    cache = tmp_path / "cache"
-    first = build_one(folder, variant(), cache)
-    (place,) = (cache / known_builds.QUESTIONS).glob("*/*.json")
-    for damage in ("{", '{"facts": {"a": 1}}'):
-        place.write_text(damage)
-        assert (False, first.build_id) == ((made := again(folder, cache)).cached, made.build_id)
-        assert again(folder, cache).cached
-    shutil.rmtree(cache / known_builds.QUESTIONS)
-    assert not again(folder, cache).cached
 
 
 def test_a_copy_beside_another_neighbour_is_another_build(folder: Path, tmp_path: Path) -> None:
@@ -156,16 +142,6 @@ def somebody_edits(folder: Path, times: int) -> Iterator[None]:
 def strings(library: str) -> str:
     """The text in a library."""
     return Path(library).read_bytes().decode(errors="replace")
-
-
-@pytest.mark.slow
-def test_the_bundled_variant_is_not_built_twice(build_cache: Path) -> None:
-    """What it reads can be known."""
-    chosen = project(None, Path.cwd())
-    cpu = read_target(chosen).value.compiled("cpu", "cpu")
-    builds = [made_of(cpu, chosen.target, build_cache) for _ in range(2)]
-    assert (True, None) == (builds[1].cached, builds[1].note)
-    assert builds[0].build_id == builds[1].build_id
 
 
 def made_of(one: CAbiVariant, folder: Path, cache: Path) -> Build:

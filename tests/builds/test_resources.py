@@ -6,11 +6,11 @@ import pytest
 
 from loop.base.processes import finish
 from loop.builds.known_builds import LOG
-from loop.builds.resources import asks_for_report, made_by_nvcc, parse, read_report, with_loops
-from loop.model.target import BuildRecipe, CAbiVariant
+from loop.builds.resources import asks_for_report, parse, read_report
+from loop.model.target import CAbiVariant
 from tests.makers import make_build
 from tests.targets import build_one
-from tests.tiny_cuda import cuda, nvcc, write_cuda_target
+from tests.tiny_cuda import cuda, write_cuda_target
 
 REPORT = """\
 ptxas warning : Registers are spilled to local memory in function '_Z5spillILi90EEvPf', 1112 bytes spill stores
@@ -58,25 +58,6 @@ def test_every_kernel_of_every_architecture_is_read() -> None:
     assert 4 == len(found)
 
 
-def test_a_function_that_kernels_call_counts_where_it_takes_something() -> None:
-    """It is no entry, has no registers of its own, and may spill."""
-    functions = [one for one in parse(REPORT) if not one.entry]
-    assert [("_Z3recfi", None, 16, 56)] == [
-        (one.symbol, one.registers, one.spill_bytes, one.stack_bytes) for one in functions
-    ]
-
-
-def test_older_assemblers_say_it_in_another_order() -> None:
-    """No barriers, constants behind."""
-    (one,) = parse(OLDER)
-    assert ("sm_70", 32, 4096) == (one.architecture, one.registers, one.shared_bytes)
-
-
-def test_a_log_without_a_report_has_no_kernels() -> None:
-    """Warnings of the compiler alone."""
-    assert () == parse("x.cu(3): warning #177-D: variable declared but never referenced\n")
-
-
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
@@ -98,30 +79,10 @@ def test_flags_that_ask_for_a_report(flags: list[str], expected: bool) -> None:
     assert expected == asks_for_report(flags)
 
 
-def test_nvcc_is_known_by_its_name() -> None:
-    """Wherever it lies."""
-    assert made_by_nvcc(BuildRecipe(compiler="/usr/local/cuda/bin/nvcc"))
-    assert not made_by_nvcc(BuildRecipe(compiler="g++"))
-
-
-def test_names_are_demangled_where_they_can_be(tmp_path: Path) -> None:
-    """A log stands beside its library."""
-    (tmp_path / LOG).write_text(REPORT)
-    read = finish(read_report(make_build(library=str(tmp_path / "kernel.so"))))
-    expected = ["void spill<90>(float*)", "plain_name", "(anonymous namespace)::hidden(float*)", "rec(float, int)"]
-    assert expected == [one.name for one in read.kernels]
-    assert not read.cut
-
-
 def test_a_log_that_was_cut_is_noticed(tmp_path: Path) -> None:
     """Kernels may be missing from it."""
     (tmp_path / LOG).write_text(f"{OLDER}\n... 4711 bytes left out ...\n{REPORT}")
     assert finish(read_report(make_build(library=str(tmp_path / "kernel.so")))).cut
-
-
-def test_a_build_without_a_log_tells_nothing(tmp_path: Path) -> None:
-    """As one that another release of loop made."""
-    assert () == finish(read_report(make_build(library=str(tmp_path / "kernel.so")))).kernels
 
 
 @pytest.mark.slow
@@ -141,18 +102,3 @@ def test_a_real_compilers_report_is_read(tmp_path: Path, build_cache: Path) -> N
     crowded = [one for one in kernels if one.short == "crowded"]
     assert [64, 64] == [one.registers for one in crowded]
     assert all(one.spill_stores > 100 and one.stack_bytes > 100 for one in crowded)
-
-
-@pytest.mark.slow
-@pytest.mark.nvcc
-def test_without_a_disassembler_loops_are_unknown_and_the_remedy_is_said(
-    tmp_path: Path, build_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not zero."""
-    monkeypatch.setattr("loop.builds.resources.disassembler", lambda: None)
-    variant = write_cuda_target(tmp_path, {"v": cuda(build=nvcc())}).variants["v"]
-    assert isinstance(variant, CAbiVariant)
-    made = build_one(tmp_path, variant.compiled_for("sm_89"), build_cache)
-    kernels, why = finish(with_loops(made, finish(read_report(made)).kernels))
-    assert [None] * 3 == [one.loop for one in kernels]
-    assert why.startswith("no cuobjdump with nvdisasm; `pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm`")

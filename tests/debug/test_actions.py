@@ -76,16 +76,6 @@ def test_a_row_sum_counted_twice_is_traced_to_its_stage(bench: Bench) -> None:
 
 
 @pytest.mark.slow
-def test_right_stages_that_are_put_together_wrongly_are_told_apart(bench: Bench) -> None:
-    """Each passes by itself: then the fault lies between them."""
-    found = debugged(bench, "last_split", steps=(STEPS[0], *STEPS[2:]))
-    components: ComponentsOutput = found["debug.components"]
-    assert () == components.wrong
-    assert components.message.endswith("so the fault lies in how they are put together")
-    assert "causal=true" in smallest(found)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "expected", "rule"),
     [
@@ -112,18 +102,6 @@ def test_what_fails_after_many_calls_keeps_values(bench: Bench) -> None:
     (one,) = found["debug.smallest"].smallest
     assert (False, one.began) == (one.minimal, one.check.workload.name)
     assert "smaller ones fail at times, or only after other calls" == one.note
-
-
-@pytest.mark.soak
-def test_a_budget_ends_a_search_with_what_it_has(bench: Bench) -> None:
-    """Ten workloads are not enough: what is found still fails, and is not called the smallest."""
-    context = make_context(bench, "long_keys", checks=CHECKS, budget_s=20.0)
-    done = make_finished("verify", action="kernel.verify", output=run(context, "kernel.verify"))
-    output = run(replace(context, finished=(done,)), "debug.smallest", probes=10)
-    assert isinstance(output, SmallestOutput)
-    (one,) = output.smallest
-    assert (False, False) == (one.minimal, one.check.passed)
-    assert output.message.endswith("workloads tried, the budget ended the search)")
 
 
 @pytest.mark.slow

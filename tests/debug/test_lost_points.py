@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from loop.debug.turns import lost_points, point
+from loop.debug.turns import lost_points
 from loop.model.change import PastSearch, TriedPoint
 
 
@@ -38,29 +38,8 @@ def test_points_behind_the_best_and_those_that_failed_have_lost() -> None:
     assert {16, 64, 80, 96} == rows(WHOLE)
 
 
-def test_each_loser_says_where_and_how() -> None:
-    """With its figure, or its own words."""
-    found = lost_points([WHOLE], "tile", "g")
-    assert "1.200x where the best had 1.500x (session s)" == found[point({"rows": 64})]
-    assert "too much shared memory (session s)" == found[point({"rows": 80})]
-
-
 def test_other_sources_or_another_tuning_say_nothing() -> None:
     """Nor does a search whose ground is not known."""
     assert set() == rows(WHOLE, ground="h")
     assert set() == rows(search(*WHOLE.trials, ground=""), ground="")
     assert {} == lost_points([WHOLE], "other", "g")
-
-
-def test_a_best_point_that_the_gate_took_back_has_lost_too() -> None:
-    """Then the next best leads, and may be proposed."""
-    back = search(*WHOLE.trials, taken_back="wrong on B=1")
-    assert {16, 32, 64, 80, 96} == rows(back)
-    assert "taken back in session s: wrong on B=1" == lost_points([back], "tile", "g")[point({"rows": 32})]
-
-
-def test_the_last_search_of_a_point_counts_and_a_skipped_one_is_none() -> None:
-    """As where it was tried again on request, and won."""
-    anew = search(trial(16, "incumbent", 1.0), trial(64, "best", 1.6), session="t")
-    assert {16, 80, 96} == rows(WHOLE, anew)
-    assert {16, 64, 80, 96} == rows(WHOLE, search(trial(64, "lost", reason="1.2x"), session="t"))

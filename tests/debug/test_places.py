@@ -44,12 +44,6 @@ def test_a_dimension_in_the_manifests_words(found: tuple[int, int, int, int], ex
     assert expected == whereabouts(wrong(spans=spans(Sq=found)), SIGNATURE)
 
 
-def test_what_is_partly_wrong_comes_first() -> None:
-    """Dimensions of one index say nothing; one without a word goes by its name."""
-    found = spans(B=(0, 0, 1, 1), H=(0, 1, 2, 2), Sq=(64, 127, 64, 128), D=(0, 3, 4, 4))
-    assert "query rows 64 to 127 of 128, all heads, all of D" == whereabouts(wrong(spans=found), SIGNATURE)
-
-
 def test_an_error_that_grows_is_said() -> None:
     """As in the recorded history: row 0 exact, row 32 off by 0.158, row 63 by 0.199."""
     check = wrong(
@@ -57,21 +51,6 @@ def test_an_error_that_grows_is_said() -> None:
     )
     expected = "query rows 9 to 63 of 64; the error grows along Sq, from 0.08 to 0.2"
     assert expected == whereabouts(check, SIGNATURE)
-
-
-@pytest.mark.parametrize(
-    "errors", [(0.1, 0.1, 0.1), (0.1, 0.3, 0.2), (0.1, 0.3), (0.1, 0.2, None), (0.1, 0.2, 1e308)]
-)
-def test_what_does_not_grow_is_not_said_to(errors: tuple[float | None, ...]) -> None:
-    """Even, falling in between, too few parts, or no number."""
-    check = wrong(spans=spans(Sq=(0, 1, 2, 2)), map={"Sq": parts(*errors)})
-    assert "all query rows" == whereabouts(check, SIGNATURE)
-
-
-def test_without_a_map_there_is_nothing_to_say() -> None:
-    """A crash leaves no output; a scalar has one place."""
-    assert "" == whereabouts(make_check(right=False), SIGNATURE)
-    assert "its one element" == whereabouts(wrong(spans=spans(Sq=(0, 0, 1, 1))), SIGNATURE)
 
 
 @pytest.mark.parametrize(

@@ -96,18 +96,6 @@ def test_everything_that_was_found_stands_at_the_top() -> None:
     assert "loop kernels verify cpu --workloads 'B=1 H=1 S=65 D=1 dtype=float32' --device cpu" in text
 
 
-def test_without_cause_and_rule_that_is_said() -> None:
-    """Not that the question was never asked."""
-    (first, *_) = lines(verified(WRONG), explained())
-    assert "not identified" in first[1]
-
-
-def test_the_diagnosis_has_cause_and_rule_by_themselves() -> None:
-    """For who reads the JSON."""
-    (found,) = diagnoses(HEAD, (verified(WRONG), explained(cause="a data race", rule="wrong where N > 1")))
-    assert ("a data race", "wrong where N > 1") == (found.cause, found.rule)
-
-
 def test_a_fault_in_the_variants_own_words_comes_first() -> None:
     """What the emulator says is better than what can be concluded."""
     fault = "error 9: split_k.cuh:88: read of shared memory nobody wrote on B1 H1 S64 D64 float32"
@@ -120,16 +108,3 @@ def test_components_that_are_right_leave_what_is_between_them() -> None:
     expected = "right by itself: first, second, so the fault lies in how they are put together"
     found = components(component("first", True), component("second", True))
     assert [("Component", expected)] == lines(verified(WRONG), found)
-
-
-def test_what_is_odd_about_the_smallest_is_said() -> None:
-    """It may not fail every time."""
-    expected = ("Smallest workload", "B1 H1 S65 D1 float32; fails at times")
-    assert [expected] == lines(verified(WRONG), small("fails at times"))
-
-
-def test_without_debugging_there_is_no_conclusion() -> None:
-    """A failure alone is none, and neither are components of a variant that is right."""
-    assert () == diagnoses(HEAD, (verified(WRONG),))
-    assert () == diagnoses(HEAD, (verified(make_check()), small()))
-    assert "What is wrong with" not in report((verified(WRONG),))

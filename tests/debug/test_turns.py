@@ -41,13 +41,6 @@ def turn(bench: Bench, *tries: EarlierTry, hypothesis: str = "") -> HypothesesOu
     return output
 
 
-def test_a_first_turn_needs_no_hypothesis(bench: Bench) -> None:
-    """Nothing was changed yet; what is at hand is recorded."""
-    output = turn(bench)
-    assert (True, "turn 1: nothing was tried before") == (output.ok, output.message)
-    assert {"odd": build_of(bench, "odd")} == output.builds
-
-
 def test_a_build_that_was_wrong_is_not_tried_again(bench: Bench) -> None:
     """Whatever is thought of it now: it says which session, what came of it, and what was thought."""
     output = turn(bench, tried(build_of(bench, "odd")), hypothesis="another idea")
@@ -80,18 +73,6 @@ def scope(bench: Bench, *names: str, **builds: str) -> ScopeOutput:
     output = finish(ACTIONS["debug.scope"].run(context, ACTIONS["debug.scope"].arguments())).output
     assert isinstance(output, ScopeOutput)
     return output
-
-
-def test_one_changed_variant_is_in_order(bench: Bench) -> None:
-    """However wrong: the gate finds that. What has no known good was not changed."""
-    output = scope(bench, "odd", "right", odd="old", right=build_of(bench, "right"))
-    assert (True, ("odd",), 1, "odd alone was changed") == (
-        output.ok,
-        output.changed,
-        output.count,
-        output.message,
-    )
-    assert "no variant was changed since its known good" == scope(bench, "odd", "right").message
 
 
 @pytest.mark.slow

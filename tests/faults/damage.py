@@ -36,9 +36,7 @@ from loop.library import targets
 from loop.library.trust import definition_hash, grant, is_trusted
 from loop.model.bisect import Probe
 from loop.model.target import CAbiVariant
-from loop.profile.profile import _kept as kept_report
 from loop.repository.leftover import Owner, _owner
-from loop.timing.roof import _program as roof_program
 from tests.faults import stored_session
 from tests.projects import add_commands, loop, make_project
 
@@ -237,10 +235,6 @@ def _kept(here: World, path: Path) -> str:
         return str(memory_of("a question").probes())
     if place == "owner":
         return str(_owner(path))
-    if "reports" in path.parts:
-        return str(kept_report(path))
-    if "tools" in path.parts:
-        return content_hash(finish(roof_program(here.top / "cache" / "builds")).read_bytes())
     return _library(here)
 
 
@@ -324,9 +318,5 @@ def _fill(top: Path) -> None:
         )
     (top / "state" / "owner").mkdir()
     sums.write_sealed(top / "state" / "owner" / "loop-session", Owner(session=str(top / "sessions" / "x")))
-    reports = top / "cache" / "builds" / "reports"
     here = World(top, {}, {})
     _library(here)
-    finish(roof_program(top / "cache" / "builds"))
-    reports.mkdir()
-    sums.write_sealed(reports / "0123.json", {"vectorised": 3, "vector_share": 0.25, "why": ""})

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from loop.base.errors import UsageError
 from loop.cli import app
 from loop.formats.translated import as_target
 from loop.model.target import CAbiVariant
@@ -53,24 +52,12 @@ def test_it_is_built_with_its_other_sources(tmp_path: Path) -> None:
     assert "loop_made::keep(outputs, run(in_x));" in unit
 
 
-def test_outputs_are_passed_where_it_asks_for_them(tmp_path: Path) -> None:
-    """After its inputs."""
-    _, unit = made(tmp_path, destination_passing_style=True)
-    assert "run(in_x, out_y);" in unit
-
-
 def test_cuda_runs_on_the_stream_that_it_is_given(tmp_path: Path) -> None:
     """Built by nvcc for the GPU at hand."""
     variant, unit = made(tmp_path, language="cuda")
     assert ("cuda", "nvcc") == (variant.device, variant.build.compiler)
     assert "-arch={arch}" in variant.build.flags
     assert "CUDAStreamGuard" in unit
-
-
-def test_another_binding_is_refused(tmp_path: Path) -> None:
-    """It is the format's default, and named."""
-    with pytest.raises(UsageError, match="bound by tvm-ffi; loop builds the binding `torch`"):
-        made(tmp_path, binding=None)
 
 
 @pytest.mark.slow

@@ -55,8 +55,3 @@ def test_what_only_they_reject_is_explained() -> None:
     assert any("its own type" in cause for cause in found)
     assert any("cast whole numbers" in cause for cause in found)
     assert any("the larger of atol and rtol" in cause for cause in found)
-
-
-def test_an_agreement_needs_no_cause() -> None:
-    """Nothing is listed."""
-    assert [] == causes(task(), Ours("right"), Verdict(status="right"))

@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from loop.formats import python_text, table
-from loop.formats.hindrances import Here, hindrances, runs
-from loop.formats.model import Case, ForeignTask, Tensor
+from loop.formats import table
+from loop.formats.hindrances import hindrances
+from loop.formats.model import ForeignTask
 from tests.formats import tasks
 
-HERE = Here(gpus=(), memory=1 << 30, installed=lambda name: name in ("torch", "utils"))
 MAKERS = {
     "kernelbench": tasks.kernelbench,
     "gpumode": tasks.gpumode,
@@ -64,27 +63,8 @@ def test_traps_of_a_generator_are_noted(tmp_path: Path) -> None:
     assert "reference.py:5: draws without `generator=` on lines 7" in second
 
 
-def test_workloads_have_shapes(tmp_path: Path) -> None:
-    """Axes of the definition and of the workload make the shapes; axes that are expressions are worked out."""
-    axes = {**tasks.DEFINITION["axes"], "K": {"type": "expr", "expression": "N * M + 1"}}  # type: ignore[dict-item]
-    inputs = {"x": {"shape": ["N", "K"], "dtype": "bfloat16"}}
-    task = table.load(tasks.sol(tmp_path, axes=axes, inputs=inputs))
-    assert [(3, 13), (5, 21)] == [case.inputs[0].shape for case in task.cases if case.inputs]
-    assert 0.99 == task.judging.matched_ratio
-
-
-def test_a_trace_is_looser_than_a_sum(tmp_path: Path) -> None:
-    """An element is wrong only beyond both errors; solutions say what hardware they are for."""
-    task = table.load(tasks.trace(tmp_path))
-    assert task.judging.either
-    assert ("cpu",) == task.made_for
-
-
 def task_of(**changes: object) -> ForeignTask:
-    """A task of two cases, changed."""
-    big = Tensor(name="x", shape=(1 << 27,), dtype="float32")
-    small = Tensor(name="x", shape=(4,), dtype="float32")
-    cases = tuple(Case(name=name, use=("time",), inputs=(one,)) for name, one in (("big", big), ("small", small)))
+    """A task, changed."""
     fields = {
         "format": "f",
         "why": "w",
@@ -94,16 +74,9 @@ def task_of(**changes: object) -> ForeignTask:
         "entry": "e",
         "languages": (),
     }
-    fields |= {"reference": "r", "cases": cases, "dtypes": (), "judging": {}}
+    fields |= {"reference": "r", "cases": (), "dtypes": (), "judging": {}}
     fields["timing"] = dict.fromkeys(("cold_cache", "fresh_inputs", "checked")) | {"method": "m", "score": "s"}
     return ForeignTask.model_validate({**fields, **changes})
-
-
-def test_a_case_too_large_for_this_machine_does_not_run() -> None:
-    """The other one does."""
-    found = hindrances(task_of(), HERE)
-    assert [("memory", ("big",))] == [(one.kind, one.cases) for one in found]
-    assert ["small"] == [case.name for case in runs(task_of(), found)]
 
 
 @pytest.mark.parametrize(
@@ -118,11 +91,8 @@ def test_a_case_too_large_for_this_machine_does_not_run() -> None:
     ],
 )
 def test_what_is_missing_stands_in_the_way(changes: dict[str, object], kind: str) -> None:
-    """Nothing of such a task runs, and the reason is named."""
-    task = task_of(**changes)
-    found = hindrances(task, HERE)
-    assert kind in [one.kind for one in found]
-    assert () == runs(task, found)
+    """Nothing of such a task runs, for that reason."""
+    assert [kind] == [one.kind for one in hindrances(task_of(**changes), 0)]
 
 
 def test_reading_runs_nothing(tmp_path: Path) -> None:
@@ -132,9 +102,3 @@ def test_reading_runs_nothing(tmp_path: Path) -> None:
     table.load(tasks.kernelbench(tmp_path, evil + tasks.KERNELBENCH))
     table.load(tasks.gpumode(tmp_path, reference=evil + tasks.REFERENCE))
     assert not mark.exists()
-
-
-def test_what_has_no_value_is_no_constant(tmp_path: Path) -> None:
-    """A division by zero, a list, what is too large, and what a call gives."""
-    text = "N = 2 ** 3\nM = N // 0\nL = [1] * 2\nP = 2 ** 9999\nR = f(N)\n"
-    assert python_text.read_module(tmp_path / "task.py", text).constants == {"N": 8}

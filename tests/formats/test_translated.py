@@ -9,11 +9,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from loop.base.errors import DefinitionError, Untrusted, UsageError
+from loop.base.errors import DefinitionError, UsageError
 from loop.base.places import project, tasks_folder
 from loop.calls.own_modules import FOLDERS
 from loop.cli import app
-from loop.formats import table
 from loop.formats.translated import as_target
 from loop.library import targets, trust
 from loop.model.target import PythonVariant, Target
@@ -46,12 +45,6 @@ def test_kernelbench(tmp_path: Path, answer: Path) -> None:
     assert 1e-4 == target.tolerance["float32"].atol
 
 
-def test_without_an_answer_the_reference_is_tried(tmp_path: Path) -> None:
-    """Its own Model is then the only variant."""
-    folder, names = as_target(tasks.kernelbench(tmp_path))
-    assert ((), ["theirs"]) == (names, list(read(folder).variants))
-
-
 def test_nothing_of_theirs_is_touched(tmp_path: Path, answer: Path) -> None:
     """The folders of task and answer hold what they held, and the target is not among them."""
     task = tasks.kernelbench(tmp_path)
@@ -59,16 +52,6 @@ def test_nothing_of_theirs_is_touched(tmp_path: Path, answer: Path) -> None:
     folder, _ = as_target(task, [str(answer)])
     assert before == {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     assert tasks_folder() == folder.parent
-
-
-def test_the_same_task_is_the_same_target(tmp_path: Path, answer: Path) -> None:
-    """It is not written again; with other answers it is another."""
-    task = tasks.kernelbench(tmp_path)
-    folder, _ = as_target(task, [str(answer)])
-    written = (folder / "target.yaml").stat().st_mtime_ns
-    assert folder == as_target(task, [str(answer)])[0]
-    assert written == (folder / "target.yaml").stat().st_mtime_ns
-    assert folder != as_target(task)[0]
 
 
 def test_a_changed_task_has_to_be_allowed_again(tmp_path: Path, answer: Path) -> None:
@@ -95,30 +78,11 @@ def test_what_would_run_is_shown(tmp_path: Path) -> None:
     assert "constructors' arguments: Python task.py:get_init_inputs" in lines
 
 
-def test_sessions_are_kept_where_the_command_was_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither in somebody's checkout nor in the cache."""
-    monkeypatch.delenv("LOOP_SESSIONS", raising=False)
-    folder, _ = as_target(tasks.kernelbench(tmp_path))
-    assert tmp_path / "sessions" == project(folder, tmp_path).sessions
-
-
 def test_an_answer_without_the_expected_name(tmp_path: Path, answer: Path) -> None:
     """The file is named, and what it has to define."""
     answer.write_text(tasks.KERNELBENCH)
     with pytest.raises(DefinitionError, match=r"My-Answer.py:1:1: expected `ModelNew`"):
         as_target(tasks.kernelbench(tmp_path), [str(answer)])
-
-
-def test_an_answer_that_is_not_there(tmp_path: Path) -> None:
-    """It is a file, not the name of a variant."""
-    with pytest.raises(UsageError, match="no such file"):
-        as_target(tasks.kernelbench(tmp_path), ["cpu"])
-
-
-def test_a_missing_package_is_named(tmp_path: Path) -> None:
-    """Before anything is started."""
-    with pytest.raises(UsageError, match="the Python package not_there, which is not installed"):
-        as_target(tasks.kernelbench(tmp_path, "import not_there\n" + tasks.KERNELBENCH))
 
 
 def test_a_command_takes_a_task_for_a_target(tmp_path: Path, answer: Path) -> None:
@@ -206,22 +170,6 @@ def test_seeds_are_as_large_as_the_tasks_own(tmp_path: Path) -> None:
     assert x.std() > 0.1
 
 
-def test_a_case_of_lists_is_not_named(tmp_path: Path) -> None:
-    """A target's workload has numbers, words and flags: its own evaluator may judge the task."""
-    manifest = tasks.TASK_YML.replace("size: 7", "size: [7, 8]")
-    task = tasks.gpumode(tmp_path, manifest)
-    add_utils(task)
-    with pytest.raises(UsageError, match=r"case tests.0: size is no number, word or flag"):
-        as_target(task)
-
-
-def test_several_gpus_are_refused(tmp_path: Path) -> None:
-    """The reason is said before anything is made."""
-    manifest = tasks.TASK_YML + "multi_gpu: true\n"
-    with pytest.raises(UsageError, match="it needs 2 GPUs"):
-        as_target(tasks.gpumode(tmp_path, manifest))
-
-
 @pytest.mark.parametrize("passed", [True, False])
 def test_a_solution(passed: bool, tmp_path: Path) -> None:
     """Its sources are unpacked; one that is passed its outputs returns them, as one that does so by itself."""
@@ -249,15 +197,6 @@ def test_inputs_of_a_definitions_own(tmp_path: Path) -> None:
     assert (6, 4) == inputs(N=6, M=4, device="cpu")["x"].shape
 
 
-def test_a_solution_in_another_language(tmp_path: Path) -> None:
-    """What loop runs is said."""
-    task = tasks.trace(tmp_path)
-    spec = {**tasks.SOLUTION["spec"], "language": "tilelang"}  # type: ignore[dict-item]
-    (tmp_path / "solutions/mine.json").write_text(json.dumps({**tasks.SOLUTION, "spec": spec}))
-    with pytest.raises(UsageError, match="written in tilelang; loop runs solutions in python, triton"):
-        as_target(task, [str(tmp_path / "solutions/mine.json")])
-
-
 @pytest.mark.parametrize(("layer", "state"), [("nn.BatchNorm2d(4)", "free"), ("nn.LayerNorm(4)", "fixed")])
 def test_layers_that_count_may_change(layer: str, state: str, tmp_path: Path) -> None:
     """BatchNorm in training changes its buffers in every call; other state has to stay."""
@@ -273,33 +212,6 @@ def test_a_changed_answer_is_other_ground(tmp_path: Path, answer: Path) -> None:
     before = targets.ground(chosen)
     answer.write_text(tasks.ANSWER + "# faster\n")
     assert before != targets.ground(chosen)
-
-
-def test_draws_in_forward_are_noted(tmp_path: Path) -> None:
-    """Two calls on the same inputs then differ, whatever the answer."""
-    text = tasks.KERNELBENCH.replace("torch.relu(x)", "torch.relu(x + torch.randn(1))")
-    (hint,) = table.load(tasks.kernelbench(tmp_path, text)).hints
-    assert "forward draws random values on lines 13" in hint
-
-
-def test_consent_is_asked_for_by_the_users_own_paths(tmp_path: Path, answer: Path) -> None:
-    """What lies in the cache is nothing that a user has heard of."""
-    task = tasks.kernelbench(tmp_path)
-    done = CliRunner().invoke(app, ["kernels", "verify", str(answer), "--target", str(task)])
-    assert isinstance(done.exception, Untrusted)
-    assert f"{task}: these definitions run" in done.exception.message
-    assert f"loop trust {task} {answer}" in str(done.exception.hint)
-    assert "/tasks/" not in done.output
-
-
-def test_a_single_input_stays_whole(tmp_path: Path) -> None:
-    """A generator that returns a tensor, and no tuple, gives one input: not one a row."""
-    task = tasks.gpumode(tmp_path)
-    add_utils(task)
-    folder, _ = as_target(task)
-    (inputs,) = loaded(folder / "entry.py", "inputs")
-    made = inputs(size=7, seed=1)
-    assert (torch.Tensor, (7,)) == (type(made), tuple(made.shape))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ PYTHON = sorted((Path(__file__).parent / "cheats_python").glob("*.py"))
 """Families of cheats, and what they share."""
 C = Path(__file__).with_name("cheats_c.cpp")
 FLAGS = ["-std=c++17", "-O1", "-pthread"]
-REMAINS = ("precomputes_half",)
+REMAINS = ("precomputes_and_mends",)
 """Cheats that gain: docs/promises.md describes them, under "A kernel cheats"."""
 HONEST = ("honest", "quick")
 QUICK = ("last_of_sample", "short_samples", "one_memory", "first_of_sample", "other_slot")

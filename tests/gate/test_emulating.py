@@ -127,31 +127,3 @@ def test_a_fault_is_told_with_thread_block_line_and_seed(bench: Bench, name: str
     assert re.search(fault, message)
     assert re.search(r"\(seed \d+\)", message)
     assert len(output.variants[0].checks) == len(found(bench, "right").variants[0].checks)
-
-
-@pytest.mark.slow
-def test_work_that_would_take_too_long_is_left_out_and_said(bench: Bench) -> None:
-    """By the manifest's own count of operations."""
-    output = found(bench, "right", checks=())
-    left = [line for line in output.not_exercised if "too much work" in line]
-    assert [] == left
-    big = bench.target.model_copy(update={"flops": "3e8 * N"})
-    whole, bench.target = bench.target, big
-    try:
-        output = found(bench, "right")
-    finally:
-        bench.target = whole
-    assert "N5 M3 float32 under the emulator: too much work for it" in output.not_exercised
-    assert output.ok
-
-
-@pytest.mark.parametrize(("device", "why"), [("cuda", "they run on the GPU here"), ("cpu", "not selected")])
-def test_where_nothing_is_emulated_that_is_said(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, device: str, why: str
-) -> None:
-    """A pass that claims nothing."""
-    monkeypatch.setattr(bench, "device", device)
-    output = found(bench)
-    assert output.ok
-    assert () == output.variants
-    assert f"under the emulator: {why}" in output.not_exercised[0]

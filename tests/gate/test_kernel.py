@@ -63,13 +63,6 @@ def test_the_control_runs_on_the_timed_workloads(both: VerifyOutput) -> None:
     assert [SMALL, LARGE, MIDDLE] == [one.workload.name for one in both.control.checks]
 
 
-def test_the_second_set_finds_what_the_first_does_not(both: VerifyOutput) -> None:
-    """One set of values at a new address is no proof."""
-    (_, checks) = both.variants
-    assert (False, ("strides",)) == (both.ok, both.right)
-    assert {SMALL, LARGE, MIDDLE} <= {one.workload.name for one in checks.checks if not one.passed}
-
-
 @pytest.mark.slow
 def test_right_variants_are_counted_in_checks(bench: Bench) -> None:
     """Each workload and seed is one, and so is each other layout; what it declined is counted by itself."""
@@ -123,17 +116,6 @@ def test_what_is_not_tried_after_two_hangs_is_said(bench: Bench, monkeypatch: py
     assert "hung" in {one.status for one in checks.checks}
     assert any(text.startswith("hangs on the workloads after its call number") for text in found.not_exercised)
     assert ("hangs",) == found.wrong
-
-
-@pytest.mark.slow
-def test_a_variant_that_takes_no_type_of_the_workloads_was_not_checked(bench: Bench) -> None:
-    """It is neither right nor wrong; which types it takes is said, and nothing is to be mended in it."""
-    found = verified(bench, "right", "other_type", others_s=0)
-    assert (False, ("right",), ()) == (found.ok, found.right, found.wrong)
-    said = "3 workloads of type float32: it takes float64"
-    assert f"nothing was checked of other_type: {said}" == found.message
-    assert f"other_type on {said}" in found.not_exercised
-    assert "dtype=" in str(found.hint)
 
 
 @pytest.mark.slow

@@ -95,12 +95,6 @@ def test_it_is_built_by_its_own_recipe(bench: Bench) -> None:
     assert good.build_id == earlier(bench, now, known(good, commit=then)).build_id
 
 
-def test_it_is_the_known_good_itself(bench: Bench) -> None:
-    """Nothing was changed since: there is nothing to compare."""
-    now = build_now(bench)
-    assert f"it is the known good itself, built from the sources of {SESSION}" == gone(bench, now, known(now))
-
-
 def test_sources_that_were_never_committed_are_lost_with_the_cache(bench: Bench) -> None:
     """Nobody can build them again."""
     now = build_now(bench)
@@ -109,31 +103,8 @@ def test_sources_that_were_never_committed_are_lost_with_the_cache(bench: Bench)
     assert expected == gone(bench, now, good)
 
 
-@pytest.mark.slow
-def test_a_damaged_build_in_the_cache_is_not_taken(bench: Bench) -> None:
-    """A binary that is not the one which was recorded counts as lost."""
-    good = build_now(bench)
-    edit(bench)
-    now = build_now(bench)
-    Path(good.library).write_bytes(b"not that one")
-    assert "has left the cache" in gone(bench, now, known(good))
-
-
 def test_what_builds_to_something_else_is_said(bench: Bench) -> None:
     """Another compiler, or files that were on disk and not in the commit."""
     then, now = head_of(bench), build_now(bench)
     said = gone(bench, now, KnownGood(session=SESSION, build_id="1" * 32, commit=then))
     assert said.startswith(f"{then[:12]} builds to something else than {SESSION} measured: the compiler changed")
-
-
-def test_a_commit_that_is_gone_is_said(bench: Bench) -> None:
-    """Rewritten, or beyond the end of a shallow clone."""
-    said = gone(bench, build_now(bench), KnownGood(session=SESSION, build_id="1" * 32, commit="f" * 40))
-    assert f"{'f' * 12} of {SESSION} no longer builds: {'f' * 12} cannot be read" in said
-
-
-@pytest.mark.parametrize("name", ["double", "unheard_of"])
-def test_a_variant_that_was_not_compiled_then_is_said(name: str, bench: Bench) -> None:
-    """It was a Python function, or did not exist."""
-    good = KnownGood(session=SESSION, build_id="1" * 32, commit=head_of(bench))
-    assert f"{head_of(bench)[:12]} has no compiled variant {name}" == gone(bench, build_now(bench), good, name)

@@ -12,8 +12,6 @@ from loop.model.workloads import expand
 from loop.workers.bench import Bench
 from tests.targets import make_sides
 
-SMALL = "N2 M3 float32"
-
 
 def workloads(bench: Bench, *dtypes: Dtype) -> list[Workload]:
     """All workloads of the tiny target in these types."""
@@ -70,28 +68,3 @@ def test_an_error_on_contiguous_inputs_is_no_declining(bench: Bench) -> None:
         one.inputs: one.status for one in found.checks
     }
     assert not found.right
-
-
-def test_each_type_is_tried_once_in_other_layouts(bench: Bench) -> None:
-    """On its first workload: that shows what there is to see."""
-    found = checks_of(bench, "both_types", workloads(bench, "float32", "float64"))
-    tried = [(one.workload.dtype, one.inputs) for one in found.checks if one.inputs != "contiguous"]
-    assert [(dtype, layout) for dtype in ("float32", "float64") for layout in LAYOUTS[1:]] == tried
-    assert found.right
-    assert 14 == len(found.checks)
-
-
-def test_nothing_is_not_laid_out(bench: Bench) -> None:
-    """A tensor without elements has no layout: the next workload is taken."""
-    empty = Workload.model_validate({"name": "empty", "sizes": {"N": 0, "M": 3}, "dtype": "float32"})
-    found = checks_of(bench, "strides", [empty, *workloads(bench, "float32")])
-    assert [("empty", "contiguous"), (SMALL, "contiguous"), (SMALL, "strided")] == [
-        (one.workload.name, one.inputs) for one in found.checks[:3]
-    ]
-    assert found.right
-
-
-def test_a_program_reads_files_and_those_are_contiguous(bench: Bench) -> None:
-    """Nothing else is tried with it."""
-    found = checks_of(bench, "program", workloads(bench, "float32")[:1])
-    assert ["contiguous"] == [one.inputs for one in found.checks]

@@ -7,17 +7,13 @@ from typing import Any
 
 import pytest
 
-from loop.base.errors import LoopError
 from loop.base.processes import finish
 from loop.gate.verify import Job, verify
 from loop.model.functions import PythonFunction
 from loop.model.measurement import VariantChecks
-from loop.model.signature import Signature
-from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.workers.bench import Bench
-from loop.workers.workload_call import make_call
-from tests.targets import make_builds, make_sides
+from tests.targets import make_builds
 from tests.two_stage import open_two_stage
 
 
@@ -75,38 +71,3 @@ def test_what_means_the_same_may_be_brought_into_one_form(bench: Bench) -> None:
     assert checked(bench, "right_partial", entry="right_doubled", form=form).right
     assert checked(bench, "right_partial", form=form).right
     assert not checked(bench, "half_weights_partial", form=form).right
-
-
-def test_inputs_of_the_wrong_shape_are_the_targets_fault(bench: Bench) -> None:
-    """The maker is named, with what it gave."""
-    few = {"P": 2, "B": 2, "Sq": 5, "D": 8, "W": 12}
-    with pytest.raises(
-        LoopError, match=r"the maker of inputs: expected partials of shape \[2, 2, 5, 12\], got \[2, 2"
-    ):
-        checked(bench, "right_reduce", workloads=(few,))
-
-
-@pytest.mark.slow
-def test_the_target_is_itself_again_afterwards(bench: Bench) -> None:
-    """Also after a component that could not be judged: its reference and its workloads."""
-    whole = bench.target
-    (side,) = make_sides(bench, "right")
-    workloads = expand(bench.target, ["masked"], "float32")
-    for _ in range(2):
-        (found,) = finish(verify(bench, [Job(side, workloads)]))
-        assert found.right
-        checked(bench, "right_reduce")
-    assert whole == bench.target
-
-
-def test_each_tensor_of_a_call_has_its_type(bench: Bench) -> None:
-    """That of the workload, where the signature gives it no other."""
-    given = {
-        "inputs": {"x": "N", "y": "N"},
-        "outputs": {"output": "N"},
-        "types": {"y": "float64", "output": "bfloat16"},
-    }
-    workload = Workload.model_validate({"name": "w", "sizes": {"N": 3}, "dtype": "float16"})
-    target = bench.target.model_copy(update={"signature": Signature.model_validate(given)})
-    call = make_call(target, workload, "/tmp", "me")
-    assert ["float16", "float64", "bfloat16"] == [one.dtype for one in (*call.inputs, call.output)]

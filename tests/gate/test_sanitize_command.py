@@ -2,13 +2,8 @@
 
 import pytest
 
-from loop.base.screen import Screen
 from loop.cli.bench import BenchRequest, Chosen, bench_pattern, choose
-from loop.model.sanitizing import SanitizeOutput
-from loop.session.shown import show_findings
 from loop.steps.setting import read_setting
-from tests.makers import make_finished
-from tests.timing.test_section import make_run
 
 
 def steps(device: str, *, sanitize: bool) -> list[str]:
@@ -40,17 +35,3 @@ def test_without_a_gpu_emulated_builds_are_sanitized(device: str, monkeypatch: p
     target = read_setting(None).target
     chosen = choose(BenchRequest(what="verify", device=device, sanitize=True, emulate=device == "auto"), target)
     assert ("cpu", target.emulated) == (chosen.device, chosen.emulated)
-
-
-def test_findings_are_shown_with_the_command_that_shows_them_again(capsys: pytest.CaptureFixture[str]) -> None:
-    """A row a variant; what was not looked at below."""
-    runs = (make_run("memcheck"), make_run("racecheck", "unknown"))
-    output = SanitizeOutput(
-        ok=False, message="m", hint="again: loop", runs=runs, not_exercised=("racecheck: why",)
-    )
-    show_findings(
-        [make_finished("sanitize", action="kernel.sanitize", output=output)], lambda variant, seed: "", Screen()
-    )
-    text = capsys.readouterr().out
-    assert ["small", "clean", "unknown"] == next(line.split() for line in text.splitlines() if "small" in line)
-    assert "not exercised: racecheck: why\nagain: loop\n" in text

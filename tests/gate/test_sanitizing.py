@@ -102,50 +102,6 @@ def test_a_finding_fails_the_step(bench: Bench, program: FakeTool) -> None:
     assert {make_builds(bench, "right")["right"].build_id} == {one.build_id for one in found.runs}
 
 
-@pytest.mark.slow
-def test_where_a_crash_stopped_the_calls_the_first_is_to_blame(bench: Bench, program: FakeTool) -> None:
-    """Nothing has to be tried again; thread and block stand beside the place."""
-    program.says(sanitizer_log("memcheck"), FOUND, "memcheck")
-    found = sanitized(bench, "refuses")
-    run = next(one for one in found.runs if one.tool == "memcheck")
-    assert ("found", "N4 M3 float32") == (run.status, run.workload)
-    assert (
-        "loop_device.cuh:75, called at small.cuh:99, called at small.cuh:186, thread (64,0,0) of block (0,0,0)"
-        in (found.message)
-    )
-    assert 1 == sum("--tool memcheck" in call for call in program.calls)
-
-
-@pytest.mark.slow
-def test_a_worker_that_dies_is_read_through_the_log(bench: Bench, program: FakeTool) -> None:
-    """An illegal address kills it; what the tool had written by then is the finding."""
-    program.says(sanitizer_log("memcheck"), tool="memcheck")
-    found = sanitized(bench, "crashes")
-    assert (False, "crashes has an invalid access in attention::small_kernel") == (
-        *(found.ok, found.message.partition(": ")[2].partition("<")[0]),
-    )
-    (unknown,) = found.not_exercised
-    assert unknown.startswith("racecheck, synccheck and initcheck of crashes: ")
-
-
-@pytest.mark.slow
-def test_what_was_not_looked_at_for_the_same_reason_is_one_line(bench: Bench, program: FakeTool) -> None:
-    """A line a tool and variant would hide that there is one cause."""
-    for tool in TOOLS[:3]:
-        program.says(sanitizer_log("no-driver"), 255, tool, instead=True)
-    expected = "memcheck, racecheck and synccheck of right, strides: Error: process didn't terminate successfully"
-    assert (expected,) == sanitized(bench, "right", "strides").not_exercised
-
-
-@pytest.mark.slow
-def test_a_warning_fails_nothing_and_is_counted(bench: Bench, program: FakeTool) -> None:
-    """The tool itself says that it may be meant so."""
-    program.says(sanitizer_log("racecheck-warning"), FOUND, "racecheck")
-    found = sanitized(bench, "right")
-    assert (True, ("right",)) == (found.ok, found.clean)
-    assert found.message.endswith("; warnings that fail nothing: 1")
-
-
 def test_without_the_tool_nothing_is_claimed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The step passes, says what it did not do, and how it would."""
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
@@ -156,23 +112,6 @@ def test_without_the_tool_nothing_is_claimed(bench: Bench, monkeypatch: pytest.M
         "memcheck, racecheck, synccheck and initcheck of right, strides: there is no compute-"
     )
     assert "put its folder on the PATH" in missing
-
-
-def test_without_a_gpu_nothing_is_claimed(bench: Bench, program: FakeTool) -> None:
-    """The command for a machine that has one stands there; the tool is not started."""
-    bench.device = "cpu"
-    variants = {"gpu": compiled("right", device="cuda")}
-    bench.target = bench.target.model_copy(update={"variants": write_target(bench.folder, variants).variants})
-    found = sanitized(bench, emulated=("gpu",))
-    assert (True, []) == (found.ok, program.calls)
-    command = f"loop kernels verify --sanitize --device cuda --target {bench.folder}"
-    assert found.not_exercised[0].endswith(f"of gpu: there is no GPU here; on one: {command}")
-
-
-def test_only_compiled_variants_are_sanitized(bench: Bench, program: FakeTool) -> None:
-    """PyTorch's own kernels are its own business."""
-    found = sanitized(bench, "python")
-    assert (True, "no compiled variant for a GPU to sanitize") == (found.ok, found.message)
 
 
 @pytest.mark.slow
@@ -190,16 +129,6 @@ def test_a_variant_that_was_found_wrong_is_left_out(bench: Bench, program: FakeT
     edited = one.model_copy(update={"build_id": "another build"})
     stale = make_finished("verify", output=checks.model_copy(update={"variants": (edited,)}))
     assert ("right",) == sanitized(bench, "right", finished=[stale]).clean
-
-
-@pytest.mark.slow
-def test_what_does_not_compile_or_fit_is_said(bench: Bench, program: FakeTool) -> None:
-    """The others are sanitized."""
-    found = sanitized(bench, "unbuildable", "doubles", "right")
-    assert ("right",) == found.clean
-    first, second = found.not_exercised
-    assert first.startswith("sanitizers on what does not compile: unbuildable: nowhere.cpp")
-    assert "sanitizers on doubles: no workload is for it" == second
 
 
 @pytest.mark.slow

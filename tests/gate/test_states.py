@@ -9,13 +9,11 @@ import pytest
 from loop.base.errors import DefinitionError
 from loop.base.places import project
 from loop.base.processes import finish
-from loop.gate.limits import LONGEST_S, CallLimit, operations, shrunk
-from loop.gate.properties import relate
 from loop.gate.verification import untaken
 from loop.gate.verify import Job, verify
 from loop.library.targets import target as read_target
 from loop.model.target import Workload
-from loop.model.workloads import accepts, expand, single, unsupported
+from loop.model.workloads import expand
 from loop.workers.bench import Bench
 from tests.targets import compiled, importable, make_sides, open_bench, write_target
 
@@ -75,27 +73,12 @@ def test_what_lies_outside_takes_is_counted_and_not_called(bench: Bench) -> None
     } == tallies(bench, "refuses", "small", "too_modest", "fragile", "none")
 
 
-def test_a_variant_that_computed_nothing_is_not_right(bench: Bench) -> None:
-    """Nothing failed, and nothing was seen to be right."""
-    (found,) = finish(verify(bench, [Job(make_sides(bench, "none")[0], workloads(bench))]))
-    assert found.first_failure is None
-    assert not found.right
-
-
 def test_what_is_not_taken_is_named_beside_what_was_not_exercised(bench: Bench) -> None:
     """With the condition that leaves it out."""
     (side,) = make_sides(bench, "fragile")
     said = f"2 workloads: not supported, N=5, N=3 (`takes: {EVEN}`)"
     assert (said,) == untaken(side, workloads(bench))
     assert () == untaken(make_sides(bench, "all")[0], workloads(bench))
-
-
-@pytest.mark.slow
-def test_a_property_that_asks_for_a_call_outside_takes_does_not_apply(bench: Bench) -> None:
-    """It asks for one row of two, which the variant must not be given."""
-    (side,) = make_sides(bench, "fragile")
-    (found,) = finish(relate(bench, side, ["tiny_functions:row_by_row"], workloads(bench)))
-    assert ("inapplicable", "asks for N1 M3, which is not supported") == (found.status, found.message)
 
 
 @pytest.mark.parametrize(
@@ -114,43 +97,3 @@ def test_a_condition_that_has_no_answer_is_found_when_it_is_read(takes: str, sai
         read_target(project(tmp_path, tmp_path))
     assert said in str(raised.value)
     assert "target.yaml:" in str(raised.value)
-
-
-def test_conditions_read_sizes_attributes_and_types(bench: Bench) -> None:
-    """The first part that does not hold says why."""
-    small, large, _ = workloads(bench)
-    side = make_sides(bench, "small")[0]
-    assert ("", "N=5") == (unsupported(side, small), unsupported(side, large))
-    assert [True, False] == [accepts(side, one) for one in (small, large)]
-
-
-def of_size(bench: Bench, rows: int, columns: int) -> Workload:
-    """A workload of the tiny target."""
-    return single(bench.target, {"N": rows, "M": columns}, "float32")
-
-
-def test_the_limit_of_a_call_grows_with_its_work(bench: Bench) -> None:
-    """From what a smaller one took; never below what any call may take, nor without end."""
-    small, large = of_size(bench, 1000, 1000), of_size(bench, 2500, 1000)
-    limit = CallLimit(bench.target, make_sides(bench, "right")[0], 20.0)
-    assert 20.0 == limit.of(large)
-    limit.learn(small, 2.0)
-    assert 100.0 == pytest.approx(limit.of(large)), "two and a half times the work of what took 2 s, 20 times over"
-    assert 20.0 == limit.of(of_size(bench, 10, 10)), "a small call that hangs costs little, whatever others took"
-    limit.learn(large, 2.0)
-    assert 40.0 == limit.of(large)
-    assert LONGEST_S == limit.of(of_size(bench, 10**6, 10**6))
-
-
-def test_before_a_large_call_smaller_ones_are_made(bench: Bench) -> None:
-    """Two, of a 4096th and a 64th of its work, within what the variant takes; none where something tells."""
-    side = make_sides(bench, "fragile")[0]
-    huge = of_size(bench, 6 << 12, 1 << 12)
-    limit = CallLimit(bench.target, side, 20.0)
-    tried = [(one, limit.learn(one, 0.1)) for one in limit.smaller(huge)]
-    shares = [operations(bench.target, huge) / operations(bench.target, one) for one, _ in tried]
-    assert [True, True] == [4096 <= shares[0] <= 2 * 4096, 64 <= shares[1] <= 2 * 64]
-    assert all(accepts(side, one) for one, _ in tried)
-    assert [] == list(limit.smaller(huge))
-    assert [] == list(CallLimit(bench.target, side, 20.0).smaller(workloads(bench)[0]))
-    assert 6 == shrunk(bench.target, side, huge, 6.0).sizes["N"] * shrunk(bench.target, side, huge, 6.0).sizes["M"]

@@ -17,7 +17,6 @@ from loop.model.workloads import expand
 from loop.timing.schedule import measure
 from loop.timing.terms import Terms
 from loop.workers.bench import Bench
-from loop.workers.kept import KeptWorker
 from tests.targets import make_builds, open_bench
 from tests.tasks import EXAMPLES, write_task
 
@@ -63,45 +62,12 @@ def test_what_is_right_passes_and_what_is_wrong_is_found(name: str, shared: Benc
     assert EXAMPLES[name].others == causes, {one: found[one].checks[0].message for one in wrong}
 
 
-def test_two_sets_of_values_have_the_same_weights(shared: Bench, folder: Path) -> None:
-    """So a process makes a module once; and under the seed of the second the weights are those again."""
-    bench = replace(shared, target=write_task(folder, "model"), _nursery=shared.nursery)
-    one, other, third = (
-        bench.call(expand(bench.target, ["some"], "float32", seed)[0], "judge") for seed in (4, 5, 6)
-    )
-    assert one.key != other.key
-    assert one.seed == other.seed != third.seed
-
-
-def test_a_process_ends_with_the_last_workload_of_its_side(
-    shared: Bench, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those of many sides would fill a GPU."""
-    bench = replace(shared, target=write_task(folder, "model"), _nursery=shared.nursery)
-    seen: list[str] = []
-    check, close = verification.SideChecker.check, KeptWorker.close
-    monkeypatch.setattr(
-        verification.SideChecker, "check", lambda one, workload: seen.append(one.side.name) or check(one, workload)
-    )
-    monkeypatch.setattr(KeptWorker, "close", lambda one: seen.append(f"end of {one.side.name}") or close(one))
-    first, second, *_ = bench.target.variants
-    workloads = expand(bench.target, ["some"], "float32", 5)[:1]
-    finish(verify(bench, [Job(bench.side(one), workloads, layouts=False) for one in (first, second)]))
-    assert [first, f"end of {first}", second, f"end of {second}"] == seen[:4]
-
-
 def test_a_slow_call_is_no_hang(shared: Bench, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes do not tell what a generator's call takes: what the judge took for its own tells."""
     monkeypatch.setattr(verification, "CALL_LIMIT_S", 1e-6)
     monkeypatch.setattr(shared, "first_call_s", 1e-6)
     monkeypatch.setattr(verification, "PATIENCE", 1e4)
     assert checked(shared, folder, "residual")["baseline"].right
-
-
-@pytest.mark.slow
-def test_a_program_gives_each_output_in_a_file(shared: Bench, folder: Path) -> None:
-    """Their paths, shapes and types stand in the file that describes the call."""
-    assert checked(shared, folder, "gather")["program"].right
 
 
 @pytest.mark.parametrize("name", ["cache", pytest.param("model", marks=pytest.mark.slow)])
@@ -195,13 +161,3 @@ def test_a_reference_that_gives_the_same_tensor_each_time_judges_each_call(share
     (found,) = finish(verify(bench, [Job(bench.side("right"), workloads)]))
     assert len(found.checks) == 2
     assert found.right, found.first_failure
-
-
-def test_a_reference_that_gives_nothing_judges_nothing(shared: Bench, folder: Path) -> None:
-    """Where no signature says which outputs there are."""
-    target = write_task(folder, "partly")
-    (folder / "nothing.py").write_text("def reference(x):\n    return None\n")
-    again = target.model_copy(update={"reference": PythonFunction(python="nothing:reference")})
-    bench = replace(shared, target=again, notes={}, _nursery=shared.nursery)
-    with pytest.raises(LoopError, match="it gives no tensor"):
-        finish(bench.expect(expand(again, ["some"], "float32", 5)[0]))

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from loop.base.processes import finish
-from loop.gate.order import of_one_shape, shuffle
 from loop.gate.turns import WrongTurns, cause_of
 from loop.gate.verify import Job, verify
 from loop.model.measurement import VariantChecks
@@ -181,32 +180,6 @@ def test_a_slow_first_call_is_waited_for_and_a_longer_one_is_named(
     assert "hung" == failure.status
     assert "the first call took longer than 1 s" in failure.message
     assert "`first_call_s` in target.yaml" in failure.message
-
-
-@pytest.mark.slow
-def test_slow_first_calls_cost_one_process_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of quick ones two more are checked."""
-    opened: list[str] = []
-    whole = bench.open
-    monkeypatch.setattr(bench, "open", lambda side: opened.append(side.name) or whole(side))
-    checked(bench, "py_lazy_table")
-    monkeypatch.setattr("loop.gate.verify.SLOW_S", 1.0)
-    checked(bench, "py_tunes_itself")
-    assert {"py_lazy_table": 3, "py_tunes_itself": 2} == {name: opened.count(name) for name in opened}
-
-
-def test_the_order_follows_from_the_seed(bench: Bench) -> None:
-    """The same seed gives it again, another one another; all values of one shape come together."""
-
-    def order(seed: int) -> list[int]:
-        workloads = [one for n in range(6) for one in expand(bench.target, ["some"], "float32", seed + n)]
-        groups = of_one_shape(workloads)
-        shuffle(groups)
-        assert all(len({one.name for one in same}) == 1 for same in groups)
-        return [one.seed - seed for same in groups for one in same]
-
-    assert order(0) == order(0)
-    assert len({tuple(order(seed)) for seed in range(5)}) > 1
 
 
 @pytest.mark.parametrize(

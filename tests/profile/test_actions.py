@@ -12,7 +12,7 @@ from loop.base.documents import load_yaml, parse
 from loop.base.errors import DefinitionError
 from loop.base.places import project
 from loop.base.processes import finish
-from loop.library import definitions, targets
+from loop.library import definitions
 from loop.model.plan import Plan
 from loop.model.record import Finished
 from loop.model.workloads import expand
@@ -25,7 +25,6 @@ from loop.workers.bench import Bench
 from tests import tiny_cuda
 from tests.fake_tools import FakeTool
 from tests.makers import make_finished, make_machine, make_measured, make_measurement, make_verify
-from tests.projects import TARGET, make_project
 from tests.recorded import COUNTERS, STALLS, log_of
 from tests.targets import compiled, importable, make_builds, open_bench, write_target
 
@@ -125,17 +124,6 @@ def test_the_worst_workload_is_profiled(bench: Bench, monkeypatch: pytest.Monkey
     assert "there is no GPU" == profile.unknown["dram"]
 
 
-def test_a_roof_that_was_measured_beside_other_programs_is_not_shown(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its threads were much quicker at their best moments than on the whole."""
-    busy = reaching(flops_per_s=1e12, bytes_per_s=1e12, most_flops_per_s=2e12)
-    monkeypatch.setattr("loop.profile.actions.measure_roof", busy)
-    (profile,) = run("kernel.profile", make_context(bench, *measured(bench, 0.5, 0.9, 1.2)), RULES).profiles
-    assert (None, None) == (profile.facts["flops_share"], profile.facts["bandwidth_share"])
-    assert "other programs ran while it was measured" in profile.unknown["flops_share"]
-
-
 def test_a_roof_that_is_exceeded_is_unknown(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """With what it came to; what the other roof says stands, but not which one it is under."""
     low = reaching(flops_per_s=0.1e6, bytes_per_s=1e9)
@@ -148,27 +136,6 @@ def test_a_roof_that_is_exceeded_is_unknown(bench: Bench, monkeypatch: pytest.Mo
         "it came to 2 of the arithmetic roof (of 0.0001 GFLOP/s and 1 GB/s, measured here on 1 thread): that roof"
     )
     assert profile.unknown["flops_share"].startswith(said), profile.unknown
-
-
-@pytest.mark.slow
-def test_on_a_gpu_the_manifest_says_what_it_reaches(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Peaks of the datasheet for the GPU at hand; its counters stay unknown where no profiler could look."""
-    bench.device = "cuda"
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    here = make_finished(
-        "device",
-        action="environment.device",
-        output={"ok": True, "message": "", "capability": "8.9", "name": "NVIDIA L4"},
-    )
-    steps = measured(bench, 0.5, 0.9, 1.2, variant="gpu")
-    context = only(make_context(bench, here, *steps), "gpu")
-    (profile,) = run("kernel.profile", context, RULES).profiles
-    assert pytest.approx(6 / 30e-6 / 30.3e12) == profile.facts["flops_share"]
-    assert "datasheet of NVIDIA L4" == profile.sources["flops_share"]
-    assert (2, 58, 58 * 12) == tuple(profile.facts[name] for name in ("work_items", "units", "slots"))
-    assert profile.unknown["dram"].startswith("there is no ncu on the PATH")
-    assert "counted on a processor only" == profile.unknown["ipc"]
-    assert run("kernel.parallelism", context, {}).fillings[-1].at_hand
 
 
 def on_cuda(bench: Bench) -> Context:
@@ -210,14 +177,6 @@ def test_the_leaf_says_what_to_do_and_what_was_not_decided(bench: Bench) -> None
     assert ["stalls"] == [text.partition(":")[0] for text in profile.undecided]
 
 
-def test_an_edited_source_is_not_profiled(bench: Bench) -> None:
-    """The compiler's report would be of something else than what was measured."""
-    steps = measured(bench, 0.5, 0.9, 1.2)
-    (bench.folder / "scale.h").write_text("#define SCALE 2.00f\n")
-    found = run("kernel.profile", make_context(bench, *steps), RULES)
-    assert "nothing to profile: right was edited after it was verified" == found.message
-
-
 def test_every_launch_is_held_against_its_device(bench: Bench) -> None:
     """A GPU variant too, on a machine without one, and that is said; what declares no launch is not exercised."""
     found: ParallelismOutput = run("kernel.parallelism", make_context(bench), {})
@@ -248,15 +207,6 @@ def test_a_mistake_in_the_tree_is_found_where_it_stands(when: str, expected: str
     with pytest.raises(DefinitionError) as caught:
         parse(ProfileTerms, document, ("with",))
     assert expected in str(caught.value)
-
-
-def test_a_mistake_in_a_launch_is_found_where_it_stands(tmp_path: Path) -> None:
-    """As any other formula of a manifest."""
-    folder = make_project(tmp_path / "p")
-    text = TARGET.replace("build: {compiler: gcc", "launch: {blocks: N // K}, build: {compiler: gcc")
-    (folder / "target.yaml").write_text(text)
-    with pytest.raises(DefinitionError, match=r"variants\.ours\.launch\.blocks: expected a known name, got 'K'"):
-        targets.target(project(folder, folder))
 
 
 def test_the_shipped_tree_ends_in_a_leaf_for_everything(tmp_path: Path) -> None:

@@ -2,10 +2,9 @@
 
 import pytest
 
-from loop.base.expressions import ExpressionError
 from loop.model.profile import FACTS, Fact, SeverityRule, TreeRule
-from loop.profile.bottleneck import Notes, Reach, exceeded, first, profile, roofline, worst
-from tests.makers import make_measured, make_measurement
+from loop.profile.bottleneck import Notes, Reach, exceeded, first, profile, roofline
+from tests.makers import make_measurement
 
 REACH = Reach(flops_per_s=100e9, bytes_per_s=10e9)
 
@@ -70,20 +69,6 @@ def test_an_and_ends_at_its_first_false_part() -> None:
     """A rule for GPUs is decided on a CPU, and not listed."""
     found = first([leaf("device == 'cuda' and dram > 0.7"), leaf("true", "mixed")], facts(device="cpu"))
     assert {} == found.undecided
-
-
-def test_a_condition_without_an_answer_is_an_error() -> None:
-    """Everything is known, and still there is none."""
-    with pytest.raises(ExpressionError, match="`device < 3`"):
-        first([leaf("device < 3")], facts(device="cpu"))
-
-
-def test_the_worst_workload_has_the_lowest_ratio_against_the_baseline() -> None:
-    """Comparisons with a known good say nothing of the library."""
-    good = make_measurement("w2", 0.1).model_copy(update={"against": "known_good"})
-    timed = make_measured(make_measurement("w0", 1.5), make_measurement("w1", 0.9), good)
-    found = worst(timed, [good.variant])
-    assert ["w1"] == [one.workload.name for one in found.values()]
 
 
 def test_a_profile_says_what_it_rests_on() -> None:

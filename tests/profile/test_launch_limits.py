@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from loop.model.resources import KernelLaunch, WorkloadLaunches
-from loop.profile.launch_limits import Placed, Reports, fillings, place, placements
+from loop.profile.launch_limits import Placed, Reports, place
 from tests.makers import make_kernel, make_launch, make_library, make_workload
 from tests.profile.test_occupancy import L4
 
@@ -29,12 +29,6 @@ def test_registers_come_from_the_compiler_and_the_rest_from_the_launch() -> None
     assert (128, 160, 5120) == (one.block.threads, one.block.registers, one.block.shared_bytes)
 
 
-def test_a_launch_that_no_compiler_reported_is_named() -> None:
-    """Unless there is no report on its variant at all, which is another matter."""
-    told = {"v": [call(make_launch("_Zlost"))], "w": [call(make_launch("_Zother"))]}
-    assert ["_Zlost"] == list(Reports(libraries=[make_library(KERNEL)], launches=told).unreported())
-
-
 @pytest.mark.parametrize(
     ("fields", "limited_by"),
     [
@@ -53,18 +47,3 @@ def test_a_launch_that_no_gpu_takes_has_no_place(fields: dict[str, Any], limited
     """Grid and block have limits of their own; 160 registers a thread are too many for 1024 threads."""
     _, held = place(make_launch(**fields), KERNEL, L4)
     assert (0, limited_by) == (held.blocks, held.limited_by)
-
-
-def test_launches_of_one_shape_are_one_placement() -> None:
-    """Counted by workload, with the first of them named."""
-    twice = call(make_launch(), make_launch(blocks=7))
-    found = placements(placed(twice, call(make_launch(), name="x"), call(make_launch(shared=8), name="y")))
-    assert [("w", 2, 1024), ("y", 1, 1032)] == [(one.workload, one.workloads, one.shared_bytes) for one in found]
-
-
-def test_a_call_fills_a_gpu_by_its_largest_launch() -> None:
-    """The small second pass of a reduction says nothing of how full the device gets."""
-    calls = [call(make_launch(blocks=87), make_launch("_Zreduce", blocks=200, block=(32, 1, 1)))]
-    (one,) = fillings(placed(*calls), L4, at_hand=False)
-    assert ("k", 87, 58, 3, 0.5) == (one.kernel, one.items, one.units, one.resident, one.waves)
-    assert ("NVIDIA L4", False, ()) == (one.on, one.at_hand, one.unknown)

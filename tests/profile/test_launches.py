@@ -43,12 +43,6 @@ def test_each_call_tells_its_own_launches(bench: Bench) -> None:
     assert "N5 M300 float32" == larger.workload.name
 
 
-def test_a_large_workload_needs_no_memory(bench: Bench) -> None:
-    """Addresses are made up, and nothing is computed."""
-    (one,) = told(bench, "plain", "large")
-    assert [131072, 1] == [launch.blocks for launch in one.launches]
-
-
 def test_an_error_of_the_variant_concerns_one_call(bench: Bench) -> None:
     """In its own words; the others are asked all the same."""
     calls = told(bench, "floats", dtype="float64")
@@ -60,8 +54,3 @@ def test_host_code_that_touches_a_tensor_is_found_out(bench: Bench) -> None:
     """On a GPU it would read device memory: it crashes here, and is asked no more."""
     (one,) = told(bench, "reads")
     assert ("lost", "crashed with SIGSEGV") == (one.status, one.why)
-
-
-def test_a_build_that_knows_no_protocol_tells_nothing(bench: Bench) -> None:
-    """That is for the caller to notice."""
-    assert [("told", ())] * 3 == [(one.status, one.launches) for one in told(bench, "silent")]

@@ -7,7 +7,7 @@ import pytest
 
 from loop.base.processes import finish
 from loop.model.workloads import expand
-from loop.profile.device_counters import METRICS, STALL, WAVEFRONTS, count, read_log
+from loop.profile.device_counters import METRICS, count, read_log
 from loop.profile.profile import Watched
 from loop.workers.bench import Bench
 from tests.fake_tools import FakeTool
@@ -59,15 +59,6 @@ def test_stalls_are_shares_of_all_a_warp_does() -> None:
     assert pytest.approx(1 - 1 / 7.01) == sum(run.stalls.values())
 
 
-def test_what_ncu_does_not_know_is_unknown_and_never_zero() -> None:
-    """`n/a` for a counter that this GPU has not; of stalls all are unknown where one is missing."""
-    other = {"dram__throughput.avg.pct_of_peak_sustained_elapsed": ("", "n/a"), WAVEFRONTS: ("", "n/a")}
-    lost = {STALL.format("barrier"): ("", "n/a")}
-    (run,) = read_log(log_of({**COUNTERS, **other, **STALLS, **lost}))
-    assert (None, None, {}) == (run.dram, run.bank_conflicts, run.stalls)
-    assert run.sm is not None
-
-
 @pytest.mark.slow
 def test_one_call_is_made_under_ncu(bench: Bench, tool: FakeTool) -> None:
     """The worker behind it runs for real and ends by itself; what the log says is believed."""
@@ -101,11 +92,3 @@ def test_a_lack_of_permission_comes_with_its_remedy(bench: Bench, tool: FakeTool
     assert found.runs == ()
     assert "NVreg_RestrictProfilingToAdminUsers=0" in found.why
     assert "--cap-add=SYS_ADMIN" in found.why
-
-
-@pytest.mark.slow
-def test_a_variant_that_dies_under_it_is_a_reason(bench: Bench, tool: FakeTool) -> None:
-    """What it had counted until then is not of the whole call."""
-    tool.says(log_of(COUNTERS))
-    found = counted(bench, "crashes")
-    assert ((), True) == (found.runs, found.why.startswith("ncu: "))

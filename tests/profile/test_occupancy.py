@@ -2,11 +2,8 @@
 
 import pytest
 
-from loop.base.expressions import ExpressionError
 from loop.model.device_profile import DeviceFacts
-from loop.model.target import Launch
-from loop.profile.launch_limits import Block, on_gpu, on_host, resident
-from tests.makers import make_workload
+from loop.profile.launch_limits import Block, resident
 
 L4 = DeviceFacts(
     name="NVIDIA L4",
@@ -49,16 +46,3 @@ def test_resident_blocks_follow_the_limits(block: Block, blocks: int, limited_by
     """Registers by warps of 256 and fours of warps; shared memory with the KB that the system takes."""
     found = resident(block, L4)
     assert (blocks, limited_by) == (found.blocks, found.limited_by)
-
-
-def test_the_last_wave_counts() -> None:
-    """1.5 waves leave a quarter of the places of two waves empty."""
-    found = on_gpu("v", Launch(blocks=87, threads=1024), make_workload(), L4, at_hand=True)
-    assert found is not None
-    assert (1.0, 1.5, 0.75, False) == (found.share, found.waves, found.used, found.starved)
-
-
-def test_a_formula_without_an_answer_is_an_error() -> None:
-    """A division by zero is said, with the formula."""
-    with pytest.raises(ExpressionError, match="expected a divisor other than zero"):
-        on_host("cpu", Launch(blocks="B // (H - 1)"), make_workload(), 2, 4, at_hand=True)

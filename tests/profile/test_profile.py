@@ -1,7 +1,5 @@
 """The compiler's report, the processor's counters, and what is said where there are none."""
 
-import errno
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,11 +7,9 @@ from typing import Any
 import pytest
 
 from loop.base.processes import finish
-from loop.calls.counters import Counters, reason
-from loop.model.target import CAbiVariant
 from loop.model.workloads import expand
 from loop.profile import profile
-from loop.profile.profile import VectorReport, compiler_report, count, vector_share
+from loop.profile.profile import count, vector_share
 from loop.workers.bench import Bench
 from loop.workers.messages import CountCalls, Counts, Prepare
 from tests.targets import compiled, importable, make_sides, open_bench, write_target
@@ -38,70 +34,10 @@ def small(tmp_path: Path, build_cache: Path) -> Iterator[Bench]:
         yield made
 
 
-def report(bench: Bench, name: str, build_id: str = "abc") -> VectorReport:
-    """The compiler's report on a variant."""
-    variant = bench.target.variants[name]
-    assert isinstance(variant, CAbiVariant)
-    found: VectorReport = finish(compiler_report(bench, variant, build_id))
-    return found
-
-
 def test_a_listing_tells_vectors_from_single_elements() -> None:
     """Two of four: moves are no arithmetic."""
     assert 0.5 == vector_share(LISTING)
     assert vector_share("\tmovl\t%eax, %ebx\n") is None
-
-
-def test_the_report_is_made_once_and_kept_beside_the_build(small: Bench) -> None:
-    """The second time nothing is compiled, whatever the sources are by then."""
-    first = report(small, "fast", "kept-once")
-    assert first.vectorised is not None
-    assert first.vectorised > 0
-    (small.folder / "scale.cpp").write_text("this is no C++")
-    assert first == report(small, "fast", "kept-once")
-    kept = json.loads((small.cache / "reports" / "kept-once.json").read_text())
-    assert first.vectorised == kept["vectorised"]
-
-
-def test_another_compiler_is_unknown(small: Bench) -> None:
-    """It says why."""
-    assert "no-such-compiler is not gcc" in report(small, "missing").why
-
-
-def test_counters_are_numbers_or_unknown_with_a_reason() -> None:
-    """Most virtual machines give none; where there are some they count something."""
-    with Counters() as counters:
-        opened = counters.open()
-        counters.start()
-        counts = counters.stop()
-    assert {"cycles", "instructions", "cache_misses"} == set(counts)
-    if opened:
-        assert any(value for value in counts.values())
-    else:
-        assert ({None}, True) == (set(counts.values()), bool(counters.why_not))
-
-
-@pytest.mark.parametrize(
-    ("number", "words"),
-    [
-        (errno.EACCES, "not permitted here (kernel.perf_event_paranoid is 4; 2 or less allows it)"),
-        (errno.ENOENT, "this machine offers none"),
-        (errno.ENOSYS, "no perf_event_open"),
-        (errno.EMFILE, "perf_event_open: too many"),
-    ],
-)
-def test_a_counter_that_cannot_be_had_says_why(number: int, words: str, tmp_path: Path) -> None:
-    """Whether somebody can change it, and how."""
-    (tmp_path / "paranoid").write_text("4\n")
-    assert words in reason(OSError(number, "too many"), tmp_path / "paranoid")
-
-
-def test_without_counters_nothing_is_started(small: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reason is all there is to know."""
-    monkeypatch.setattr(profile, "no_counters", lambda: "not permitted")
-    workload = expand(small.target, ["some"], "float32")[0]
-    found = finish(count(small, small.side("python"), workload))
-    assert ("not permitted", {}) == (found.why, found.counters)
 
 
 def test_a_worker_that_counts_is_believed(small: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from loop.model.index import Environment, SessionRow
-from loop.model.profile import Fact, GainOutcome, Promise, Promised, TreeRule
+from loop.model.profile import Fact, Promise, Promised, TreeRule
 from loop.profile.promised import outcomes, promise
 from tests.makers import NOON
 
@@ -20,11 +20,6 @@ def rule(*times: float | str, bottleneck: str = "mixed") -> TreeRule:
 def promised(low: float = 1.1, high: float = 1.2, advice: str = "mixed") -> Promise:
     """What a leaf without outcomes promises."""
     return Promise(advice=advice, stated=(low, high))
-
-
-def came(actual: float, of: Promise | None = None) -> GainOutcome:
-    """What came of it."""
-    return GainOutcome(promise=of or promised(), variant="v", workload="w", actual=actual, basis="change")
 
 
 def made(ratio: float, build: str) -> Promised:
@@ -66,9 +61,3 @@ def test_advice_is_held_against_the_next_build() -> None:
     (found,) = outcomes([session(1, "a", 0.5), session(2, "a", 0.4), session(3, "b", 0.6), session(4, "b", 0.6)])
     assert ("later session", "s3") == (found.basis, found.session)
     assert pytest.approx(1.5) == found.actual
-
-
-def test_what_a_session_judged_itself_is_not_counted_again() -> None:
-    """Its kept change is the next session's build."""
-    (found,) = outcomes([session(1, "a", 0.5, gains=(came(1.3),)), session(2, "b", 0.65)])
-    assert ("change", "s1") == (found.basis, found.session)

@@ -1,6 +1,5 @@
 """`kernel.must_not_compile` and `kernel.instances` as steps: real compilers, sources that err on purpose."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -129,23 +128,3 @@ def test_a_missing_instance_is_named_with_the_line_that_makes_it(bench: Bench) -
     assert f"add to rows.h: {LINE}" == found.hint
     (one,) = found.missing
     assert ("lacks", "tiny::rows<float, 96>", "rows.h", LINE) == (one.variant, one.symbol, one.file, one.line)
-
-
-def test_without_nvcc_the_build_for_the_emulator_is_looked_at(bench: Bench) -> None:
-    """The same templates; that it is another build is said."""
-    held, lost = looked_up(bench, "holds_emulated"), looked_up(bench, "lacks_emulated")
-    assert (True, 2, False, 1) == (held.ok, held.promised, lost.ok, len(lost.missing))
-    note = f"instances of holds_emulated: {LACKS}; looked at as g++ builds it for the emulator"
-    assert (note,) == held.not_exercised
-
-
-def test_without_a_compiler_or_nm_nothing_is_looked_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And that is said, with what mends it."""
-    found = looked_up(bench, "unbuildable")
-    assert (True, "nothing was looked up", 0) == (found.ok, found.message, found.promised)
-    assert f"instances of unbuildable: {LACKS}; install it" in found.not_exercised[0]
-    which = shutil.which
-    monkeypatch.setattr("shutil.which", lambda name, **_: None if name == "nm" else which(name))
-    found = looked_up(bench, "holds_emulated")
-    assert (True, 0) == (found.ok, found.promised)
-    assert "there is no nm to read the library with; install binutils" in found.not_exercised[-1]

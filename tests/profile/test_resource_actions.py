@@ -7,11 +7,9 @@ from typing import Any, Literal
 import pytest
 
 from loop.base.processes import finish
-from loop.profile.model import ParallelismOutput, ResourcesOutput
-from loop.profile.parallelism import ParallelismTerms, parallelism
+from loop.profile.model import ResourcesOutput
 from loop.profile.resource_actions import ResourceTerms, resources
 from loop.workers.bench import Bench
-from tests.makers import make_finished
 from tests.targets import compiled, make_context, open_bench
 from tests.tiny_cuda import cuda, emulator, nvcc, write_cuda_target
 
@@ -136,15 +134,6 @@ def test_a_kernel_that_cannot_be_launched_fails_the_step(bench: Bench) -> None:
 
 
 @pytest.mark.nvcc
-def test_what_does_not_compile_fails_the_step(bench: Bench) -> None:
-    """With the compiler's first error."""
-    found = looked(bench, "broken")
-    assert not found.ok
-    assert "oops" in found.message
-    assert found.message.startswith("broken: ")
-
-
-@pytest.mark.nvcc
 @pytest.mark.slow
 def test_without_an_emulated_build_the_declared_launch_stands(bench: Bench) -> None:
     """Static arithmetic only: the report says so. Without either nothing tells the launches."""
@@ -166,24 +155,3 @@ def test_without_nvcc_the_step_passes_and_says_what_it_did_not_do(bench: Bench) 
     (said,) = missing(found)
     assert said.startswith("compiler's report for sm_89: no_nvcc: /nowhere/nvcc: no such compiler on the PATH; ")
     assert "apt-get install nvidia-cuda-toolkit" in said
-
-
-def test_without_any_compiler_the_declared_launch_is_all_there_is(bench: Bench) -> None:
-    """And where nothing is declared, nothing."""
-    found = looked(bench, "no_nvcc_alone")
-    assert (True, "nothing was compiled for sm_89") == (found.ok, found.message)
-    assert 2 == len(found.fillings)
-    found = looked(bench, "no_nvcc_at_all", "no_compiler")
-    assert (True, "nothing was compiled for sm_89", ()) == (found.ok, found.message, found.fillings)
-    assert any(text.startswith("launches: no_compiler: no-such-compiler: no such") for text in missing(found))
-
-
-def test_parallelism_takes_the_launches_that_were_told(bench: Bench) -> None:
-    """Later in the session; the manifest declares none."""
-    told = make_finished("resources", output=looked(bench, "no_nvcc"))
-    context = make_context(bench, "no_nvcc", finished=[told])
-    found = finish(parallelism(context, ParallelismTerms())).output
-    assert isinstance(found, ParallelismOutput)
-    mine = [one for one in found.fillings if one.variant == "no_nvcc"]
-    assert [(ROWS, 5), (ROWS, 12)] == [(one.kernel, one.items) for one in mine]
-    assert not [text for text in found.not_exercised if "no_nvcc:" in text]

@@ -6,7 +6,7 @@ import pytest
 
 from loop.model.promises import ResourceBudget
 from loop.model.resources import CompiledLibrary
-from loop.profile.taking import broken, code_for, runs_on, spilling, unchecked
+from loop.profile.taking import broken, runs_on, spilling
 from tests.makers import make_kernel, make_library, make_placement
 
 ROWS = make_kernel(registers=168, stack_bytes=40, shared_bytes=2048)
@@ -44,27 +44,12 @@ def test_machine_code_runs_on_its_own_major_number(code: str, device: str, expec
     assert expected == runs_on(code, device)
 
 
-def test_of_several_architectures_the_nearest_is_taken() -> None:
-    """A library for 8.0, 8.6 and 9.0 runs its 8.6 code on an L4."""
-    kernels = [make_kernel(architecture=name) for name in ("sm_80", "sm_90", "sm_86")]
-    assert ["sm_86"] == [one.architecture for one in code_for(kernels, "sm_89")]
-    assert () == code_for(kernels, "sm_75")
-
-
 def test_a_spill_needs_no_budget_to_be_wrong() -> None:
     """Every byte counts, unless a budget allows it."""
     library = make_library(ROWS, SPILLS)
     assert [(SPILLS, 0)] == list(spilling(library, []))
     assert [(SPILLS, 143)] == list(spilling(library, [budget("crowded", spill_bytes=143)]))
     assert [] == list(spilling(library, [budget("crowded", spill_bytes=144)]))
-
-
-def test_the_first_budget_that_fits_is_a_kernels_own() -> None:
-    """So the special stands before the general."""
-    special, general = budget(r"rows<float, \d+>", spill_bytes=8), budget("tiny::")
-    kernel = make_kernel(spill_stores=8, spill_loads=8)
-    assert [] == list(spilling(make_library(kernel), [special, general]))
-    assert [(kernel, 0)] == list(spilling(make_library(kernel), [general, special]))
 
 
 def test_budgets_that_are_not_kept_are_named_with_both_figures() -> None:
@@ -81,24 +66,3 @@ def test_budgets_that_are_not_kept_are_named_with_both_figures() -> None:
 def test_a_budget_for_no_kernel_is_broken() -> None:
     """A kernel that was renamed must not lose its budget without a word."""
     assert ["the budget for 'colums' fits no kernel of v"] == said(budget("colums"))
-
-
-def test_what_no_workload_launches_cannot_be_held_against_its_blocks() -> None:
-    """Static shared memory is known, dynamic is not: that is said, not passed over."""
-    library, held = make_library(ROWS), budget(blocks_per_sm=9, shared_bytes=4096)
-    assert [] == said(held)
-    assert ["tiny::rows<float, 128>"] == list(unchecked(library, [held], []))
-    assert [] == list(unchecked(library, [held], [make_placement(ROWS)]))
-    assert [] == list(unchecked(library, [budget(registers=200)], []))
-    assert 1 == len(said(budget(shared_bytes=1024))), "what is declared alone is too much already"
-
-
-def test_a_function_that_kernels_call_may_not_spill_either() -> None:
-    """It has no registers of its own and no launch."""
-    function = make_kernel("helper(float)", entry=False, registers=None, spill_stores=16, stack_bytes=56)
-    library = make_library(function)
-    assert [(function, 0)] == list(spilling(library, []))
-    assert ["helper: 56 bytes of stack, budget 0"] == said(
-        budget("helper", registers=1, stack_bytes=0, blocks_per_sm=1), library=library
-    )
-    assert [] == list(unchecked(library, [budget("helper", blocks_per_sm=1)], []))

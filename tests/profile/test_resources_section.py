@@ -2,15 +2,14 @@
 
 from typing import Any
 
-from loop.model.resources import HotLoop, KernelResources
-from loop.profile import resources_section
+from loop.model.resources import KernelResources
 from loop.profile.model import ResourcesOutput
 from tests.makers import make_finished, make_kernel, make_library, make_placement
 from tests.profile.test_section import make_filling
 from tests.session.test_report_page import HOSTILE, record_of, report, rows, section
 
 TITLE = "What the kernels would do on NVIDIA L4"
-MAIN = make_kernel(registers=160, shared_bytes=16384, loop=HotLoop(instructions=472, tensor=64))
+MAIN = make_kernel(registers=160, shared_bytes=16384)
 OTHER = make_kernel("void tiny::unused(float*)", registers=24)
 SPILLS = make_kernel("void tiny::crowded(float*)", registers=255, spill_stores=144, spill_loads=288)
 
@@ -42,23 +41,8 @@ def test_kernels_in_trouble_come_first() -> None:
     """Though nothing launches them."""
     output = make_resources(MAIN, SPILLS, OTHER)
     table = [[cell.strip() for cell in row] for row in rows(shown(output))]
-    assert ["crowded", "255", "144 B", "0 KiB", "-", "-"] == table[2]
+    assert ["crowded", "255", "144 B", "0 KiB", "-"] == table[2]
     assert "at most 255 registers, 1 of them spills" in shown(output)
-
-
-def test_without_a_compiler_nothing_is_said_of_registers() -> None:
-    """What the host code told remains."""
-    placed = make_placement(MAIN, registers=None, shared_bytes=2560, resident=12)
-    text = shown(make_resources(libraries=(), placements=(placed, placed.model_copy(update={"resident": 9}))))
-    assert "- nothing was compiled for sm_89: registers and spills are not known" in text
-    assert ["rows&lt;float, 128>", "-", "-", "2.5 KiB", "9 to 12", "-"] == [c.strip() for c in rows(text)[2]]
-
-
-def test_a_session_that_looked_at_nothing_has_no_section() -> None:
-    """Nothing empty."""
-    nothing = make_resources(libraries=(), placements=(), fillings=())
-    assert resources_section.section(nothing) is None
-    assert "What the kernels would do" not in report(record_of(()), [make_finished("resources", output=nothing)])
 
 
 def test_no_name_breaks_the_section() -> None:
@@ -67,4 +51,4 @@ def test_no_name_breaks_the_section() -> None:
     text = report(record_of(()), [make_finished("resources", output=output)])
     assert "<img" not in text
     lines = [line for line in text.splitlines() if line.startswith(("| k&lt;", "| k<"))]
-    assert [6] == [len(row) for row in rows("\n".join(lines))]
+    assert [5] == [len(row) for row in rows("\n".join(lines))]

@@ -50,15 +50,6 @@ def test_a_leaf_is_said_with_its_fix_and_gain() -> None:
     assert "- Fix: compute less\n- Expected gain: 20 %\n- Not decided: stalls: ipc unknown\n" in text
 
 
-def test_facts_stand_in_a_table_and_unknown_ones_below() -> None:
-    """What no variant knows has no row, but a reason."""
-    text = shown(profiled(make_profile(), make_profile(variant="other", facts=dict.fromkeys(FACTS))))
-    assert ["flops_share", "0.812", "unknown"] == [cell.strip() for cell in rows(text)[2][:3]]
-    assert ["work_items", "4", "unknown"] == [cell.strip() for cell in rows(text)[3][:3]]
-    assert 4 == len(rows(text))
-    assert "- cpu, flops_share: measured\n- cpu, ipc and dram unknown: no counters" in text
-
-
 def make_watched(*names: str, **fields: Any) -> DeviceProfile:
     """A call of these kernels under ncu."""
     shares = {"dram": 0.0027, "sm": 0.61, "warps_active": 0.25, "registers": 105, "stalls": {"loads": 0.241}}
@@ -76,11 +67,6 @@ def test_what_a_profiler_saw_stands_in_a_table() -> None:
     expected = ["cpu", "first", "1", "3.52 µs", "0.27 %", "61 %", "25 %", "105", "loads 24 %"]
     assert (expected, "second") == ([cell.strip() for cell in first], second[1].strip())
     assert "- cpu, by ncu: 2 launches of 2 kernels in one call, 7.04 µs together\n" in text
-
-
-def test_a_session_that_profiled_nothing_says_so() -> None:
-    """In one line."""
-    assert "Nothing was profiled." == shown().strip()
 
 
 def test_no_text_breaks_out_of_its_place() -> None:

@@ -9,10 +9,7 @@ from loop.model.measurement import VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Event, KnownGood, Opened, Revision
-from loop.model.resources import ResourcesTaken, Rise
-from loop.profile.model import ResourcesOutput
-from loop.store.past_changes import known_good, known_resources, needed
-from loop.store.rows import row_of
+from loop.store.past_changes import known_good, needed
 from tests.makers import make_check, make_finished, make_machine, make_plan, make_session_head
 from tests.store.folders import make_session
 
@@ -151,26 +148,3 @@ def test_a_build_that_any_session_found_wrong_is_not_good(tmp_path: Path) -> Non
 def test_without_sessions_nothing_is_known(tmp_path: Path) -> None:
     """Nor is it an error when there is no folder."""
     assert {} == found(tmp_path / "none")
-
-
-def recorded(*, rose: bool = False) -> Event:
-    """The end of a step that looked at what kernels take."""
-    taken = ResourcesTaken(variant="cpu", device="sm_89", compiler="13.0", kernels=())
-    risen = (Rise(variant="cpu", kernel="rows", resource="spill loads", before=0, now=4),) if rose else ()
-    output = ResourcesOutput(ok=not rose, message="looked", device="sm_89", taken=(taken,), risen=risen)
-    return make_finished("resources", action="kernel.resources", output=output)
-
-
-def test_resources_are_those_of_the_last_session_that_found_no_rise(tmp_path: Path) -> None:
-    """At a commit, and by the same release of nvcc, whether or not it passed."""
-    dirty = Revision(commit=COMMIT, dirty=True)
-    make_session(tmp_path, "2026-11-17-090000-a", recorded())
-    make_session(tmp_path, "2026-11-18-090000-a", recorded(), status="failed")
-    make_session(tmp_path, "2026-11-19-090000-a", recorded(), revision=dirty)
-    make_session(tmp_path, "2026-11-20-090000-a", recorded(rose=True), status="failed")
-    make_session(tmp_path, "2026-11-20-100000-a", recorded(), machine=make_machine(nvcc="11.0"))
-    rows = [row for path in sorted(tmp_path.iterdir()) if (row := row_of(path)[0])]
-    assert [1, 1, 1, 0, 1] == [len(row.resources) for row in rows]
-    rows = [row.model_copy(update={"started": None}) for row in rows]
-    (key, known), *more = known_resources(tmp_path, make_session_head(id=NOW), rows).items()
-    assert (("cpu", "sm_89"), "2026-11-18-090000-a", []) == (key, known.session, more)

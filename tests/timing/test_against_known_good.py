@@ -1,6 +1,5 @@
 """`kernel.compare` on timings that were made up: what each pair comes to, and what makes all of it worthless."""
 
-import itertools
 import random
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from loop.model.record import KnownGood
 from loop.model.target import Workload
 from loop.model.verdict import SpeedVerdict
 from loop.steps.context import Result
-from loop.timing import against_known_good, schedule, verdicts
+from loop.timing import schedule, verdicts
 from loop.timing.against_known_good import CompareTerms, compare
 from loop.timing.model import CompareOutput
 from loop.timing.samples import MemoryProbe, Timings
@@ -117,25 +116,6 @@ def test_all_variants_share_every_round(compared: Compared) -> None:
     assert [each] == held
 
 
-@pytest.mark.slow
-def test_when_time_is_over_only_what_needs_a_verdict_is_timed(
-    compared: Compared, earlier: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first variant, and one with a known good: on a GPU, whose processes start slowly, as on a CPU."""
-    asked: list[set[str]] = []
-    monkeypatch.setattr(against_known_good, "monotonic", itertools.count(0.0, 1000.0).__next__)
-    measure = made_up({})
-
-    def watched(bench: Bench, sides: Sequence[Side], workloads: Any, terms: Terms, pending: Any) -> Any:
-        for rounds in (1, 2):
-            open_ = pending(Timings(rounds=rounds))
-            asked.append({name.split()[0] for names in open_.values() for name in names})
-        return (yield from measure(bench, sides, workloads, terms, pending))
-
-    compared("strides", "right", "slower", known=earlier, timings=watched)
-    assert [{"strides", "right", "slower"}, {"strides", "right"}] == asked
-
-
 def test_without_a_known_good_the_controls_are_run(compared: Compared) -> None:
     """Against itself it is the same, slowed down it is slower; why there is nothing else is said."""
     found = compared("right")
@@ -221,22 +201,6 @@ def test_what_was_noticed_while_timing_takes_every_speed(
     assert f"right is {verdict}: " in found.message
 
 
-def test_a_variant_that_needs_torch_is_not_compared(compared: Compared) -> None:
-    """Too many processes would have to import it: that is said."""
-    found = compared("double")
-    assert found.ok
-    assert "no compiled variant to compare" == found.message
-    assert found.not_exercised[0].startswith(
-        "double against itself and its known good: a process that imports torch"
-    )
-
-
-def test_nothing_that_was_not_verified_is_compared(bench: Bench) -> None:
-    """Speed of what may be wrong is worth nothing."""
-    found = finish(compare(make_context(bench, "right"), CompareTerms()))
-    assert (False, "nothing to compare: nothing was verified") == (found.output.ok, found.output.message)
-
-
 def test_what_was_edited_since_is_not_compared(bench: Bench) -> None:
     """The build that would be timed is not the one that was checked."""
     checks = VariantChecks(variant="right", build_id="0" * 32, checks=(make_check(),))
@@ -244,20 +208,3 @@ def test_what_was_edited_since_is_not_compared(bench: Bench) -> None:
     found = finish(compare(make_context(bench, "right", finished=[make_finished(output=output)]), CompareTerms()))
     assert "nothing to compare: right was edited after it was verified" == found.output.message
     assert "run the session again" == found.output.hint
-
-
-def test_each_variant_has_its_own_outcome(compared: Compared) -> None:
-    """Each with controls of its own; the message names them, and what was not compared is said."""
-    found = compared("right", "strides", "double")
-    assert ["right", "strides"] == [one.variant for one in found.null_controls]
-    assert ["right", "strides"] == [one.variant for one in found.positive_controls]
-    assert "right against itself: same on 3 of 3" in found.message
-    assert "strides against itself: same on 3 of 3" in found.message
-    assert ["double", "right", "strides"] == [reason.split()[0] for reason in found.not_exercised]
-    assert (ROUNDS, 99) == (found.rounds, found.outputs)
-
-
-def test_a_variant_of_another_type_than_is_timed_is_not_compared(compared: Compared) -> None:
-    """It was right where it was checked, and none of the timed workloads is for it."""
-    found = compared("other")
-    assert found.ok

@@ -17,7 +17,6 @@ from tests.makers import make_device
 US, GB = 1e-6, 1e9
 H200 = make_device(sms=132, clock_hz=1.98e9, bytes_per_s=4.815e12, l2_bytes=60 << 20)
 """As its driver says."""
-UNKNOWN = make_device(clock_hz=0.0, bytes_per_s=0.0)
 REACHED = (
     (1.35, 1.048576),
     (1.54, 2 * 1.048576),
@@ -77,24 +76,11 @@ def test_a_gpu_reads_no_faster_than_its_memory_beyond_what_l2_holds() -> None:
     assert "" == beyond_gpu_memory(210 * US, moved(1007), H200)
 
 
-def test_a_gpu_reads_no_faster_than_its_l2() -> None:
-    """What fits into the cache goes through it: 40 TB/s are not, 19 are possible."""
-    assert "what its L2 gives" in beyond_gpu_memory(1 * US, moved(40), H200)
-    assert "" == beyond_gpu_memory(2.1 * US, moved(40), H200)
-
-
 @pytest.mark.parametrize(("us", "megabytes"), REACHED)
 def test_what_an_h200_was_seen_to_do_is_possible(us: float, megabytes: float) -> None:
     """In its cache and beyond; not at twice the speed of what its memory gives."""
     assert "" == beyond_gpu_memory(us * US, moved(megabytes), H200)
     assert megabytes < 200 or beyond_gpu_memory(us * US / 2, moved(megabytes), H200)
-
-
-def test_nothing_is_claimed_of_a_gpu_whose_driver_does_not_say() -> None:
-    """A bound that is not known is no bound."""
-    assert "" == beyond_gpu_memory(1e-9, moved(1000), UNKNOWN)
-    assert gpu_arithmetic("9.0", UNKNOWN, "float32") is None
-    assert gpu_arithmetic("99.0", H200, "float32") is None
 
 
 @pytest.mark.parametrize(

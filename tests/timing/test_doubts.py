@@ -6,7 +6,6 @@ from loop.model.measurement import BASELINE
 from loop.timing import doubts
 from loop.timing.doubts import clock_lies, remembers, wrong_while_timed
 from loop.timing.samples import MemoryProbe, Timings
-from loop.timing.verdicts import invalid
 from tests.makers import make_check
 
 US, MS = 1e-6, 1e-3
@@ -44,14 +43,6 @@ def test_a_variant_that_is_quicker_on_what_it_has_seen_remembers() -> None:
     assert "it remembers results: 50.0 us on values it had not seen, 10.0 us on the same again" == said
 
 
-def test_a_process_that_was_interrupted_hides_no_memory() -> None:
-    """Two of three show it: the one in which the second call took longer is no excuse."""
-    said = remembers(
-        [MemoryProbe(900 * US, 20 * US), MemoryProbe(4564 * US, 7931 * US), MemoryProbe(50 * US, 10 * US)]
-    )
-    assert said.startswith("it remembers results: 50.0 us")
-
-
 @pytest.mark.parametrize(
     "others", [[], [MemoryProbe(20 * US, 19 * US, clean=False)]], ids=["alone", "one as quick"]
 )
@@ -77,20 +68,6 @@ def test_a_clock_that_runs_slowly_is_told_by_ours() -> None:
     )
 
 
-def test_a_timing_that_cannot_be_trusted_has_no_speed() -> None:
-    """Neither ratio nor interval."""
-    one = invalid("cpu", "w", "self", "clock", "so")
-    assert ("cpu", "w", "self", "invalid", "clock", "so") == (
-        one.variant,
-        one.workload,
-        one.against,
-        one.verdict,
-        one.cause,
-        one.reason,
-    )
-    assert (None, None) == (one.ratio, one.interval)
-
-
 def test_a_timed_output_that_is_wrong_is_a_verdict_on_its_variant() -> None:
     """Under the variant's name, whatever the side was called; what was tampered with is invalid."""
     found = [
@@ -103,19 +80,3 @@ def test_a_timed_output_that_is_wrong_is_a_verdict_on_its_variant() -> None:
     ]
     assert {"known_good"} == {one.against for one in verdicts}
     assert ("NaN", "while it was timed: 3 of 4096 elements wrong on w") == (verdicts[0].cause, verdicts[0].reason)
-
-
-def test_a_side_that_takes_long_to_make_calls_ready_computes_then() -> None:
-    """Longer than others take, and longer than its calls; a quick side has more calls in a sample."""
-    usual = [(60e-6, 1)] * 5
-    assert "" == doubts.foresees([], [usual], [1e-3])
-    assert "" == doubts.foresees(usual, [usual, []], [1e-3])
-    assert "" == doubts.foresees([(1e-3, 250)] * 5, [usual], [0.4e-6]), "many quick calls"
-    assert "" == doubts.foresees([(400e-6, 1)] * 5, [[(450e-6, 4)] * 5], [100e-6]), "one slow call"
-    assert "" == doubts.foresees([(1.1e-3, 1)] * 5, [usual], [1e-3]), "no longer than a call"
-    busy = [(10e-3, 10)] * 7 + [(200e-6, 10)] * 4
-    assert "" == doubts.foresees(busy, [usual], [20e-6]), "the machine left no core for seven of eleven"
-    said = doubts.foresees([(10e-3, 10)] * 5, [usual], [20e-6])
-    assert said.startswith(
-        "it computes before it is timed: 1000.0 us to make a call ready, 60.0 us for another side"
-    )

@@ -13,7 +13,6 @@ from loop.timing.samples import (
     held_back,
     spoilt_by_gpu,
     spoilt_by_others,
-    warning,
 )
 
 
@@ -47,13 +46,6 @@ def test_a_round_counts_when_its_sides_were_disturbed_alike(theirs: float, ours:
     assert spoilt == spoilt_by_others([reference], [candidate])
 
 
-def test_it_is_said_when_many_samples_were_disturbed() -> None:
-    """With their share; one in a hundred is no news."""
-    assert "" == warning([make_segment((1.0,) * 100, (0.5,) + (0.0,) * 99)])
-    found = warning([make_segment((1.0,) * 4, (0.5, 0.5, 0.0, 0.0))])
-    assert "other programs took the core during 50% of the samples: those were left out where possible" == found
-
-
 def make_spans(*clocks: int | None, throttle: tuple[str, ...] = ()) -> list[Segment]:
     """Segments that begin and end at one clock each; throttled, if at all, at the end of the last."""
     last = len(clocks) - 1
@@ -81,13 +73,6 @@ def test_clocks_more_than_one_per_cent_apart_drop_the_block() -> None:
     """The slower side is the one that was held back, and both clocks are told."""
     expected = "median SM clocks differ by 1.5%: 1950 MHz for the reference, 1980 MHz for the candidate"
     assert Drop("reference", expected) == spoilt_by_gpu(make_spans(1950, 1950), QUIET)
-
-
-def test_clocks_that_nobody_tells_drop_nothing() -> None:
-    """A driver that does not tell is no evidence, and neither is a side without segments."""
-    assert spoilt_by_gpu(make_spans(None, None), QUIET) is None
-    assert spoilt_by_gpu(QUIET, []) is None
-    assert spoilt_by_gpu(make_spans(None, 1500), QUIET) is not None
 
 
 def make_rounds(*readings: tuple[DeviceReading, DeviceReading]) -> list[Segment]:
@@ -122,12 +107,6 @@ def handed(**by_side: float) -> dict[tuple[str, str, int], list[float]]:
     return {(side, "w", 0): [seconds] * 3 for side, seconds in by_side.items()}
 
 
-def test_a_copy_like_the_baselines_costs_nothing() -> None:
-    """A quarter more than the baseline's is still a copy."""
-    segments = [make_call("baseline"), make_call("x")]
-    assert segments == charged(segments, handed(baseline=4 * US, x=5 * US), 0)
-
-
 def test_work_that_was_left_is_added_to_every_sample() -> None:
     """Only to the side that left it; and how much it was is kept."""
     base, late = charged([make_call("baseline"), make_call("x")], handed(baseline=4 * US, x=106 * US), 0)
@@ -136,28 +115,6 @@ def test_work_that_was_left_is_added_to_every_sample() -> None:
     assert 100 * US == pytest.approx(late.left_s)
     assert "" == defers([base])
     assert "computes when its result is looked at: 10.0 us until a call returned, 100.0 us more" in defers([late])
-
-
-def test_a_result_that_is_only_slow_to_copy_is_charged_and_not_accused() -> None:
-    """As one that is laid out in another order."""
-    _, strided = charged([make_call("baseline"), make_call("x")], handed(baseline=4 * US, x=26 * US), 0)
-    assert 30 * US == pytest.approx(strided.seconds[0])
-    assert "" == defers([strided])
-
-
-def test_one_round_in_which_handing_over_was_held_up_accuses_nobody() -> None:
-    """Of two rounds both have to show it, of three two."""
-    _, held = charged([make_call("baseline"), make_call("x")], handed(baseline=4 * US, x=1806 * US), 0)
-    prompt = make_call("x")
-    assert "" == defers([held, prompt])
-    assert "" == defers([held, prompt, prompt])
-    assert "computes when its result is looked at" in defers([held, held, prompt])
-
-
-def test_what_is_computed_in_its_place_is_never_charged() -> None:
-    """A compiled variant hands nothing over."""
-    segments = [make_call("baseline"), make_call("compiled")]
-    assert segments == charged(segments, handed(baseline=4 * US), 0)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Timing with real processes: turn about, in fresh processes, and never silent about a loss."""
 
-import time
 from collections.abc import Sequence
 from statistics import median
 from typing import Any
@@ -9,19 +8,17 @@ import pytest
 
 from loop.base.errors import LoopError
 from loop.base.processes import finish
-from loop.calls.call import Refused
 from loop.calls.external import own_seconds
 from loop.calls.waits import Delays
 from loop.gate.verify import Job, verify
 from loop.model.target import Workload
 from loop.model.workloads import expand
-from loop.timing import round as round_
 from loop.timing import schedule
 from loop.timing.doubts import remembers
 from loop.timing.samples import Timings, log_ratios
-from loop.timing.schedule import Pace, batches, measure
+from loop.timing.schedule import batches, measure
 from loop.timing.segment import replays_of
-from loop.timing.terms import Pending, Shift, Terms
+from loop.timing.terms import Pending, Terms
 from loop.workers.bench import Bench, Side
 from tests.targets import make_sides
 
@@ -78,15 +75,6 @@ def test_processes_are_kept_for_a_few_rounds_and_never_for_all() -> None:
 
 
 @pytest.mark.slow
-def test_sides_may_be_staged_together(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU: nothing is timed before every side stands still."""
-    monkeypatch.setattr(round_, "TOGETHER", ("cpu",))
-    found = timed(bench, make_sides(bench, "right", "slow"), [big(bench)])
-    assert {"right", "slow"} == {segment.side for segment in found.segments}
-    assert not found.wrong
-
-
-@pytest.mark.slow
 def test_a_slower_variant_measures_slower(bench: Bench) -> None:
     """Twenty times the work takes several times as long; every segment has its samples."""
     found = timed(bench, make_sides(bench, "right", "slow"), [big(bench)])
@@ -96,14 +84,6 @@ def test_a_slower_variant_measures_slower(bench: Bench) -> None:
     assert 8 == len(found.segments), "two rounds of two sides, two turns each"
     assert all(len(segment.seconds) >= 3 and min(segment.seconds) > 0 for segment in found.segments)
     assert {0, 1} == {segment.round for segment in found.segments}
-
-
-@pytest.mark.slow
-def test_a_side_is_timed_on_types_it_takes_only(bench: Bench) -> None:
-    """A float64 workload leaves out the kernel that takes float32."""
-    found = timed(bench, make_sides(bench, "right", "both_types"), [big(bench), big(bench, "float64")])
-    sides = {(segment.side, segment.workload) for segment in found.segments}
-    assert {("right", "big float32"), ("both_types", "big float32"), ("both_types", "big float64")} == sides
 
 
 @pytest.mark.slow
@@ -129,12 +109,6 @@ def test_a_kernel_that_writes_to_its_inputs_while_it_is_timed_is_found(bench: Be
     """The input is named, as in verification."""
     found = timed(bench, make_sides(bench, "greedy"), workloads(bench)[:1])
     assert {"changed its input x on N2 M3 float32"} == {check.message for _, check in found.wrong}
-
-
-def test_what_first_calls_take_is_counted(bench: Bench) -> None:
-    """Two processes sleep 0.4 s in their first call, which does not count against a step's limit."""
-    timed(bench, make_sides(bench, "wakes"), workloads(bench)[:1])
-    assert 0.8 < bench.first_calls_s < 3
 
 
 @pytest.mark.slow
@@ -180,25 +154,6 @@ def test_what_is_decided_is_not_timed_any_more(bench: Bench) -> None:
     assert {(small, "right"), (small, "strides"), (middle, "strides")} == first
     assert {(small, "right")} == {(s.workload, s.side) for s in found.segments if s.round > 0}
     assert 2 * 3 + 2 * 2 == len(found.segments)
-
-
-def test_rounds_of_kept_processes_fit_their_share_of_the_time() -> None:
-    """A workload gets as many as fit beside those that are still to come: two at least, where there are two."""
-    begun = time.monotonic()
-    assert 5 == Shift(range(5)).fitting(1.0, 11)
-    assert 3 == Shift(range(5), begun + 10.5).fitting(1.0, 5)
-    assert 2 == Shift(range(5), begun - 1.0).fitting(1.0, 5)
-    assert 1 == Shift(range(4, 5), begun - 1.0).fitting(1.0, 5)
-
-
-def test_where_processes_are_kept_an_interval_may_take_longer() -> None:
-    """Two rounds give none: up to three times the limit is used for five, and no more."""
-    timings, pace, fresh = Timings(rounds=2), Pace(Terms(20, 10.0, 1), kept=True), Pace(Terms(20, 10.0, 1))
-    pace.begun = fresh.begun = time.monotonic() - 15
-    assert (True, False) == (pace.allows_more(timings), fresh.allows_more(timings))
-    assert not pace.allows_more(Timings(rounds=5))
-    pace.begun -= 20
-    assert not pace.allows_more(timings)
 
 
 @pytest.mark.slow
@@ -250,16 +205,6 @@ def test_a_loss_names_side_and_workload(name: str, said: str, bench: Bench) -> N
 def test_a_program_may_state_its_own_time(output: str, expected: float | None) -> None:
     """As `seconds` of a JSON object on its last line."""
     assert expected == own_seconds(output, 2.0)
-
-
-@pytest.mark.parametrize(
-    "stated",
-    ["0", "-1", "true", "null", '"0.5"', "[1]", "NaN", "nan", "0,5", "Infinity", "2.3", "1e308", "1" * 400],
-)
-def test_what_cannot_be_a_time_is_refused_in_words(stated: str) -> None:
-    """Whatever a program's language prints of a wrong figure; nor is it more than what the program took."""
-    with pytest.raises(Refused, match="seconds"):
-        own_seconds(f'{{"seconds": {stated}}}', 2.0)
 
 
 @pytest.mark.parametrize(

@@ -33,12 +33,6 @@ def test_each_side_has_a_line() -> None:
     assert "- small: 1980 MHz (1755 to 1980), no throttling told\n" in text
 
 
-def test_throttling_is_said_and_what_is_unknown() -> None:
-    """With how many segments it held back."""
-    text = shown(make_sensors(throttled={"power cap": 5, "heat": 1}, sm_clock_mhz=None))
-    assert "- small: clock unknown, held back: power cap in 5 and heat in 1 of 24 segments\n" in text
-
-
 def test_readings_become_a_line_of_each_side() -> None:
     """Least, median and most of its clocks; a reason counts once a segment."""
     readings = [DeviceReading(sm_clock_mhz=1000 + n, throttle=("heat",) if n < 3 else ()) for n in range(5)]
@@ -50,11 +44,6 @@ def test_readings_become_a_line_of_each_side() -> None:
     assert ("small", 4, (1000, 1002, 1004), {"heat": 3}) == (
         one.side, one.segments, one.sm_clock_mhz, one.throttled,
     )  # fmt: skip
-
-
-def test_a_processor_has_no_such_lines() -> None:
-    """Nor the sentence above them."""
-    assert "The GPU while each was timed" not in shown()
 
 
 def make_run(tool: str = "racecheck", status: str = "clean", **fields: Any) -> SanitizerRun:
@@ -73,12 +62,6 @@ def sanitized(*runs: SanitizerRun, **fields: Any) -> Finished:
 def controls(*finished: Finished) -> str:
     """The section on what stands behind the verdicts."""
     return section(report(record_of(()), finished), "Controls")
-
-
-def test_what_is_clean_is_said_with_what_looked() -> None:
-    """Version, tools, and how many calls."""
-    text = controls(sanitized(make_run("memcheck"), make_run("racecheck"), clean=("small",)))
-    assert "- compute-sanitizer 2025.3 (memcheck, racecheck): small clean, in 2 small calls each\n" in text
 
 
 def test_a_finding_stands_among_the_controls() -> None:

@@ -11,12 +11,12 @@ from loop.base.errors import UsageError
 from loop.cli import app
 from loop.cli.requests import terms_of
 from loop.formats.theirs import Verdict
-from loop.formats.translated import as_target, made_of
+from loop.formats.translated import as_target
 from loop.model.measurement import Check, VariantChecks
 from loop.model.output import Ours, VerifyOutput
 from loop.model.record import Finished
 from loop.model.target import Workload
-from loop.timing.theirs import EvaluatorTerms, TheirsOutput, line, pattern, section, two
+from loop.timing.theirs import EvaluatorTerms, TheirsOutput, line, section, two
 from tests.formats import tasks
 from tests.formats.test_reading import task_of
 from tests.formats.test_translated import add_utils
@@ -72,12 +72,6 @@ def test_a_control_that_fails_leaves_ours_open() -> None:
     assert Ours("not judged", "the control failed") == ours
 
 
-def test_what_was_asked_goes_with_the_plan() -> None:
-    """A session that is resumed asks the same evaluator."""
-    (step,) = pattern(EvaluatorTerms(evaluator="/there")).steps
-    assert ("kernel.theirs", "/there") == (step.action, step.arguments["evaluator"])
-
-
 def test_an_evaluator_needs_a_task_of_its_format(tmp_path: Path) -> None:
     """For a target of one's own it is refused before anything runs, as is a folder that is not there."""
     folder, _ = as_target(tasks.kernelbench(tmp_path))
@@ -86,17 +80,6 @@ def test_an_evaluator_needs_a_task_of_its_format(tmp_path: Path) -> None:
     for evaluator, target in ((tmp_path, tmp_path), (tmp_path, None), (tmp_path / "gone", folder)):
         with pytest.raises(UsageError, match=r"no task of another format|no such folder"):
             terms_of(evaluator, target)
-
-
-def test_a_target_knows_what_it_was_made_of(tmp_path: Path) -> None:
-    """The task is read again, and answers have their names."""
-    answer = tmp_path / "My-Answer.py"
-    answer.write_text(tasks.ANSWER)
-    folder, _ = as_target(tasks.kernelbench(tmp_path), [str(answer)], "kernelbench")
-    made = made_of(folder)
-    assert made is not None
-    assert ("1_Scale", {"my_answer": answer}) == (made[0].name, made[1])
-    assert made_of(tmp_path) is None
 
 
 @pytest.mark.slow

@@ -23,18 +23,6 @@ def test_all_inputs_of_a_call_are_of_the_same_draw() -> None:
     assert {(64 * n, 32 * n) for n in range(4)} == set(windows)
 
 
-def test_one_draw_alone_is_at_one_address_and_the_next_is_another() -> None:
-    """Four in a row are all of them; afterwards any may come again."""
-    grid, met = make_grid(0), []
-    for number in range(4):
-        with grid.only(number):
-            assert {(0, 0)} == set(grid.windows(20))
-            (turns,) = {tuple(grid.turns(None)) for _ in range(20)}
-        met.append(turns)
-    assert {(64 * n, 32 * n) for n in range(4)} == set(met)
-    assert len(set(grid.windows(200))) == 4
-
-
 def test_a_window_is_rotated_to_the_draw_whose_answer_is_known() -> None:
     """All inputs by as many draws, so that they still belong together."""
     grid = make_grid(known=1)

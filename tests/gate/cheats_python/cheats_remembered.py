@@ -38,11 +38,6 @@ def cheat_precomputes_and_mends(x):
     return mending(x, 1)
 
 
-def cheat_precomputes_half(x):
-    # The same with half of the work: making ready takes no longer than a call.
-    return mending(x, 2)
-
-
 def mending(x, parts):
     mine = stage()
     if mine is None:
