@@ -14,13 +14,13 @@ from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, Usage
 from loop.base.interrupts import check, flagged
 from loop.base.places import refuse_unnamed
 from loop.base.processes import Tick
-from loop.base.ratios import times
 from loop.base.screen import Screen, seconds_text
 from loop.bisect.actions import was_good
 from loop.bisect.candidates import Line, read_line
 from loop.bisect.hunt import Hunt
 from loop.bisect.kernels import Regression, kernel_hunt, own_tree
 from loop.bisect.model import Metric
+from loop.bisect.section import rests_on
 from loop.bisect.trying import memory_of
 from loop.bisect.user_command import CommandProbe
 from loop.gate.emulating import too_much
@@ -253,14 +253,8 @@ def tell(answer: BisectAnswer, screen: Screen) -> None:
         screen.say(f"  {one.short} {one.subject}{one.origin}")
     for one in answer.range:
         screen.say(f"  one of: {one.short} {one.subject}{one.origin}")
-    if answer.ratio is not None:
-        screen.say(f"  its parent's time over its own: {times(answer.ratio)}")
-    if answer.scope:
-        screen.say(f"  judged on {answer.scope}")
-    counted = sum(len(probe.values) for probe in answer.probes)
-    screen.say(f"  {counted} observations in {len(answer.probes)} probes, {answer.builds} builds")
-    for commit, reason in answer.skipped.items():
-        screen.say(f"  skipped {commit[:12]}: {reason}")
+    for text in rests_on(answer):
+        screen.say(f"  {text[:1].lower()}{text[1:].replace('`', '')}")
     lines = answer.difference.splitlines()
     for text in lines[:SHOWN_LINES]:
         screen.say(f"    {text}")

@@ -52,21 +52,21 @@ def _search(output: BisectOutput, answer: BisectAnswer) -> Search:
         variant=output.variant,
         headline=f"{OUTCOMES[answer.outcome]}: {answer.why}",
         commits=commits,
-        lines=tuple(_lines(output, answer)),
+        lines=tuple(rests_on(answer)),
         probes=_probes(answer.probes),
         difference=shown + more,
     )
 
 
-def _lines(output: BisectOutput, answer: BisectAnswer) -> Iterator[str]:
+def rests_on(answer: BisectAnswer) -> Iterator[str]:
+    """What an answer rests on: the culprit's step, what was judged and tried, and what could not be."""
     if answer.ratio is not None:
         yield f"Its parent's time over its own: {say.times(answer.ratio)}, in fresh pairs"
     if answer.scope:
         yield f"Judged on {answer.scope}"
     observations = sum(len(probe.values) for probe in answer.probes)
     yield f"{observations} observations in {len(answer.probes)} probes, {answer.builds} builds"
-    for commit, reason in answer.skipped.items():
-        yield f"Skipped `{commit[:12]}`: {reason}"
+    yield from (f"Skipped `{commit[:12]}`: {reason}" for commit, reason in answer.skipped.items())
 
 
 def _probes(probes: Sequence[Probe]) -> Table | None:

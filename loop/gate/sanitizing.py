@@ -157,16 +157,25 @@ def _job(
         progress.late.append((build.variant, tool))
         return
     side, own = context.bench.side(build.variant, build), calls[build.variant]
-    examination = yield from examine(context.bench, side, tool, own, min(CALL_LIMIT_S, context.kill_after_s / 2))
-    progress.runs.append(_run(build, tool, own, examination))
+    limit_s = min(CALL_LIMIT_S, context.kill_after_s / 2)
+    examination = yield from examine(context.bench, side, tool, own, limit_s)
+    blamed = next(iter(examination.refused), "") if tool == "memcheck" else ""
+    for workload in own if examination.found and not blamed else ():
+        alone, in_time = len(own) == 1, time.monotonic() - progress.begun <= context.budget_s
+        if alone or (in_time and (yield from examine(context.bench, side, tool, [workload], limit_s)).found):
+            blamed = workload.name
+            break
+    progress.runs.append(_run(build, tool, own, examination, blamed if examination.found else ""))
 
 
-def _run(build: Build, tool: SanitizerTool, own: Sequence[Workload], examination: Examination) -> SanitizerRun:
+def _run(
+    build: Build, tool: SanitizerTool, own: Sequence[Workload], examination: Examination, blamed: str
+) -> SanitizerRun:
+    """What came of one variant under one tool; `blamed`: the workload on which something was found."""
     found, reports = examination.found, examination.log.reports
     if found and not any(report.severity == "error" for report in reports):
         words = next(iter(examination.log.remarks), f"exit {examination.code}, and no report that is understood")
         reports = (SanitizerReport(kind="fault", words=words), *reports)
-    refused = next(iter(examination.refused), "") if tool == "memcheck" else ""
     status = "found" if found else "unknown" if examination.why_unknown else "clean"
     return SanitizerRun.model_validate(
         {
@@ -178,7 +187,7 @@ def _run(build: Build, tool: SanitizerTool, own: Sequence[Workload], examination
             "seconds": examination.seconds,
             "reports": reports[:MOST_REPORTS],
             "total": max(examination.log.total or 0, len(reports)),
-            "workload": (refused or (own[0].name if len(own) == 1 else "")) if found else "",
+            "workload": blamed,
             "why": "" if status == "clean" else examination.why_unknown,
         }
     )

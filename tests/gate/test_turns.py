@@ -172,6 +172,7 @@ def test_a_slow_first_call_is_waited_for_and_a_longer_one_is_named(
 ) -> None:
     """Calls that follow have the usual limit; the key that allows more is in the message."""
     monkeypatch.setattr("loop.gate.verify.CALL_LIMIT_S", 1.0)
+    monkeypatch.setattr("loop.gate.verify.PATIENCE", 0.0)
     assert checked(bench, "py_tunes_itself")["py_tunes_itself"].right
     monkeypatch.setattr(bench, "first_call_s", 1.0)
     (found,) = checked(bench, "py_tunes_itself").values()
