@@ -90,15 +90,10 @@ class Builder:
                 except Untestable as untestable:
                     self.broken[self._key(candidate)] = str(untestable)
 
-    @property
-    def _limit(self) -> float:
-        """Seconds that a compiler may take now."""
-        took = max((library.seconds for library in self.made.values()), default=math.inf)
-        return min(self.limit_s, max(LEAST_S, TIMES * took))
-
     def _compile(self, candidate: Candidate) -> Generator[Tick, None, Build]:
         folder = self._place(candidate)
         variant = self._recipe(folder)
+        took = max((library.seconds for library in self.made.values()), default=math.inf)
         try:
             library = yield from build.build(
                 self.variant,
@@ -106,7 +101,7 @@ class Builder:
                 folder,
                 cache=self.bench.cache,
                 include=self.bench.include,
-                limit_s=self._limit,
+                limit_s=min(self.limit_s, max(LEAST_S, TIMES * took)),
             )
         except BuildFailed as failed:
             if (

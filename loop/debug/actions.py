@@ -33,16 +33,12 @@ def smallest(context: Context, arguments: Effort) -> Working[SmallestOutput]:
             smallest = yield from _smallest(prober)
         fields = {"smallest": (*output.smallest, smallest), "probes": (*output.probes, *prober.asked)}
         output = output.model_copy(update=fields)
-    texts = [
-        f"{smallest.variant} fails on {smallest.check.workload.name} ({_tried(smallest)})"
-        for smallest in output.smallest
-    ]
+    texts = []
+    for smallest in output.smallest:
+        end = "nothing smaller among them does" if smallest.minimal else "the budget ended the search"
+        tried = smallest.note or f"{smallest.probes} workloads tried, {end}"
+        texts.append(f"{smallest.variant} fails on {smallest.check.workload.name} ({tried})")
     return Result(output.model_copy(update={"message": "; ".join(texts)}) if texts else output)
-
-
-def _tried(smallest: Smallest) -> str:
-    end = "nothing smaller among them does" if smallest.minimal else "the budget ended the search"
-    return smallest.note or f"{smallest.probes} workloads tried, {end}"
 
 
 def _smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:

@@ -9,15 +9,7 @@ from loop.base.errors import ExitCode
 from loop.base.screen import Screen, table_lines, width
 from loop.formats import table
 from loop.formats.hindrances import hindrances
-from loop.formats.model import (
-    Case,
-    ForeignTask,
-    InspectedFolder,
-    InspectedOne,
-    InspectedTask,
-    Judging,
-    UnreadableTask,
-)
+from loop.formats.model import ForeignTask, InspectedFolder, InspectedOne, InspectedTask, Judging, UnreadableTask
 from loop.machine.gpus import gpus
 
 SHOWN = 3
@@ -71,7 +63,9 @@ def _facts(task: InspectedTask) -> Iterator[tuple[str, str]]:
     yield "answer", f"{task.entry}, in {', '.join(task.languages)}"
     yield "reference", task.reference
     yield "cases", f"{len(task.cases)}, {sum('time' in case.use for case in task.cases)} of them timed"
-    yield from (("", _case(case)) for case in task.cases[:SHOWN])
+    for case in task.cases[:SHOWN]:
+        arguments = " ".join(f"{name}={value}" for name, value in case.arguments.items())
+        yield "", f"{case.name}: {arguments or 'inputs are known only when its generator runs'}"
     yield "types", ", ".join(task.dtypes)
     yield "right if", _judging(task.judging)
     yield "timed by", timing.method
@@ -82,11 +76,6 @@ def _facts(task: InspectedTask) -> Iterator[tuple[str, str]]:
     yield "runs here", f"{len(task.runs)} of {len(task.cases)} cases"
     yield from (("needs", need.what) for need in task.hindrances)
     yield from (("note", hint) for hint in task.hints)
-
-
-def _case(case: Case) -> str:
-    arguments = " ".join(f"{name}={value}" for name, value in case.arguments.items())
-    return f"{case.name}: {arguments or 'inputs are known only when its generator runs'}"
 
 
 def _judging(judging: Judging) -> str:

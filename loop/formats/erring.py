@@ -46,14 +46,6 @@ def erring_run(*inputs, **named):
 """
 
 
-def _kernelbench(task: ForeignTask, head: str) -> tuple[str, str]:
-    return ".py", head + KERNELBENCH.format(task=str(task.path))
-
-
-def _gpumode(task: ForeignTask, head: str) -> tuple[str, str]:
-    return ".py", head + GPUMODE
-
-
 def _solution(task: ForeignTask, head: str) -> tuple[str, str]:
     """Ending and text of a solution whose source is `head`: the reference with a mistake."""
     definition, _ = read_json(task.files[0], Definition)
@@ -72,8 +64,8 @@ def _solution(task: ForeignTask, head: str) -> tuple[str, str]:
 
 
 ANSWERS: Mapping[str, Callable[[ForeignTask, str], tuple[str, str]]] = {
-    kernelbench.NAME: _kernelbench,
-    gpumode.NAME: _gpumode,
+    kernelbench.NAME: lambda task, head: (".py", head + KERNELBENCH.format(task=str(task.path))),
+    gpumode.NAME: lambda task, head: (".py", head + GPUMODE),
     flashinfer.TRACE: _solution,
     flashinfer.SOL: _solution,
 }

@@ -63,11 +63,16 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutp
         return Result(SanitizeOutput(ok=True, message="nothing was sanitized", not_exercised=tuple(missing)))
     built, failures = yield from builds(context)
     missing = [f"sanitizers on what does not compile: {failure.message}" for failure in failures]
+    latest = context.latest("kernel.verify")
+    verified = VerifyOutput.model_validate(latest, strict=False).variants if latest else ()
     chosen: list[Build] = []
     calls: dict[str, Sequence[Workload]] = {}
     for build in (build for build in built if build.compiled):
         workloads_of = _calls(context, build.variant, arguments.calls)
-        if not (arguments.wrong or _is_right(context, build)):
+        checks = [
+            checks for checks in verified if (checks.variant, checks.build_id) == (build.variant, build.build_id)
+        ]
+        if not arguments.wrong and not all(check.right for check in checks):
             missing.append(f"sanitizers on {build.variant}: it was not found right")
         elif not workloads_of:
             missing.append(f"sanitizers on {build.variant}: no workload is for it")
@@ -105,13 +110,6 @@ def _why_not(context: Context) -> str:
     if not compute_sanitizer.version():
         return f"there is no {compute_sanitizer.PROGRAM} on the PATH: {compute_sanitizer.INSTALL}"
     return ""
-
-
-def _is_right(context: Context, build: Build) -> bool:
-    """Whether no check found a build wrong."""
-    latest = context.latest("kernel.verify")
-    checks = VerifyOutput.model_validate(latest, strict=False).variants if latest else ()
-    return all(c.right for c in checks if (c.variant, c.build_id) == (build.variant, build.build_id))
 
 
 def _calls(context: Context, name: str, count: int) -> tuple[Workload, ...]:

@@ -65,7 +65,10 @@ def measure(context: Context, arguments: MeasureTerms) -> Working[MeasureOutput]
         measured = ratios.measurements(bench.target, pairs, room.workloads, timings, level)
         control = Pair(baseline, BASELINE, BASELINE, "baseline")
         distrusted = yield from doubts(bench, timings, measured, [*pairs, control])
-    verdicts = _with_doubts([by_interval(measurement) for measurement in measured], distrusted)
+    # Variants that cannot be trusted have no speed at all; where the baseline is one of them, nothing has.
+    doubted = {verdict.variant for verdict in distrusted}
+    sound = [measurement for measurement in measured if not doubted & {measurement.variant, BASELINE}]
+    verdicts: tuple[Verdict, ...] = (*distrusted, *map(by_interval, sound))
     floors = timings.floors.call_s if timings.floors else {}
     output = MeasureOutput(
         ok=bool(room.workloads) and not distrusted,
@@ -88,13 +91,6 @@ def measure(context: Context, arguments: MeasureTerms) -> Working[MeasureOutput]
         sensors=sensed(timings.segments),
     )
     return Result(output, samples={"measure": timings.segments})
-
-
-def _with_doubts(speeds: Sequence[SpeedVerdict], distrusted: Sequence[Verdict]) -> tuple[Verdict, ...]:
-    """Verdicts in which a variant that cannot be trusted has no speed at all."""
-    names = {verdict.variant for verdict in distrusted}
-    everything = BASELINE in names
-    return (*distrusted, *(speed for speed in speeds if speed.variant not in names and not everything))
 
 
 def _describe(verdicts: Sequence[Verdict]) -> str:
