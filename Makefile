@@ -101,9 +101,6 @@ bench-bisect: $(VENV)/.tools  ## simulate how often the commit of a regression i
 bench-bisect-real: $(VENV)/.tools  ## the same by real builds and clocks (half an hour); writes tests/bench/BISECT_REAL.md
 	$(BIN)/python -m tests.bench.bisect_real
 
-bench-learning: $(VENV)/.tools  ## what the memory of sessions is worth; writes tests/bench/LEARNING.md
-	$(BIN)/python -m tests.bench.learning
-
 CAMPAIGNS ?= 200
 LIVE ?= 10
 bench-optimize: $(VENV)/.tools  ## are winners of a campaign real, and does every proposer end? writes tests/bench/OPTIMIZE.md

@@ -1,7 +1,6 @@
 """`loop sessions compare`: sessions beside each other, by what they state themselves."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 
 from loop.base.documents import to_json
@@ -13,7 +12,6 @@ from loop.model.index import SessionResults
 from loop.model.record import SessionHead, SessionRecord
 from loop.model.verdict import Verdict
 from loop.report.sections import show
-from loop.repository import history
 from loop.session import recorded
 from loop.store import sessions
 from loop.store.rows import row_of
@@ -33,10 +31,7 @@ def compare_sessions(names: Sequence[str], target: Path | None, screen: Screen, 
     if len(set(ids)) < len(ids):
         twice = next(session_id for session_id in ids if ids.count(session_id) > 1)
         raise UsageError(f"{twice} is named twice", hint="`loop sessions list` names the others")
-    # Each session's sources against those of the one before.
-    pairs = pairwise(compared)
-    revisions = [history.revisions(chosen.target, (a.id, b.id), (a.commit, b.commit)) for a, b in pairs]
-    comparison = compare(compared, revisions)
+    comparison = compare(compared)
     if as_json:
         screen.data(to_json(comparison))
     else:
@@ -65,8 +60,6 @@ def _find(root: Path, name: str) -> ComparedSession:
         plan=row.plan,
         sets=head.plan.plan.workloads,
         facts=_facts(head, row.environment.torch),
-        commit=head.revision.commit,
-        dirty=head.revision.dirty,
         verdicts=_verdicts(record) if record else {},
         seconds=row.seconds if record else None,
         usd=row.usd if record else None,
@@ -90,6 +83,8 @@ def _facts(head: SessionHead, torch: str | None) -> dict[str, str | None]:
         "compiler": machine.compiler or "none",
         "Python": machine.python,
         "loop": head.loop_version,
+        "commit": head.revision.commit
+        and head.revision.commit[:12] + (" + changes" if head.revision.dirty else ""),
     }
 
 

@@ -56,16 +56,14 @@ def list_patterns(words: Sequence[str], target: Path | None, screen: Screen, *, 
 
 def _search(words: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """Patterns by what they are for, the best first; those with some of the words where none has all."""
-    from loop.learning.searching import failures_of, pattern_fields, search
+    from loop.learning.searching import pattern_fields, search
     from loop.library import definitions
     from loop.store import index
 
     question, chosen = " ".join(words), project(target, Path.cwd())
     patterns = definitions.patterns(chosen)
-    failures = failures_of(index.rows(chosen.sessions, last=LOOKED_BACK))
-    hits = search(
-        question, [(name, pattern_fields(read.value, failures.get(name, ()))) for name, read in patterns.items()]
-    )
+    earlier = index.rows(chosen.sessions, last=LOOKED_BACK)
+    hits = search(question, [(name, pattern_fields(read.value, earlier)) for name, read in patterns.items()])
     if not hits and not as_json:
         screen.say(f"no pattern mentions {question!r}; `loop patterns list` shows all")
         return ExitCode.GATE_FAILED

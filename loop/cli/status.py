@@ -12,7 +12,7 @@ from loop.base.locks import held
 from loop.base.places import Project, project
 from loop.base.screen import Screen
 from loop.cli import clean
-from loop.learning.next_plan import ALL_JUDGED, Benefit
+from loop.learning.next_plan import ALL_JUDGED
 from loop.learning.predicting import expected, predicted_cost
 from loop.library.rates import rates
 from loop.model.base import Model, Printed
@@ -122,7 +122,7 @@ class NextSession(Printed):
     """What it takes and costs, in words."""
     predicted: Predicted | None
     """The same with intervals."""
-    benefit: Benefit
+    benefit: str
     """What it may bring."""
     why: tuple[str, ...]
     """What in the records leads to it."""
@@ -363,14 +363,13 @@ def correctness(next_: NextSession) -> Iterator[Section]:
 
 def next_section(next_: NextSession) -> Section:
     """The most urgent thing to do, and what else there is."""
-    worth = f", ${next_.benefit.usd:.2f}" if next_.benefit.usd else ""
     return Section(
         f"Next: {next_.objective}",
         (
             *(f"why: {reason}" for reason in next_.why),
             f"chain: {', '.join(next_.chain)}",
             f"expected: {next_.expected}",
-            f"benefit: {next_.benefit.text}{worth}",
+            f"benefit: {next_.benefit}",
             f"run it: {next_.command}",
             *(f"also: {other.objective} (plan {other.plan}): {other.why[0]}" for other in next_.others[:OTHERS]),
         ),

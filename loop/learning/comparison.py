@@ -17,15 +17,11 @@ from loop.model.index import SessionResults
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
 from loop.report.markdown import Table, columns, filled
-from loop.report.plain import shortened
 from loop.report.sections import Section
-from loop.repository.history import Revisions
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 ROOM = 2
 """Sessions whose intervals fit beside each other on a terminal."""
-FILES = 10
-"""Changed files that are named."""
 UNKNOWN = "?"
 Moved = Literal["higher", "lower", "within"]
 
@@ -45,10 +41,6 @@ class ComparedSession(SessionResults):
     """Workload sets of the plan."""
     facts: dict[str, str | None] = Field(default_factory=dict)
     """Environment: facts by name; None: not on record."""
-    commit: str | None = None
-    """Revision of the target."""
-    dirty: bool = False
-    """Whether files differed from it."""
     verdicts: dict[str, dict[str, Verdict]] = Field(default_factory=dict)
     """Verdicts against the baseline: by variant, then by workload."""
     seconds: float | None = None
@@ -86,7 +78,7 @@ class ComparedRow(Model):
 class SessionComparison(Printed):
     """Sessions beside each other."""
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     """Number of this schema."""
     sessions: tuple[ComparedSession, ...]
     """In the order in which they were named."""
@@ -94,15 +86,13 @@ class SessionComparison(Printed):
     """Facts that differ."""
     same: dict[str, str]
     """Facts that are the same in all of them."""
-    revisions: tuple[Revisions, ...]
-    """Each session's sources against those of the one before it."""
     rows: tuple[ComparedRow, ...]
     """Verdicts and ratios."""
     refused: tuple[str, ...]
     """What is not compared, and why."""
 
 
-def compare(sessions: Sequence[ComparedSession], revisions: Sequence[Revisions] = ()) -> SessionComparison:
+def compare(sessions: Sequence[ComparedSession]) -> SessionComparison:
     """Sessions beside each other, with what may not be compared and why."""
     first = next((session for session in sessions if session.status != "open"), None)
     reasons = {session.id: _not_comparable(first, session) for session in sessions} if first is not None else {}
@@ -122,7 +112,6 @@ def compare(sessions: Sequence[ComparedSession], revisions: Sequence[Revisions] 
         same={
             fact: str(values[0]) for fact, values in facts.items() if len({*values}) == 1 and values[0] is not None
         },
-        revisions=tuple(revisions),
         rows=tuple(
             _row(variant, workload, [verdicts.get(variant, {}).get(workload) for verdicts in shown])
             for variant in dict.fromkeys(variant for verdicts in shown for variant in verdicts)
@@ -176,8 +165,7 @@ def sections(page: SessionComparison, *, wide: bool = False) -> Iterator[Section
     for variant in dict.fromkeys(row.variant for row in page.rows):
         yield _variant(variant, page, wide or len(sessions) <= ROOM)
     yield Section("Environment", tuple(_environment(page)))
-    yield Section("Sources", tuple(line for pair in page.revisions for line in _sources(pair, sessions)))
-    yield Section("Cost and time", table=_costs(sessions), after=tuple(_unmeasured(sessions)))
+    yield Section("Cost and time", table=_costs(sessions))
 
 
 def _heads(sessions: Sequence[ComparedSession]) -> list[str]:
@@ -264,47 +252,9 @@ def _environment(page: SessionComparison) -> Iterator[str]:
         yield "a ratio may move because the library or the machine did, and not the kernel"
 
 
-def _sources(revisions: Revisions, sessions: Sequence[ComparedSession]) -> Iterator[str]:
-    letters = {session.id: letter for letter, session in zip(LETTERS, sessions, strict=False)}
-    pair = f"{letters[revisions.older]} to {letters[revisions.newer]}"
-    relations = {
-        "same": "the same commit",
-        "after": f"{say.count(revisions.count, 'commit')} later",
-        "before": f"{say.count(revisions.missing, 'commit')} earlier",
-        "apart": f"on another line: {say.count(revisions.count, 'commit')} of its own, "
-        f"{revisions.missing} not in it",
-        "unknown": f"not known: {revisions.reason}",
-    }
-    yield f"{pair}: {relations[revisions.relation]}"
-    ends = (revisions.older, revisions.newer)
-    dirty = [letters[session.id] for session in sessions if session.dirty and session.id in ends]
-    if dirty:
-        yield f"{pair}: {say.listed(dirty)} had changes that were not committed"
-    for text in revisions.commits:
-        yield f"{pair}: {shortened(text, 100)}"
-    if revisions.count > len(revisions.commits):
-        yield f"{pair}: and {say.count(revisions.count - len(revisions.commits), 'older commit')}"
-    if revisions.files:
-        ranked = sorted(revisions.files.items(), key=lambda item: -sum(item[1]))
-        names = [f"{shortened(name, 100)} (+{added} -{removed})" for name, (added, removed) in ranked[:FILES]]
-        names += [say.count(len(ranked) - FILES, "more file")] if len(ranked) > FILES else []
-        yield f"{pair}: changed: {', '.join(names)}"
-
-
 def _costs(sessions: Sequence[ComparedSession]) -> Table | None:
     rows = [
         ("took", *(UNKNOWN if session.seconds is None else say.seconds(session.seconds) for session in sessions)),
         ("cost", *(UNKNOWN if session.usd is None else say.billed(session.usd) for session in sessions)),
     ]
-    for resource in dict.fromkeys(charge.resource for session in sessions for charge in session.charges):
-        charges = [[charge.usd for charge in s.charges if charge.resource == resource] for s in sessions]
-        rows.append((f"of it {resource}", *(say.usd(sum(usd)) if usd else UNKNOWN for usd in charges)))
     return filled(columns("", *_heads(sessions)), rows)
-
-
-def _unmeasured(sessions: Sequence[ComparedSession]) -> Iterator[str]:
-    reasons: dict[str, list[str]] = {}
-    for letter, session in zip(LETTERS, sessions, strict=False):
-        for missing in session.unmeasured:
-            reasons.setdefault(f"{missing.resource}: {missing.reason}", []).append(letter)
-    return (f"no figure for {reason} ({say.listed(letters)})" for reason, letters in reasons.items())

@@ -1,6 +1,5 @@
 """Where a failure was seen before, and what cured it."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,7 +7,6 @@ from functools import cached_property
 from loop.base.errors import LoopError
 from loop.base.places import Project
 from loop.learning.prediction import FACTS
-from loop.model.base import Model
 from loop.model.exported import FailedStep
 from loop.model.index import FailureSeen, SessionRow
 from loop.model.record import Finished, latest_attempts
@@ -26,7 +24,8 @@ SHOWN = 3
 HASH = 12
 
 
-class Cure(Model):
+@dataclass(frozen=True)
+class Cure:
     """The first later session in which the same step passed, and what had changed since it failed."""
 
     failed: str
@@ -40,58 +39,28 @@ class Cure(Model):
     sources: bool = False
     """Whether the target's files had changed."""
 
-    @property
-    def changed(self) -> tuple[str, ...]:
-        """Names of what had changed: `torch`, `sources`."""
-        facts = tuple(text.split(" ", 1)[0] for text in self.environment)
-        return (*facts, "sources") if self.sources else facts
 
+def remembered(rows: Sequence[SessionRow], key: str) -> tuple[list[str], Cure | None]:
+    """The sessions that met a failure, the last first, and the latest cure.
 
-class KnownFailure(Model):
-    """A failure that was seen before."""
-
-    sessions: tuple[str, ...]
-    """Where, the last first."""
-    cures: tuple[Cure, ...] = ()
-    """What cured it, the last first, each session once; of the last occurrences alone."""
-
-    @property
-    def cure(self) -> Cure | None:
-        """The latest cure."""
-        return self.cures[0] if self.cures else None
-
-    @property
-    def suspects(self) -> tuple[tuple[str, int], ...]:
-        """What had changed, and at how many cures: most often first, then by the last cure.
-
-        A real cure changes each time; a coincidence seldom repeats.
-        """
-        return tuple(Counter(name for cure in self.cures for name in cure.changed).most_common())
-
-
-def remembered(rows: Sequence[SessionRow], key: str) -> KnownFailure | None:
-    """What earlier sessions (oldest first) say of a signature; None where none has met it."""
+    `rows`: earlier sessions, oldest first. `key`: signature of the failure.
+    """
     met = [(place, failure) for place, row in enumerate(rows) for failure in row.failures if failure.key == key]
-    if not met:
-        return None
-    cures: dict[str, Cure] = {}
-    for place, failure in met[: -LOOKED_AT - 1 : -1]:
-        if cure := _cure_of(rows, place, failure):
-            cures.setdefault(cure.session, cure)
+    cures = (_cure_of(rows, place, failure) for place, failure in met[: -LOOKED_AT - 1 : -1])
     sessions = dict.fromkeys(rows[place].id for place, _ in reversed(met))
-    return KnownFailure(sessions=tuple(sessions), cures=tuple(cures.values()))
+    return list(sessions), next((cure for cure in cures if cure), None)
 
 
 def _cure_of(rows: Sequence[SessionRow], place: int, failure: FailureSeen) -> Cure | None:
     """The first session after `place` on the same target, device and variants that got past its failure."""
-    row = rows[place]
-    if failure.cured_by == row.id:
-        return Cure(failed=row.id, session=row.id)
-    variants = {*row.variants, *row.emulated}
+    failed = rows[place]
+    if failure.cured_by == failed.id:
+        return Cure(failed=failed.id, session=failed.id)
+    variants = {*failed.variants, *failed.emulated}
     for later in rows[place + 1 :]:
-        same = not later.recorded and (later.target, later.device) == (row.target, row.device)
+        same = not later.recorded and (later.target, later.device) == (failed.target, failed.device)
         if same and variants <= {*later.variants, *later.emulated} and _got_past(later, failure):
-            return _between(row, later)
+            return _between(failed, later)
     return None
 
 
@@ -108,44 +77,29 @@ def _between(failed: SessionRow, passed: SessionRow) -> Cure:
     """What is on record as having changed from one session to another."""
     pairs = [(LABELS.get(n, n), getattr(failed.environment, n), getattr(passed.environment, n)) for n in FACTS]
     pairs += [("loop", failed.loop_version, passed.loop_version), ("threads", failed.threads, passed.threads)]
+    changed = [(name, before, after) for name, before, after in pairs if before != after]
     commits = (failed.commit, passed.commit) if failed.commit and passed.commit else None
     return Cure(
         failed=failed.id,
         session=passed.id,
-        environment=tuple(
-            f"{name} {before or 'not there'} -> {after or 'not there'}"
-            for name, before, after in pairs
-            if before != after and (before or after)
-        ),
+        environment=tuple(f"{name} {a or 'not there'} -> {b or 'not there'}" for name, a, b in changed if a or b),
         commits=commits if commits and commits[0] != commits[1] else None,
         sources=failed.ground != passed.ground,
     )
 
 
-def sentence(memory: KnownFailure) -> str:
+def sentence(sessions: Sequence[str], cure: Cure | None) -> str:
     """`seen before: session X (and 2 more); cured in session Y by ...`."""
-    more = len(memory.sessions) - 1
-    text = f"seen before: session {memory.sessions[0]}" + (f" (and {more} more)" if more else "")
-    cure = memory.cure
+    more = len(sessions) - 1
+    text = f"seen before: session {sessions[0]}" + (f" (and {more} more)" if more else "")
     if cure is None:
         return f"{text}; no session has got past it yet"
     text += "; gone when that was resumed" if cure.session == cure.failed else f"; cured in session {cure.session}"
-    changes = _first(cure.environment, "more fact")
+    changes, rest = list(cure.environment[:SHOWN]), len(cure.environment) - SHOWN
+    changes += [say.count(rest, "more fact")] if rest > 0 else []
     changes += ["other files of the target"] if cure.sources else []
     changes += [f"commits {cure.commits[0][:HASH]}..{cure.commits[1][:HASH]}"] if cure.commits else []
-    text += f" by {'; '.join(changes)}" if changes else ", with nothing changed that is on record"
-    often = [
-        f"{'files of the target' if name == 'sources' else name} at {times}"
-        for name, times in memory.suspects
-        if times > 1
-    ]
-    return text + (f"; of {len(memory.cures)} cures changed: {', '.join(often[:SHOWN])}" if often else "")
-
-
-def _first(names: Sequence[str], noun: str) -> list[str]:
-    """The first names, and how many more there are."""
-    rest = len(names) - SHOWN
-    return [*names[:SHOWN], *([say.count(rest, noun)] if rest > 0 else [])]
+    return text + (f" by {'; '.join(changes)}" if changes else ", with nothing changed that is on record")
 
 
 @dataclass
@@ -166,10 +120,10 @@ class Recall:
         """Earlier occurrences of a failed step's errors, a sentence each; empty for any other step."""
         keys = [failure.key for failure in of_step(record)] if record.status == "failed" else []
         try:
-            memories = [memory for key in keys if (memory := remembered(self.rows, key)) is not None]
-            return tuple(sentence(memory) for memory in memories)
+            memories = [remembered(self.rows, key) for key in keys]
         except LoopError as error:
             return (f"earlier sessions could not be asked: {error.message}",)
+        return tuple(sentence(sessions, cure) for sessions, cure in memories if sessions)
 
     def failed(self, finished: Sequence[Finished]) -> tuple[FailedStep, ...]:
         """The steps that failed, each with what earlier sessions say of it."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from loop.base.ratios import plain_ratio, times
 from loop.base.stats import CONFIDENCE, t_quantile
-from loop.gate.model import BuildOutput
 from loop.model.change import kept_runs, standing
 from loop.model.debugging import SmallestOutput
 from loop.model.measurement import Measurement
@@ -87,8 +86,6 @@ def learnings(finished: Sequence[Finished]) -> tuple[str, ...]:
         *_wrong(outputs_of(finished, VerifyOutput)),
         *_extremes(measured),
         *_noise(measured),
-        *_builds(outputs_of(finished, BuildOutput)),
-        *_budgets(finished),
         *collect(finished).learned,
     ]
     return tuple(dict.fromkeys(sentences))
@@ -146,16 +143,14 @@ def _ratio(measurement: Measurement) -> str:
     return f"{times(measurement.ratio)} [{plain_ratio(low)}, {plain_ratio(high)}]"
 
 
-def resolution(rounds: int, block_sd: float) -> float:
-    """Half width of the ratio's interval, as a fraction, that this noise leads to after so many rounds."""
-    return t_quantile(0.5 + CONFIDENCE / 2, rounds - 1) * block_sd / math.sqrt(rounds)
-
-
 def _noise(outputs: Iterable[MeasureOutput]) -> Iterator[str]:
+    """How far a round's ratio scatters, and which difference that lets one see."""
     for output in outputs:
         if output.block_sd is None or output.rounds < 2:
             continue
-        resolved = resolution(output.rounds, output.block_sd)
+        # Half width of the ratio's interval, as a fraction, that this noise leads to after so many rounds.
+        quantile = t_quantile(0.5 + CONFIDENCE / 2, output.rounds - 1)
+        resolved = quantile * output.block_sd / math.sqrt(output.rounds)
         if resolved > HOPELESS:
             yield (
                 f"The machine was too disturbed to judge: a round's log ratio scatters by {output.block_sd:.2f}. "
@@ -166,36 +161,6 @@ def _noise(outputs: Iterable[MeasureOutput]) -> Iterator[str]:
                 f"A round's ratio scatters by {100 * output.block_sd:.1f} % on this machine: "
                 f"{output.rounds} rounds resolve differences of about {100 * resolved:.1f} %."
             )
-
-
-def _builds(outputs: Iterable[BuildOutput]) -> Iterator[str]:
-    every = {build.build_id: build for output in outputs for build in output.builds}.values()
-    builds = [build for build in every if build.compiled]
-    cached = [build for build in builds if build.cached]
-    for build in builds:
-        if not build.cached:
-            yield f"{build.variant} was compiled in {build.seconds:.1f} s."
-    if cached:
-        names = ", ".join(build.variant for build in cached)
-        seconds = sum(build.seconds for build in cached)
-        yield f"The cache held {names}: {seconds:.1f} s of compiling were not repeated."
-
-
-def _budgets(finished: Iterable[Finished]) -> Iterator[str]:
-    ran = [record for record in latest_attempts(finished) if record.status in ("passed", "failed")]
-    late = [record for record in ran if record.over_budget]
-    for record in late:
-        yield (
-            f"{record.pattern}/{record.step} took {record.seconds:.1f} s against a budget of "
-            f"{record.budget_s:g} s, {record.seconds / record.budget_s:.1f} times as long."
-        )
-    if ran and not late:
-        tightest = max(ran, key=lambda record: record.seconds / record.budget_s)
-        share = tightest.seconds / tightest.budget_s
-        yield (
-            f"Every step kept its budget; the tightest was {tightest.pattern}/{tightest.step} "
-            f"with {100 * share:.0f} % of {tightest.budget_s:g} s."
-        )
 
 
 def where_to_begin(finished: Sequence[Finished], variant: str | None, files: Sequence[str]) -> str:

@@ -3,10 +3,8 @@
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from loop.base.ratios import plain_ratio
-from loop.learning.statistics import PatternStatistics
 from loop.model.bisect import UNCOMMITTED
 from loop.model.change import KeptChange
 from loop.model.index import SessionRow
@@ -111,33 +109,13 @@ class Idea:
     """The failed check to repeat: with its seed, threads and device."""
 
 
-@dataclass(frozen=True)
-class Benefit:
-    """What a session may bring, with the evidence for it."""
-
-    text: str
-    """In words."""
-    minutes: float | None
-    """Minutes that its patterns avoid: the mean of earlier sessions times the chance of an answer."""
-    evidence: Literal["measured"] | None
-    """None where nothing is known."""
-    gain: Promise | None = None
-    """The gain that the last profile promised; None where none did."""
-    usd: float | None = None
-    """What the minutes are worth, at the rates of who would have spent them."""
-
-
-def ideas(
-    rows: Sequence[SessionRow], now: Present, lost: Mapping[str, int], standings: Mapping[str, PatternStatistics]
-) -> tuple[Idea, ...]:
+def ideas(rows: Sequence[SessionRow], now: Present, lost: Mapping[str, int]) -> tuple[Idea, ...]:
     """What could be done next, the most urgent first; the last one is for where nothing else can be run.
 
     `rows`: sessions of one target, oldest first. `lost`: rejected changes of a variant since the last kept one.
     """
     own = [row for row in rows if not row.recorded]
     ended = [row for row in own if row.status is not None]
-    tuning = standings.get("tuning")
-    tunable = now.tunable if tuning and tuning.status not in ("doubtful", "retired") else ()
     unmeasured = list(_unmeasured(ended, now.ground))
     return (
         *_stopped_or_kept(ended, now.ground),
@@ -146,9 +124,9 @@ def ideas(
         *_failed(ended),
         *unmeasured,
         *_missed(ended),
-        *_slow(ended, now, lost, tunable),
+        *_slow(ended, now, lost),
         *([] if unmeasured else _unjudged(own, now)),
-        _nothing(own, now, tunable),
+        _nothing(own, now),
     )
 
 
@@ -255,9 +233,7 @@ def _missed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
             yield Idea(row.otherwise, "Do what the plan names as the answer to a miss", (why,))
 
 
-def _slow(
-    rows: Sequence[SessionRow], now: Present, lost: Mapping[str, int], tunable: Collection[str]
-) -> Iterator[Idea]:
+def _slow(rows: Sequence[SessionRow], now: Present, lost: Mapping[str, int]) -> Iterator[Idea]:
     """Compiled variants behind the baseline, the largest saving first; those whose changes kept losing come last.
 
     A plan that ended on these files with nothing kept is not proposed on them again.
@@ -265,33 +241,25 @@ def _slow(
     promised = _promised(rows)
     sure = {name: row for row in rows for name in row.ratios if name not in row.unsure and name in now.compiled}
     values = {name: _value(name, row, now.weights, promised) for name, row in sure.items()}
-    behind = {name: value for name, value in values.items() if value.ratio < AHEAD}
-    for variant in sorted(behind, key=lambda name: (lost.get(name, 0) >= LOST, -behind[name].saved)):
-        value, rejected, row = behind[variant], lost.get(variant, 0), sure[variant]
-        speed = f"{variant} ran at {plain_ratio(value.ratio)} of the baseline's speed in {row.id}"
-        why = [value.why, speed]
+    behind = [name for name, (ratio, _, _) in values.items() if ratio < AHEAD]
+    for variant in sorted(behind, key=lambda name: (lost.get(name, 0) >= LOST, -values[name][1])):
+        (ratio, _, why), rejected = values[variant], lost.get(variant, 0)
+        reasons = [why, f"{variant} ran at {plain_ratio(ratio)} of the baseline's speed in {sure[variant].id}"]
         if rejected:
-            why.append(f"{rejected} of its changes lost in this environment and are not proposed again")
+            reasons.append(f"{rejected} of its changes lost in this environment and are not proposed again")
         if rejected < LOST and not _ran("optimize", variant, rows, now.ground):
-            yield Idea("optimize", f"Make {variant} faster", tuple(why), variant)
-        elif variant in tunable and not _ran("tune", variant, rows, now.ground):
-            yield Idea("tune", f"Search {variant}'s tiles and warps", tuple(why), variant)
-
-
-@dataclass(frozen=True)
-class _Value:
-    """What making a variant faster would save, on the workload where that is most."""
-
-    ratio: float
-    """Weighted geometric mean against the baseline."""
-    saved: float
-    """Share of the time."""
-    why: str
+            yield Idea("optimize", f"Make {variant} faster", tuple(reasons), variant)
+        elif variant in now.tunable and not _ran("tune", variant, rows, now.ground):
+            yield Idea("tune", f"Search {variant}'s tiles and warps", tuple(reasons), variant)
 
 
 def _value(
     variant: str, row: SessionRow, weights: Mapping[str, float], promised: Mapping[tuple[str, str], Promise]
-) -> _Value:
+) -> tuple[float, float, str]:
+    """Mean ratio to the baseline, and the share of time that a faster variant would save, with the reason.
+
+    The mean is geometric and weighted. The share is that of the workload on which it is largest.
+    """
     speeds = row.speeds.get(variant) or {"its workloads": row.ratios[variant]}
     shares = {name: weights.get(name, 1.0) for name in speeds}
     whole = sum(shares.values())
@@ -304,7 +272,7 @@ def _value(
         share = shares[name] / whole
         takes = f"{name} {'take' if name == 'its workloads' else 'takes'} {100 * share:.0f} % of the time"
         options.append((worth(ratio, share, gain), f"{takes}, and {source} {say.times(gain)} there"))
-    return _Value(mean, *max(options))
+    return (mean, *max(options))
 
 
 def _promised(rows: Sequence[SessionRow]) -> dict[tuple[str, str], Promise]:
@@ -331,7 +299,7 @@ def _unjudged(rows: Sequence[SessionRow], now: Present) -> Iterator[Idea]:
         yield Idea("baseline", objective, (never_judged(missing),), variant)
 
 
-def _nothing(rows: Sequence[SessionRow], now: Present, tunable: Collection[str]) -> Idea:
+def _nothing(rows: Sequence[SessionRow], now: Present) -> Idea:
     """Nothing more has to be run: what was not tried on these files, then that somebody has to edit."""
     here = [row for row in rows if row.measured == now.ground]
     measured = [row for row in here if row.ratios]
@@ -342,38 +310,23 @@ def _nothing(rows: Sequence[SessionRow], now: Present, tunable: Collection[str])
     if now.for_gpu and "kernels" not in {row.plan for row in here}:
         return Idea("kernels", "Widen the gate, for nothing is left to make faster here", claim)
     timed = {name for row in measured for name in row.ratios}
-    for name in sorted(timed.intersection(tunable)):
+    for name in sorted(timed.intersection(now.tunable)):
         if not _ran("tune", name, rows, now.ground):
             why = "its values were not searched on these files; everything else was tried"
             return Idea("tune", f"Search {name}'s tiles and warps", (why,), name)
     return Idea("quick", "Nothing is left to do here. After the next edit, verify and measure it", claim)
 
 
-def benefit(
-    idea: Idea,
-    chain: Sequence[str],
-    standings: Mapping[str, PatternStatistics],
-    ground_is_new: bool,
-    rows: Sequence[SessionRow] = (),
-) -> Benefit:
-    """What running a chain of patterns may bring. `rows`: sessions of one target, oldest first."""
+def benefit(idea: Idea, rows: Sequence[SessionRow]) -> str:
+    """What a session may bring, in words. `rows`: sessions of one target, oldest first."""
     if idea.take:
-        return Benefit("the gain that was measured, in your own files", None, "measured")
-    if idea.plan in ("optimize", "tune") and idea.variant:
-        promises = [item for item in _promised(rows).items() if item[0][0] == idea.variant]
-        if not promises:
-            return Benefit(f"{idea.variant} faster; no profile has promised how much", None, None)
-        (_, workload), promise = promises[-1]
-        text = f"{idea.variant} faster on {workload}, by advice on {promise.advice}: {promise.text}"
-        return Benefit(text, None, None, promise)
-    if not ground_is_new:
-        return Benefit("an answer; what is repeated on the same files saves nothing", 0.0, "measured")
-    parts = [known for name in chain if (known := standings.get(name)) and known.saved_sessions]
-    if not parts:
-        return Benefit("an answer; no session shows what its patterns avoid", None, None)
-    minutes = sum(
-        known.saved_minutes / known.saved_sessions * (known.success.mean if known.success else 0.5)
-        for known in parts
-    )
-    names = ", ".join(known.name for known in parts)
-    return Benefit(f"{minutes:.1f} minutes that {names} spare, as measured here", minutes, "measured")
+        return "the gain that was measured, in your own files"
+    if idea.plan not in ("optimize", "tune") or not idea.variant:
+        return "an answer"
+    promises = [
+        (workload, promise) for (name, workload), promise in _promised(rows).items() if name == idea.variant
+    ]
+    if not promises:
+        return f"{idea.variant} faster; no profile has promised how much"
+    workload, promise = promises[-1]
+    return f"{idea.variant} faster on {workload}, by advice on {promise.advice}: {promise.text}"

@@ -8,7 +8,7 @@ from loop.base.errors import ExitCode
 from loop.base.screen import Screen, seconds_text, short
 from loop.learning.prediction import MEASURED, Forecast, forecast
 from loop.library.rates import rates
-from loop.model.base import Model, Printed
+from loop.model.base import Printed
 from loop.model.money import RateCard
 from loop.model.plan import Phase, PlannedPattern, Predicted
 from loop.model.record import SessionHead
@@ -39,7 +39,7 @@ def foresee(head: SessionHead, setting: Setting) -> SessionHead:
 def _planned(planned: PlannedPattern, known: Forecast) -> PlannedPattern:
     name = planned.pattern.name
     duration = known.patterns[name]
-    low, high = duration.interval(widened=known.widened)
+    low, high = duration.interval
     return planned.model_copy(
         update={
             "seconds": duration.seconds,
@@ -80,29 +80,10 @@ def named(variants: Sequence[str]) -> str:
     return f" ({', '.join(variants)})" if variants else ""
 
 
-class ForeseenPattern(Model):
-    """One pattern of a session that was not run."""
-
-    name: str
-    """Name of the pattern."""
-    planned: bool
-    """Whether the plan names it; else it is only reached as an answer."""
-    predicted_seconds: float
-    """Median of what it takes."""
-    interval_seconds: tuple[float | None, float | None]
-    """80 % interval; None where nothing is known."""
-    evidence: str
-    """What that rests on."""
-    steps: tuple[str, ...]
-    """Its steps."""
-    step_seconds: dict[str, float]
-    """Seconds of those steps that were run before."""
-
-
 class Foreseen(Printed):
     """What `--dry-run --json` prints: what a session would take."""
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     """Number of this schema."""
 
     plan: str
@@ -117,47 +98,25 @@ class Foreseen(Printed):
     """Where it would run."""
     variants: tuple[str, ...]
     """Variants."""
-    patterns: tuple[ForeseenPattern, ...]
-    """What it would walk, and what may be reached."""
+    patterns: tuple[PlannedPattern, ...]
+    """What it would walk, and what may be reached, each with its time."""
     predicted: Predicted | None
     """Its time and cost, with their intervals."""
     unpriced_gpu: str | None
     """A GPU that the rate card has no price for: no cost includes it."""
 
-    @classmethod
-    def of(cls, head: SessionHead, card: RateCard) -> "Foreseen":
-        """What a predicted head says."""
-        plan = head.plan.plan
-        return cls(
-            plan=plan.name,
-            success=plan.success,
-            phases=plan.phases,
-            target=head.target,
-            device=head.device,
-            variants=head.variants,
-            patterns=tuple(
-                ForeseenPattern(
-                    name=planned.pattern.name,
-                    planned=planned.planned,
-                    predicted_seconds=planned.seconds,
-                    interval_seconds=(planned.low_s, planned.high_s),
-                    evidence=planned.evidence,
-                    steps=tuple(step.id for step in planned.pattern.steps),
-                    step_seconds=planned.step_s,
-                )
-                for planned in head.plan.patterns
-            ),
-            predicted=head.predicted,
-            unpriced_gpu=unpriced_gpu(card, head),
-        )
-
 
 def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: bool) -> int:
     """`--dry-run`: the chain with predicted time and cost; nothing runs."""
-    if as_json:
-        screen.data(to_json(Foreseen.of(head, card)))
-        return ExitCode.OK
     plan = head.plan.plan
+    if as_json:
+        about = {"success": plan.success, "phases": plan.phases, "patterns": head.plan.patterns}
+        where = {"target": head.target, "device": head.device, "variants": head.variants}
+        missing = unpriced_gpu(card, head)
+        screen.data(
+            to_json(Foreseen(plan=plan.name, predicted=head.predicted, unpriced_gpu=missing, **about, **where))
+        )
+        return ExitCode.OK
     screen.prose(f"plan {plan.name}: {plan.title}")
     screen.prose(f"target {head.target}{named(head.variants)} on {head.device}")
     if head.emulated:

@@ -25,20 +25,8 @@ ENOUGH, FEW = 5.0, 3.0
 """Runs, by weight, from which a pattern can be validated or retired, and from which it can be doubted."""
 BAR, RETIRED = 0.6, 0.5
 """Share of answers that a validated pattern has at least, and below which a pattern is retired."""
-Standing = Literal["proposed", "applied", "validated", "doubtful", "retired"]
 Run = tuple[PatternRun, float, str]
 """A run that counts, its weight where the last session ran, and its session."""
-
-
-class SuccessRate(Model):
-    """The share of runs that answered: its mean, and the 5 % and 95 % quantiles of Jeffreys' Beta."""
-
-    mean: float
-    """Mean."""
-    low: float
-    """Lower end of its 90 % interval."""
-    high: float
-    """Upper end."""
 
 
 class PatternStatistics(Model):
@@ -46,38 +34,32 @@ class PatternStatistics(Model):
 
     name: str
     """Name of the pattern."""
-    status: Standing
+    status: Literal["proposed", "applied", "validated", "doubtful", "retired"]
     """How it stands."""
     why: str
     """What that rests on."""
-    passed: int = 0
+    passed: int
     """Runs that passed."""
-    found: int = 0
+    found: int
     """Runs that found something wrong."""
-    broken: int = 0
+    broken: int
     """Runs that did neither."""
-    success: SuccessRate | None = None
-    """Share of runs that answered; None before the first."""
+    success: tuple[float, float, float] | None
+    """Share of runs that answered: 5 % quantile, mean, 95 % quantile; None before the first."""
     seconds: float
     """Median of what the next run takes."""
-    low_s: float
-    """Lower end of its 80 % interval."""
-    high_s: float
-    """Upper end."""
-    weight: float = 0.0
+    interval_s: tuple[float, float]
+    """Its 80 % interval."""
+    weight: float
     """Sum of the weights of the timed runs."""
-    saved_minutes: float = 0.0
+    saved_minutes: float
     """Sum of the minutes that it spared, as measured."""
-    saved_usd: float = 0.0
+    saved_usd: float
     """The same in dollars."""
-    saved_sessions: int = 0
-    """Sessions in which it spared something."""
-    last_used: str | None = None
+    last_used: str | None
     """When it ran last, ISO 8601."""
-    last_session: str | None = None
+    last_session: str | None
     """In which session."""
-    sources: tuple[str, ...] = ()
-    """Sessions that its definition names as its source."""
 
     @property
     def applied(self) -> int:
@@ -86,98 +68,84 @@ class PatternStatistics(Model):
 
 
 def gather(project: Project, patterns: Mapping[str, Read[Pattern]]) -> dict[str, PatternStatistics]:
-    """The statistics of all patterns, defined or ever run, for the environment of the last session."""
+    """The statistics of all patterns, for the environment of the last session."""
     rows = [row for row in index.rows(project.sessions) if not row.recorded]
     return of_patterns({name: read.value for name, read in patterns.items()}, rows)
 
 
 def of_patterns(patterns: Mapping[str, Pattern], rows: Sequence[SessionRow]) -> dict[str, PatternStatistics]:
-    """The statistics of every pattern that is defined or was ever run. `rows`: oldest first."""
+    """The statistics of patterns. `rows`: sessions, oldest first."""
     runs: dict[str, list[Run]] = {name: [] for name in patterns}
-    savings: dict[str, list[Saving]] = {}
+    savings: dict[str, list[Saving]] = {name: [] for name in patterns}
     for row in rows:
         weight = alike(row.environment, rows[-1].environment)
         for run in row.runs:
-            if run.success is not None:
-                runs.setdefault(run.pattern, []).append((run, weight, row.id))
+            if run.success is not None and run.pattern in patterns:
+                runs[run.pattern].append((run, weight, row.id))
         for saving in row.savings:
-            savings.setdefault(saving.pattern, []).append(saving)
-    return {
-        name: _of_pattern(name, patterns.get(name), mine, savings.get(name, ())) for name, mine in runs.items()
-    }
+            if saving.pattern in patterns:
+                savings[saving.pattern].append(saving)
+    return {name: _of_pattern(pattern, runs[name], savings[name]) for name, pattern in patterns.items()}
 
 
-def _of_pattern(
-    name: str, pattern: Pattern | None, runs: Sequence[Run], savings: Sequence[Saving]
-) -> PatternStatistics:
-    """Times are shrunk to the author's estimate; to a minute for a pattern that is not defined any more."""
+def _of_pattern(pattern: Pattern, runs: Sequence[Run], savings: Sequence[Saving]) -> PatternStatistics:
+    """Times are shrunk to the author's estimate."""
     good = sum(weight for run, weight, _ in runs if run.success)
     bad = sum(weight for run, weight, _ in runs if not run.success)
-    share = rate(good, bad)
     times = [(run.seconds, weight) for run, weight, _ in runs if run.whole and run.seconds > 0]
-    duration = expected(60 * pattern.estimate.minutes if pattern else 60.0, times)
-    low, high = duration.interval()
+    duration = expected(60 * pattern.estimate.minutes, times)
     passed = sum(run.status == "passed" for run, _, _ in runs)
     answered = sum(bool(run.success) for run, _, _ in runs)
-    status, why = _standing(good, bad, share) if runs else ("proposed", "it was never run")
+    low, mean, high = share = rate(good, bad)
+    status: Literal["applied", "validated", "doubtful", "retired"] = "applied"
+    if good + bad >= ENOUGH and high < RETIRED:
+        status = "retired"
+    elif good + bad >= FEW and mean < BAR:
+        status = "doubtful"
+    elif good >= ENOUGH and low >= BAR:
+        status = "validated"
+    interval = f"{100 * mean:.0f} % [{100 * low:.0f}, {100 * high:.0f}]"
+    why = f"{good:.3g} of {good + bad:.3g} runs by weight answered: {interval}"
     started = runs[-1][0].started if runs else None
     return PatternStatistics(
-        name=name,
-        status=status,
-        why=why,
+        name=pattern.name,
+        status=status if runs else "proposed",
+        why=why if runs else "it was never run",
         passed=passed,
         found=answered - passed,
         broken=len(runs) - answered,
         success=share if runs else None,
         seconds=duration.seconds,
-        low_s=low,
-        high_s=high,
+        interval_s=duration.interval,
         weight=duration.weight,
         saved_minutes=math.fsum(saving.minutes for saving in savings),
         saved_usd=math.fsum(saving.usd for saving in savings),
-        saved_sessions=len(savings),
         last_used=started.astimezone(datetime.UTC).isoformat() if started else None,
         last_session=runs[-1][2] if runs else None,
-        sources=tuple(dict.fromkeys(note.session for note in pattern.evidence)) if pattern else (),
     )
 
 
-def rate(good: float, bad: float) -> SuccessRate:
-    """The share of answers by Jeffreys' Beta(1/2, 1/2); counts may be sums of weights."""
+def rate(good: float, bad: float) -> tuple[float, float, float]:
+    """The share of answers by Jeffreys' Beta(1/2, 1/2): 5 % quantile, mean, 95 % quantile.
+
+    `good`, `bad`: counts, or sums of weights.
+    """
     a, b = 0.5 + good, 0.5 + bad
-    return SuccessRate(mean=a / (a + b), low=beta_quantile(0.05, a, b), high=beta_quantile(0.95, a, b))
-
-
-def _standing(good: float, bad: float, share: SuccessRate) -> tuple[Standing, str]:
-    """Where a pattern stands, and why. `good` and `bad`: runs by weight."""
-    count = good + bad
-    interval = f"{100 * share.mean:.0f} % [{100 * share.low:.0f}, {100 * share.high:.0f}]"
-    why = f"{good:.3g} of {count:.3g} runs by weight answered: {interval}"
-    if count >= ENOUGH and share.high < RETIRED:
-        return "retired", why
-    if count >= FEW and share.mean < BAR:
-        return "doubtful", why
-    return ("validated" if good >= ENOUGH and share.low >= BAR else "applied"), why
+    return beta_quantile(0.05, a, b), a / (a + b), beta_quantile(0.95, a, b)
 
 
 def lines(known: PatternStatistics) -> list[str]:
     """One pattern's statistics in sentences."""
-    sources = ", ".join(known.sources)
-    text = [
-        f"{known.name} is {known.status}: {known.why}",
-        f"comes from {sources}" if sources else "no session is named as its source",
-    ]
+    text = [f"{known.name} is {known.status}: {known.why}"]
     if known.applied:
         counts = f"{known.passed} passed, {known.found} found something wrong, {known.broken} broke"
         text.append(f"run {known.applied} times: {counts}")
     basis = f"runs worth {known.weight:.3g} here" if known.weight else "its author's estimate alone"
-    between = (
-        f"between {seconds_text(known.low_s)} and {seconds_text(known.high_s)} in {100 * LEVEL:.0f} % of cases"
-    )
+    low, high = map(seconds_text, known.interval_s)
+    between = f"between {low} and {high} in {100 * LEVEL:.0f} % of cases"
     text.append(f"the next run takes {seconds_text(known.seconds)}, {between}, from {basis}")
-    if known.saved_sessions:
-        saved = f"{say.minutes(known.saved_minutes)}, {say.usd(known.saved_usd)}"
-        text.append(f"saved {saved}, as measured in {say.count(known.saved_sessions, 'session')}")
+    if known.saved_minutes:
+        text.append(f"saved {say.minutes(known.saved_minutes)}, {say.usd(known.saved_usd)}, as measured")
     if known.last_used:
         text.append(f"last used {known.last_used[:10]}, in {known.last_session}")
     return text

@@ -4,7 +4,7 @@ Begin in `git`: the one function that runs the program. The user's index, hooks 
 Until a repository is trusted, no program that its configuration names may run (filters, textconv, helpers,
 transports).
 - `reading`: commit, uncommitted files, and files as an earlier commit had them.
-- `history`: the line of commits between two revisions, and what happened between two sessions.
+- `history`: the line of commits between two revisions.
 - `worktree`: folders in which a target may be edited. A target outside git is copied into a repository of its
   own. Submodules are filled from the checkout's.
 - `leftover` knows whose each worktree is.

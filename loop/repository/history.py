@@ -5,13 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
-
-from pydantic import Field
 
 from loop.base.errors import LoopError, UsageError
 from loop.base.remarks import inert
-from loop.model.base import Model
 from loop.repository.git import git, read_bytes, shown
 
 FIELDS = "%H%x00%P%x00%aN%x00%aI%x00%s"
@@ -21,27 +17,6 @@ SHOWN = 12
 LISTED = 10
 """Commits and files that are listed; the others are counted."""
 DEEPEN = "this clone is shallow, older commits are not in it: git fetch --unshallow"
-
-
-class Revisions(Model):
-    """What happened to the sources between two sessions."""
-
-    older: str
-    """Id of the first session."""
-    newer: str
-    """Id of the second."""
-    relation: Literal["same", "after", "before", "apart", "unknown"]
-    """Where the second one's commit stands: the same, after the first, before it, on another line."""
-    reason: str = ""
-    """Why it is unknown, or what else a reader has to know."""
-    commits: tuple[str, ...] = ()
-    """Commits that only the second has, newest first, the first so many."""
-    count: int = 0
-    """How many there are."""
-    missing: int = 0
-    """Commits that only the first has."""
-    files: dict[str, tuple[int, int]] = Field(default_factory=dict)
-    """Files that differ: lines added and removed."""
 
 
 @dataclass(frozen=True)
@@ -194,31 +169,3 @@ def _date(text: str) -> datetime.datetime | None:
         return datetime.datetime.fromisoformat(text)
     except ValueError:  # Nothing, or a year that is none.
         return None
-
-
-def revisions(folder: Path, names: tuple[str, str], commits: tuple[str | None, str | None]) -> Revisions:
-    """What happened between two sessions, by their ids and commits; unknown where git cannot tell."""
-    older, newer = names
-    first, last = commits
-    if first is None or last is None:
-        reason = f"no commit of {older if first is None else newer} is on record"
-        return Revisions(older=older, newer=newer, relation="unknown", reason=reason)
-    try:
-        start, end = resolve(folder, first), resolve(folder, last)
-        if start == end:
-            return Revisions(older=older, newer=newer, relation="same")
-        gained, missing = between(folder, [start], end), len(between(folder, [end], start))
-        words = ["diff", "--numstat", "--no-renames", "--no-ext-diff", "--no-textconv", "-z", first, last, "--"]
-        rows = [row.split("\t", 2) for row in git(folder, *words).split("\0") if row]
-    except LoopError as error:
-        return Revisions(older=older, newer=newer, relation="unknown", reason=error.message)
-    return Revisions(
-        older=older,
-        newer=newer,
-        relation="apart" if gained and missing else "after" if gained else "before",
-        commits=tuple(f"{commit.short} {commit.subject}" for commit in reversed(gained))[:LISTED],
-        count=len(gained),
-        missing=missing,
-        # Git writes a dash for the lines of what is not text.
-        files={name: (int(a) if a.isdigit() else 0, int(r) if r.isdigit() else 0) for a, r, name in rows},
-    )

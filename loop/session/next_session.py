@@ -8,20 +8,16 @@ from pathlib import Path
 
 from loop.base.errors import LoopError, UsageError
 from loop.gate.emulating import too_much
-from loop.learning import statistics
 from loop.learning.learnings import one_line, where_to_begin
-from loop.learning.next_plan import Benefit, Idea, Present, benefit, ideas, never_judged
+from loop.learning.next_plan import Idea, Present, benefit, ideas, never_judged
 from loop.learning.predicting import foresee
-from loop.learning.statistics import PatternStatistics
 from loop.library import targets
-from loop.library.rates import rates
 from loop.model.change import KeptChange
 from loop.model.dtypes import Device
 from loop.model.index import SessionRow
 from loop.model.record import Line, SessionHead, SessionRecord
 from loop.model.target import Target
 from loop.model.workloads import accepts, expand, weights
-from loop.money.bill import hourly_usd
 from loop.optimize import candidate
 from loop.optimize.editable import changeable
 from loop.repository import takes_back
@@ -41,7 +37,8 @@ class PricedIdea:
 
     idea: Idea
     head: SessionHead
-    benefit: Benefit
+    benefit: str
+    """What it may bring, in words."""
     command: str
     wrong: tuple[str, ...] = ()
     """A sentence for each variant that is wrong."""
@@ -63,21 +60,16 @@ def propose(
     """
     known = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=setting.target.name)
     rows = [*(row for row in known if row.id not in {row.id for row in ended}), *ended]
-    standings = statistics.gather(setting.project, setting.patterns)
     now = present(setting, device)
-    every = _ideas(setting, rows, now, standings, device)
+    every = _ideas(setting, rows, now, device)
     missing = now.unjudged(rows)
     for idea in every:
         head = _runnable(idea, setting, device)
         if head is not None:
-            new = all(row.ground != head.ground for row in rows)
-            brings = benefit(idea, head.plan.plan.patterns, standings, new, rows)
-            if brings.minutes is not None:
-                brings = replace(brings, usd=brings.minutes / 60 * hourly_usd(rates(setting.project), head))
             return PricedIdea(
                 idea=idea,
                 head=head,
-                benefit=brings,
+                benefit=benefit(idea, rows),
                 command=_command(idea, setting, where, there),
                 wrong=now.wrong(rows),
                 unjudged=never_judged(missing) if missing else "",
@@ -126,13 +118,7 @@ def _declared(target: Target, device: Device) -> dict[str, dict[str, frozenset[s
     return declared
 
 
-def _ideas(
-    setting: Setting,
-    rows: Sequence[SessionRow],
-    now: Present,
-    standings: Mapping[str, PatternStatistics],
-    device: str,
-) -> tuple[Idea, ...]:
+def _ideas(setting: Setting, rows: Sequence[SessionRow], now: Present, device: str) -> tuple[Idea, ...]:
     """Every idea for a target, the most urgent first. What failed is run again by a plan that is still there."""
     lost_ideas = past_changes.lost_ideas(setting.project.sessions, _head(BASELINE, setting, device))
     lost = Counter(change.variant for change in lost_ideas)
@@ -140,7 +126,7 @@ def _ideas(
     rows = [row.model_copy(update={"unsure": tuple(name for name in row.unsure if name in mains)}) for row in rows]
     return tuple(
         replace(idea, plan="baseline") if idea.repeats and idea.plan not in setting.plans else idea
-        for idea in ideas(rows, now, lost, standings)
+        for idea in ideas(rows, now, lost)
     )
 
 

@@ -110,7 +110,7 @@ def gather(setting: Setting, now: datetime.datetime) -> Contents:
 def _known(pattern: Pattern, known: PatternStatistics | None) -> Known:
     if known is None:
         return Known(pattern, "proposed", (), "-", 0)
-    share = f"{100 * known.success.low:.0f}-{100 * known.success.high:.0f} %" if known.success else "-"
+    share = f"{100 * known.success[0]:.0f}-{100 * known.success[2]:.0f} %" if known.success else "-"
     return Known(pattern, known.status, tuple(statistics.lines(known)), share, known.applied)
 
 

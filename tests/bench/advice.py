@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from loop.learning import calibration
-from loop.learning.calibration import PredictionOutcome
+from loop.learning.prediction import judged
 from loop.model.index import SessionRow
 from loop.model.profile import GainOutcome
 from loop.profile.promised import held, outcomes
 from loop.store import index
+from tests.bench.prediction import counted
 from tests.faults.results import machine
 from tests.own_targets import write_own
 from tests.projects import LOOP, loop
@@ -97,6 +97,7 @@ def run(top: Path, name: str, fields: dict[str, Any]) -> None:
 def page(rows: Sequence[SessionRow]) -> list[str]:
     """Hit rates by leaf, then every outcome."""
     found = outcomes(rows)
+    times = [known.low_s <= seconds <= known.high_s for known, seconds in judged(rows)]
     return [
         "# Advice and what came of it",
         "",
@@ -104,12 +105,12 @@ def page(rows: Sequence[SessionRow]) -> list[str]:
         f"{sum(len(row.promises) for row in rows)} promised a gain, and {len(found)} of these have an outcome.",
         "The edits are fixed; nobody followed the advice. So the rates are those of an edit that was not advised.",
         "",
-        f"- Inside the interval that the rule states: {_share(calibration.gains(found))}",
-        f"- Time of a session inside its 80 % interval: {_share(calibration.times(rows))}",
+        f"- Inside the interval that the rule states: {_share(found)}",
+        f"- Time of a session inside its 80 % interval: {counted(times)}",
         "",
-        "| Leaf | Outcomes | Inside what it states | Share, 90 % interval |",
-        "|---|---|---|---|",
-        *(f"| {leaf} | {one.count} | {one.inside} | {one.text} |" for leaf, one in _by_advice(found).items()),
+        "| Leaf | Outcomes inside what it states, with the 90 % interval of the share |",
+        "|---|---|",
+        *(f"| {leaf} | {_share(some)} |" for leaf, some in _by_advice(found).items()),
         "",
         "| Session | Leaf | Stated, and what came of it |",
         "|---|---|---|",
@@ -124,19 +125,14 @@ def _numbered(found: Sequence[GainOutcome], rows: Sequence[SessionRow]) -> list[
     return [(places[one.session], one) for one in found]
 
 
-def _by_advice(found: Sequence[GainOutcome]) -> dict[str, calibration.Calibration]:
-    """How each advice held, by its name."""
+def _by_advice(found: Sequence[GainOutcome]) -> dict[str, list[GainOutcome]]:
+    """Outcomes by the name of the advice."""
     names = dict.fromkeys(one.promise.advice for one in found)
-    held = {
-        name: calibration.calibration(calibration.gains([one for one in found if one.promise.advice == name]))
-        for name in names
-    }
-    return {name: one for name, one in held.items() if one}
+    return {name: [one for one in found if one.promise.advice == name] for name in names}
 
 
-def _share(found: Sequence[PredictionOutcome]) -> str:
-    told = calibration.calibration(found)
-    return f"{told.inside} of {told.count}, {told.text}" if told else "no outcome yet"
+def _share(found: Sequence[GainOutcome]) -> str:
+    return counted([one.side == "inside" for one in found])
 
 
 if __name__ == "__main__":

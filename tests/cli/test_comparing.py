@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from loop.base.documents import sums
 from loop.base.errors import LoopError
 from loop.base.screen import Screen
 from loop.cli import comparing as comparison
@@ -28,7 +27,6 @@ from tests.makers import (
 )
 from tests.projects import make_project
 from tests.repository.test_reading import git
-from tests.store.folders import rewrite
 
 
 @pytest.fixture
@@ -68,11 +66,11 @@ def told(project: Path, *names: str, **ways: bool) -> str:
 
 
 def test_two_sessions_of_one_day(project: Path) -> None:
-    """Named from the end; ratios, commits and files."""
+    """Named from the end; ratios and commits."""
     add(project, ratio=1.5, commit="HEAD~1")
     add(project, ratio=1.8)
     text = told(project, "last~1", "last")
-    for words in ("1.20x higher", "1 commit later", "second version", "note.txt (+1 -1)"):
+    for words in ("1.20x higher", "commit: A"):
         assert words in text
     assert "Not compared" not in text
     assert [] == [line for line in text.splitlines() if len(line) > 80]
@@ -84,7 +82,7 @@ def test_other_machines_leave_ratios(project: Path) -> None:
     add(project, day=1, name="elsewhere")
     assert "machine: A bench, B elsewhere" in told(project, first, "last")
     found = json.loads(told(project, first, "last", as_json=True))
-    assert (2, ["machine"]) == (found["schema_version"], [one["fact"] for one in found["environment"]])
+    assert (3, ["machine"]) == (found["schema_version"], [one["fact"] for one in found["environment"]])
 
 
 def test_recorded_sessions_are_not_compared(project: Path) -> None:
@@ -107,25 +105,3 @@ def test_what_cannot_be_compared_at_all(project: Path, names: list[str], message
     with pytest.raises(LoopError, match=message) as error:
         told(project, *names)
     assert error.value.hint
-
-
-def test_a_commit_that_is_not_there_is_said(project: Path) -> None:
-    """A record from another clone."""
-    first = add(project)
-    path = project.parent / "sessions" / first / "session.json"
-    rewrite(path, lambda text: text.replace(git(project, "rev-parse", "HEAD").strip(), "f" * 40))
-    add(project)
-    assert "not known: ffff" in told(project, first, "last")
-
-
-@pytest.mark.parametrize(("commit", "shown"), [("a\x00b", "a b"), ("--output=x", "--output=x")])
-def test_a_commit_that_no_command_line_takes_is_said(project: Path, commit: str, shown: str) -> None:
-    """A record from anywhere: no crash, and nothing of it is an option of git's."""
-    first = add(project)
-    path = project.parent / "sessions" / first / "session.json"
-    fields = json.loads(path.read_text())
-    fields["revision"]["commit"] = commit
-    del fields["sum"]
-    sums.write_sealed(path, fields)
-    add(project)
-    assert f"not known: {shown} is no commit" in told(project, first, "last")

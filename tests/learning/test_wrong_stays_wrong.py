@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import pytest
 
 from loop.learning.next_plan import ALL_JUDGED, Idea, Present, ideas
-from loop.learning.statistics import of_patterns
 from loop.model.index import SessionRow
 from loop.model.measurement import VariantChecks
 from loop.model.output import VerifyOutput
@@ -119,7 +118,7 @@ class Project:
 
     def advised(self) -> Idea:
         """What `loop plan next` says."""
-        return ideas(self.rows, self.present, {}, of_patterns({}, []))[0]
+        return ideas(self.rows, self.present, {})[0]
 
     def follow(self) -> None:
         """Run the advised session."""
