@@ -8,6 +8,7 @@ import os
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Literal
 
 from loop.base.documents import write_atomic
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError, WorkFailed
@@ -254,15 +255,14 @@ def leave(folder: JobFolder, sent: Sent, host: Listed, there: There, sessions: l
     if sent.keep_until is not None and sent.keep_until > time.time():
         clock = datetime.datetime.fromtimestamp(sent.keep_until).astimezone()
         planned = f"{clock:%H:%M}", (sent.keep_until - time.time()) / 3600
-    decision = "keep" if planned else "stop"
+    decision: Literal["keep", "stop"] = "keep" if planned else "stop"
     if rate:
         screen.say(
             f"{name} costs ${rate:.2f} an hour ({(used or 'unknown terms').replace('_', ' ')}) while it runs:"
         )
         stop, gap = _measured(sent, sessions, rate)
-        leaving = keeping.leave(rate, stop, gap, planned)
-        decision = leaving.decision
-        for line in leaving.lines:
+        decision, lines = keeping.leave(rate, stop, gap, planned)
+        for line in lines:
             screen.say(f"  {line}")
     if decision == "keep":
         screen.say(f"{name} is kept" + (f"; stop it then: loop hosts stop {name}" if host.host.stop else ""))
@@ -279,7 +279,7 @@ def _measured(sent: Sent, sessions: list[Path], rate: float) -> tuple[StopCost |
     if restart is None:
         return None, keeping.gap_hours(here)
     card = rates(project(Path(sent.project) if sent.project else None, Path.cwd()))
-    return keeping.stop_cost(restart, rate, *keeping.who_waits(card, None)), keeping.gap_hours(here)
+    return keeping.stop_cost(*restart, rate, *keeping.who_waits(card, None)), keeping.gap_hours(here)
 
 
 def stop_machine(host: Listed, target: str | None, screen: Screen) -> None:

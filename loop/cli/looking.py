@@ -229,16 +229,16 @@ def cost_rates(target: Target = None, json: Json = False) -> None:
     "cost keep-or-stop",
     "loop cost keep-or-stop --idle-hours 5",
     "loop cost keep-or-stop --idle-hours 12 --waiting nobody --restart-minutes 4",
-    "loop cost keep-or-stop --idle-hours 5 --stop-cost-usd 0.80..1.20",
+    "loop cost keep-or-stop --idle-hours 5 --stop-cost-usd 0.80",
     calls="loop.money.command:keep_or_stop",
     result="loop.money.model:KeptOrStopped",
 )
 def cost_keep_or_stop(
     idle_hours: Annotated[float | None, Option(help="Hours until the GPU is needed again.")] = None,
     gpu_usd_per_hour: Annotated[float | None, Option(help="Default: the rate card's.")] = None,
-    stop_cost_usd: Annotated[str | None, Option(help="Cost of a stop, or a range as in 0.80..1.20.")] = None,
+    stop_cost_usd: Annotated[float | None, Option(help="Cost of a stop.")] = None,
     restart_minutes: Annotated[
-        str | None, Option(help="A number or a range. Default: as your sessions measured it.")
+        float | None, Option(help="Minutes of a restart; default: as sessions measured.")
     ] = None,
     waiting: Annotated[
         str | None,

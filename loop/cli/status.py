@@ -319,18 +319,16 @@ def _gpu(
         why = "no restart was measured: in no session was anything compiled and then timed on a GPU"
         return GpuDecision("unknown", why)
     try:
-        stop = keeping.stop_cost(restart, rate.usd_per_hour, *keeping.who_waits(card, None))
+        stop = keeping.stop_cost(*restart, rate.usd_per_hour, *keeping.who_waits(card, None))
     except LoopError as error:
         return GpuDecision("unknown", error.message)
     # Whoever stops at the break-even pays at most twice what foresight would.
-    even = stop.low_usd / rate.usd_per_hour, stop.high_usd / rate.usd_per_hour
+    even = stop.usd / rate.usd_per_hour
     assert last.started is not None
     idle = max(0.0, (now - last.started).total_seconds() - last.seconds) / 3600
     cost = f"${idle * rate.usd_per_hour:.2f}"
     stood = f"{last.environment.gpu or 'it'} has stood for {hours_text(idle)} ({cost})"
-    return GpuDecision(
-        "stop" if idle > even[1] else "keep", f"if it is still held: {stood}. {keeping.advice(even)}"
-    )
+    return GpuDecision("stop" if idle > even else "keep", f"if it is still held: {stood}. {keeping.advice(even)}")
 
 
 def sections(status: Status) -> Iterator[Section]:

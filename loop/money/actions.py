@@ -47,25 +47,16 @@ def keep_or_stop(context: Context, arguments: KeepTerms) -> Working[KeepOutput]:
     rate = gpu_rate(card, gpu) if card else None
     if card is None or rate is None:
         return _undecided(no_price(card, gpu) if card else "there is no rate card")
-    restart = keeping.restart_of(context.past.sessions, device, context.task.session, context.finished)
+    restart = keeping.restart_of(context.past.sessions, device, context.finished)
     if restart is None:
         return _undecided(
             "no restart was measured: nothing was compiled and then timed here or in a session before"
         )
-    usd_per_hour = rate.usd_per_hour
-    stop = keeping.stop_cost(restart, usd_per_hour, *keeping.who_waits(card, arguments.waiting))
-    even = stop.low_usd / usd_per_hour, stop.high_usd / usd_per_hour
-    hours = arguments.idle_hours
-    expected = None if hours is None else keeping.decide(hours, usd_per_hour, stop)
-    output = KeepOutput(
-        ok=True,
-        message=keeping.sentence(expected) if expected else keeping.advice(even),
-        gpu_usd_per_hour=usd_per_hour,
-        stop=stop,
-        break_even_hours=even,
-        expected=expected,
-    )
-    return Result(output)
+    price, hours = rate.usd_per_hour, arguments.idle_hours
+    stop = keeping.stop_cost(*restart, price, *keeping.who_waits(card, arguments.waiting))
+    expected = None if hours is None else keeping.decide(hours, price, stop)
+    message = keeping.sentence(expected) if expected else keeping.advice(stop.usd / price)
+    return Result(KeepOutput(ok=True, message=message, gpu_usd_per_hour=price, stop=stop, expected=expected))
 
 
 def _undecided(why: str) -> Result[KeepOutput]:

@@ -23,15 +23,12 @@ from loop.money.bill import STALE_DAYS, Used, charge, gpu_rate, no_price
 from loop.money.model import (
     AgedRate,
     Costs,
-    DamagedFolder,
     KeptOrStopped,
     Ledger,
     Options,
     Pivoted,
     Prices,
-    Restart,
     SessionCosts,
-    Spared,
     StopCost,
     Waiting,
 )
@@ -55,12 +52,15 @@ def show_costs(*, target: Path | None, as_json: bool, screen: Screen) -> int:
     rows, damaged = index.read(here.sessions)
     card = rates(here)
     rows = [_charged(row, card) if row.status is None and not row.recorded else row for row in rows]
+    minutes, usd, roi = spared(rows)
     ledger = Ledger(
         totals=totals(rows),
         rows=tuple(SessionCosts(name=row.id, **dict(totals([row]))) for row in rows),
-        spared=spared(rows),
+        spared_minutes=minutes,
+        spared_usd=usd,
+        roi=roi,
         notes=tuple(notes(rows)),
-        damaged=tuple(DamagedFolder(folder=bad.folder, reason=bad.problem) for bad in damaged),
+        damaged={bad.folder: bad.problem for bad in damaged},
     )
     if as_json:
         screen.data(to_json(ledger))
@@ -101,12 +101,12 @@ def totals(sessions: Sequence[SessionRow]) -> Costs:
     )
 
 
-def spared(sessions: Sequence[SessionRow]) -> Spared:
-    """What was spared in sessions, and (spared - charged) / charged in those that were run here."""
+def spared(sessions: Sequence[SessionRow]) -> tuple[float, float, float | None]:
+    """Minutes and dollars that were spared, and (spared - charged) / charged of the sessions run here."""
     savings = [saving for session in sessions for saving in session.savings]
     minutes, usd = sum(saving.minutes for saving in savings), sum(saving.usd for saving in savings)
     cost = sum(session.usd for session in sessions if not session.recorded)
-    return Spared(minutes=minutes, usd=usd, roi=(usd - cost) / cost if cost > 0 and minutes else None)
+    return minutes, usd, (usd - cost) / cost if cost > 0 and minutes else None
 
 
 def notes(sessions: Sequence[SessionRow]) -> Iterator[str]:
@@ -133,15 +133,14 @@ def _show_ledger(ledger: Ledger, screen: Screen) -> None:
     cells = [*(cells_of(row.name, row) for row in shown), cells_of("sum", ledger.totals)]
     screen.table(("session", "min", "GPU", "AI", "engineer", "all"), cells, wrap=0)
     screen.data("")
-    if ledger.spared.minutes:
-        roi = "" if ledger.spared.roi is None else f"; ROI {ledger.spared.roi:.3g}"
-        screen.prose(
-            f"spared, as measured here: {ledger.spared.minutes:.1f} min, {say.usd(ledger.spared.usd)}{roi}"
-        )
+    if ledger.spared_minutes:
+        roi = "" if ledger.roi is None else f"; ROI {ledger.roi:.3g}"
+        spared = f"{ledger.spared_minutes:.1f} min, {say.usd(ledger.spared_usd)}"
+        screen.prose(f"spared, as measured here: {spared}{roi}")
     for note in ledger.notes:
         screen.prose(f"note: {note}")
-    for folder in ledger.damaged:
-        screen.prose(f"damaged: {folder.folder}: {folder.reason}")
+    for folder, reason in ledger.damaged.items():
+        screen.prose(f"damaged: {folder}: {reason}")
 
 
 def cells_of(name: str, costs: Costs) -> tuple[str, ...]:
@@ -193,10 +192,10 @@ class KeepRequest:
     idle_hours: float | None = None
     gpu_usd_per_hour: float | None = None
     """None: the rate card's."""
-    stop_cost_usd: str | None = None
-    """Dollars or a range of them, `0.80..1.20`; None: from the restart."""
-    restart_minutes: str | None = None
-    """Minutes or a range of them; None: as this project's sessions measured it."""
+    stop_cost_usd: float | None = None
+    """Dollars; None: from the restart."""
+    restart_minutes: float | None = None
+    """Minutes; None: as this project's sessions measured it."""
     waiting: str | None = None
     target: Path | None = None
     json: bool = False
@@ -226,21 +225,6 @@ def amount(option: str, value: float, highest: float = 1e6) -> float:
     return value
 
 
-def amounts(option: str, text: str) -> tuple[float, float]:
-    """`0.80` or `0.80..1.20` as two numbers. Raises UsageError for anything else."""
-    parts = text.split("..")
-    try:
-        low, high = (float(part) for part in (parts * 2 if len(parts) == 1 else parts))
-    except ValueError as error:
-        example = f"{option} 0.80, or a range: {option} 0.80..1.20"
-        raise UsageError(f"{option} {text!r}: expected a number, or two with .. between", hint=example) from error
-    if amount(option, low) > amount(option, high):
-        raise UsageError(
-            f"{option} {text}: the smaller number comes first", hint=f"{option} {parts[1]}..{parts[0]}"
-        )
-    return low, high
-
-
 def _usd_per_hour(stated: float | None, card: RateCard, here: Project) -> float:
     """Dollars an hour: as stated, else the card's for the GPU at hand, else for the last session's GPU.
 
@@ -264,31 +248,27 @@ def _usd_per_hour(stated: float | None, card: RateCard, here: Project) -> float:
 
 def _stop(request: KeepRequest, here: Project, card: RateCard, rate: float) -> StopCost:
     """What a stop costs: as given, else by a restart that was given or measured."""
-    if request.stop_cost_usd is None:
-        who = next((name for name in WAITING if name == request.waiting), None)
-        if request.waiting is not None and who is None:
-            expected = f"--waiting {request.waiting!r}: expected {', '.join(WAITING)}"
-            raise UsageError(expected, hint=f"--waiting {WAITING[0]}")
-        return keeping.stop_cost(_restart(request, here), rate, *keeping.who_waits(card, who))
-    parts = {"--restart-minutes": request.restart_minutes, "--waiting": request.waiting}
-    for option, value in parts.items():
-        if value is not None:
-            both = f"--stop-cost-usd is the whole cost of a stop, and {option} a part of it: name one"
-            raise UsageError(both, hint=f"leave out {option}")
-    low, high = amounts("--stop-cost-usd", request.stop_cost_usd)
-    return StopCost(low_usd=low, high_usd=high, source="as given")
-
-
-def _restart(request: KeepRequest, here: Project) -> Restart:
+    if request.stop_cost_usd is not None:
+        for option, value in (("--restart-minutes", request.restart_minutes), ("--waiting", request.waiting)):
+            if value is not None:
+                both = f"--stop-cost-usd is the whole cost of a stop, and {option} a part of it: name one"
+                raise UsageError(both, hint=f"leave out {option}")
+        return StopCost(usd=amount("--stop-cost-usd", request.stop_cost_usd), source="as given")
+    who = next((name for name in WAITING if name == request.waiting), None)
+    if request.waiting is not None and who is None:
+        raise UsageError(
+            f"--waiting {request.waiting!r}: expected {', '.join(WAITING)}", hint=f"--waiting {WAITING[0]}"
+        )
     if request.restart_minutes is not None:
-        low, high = amounts("--restart-minutes", request.restart_minutes)
-        return Restart(low_minutes=low, high_minutes=high)
-    rows = _rows(here)
-    restart = keeping.restart_of(rows, "cuda") or keeping.restart_of(rows, "cpu")
-    if restart is None:
-        hint = "give what a stop costs (--stop-cost-usd), or how long a restart takes (--restart-minutes)"
-        raise UsageError("no restart was measured: in no session was anything compiled and then timed", hint)
-    return restart
+        restart = amount("--restart-minutes", request.restart_minutes), "as given"
+    else:
+        rows = _rows(here)
+        measured = keeping.restart_of(rows, "cuda") or keeping.restart_of(rows, "cpu")
+        if measured is None:
+            hint = "give what a stop costs (--stop-cost-usd), or how long a restart takes (--restart-minutes)"
+            raise UsageError("no restart was measured: in no session was anything compiled and then timed", hint)
+        restart = measured
+    return keeping.stop_cost(*restart, rate, *keeping.who_waits(card, who))
 
 
 def _rows(here: Project) -> list[SessionRow]:

@@ -5,7 +5,6 @@ Break-even hours = stop cost / rate; with nobody waiting that is the restart tim
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
@@ -17,65 +16,41 @@ from loop.model.index import SessionRow
 from loop.model.money import RateCard
 from loop.model.output import read_output
 from loop.model.record import Finished, latest_attempts
-from loop.money.model import End, KeepOrStop, Restart, StopCost, Waiting, hours_text
+from loop.money.model import KeepOrStop, StopCost, Waiting, hours_text
 from loop.report import format as say
 
 ENVIRONMENT = "environment-validation"
 GOOD = ("verify", "measure")
 """The steps that a first good measurement takes, by id, in whichever pattern they are."""
 RECENT = 10
-"""Restarts that a range is taken from; older ones say little of today's machine."""
+"""Restarts that count; older ones say little of today's machine."""
 
 
 def decide(idle_hours: float, gpu_usd_per_hour: float, stop: StopCost) -> KeepOrStop:
     """Both sides, the break-even and the decision. `gpu_usd_per_hour` is above 0."""
-    middle, idle_usd = (stop.low_usd + stop.high_usd) / 2, idle_hours * gpu_usd_per_hour
-    low, high = (
-        End(
-            stop_usd=usd,
-            break_even_hours=usd / gpu_usd_per_hour,
-            decision="stop" if idle_usd > usd * (1 + 1e-9) else "keep",  # Equal within rounding: keep.
-        )
-        for usd in (stop.low_usd, stop.high_usd)
-    )
+    idle_usd = idle_hours * gpu_usd_per_hour
     return KeepOrStop(
         idle_hours=idle_hours,
         gpu_usd_per_hour=gpu_usd_per_hour,
         idle_usd=idle_usd,
-        stop_usd=middle,
-        break_even_hours=middle / gpu_usd_per_hour,
-        low=low,
-        high=high,
-        decision=low.decision if low.decision == high.decision else "it depends",
+        stop_usd=stop.usd,
+        break_even_hours=stop.usd / gpu_usd_per_hour,
+        decision="stop" if idle_usd > stop.usd * (1 + 1e-9) else "keep",  # Equal within rounding: keep.
     )
 
 
-def agrees(decided: str, weighed: KeepOrStop) -> str:
-    """Whether the money agrees with a decision, with both sides: `keep: the money agrees (idle $1.00, ...)`."""
-    low, high = weighed.low, weighed.high
-    stop, even = f"${low.stop_usd:.2f}", f"{low.break_even_hours:.1f}"
-    if low.stop_usd != high.stop_usd:
-        stop, even = f"{stop} to ${high.stop_usd:.2f}", f"{even} to {high.break_even_hours:.1f}"
-    says = "the money agrees" if weighed.decision == decided else f"the money says {weighed.decision}"
-    return f"{decided}: {says} (idle ${weighed.idle_usd:.2f}, stop {stop}, break-even {even} h)"
-
-
 def stop_cost(
-    restart: Restart, gpu_usd_per_hour: float, waiting: Waiting, waiting_usd_per_hour: float
+    minutes: float, source: str, gpu_usd_per_hour: float, waiting: Waiting, waiting_usd_per_hour: float
 ) -> StopCost:
-    """A stop by its restart: minutes times the rates of the GPU and of whoever waits."""
-    per_minute = (gpu_usd_per_hour + waiting_usd_per_hour) / 60
-    low, high, count = f"{restart.low_minutes:.1f}", f"{restart.high_minutes:.1f}", len(restart.sessions)
-    minutes = f"a restart of {low} min" if low == high else f"a restart of {low} to {high} min"
-    where = "a GPU" if restart.device == "cuda" else "a processor: a GPU's restart was not measured"
-    measured = f"measured in {count} cold session{'s' * (count > 1)} on {where}, without boot"
+    """A stop by the minutes of its restart, times the rates of the GPU and of whoever waits.
+
+    `source`: where the minutes come from, in words.
+    """
     return StopCost(
-        low_usd=restart.low_minutes * per_minute,
-        high_usd=restart.high_minutes * per_minute,
-        source=f"{minutes}, {measured if restart.device else 'as given'}",
+        usd=minutes / 60 * (gpu_usd_per_hour + waiting_usd_per_hour),
+        source=f"a restart of {minutes:.1f} min, {source}",
         waiting=waiting,
         waiting_usd_per_hour=waiting_usd_per_hour,
-        restart=restart,
     )
 
 
@@ -100,12 +75,12 @@ def who_waits(card: RateCard, waiting: Waiting | None) -> tuple[Waiting, float]:
 
 
 def restart_of(
-    rows: Iterable[SessionRow], device: Device, session: str = "", finished: Sequence[Finished] = ()
-) -> Restart | None:
-    """The restart as the last cold sessions on a device, and the same GPU, measured it; None where there was none.
+    rows: Iterable[SessionRow], device: Device, finished: Sequence[Finished] = ()
+) -> tuple[float, str] | None:
+    """Minutes of a restart, the median of the last cold sessions on a device and the same GPU, and their source.
 
     A cold session compiled and measured something: a stopped machine repeats its environment check, its build, its
-    verification and its measurement. `session`, `finished`: the session under way, and its steps.
+    verification and its measurement. `finished`: steps of the session under way. None where there was none.
     """
     restarts = []
     for row in rows:
@@ -115,15 +90,15 @@ def restart_of(
             passed = [step for step in row.steps if step.status == "passed"]
             good = [next((step.seconds for step in passed if step.step == name), None) for name in GOOD]
             seconds = total_known([environment, built, *good])
-            restarts += [(row, seconds)] if seconds is not None else []
-    cold = [(row.id, s) for row, s in restarts if row.environment.gpu == restarts[-1][0].environment.gpu]
+            restarts += [(row.environment.gpu, seconds)] if seconds is not None else []
+    cold = [seconds for gpu, seconds in restarts if gpu == restarts[-1][0]][-RECENT:]
     own_s = own_restart_s(finished)
-    cold = [*cold[-RECENT:], *([(session, own_s)] if own_s is not None else [])]
+    cold += [own_s] if own_s is not None else []
     if not cold:
         return None
-    minutes = [seconds / 60 for _, seconds in cold]
-    sessions = tuple(name for name, _ in cold)
-    return Restart(low_minutes=min(minutes), high_minutes=max(minutes), device=device, sessions=sessions)
+    where = "a GPU" if device == "cuda" else "a processor: a GPU's restart was not measured"
+    count = say.count(len(cold), "cold session")
+    return median(cold) / 60, f"measured in {count} on {where}, without boot"
 
 
 def own_restart_s(finished: Sequence[Finished]) -> float | None:
@@ -137,61 +112,43 @@ def own_restart_s(finished: Sequence[Finished]) -> float | None:
     return total_known([before, *good])
 
 
-def advice(break_even: tuple[float, float]) -> str:
+def advice(break_even_hours: float) -> str:
     """What to do while nobody knows how long the GPU will stand, in a sentence.
 
     Whoever stops after the break-even time pays at most twice what foresight would (to rent or to buy: Karlin,
     Manasse, Rudolph and Sleator 1988, "Competitive snoopy caching").
     """
-    low, high = (hours_text(hours) for hours in break_even)
-    within = low if low == high else f"{low} to {high}"
+    within = hours_text(break_even_hours)
     return f"Keep the GPU for {within} of idling, then stop it: that costs at most twice what foresight would."
 
 
 def sentence(weighed: KeepOrStop) -> str:
     """Both sides, the break-even and the decision, in a sentence."""
     both = f"idle ${weighed.idle_usd:.2f} against ${weighed.stop_usd:.2f} for a stop"
-    even = f"break-even {hours_text(weighed.break_even_hours)}"
-    if weighed.decision == "it depends":
-        ends = f"${weighed.low.stop_usd:.2f} and ${weighed.high.stop_usd:.2f}"
-        return f"It depends: idle ${weighed.idle_usd:.2f} lies between what a stop may cost, {ends} ({even})."
-    return f"{weighed.decision.capitalize()} it: {both} ({even})."
-
-
-@dataclass(frozen=True)
-class Leaving:
-    """What to do with a machine whose work is done: the options with their dollars, and the decision."""
-
-    decision: Literal["keep", "stop"]
-    lines: tuple[str, ...]
+    return f"{weighed.decision.capitalize()} it: {both} (break-even {hours_text(weighed.break_even_hours)})."
 
 
 def leave(
     rate: float, stop: StopCost | None, gap_hours: float | None, planned: tuple[str, float] | None
-) -> Leaving:
-    """Decide for a machine at `rate` dollars an hour. `gap_hours`: the usual time between two sessions.
+) -> tuple[Literal["keep", "stop"], list[str]]:
+    """What to do with a machine at `rate` dollars an hour, and the options with their dollars, a line each.
 
-    `planned`: until when the user needs it, and the hours until then: it is kept. If the gap or the cost of a
-    restart is unknown, it is stopped, because only its own cost is known.
+    `gap_hours`: the usual time between two sessions. `planned`: until when the user needs it, and the hours until
+    then: it is kept. If the gap or the cost of a restart is unknown, it is stopped, because only its own cost is
+    known.
     """
-    first = "no restart was measured, so its cost is unknown"
-    if stop:
-        low, high = say.usd(stop.low_usd), say.usd(stop.high_usd)
-        first = f"{low if low == high else f'{low} to {high}'} for {stop.source}"
+    first = f"{say.usd(stop.usd)} for {stop.source}" if stop else "no restart was measured, so its cost is unknown"
     lines = [f"A stop it now: {first}"]
-    decision: Literal["keep", "stop"] = "stop"
+    decision: Literal["keep", "stop"] = "keep" if planned else "stop"
     hours = planned[1] if planned else gap_hours
     if hours is not None:
         until = f"until {planned[0]}, as planned" if planned else "until the next session, as gaps were so far"
         lines.append(f"B keep it {until} ({hours_text(hours)}): {say.usd(hours * rate)}")
-        weighed = decide(hours, rate, stop) if stop else None
-        decision = "keep" if planned or (weighed and weighed.decision == "keep") else "stop"
-        if planned and weighed:
-            lines.append(f"  {agrees('keep', weighed)}")
+        if stop and not planned:
+            decision = decide(hours, rate, stop).decision
     if stop:
-        even = stop.high_usd / rate
-        lines.append(f"C keep it for {hours_text(even)}, then stop it: at most {say.usd(2 * stop.high_usd)}")
-    return Leaving(decision, tuple(lines))
+        lines.append(f"C keep it for {hours_text(stop.usd / rate)}, then stop it: at most {say.usd(2 * stop.usd)}")
+    return decision, lines
 
 
 def gap_hours(rows: Iterable[SessionRow]) -> float | None:

@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from loop.model.base import Model, Printed
-from loop.model.dtypes import Device
 from loop.model.money import Rate
 from loop.model.output import Output
 from loop.model.pattern import Text
@@ -46,41 +45,25 @@ class SessionCosts(Costs):
     """Its id."""
 
 
-class Spared(Model):
-    """What sessions measurably spared."""
-
-    minutes: float
-    """Minutes."""
-    usd: float
-    """Dollars."""
-    roi: float | None
-    """Dollars spared for each that was spent; None where nothing was charged or nothing spared."""
-
-
-class DamagedFolder(Model):
-    """A folder that is left out."""
-
-    folder: str
-    """Its name."""
-    reason: str
-    """Why."""
-
-
 class Ledger(Printed):
     """What sessions cost, and what was measurably spared."""
 
-    schema_version: int = 5
+    schema_version: int = 6
     """Number of this schema."""
     totals: Costs
     """All of them."""
     rows: tuple[SessionCosts, ...]
     """Each of them."""
-    spared: Spared
-    """What was spared."""
+    spared_minutes: float
+    """Minutes that sessions measurably spared."""
+    spared_usd: float
+    """The same in dollars."""
+    roi: float | None
+    """Dollars spared for each that was spent; None where nothing was charged or nothing spared."""
     notes: tuple[str, ...]
     """What the figures rest on."""
-    damaged: tuple[DamagedFolder, ...]
-    """Folders that are left out."""
+    damaged: dict[str, str]
+    """Folders that are left out, each with the reason."""
 
 
 class AgedRate(Rate):
@@ -103,45 +86,17 @@ class Prices(Printed):
     """All of them."""
 
 
-class Restart(Model):
-    """How long it takes from a stopped machine to the first good measurement."""
-
-    low_minutes: float
-    """The shortest seen, or given."""
-    high_minutes: float
-    """The longest."""
-    device: Device | None = None
-    """Where it was measured; None where it was given."""
-    sessions: tuple[str, ...] = ()
-    """The sessions in which a compiler ran and something was measured; none where it was given."""
-
-
 class StopCost(Model):
     """What stopping the GPU costs."""
 
-    low_usd: float
-    """At the shortest restart."""
-    high_usd: float
-    """At the longest."""
+    usd: float
+    """Dollars."""
     source: str
-    """What it rests on, in words."""
+    """What that rests on, in words."""
     waiting: Waiting | None = None
     """Who waits for the restart; None where the cost was given as a whole."""
     waiting_usd_per_hour: float = 0.0
     """What an hour of theirs costs."""
-    restart: Restart | None = None
-    """How long it takes; None where the cost was given as a whole."""
-
-
-class End(Model):
-    """The decision at one end of what a stop may cost."""
-
-    stop_usd: float
-    """What a stop costs here."""
-    break_even_hours: float
-    """Idle hours that cost as much."""
-    decision: Literal["keep", "stop"]
-    """The cheaper of both; to keep where both cost the same."""
 
 
 class KeepOrStop(Model):
@@ -154,21 +109,17 @@ class KeepOrStop(Model):
     idle_usd: float
     """The cost of keeping it: hours times rate."""
     stop_usd: float
-    """The cost of stopping it; the middle of its range."""
+    """The cost of stopping it."""
     break_even_hours: float
     """Idle hours that cost as much as that."""
-    low: End
-    """The decision where a stop costs least."""
-    high: End
-    """The decision where it costs most."""
-    decision: Literal["keep", "stop", "it depends"]
-    """What both ends agree on; it depends where they do not."""
+    decision: Literal["keep", "stop"]
+    """The cheaper of both; to keep where both cost the same."""
 
 
 class KeptOrStopped(Printed, KeepOrStop):
     """Whether to keep an idle GPU."""
 
-    schema_version: int = 3
+    schema_version: int = 4
     """Number of this schema."""
     stop: StopCost
     """What a stop costs."""
@@ -183,8 +134,6 @@ class KeepOutput(Output):
     """What an hour of the GPU costs."""
     stop: StopCost | None = None
     """What a stop costs; None where no restart is known."""
-    break_even_hours: tuple[float, float] | None = None
-    """Idle hours that cost as much, at both ends."""
     expected: KeepOrStop | None = None
     """The decision for the idle time that was given; None where none was."""
 
@@ -228,16 +177,8 @@ class OptionValue(Model):
     """What would be done."""
     usd: tuple[float, float]
     """What it costs."""
-    probability: float | None
-    """How likely it succeeds; None where nobody knows."""
-    value_usd: float | None
-    """What success is worth; None where nobody knows."""
     expected_usd: tuple[float, float] | None
     """Probability times value less cost, from worst to best; None where either is not known."""
-    break_even_probability: tuple[float, float] | None = None
-    """Cost over value: it pays from this probability on; above 1 never."""
-    break_even_value_usd: tuple[float, float] | None = None
-    """Cost over probability: it pays where success is worth as much."""
     note: str
     """What follows, in words."""
 
@@ -271,7 +212,7 @@ class Pivot(Model):
 class Pivoted(Printed, Pivot):
     """Whether to go on."""
 
-    schema_version: int = 2
+    schema_version: int = 3
     """Number of this schema."""
     question: str | None
     """What has to be decided."""

@@ -27,11 +27,7 @@ def weigh(option: MachineOption, value_usd: float | None = None) -> OptionValue:
     return OptionValue(
         name=option.name,
         usd=option.usd,
-        probability=p,
-        value_usd=value,
         expected_usd=None if gain is None else (gain - high, gain - low),
-        break_even_probability=(low / value, high / value) if value else None,
-        break_even_value_usd=(low / p, high / p) if p else None,
         note=_note(option, value, gain),
     )
 

@@ -109,13 +109,12 @@ def decisions(finished: Sequence[Finished]) -> tuple[str, ...]:
 
 def sides(stop: StopCost, gpu_usd_per_hour: float) -> Iterator[str]:
     """What idling and a stop cost, and after how long they cost the same."""
-    even = (hours_text(usd / gpu_usd_per_hour) for usd in (stop.low_usd, stop.high_usd))
     waiting = ", while nobody waits" if stop.waiting else ""
     if stop.waiting in ("agent", "engineer"):
         waiting = f", while an {stop.waiting} waits at {say.rate(stop.waiting_usd_per_hour)} an hour"
     yield f"Idling: {say.rate(gpu_usd_per_hour)} an hour"
-    yield f"A stop: {span(say.usd(stop.low_usd), say.usd(stop.high_usd))}; {stop.source}{waiting}"
-    yield f"Break-even: {span(*even)} of idling"
+    yield f"A stop: {say.usd(stop.usd)}; {stop.source}{waiting}"
+    yield f"Break-even: {hours_text(stop.usd / gpu_usd_per_hour)} of idling"
 
 
 def pivot_lines(weighed: Pivot) -> Iterator[str]:

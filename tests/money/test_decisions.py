@@ -44,20 +44,20 @@ def test_both_sides_the_break_even_and_the_decision_are_json() -> None:
     assert 0 == done.returncode, done.stderr
     answer = json.loads(done.stdout)
     keys = ("schema_version", "idle_usd", "stop_usd", "break_even_hours", "decision")
-    assert [3, 1.0, 0.8, 4.0, "stop"] == [answer[key] for key in keys]
+    assert [4, 1.0, 0.8, 4.0, "stop"] == [answer[key] for key in keys]
 
 
 def test_people_see_both_sides_in_eighty_columns() -> None:
     """And where the decision turns."""
-    text = keep(idle_hours=5, gpu_usd_per_hour=0.20, stop_cost_usd="0.80..1.20")
-    for part in ("$1.00", "$0.80 to $1.20", "4.0 h to 6.0 h", "It depends"):
+    text = keep(idle_hours=5, gpu_usd_per_hour=0.20, stop_cost_usd=0.80)
+    for part in ("$1.00", "$0.80", "4.0 h", "Stop it"):
         assert part in text
     assert [] == [line for line in text.splitlines() if len(line) > 80]
 
 
 def test_a_restart_and_who_waits_make_the_cost_of_a_stop() -> None:
     """12 minutes at $0.70 and nobody: the break-even is 12 minutes."""
-    fields = {"idle_hours": 1, "gpu_usd_per_hour": 0.70, "restart_minutes": "12", "json": True}
+    fields = {"idle_hours": 1, "gpu_usd_per_hour": 0.70, "restart_minutes": 12, "json": True}
     nobody, engineer = (json.loads(keep(**fields, waiting=who)) for who in ("nobody", "engineer"))
     assert (pytest.approx(0.2), "stop") == (nobody["break_even_hours"], nobody["decision"])
     assert "keep" == engineer["decision"]
@@ -66,16 +66,12 @@ def test_a_restart_and_who_waits_make_the_cost_of_a_stop() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"idle_hours": -1, "stop_cost_usd": "1"}, "--idle-hours -1: expected a number from 0"),
-        ({"idle_hours": float("nan"), "stop_cost_usd": "1"}, "--idle-hours nan: expected a number from 0"),
-        ({"stop_cost_usd": ""}, "--stop-cost-usd '': expected a number"),
-        ({"stop_cost_usd": "a..b"}, "--stop-cost-usd 'a..b': expected a number"),
-        ({"stop_cost_usd": "1..2..3"}, "expected a number, or two"),
-        ({"stop_cost_usd": "1.20..0.80"}, "the smaller number comes first"),
+        ({"idle_hours": -1, "stop_cost_usd": 1}, "--idle-hours -1: expected a number from 0"),
+        ({"idle_hours": float("nan"), "stop_cost_usd": 1}, "--idle-hours nan: expected a number from 0"),
         ({"gpu_usd_per_hour": 0}, "expected a price above 0"),
         ({"gpu_usd_per_hour": 700}, "expected a price above 0"),
-        ({"restart_minutes": "5", "waiting": "cat"}, "nobody, agent, engineer"),
-        ({"stop_cost_usd": "1", "waiting": "agent"}, "name one"),
+        ({"restart_minutes": 5, "waiting": "cat"}, "nobody, agent, engineer"),
+        ({"stop_cost_usd": 1, "waiting": "agent"}, "name one"),
         ({}, "no restart was measured"),
         ({"idle_hours": None}, "for how long will the GPU idle?"),
     ],
@@ -92,9 +88,8 @@ def test_options_are_weighed_and_what_is_unknown_is_said(tmp_path: Path) -> None
     file = tmp_path / "pivot.yaml"
     file.write_text(OPTIONS)
     answer = json.loads(weighed(file, as_json=True))
-    assert (2, "what next", "go on") == (answer["schema_version"], answer["question"], answer["best"])
+    assert (3, "what next", "go on") == (answer["schema_version"], answer["question"], answer["best"])
     assert [[250.0, 350.0], None] == [option["expected_usd"] for option in answer["options"]]
-    assert [0.25, 0.35] == answer["options"][1]["break_even_probability"]
     file.write_text(OPTIONS.replace("rewrite", "pivot to warp specialisation and tensor cores"))
     text = weighed(file)
     assert "2 sessions without measurable progress" in " ".join(text.split())

@@ -4,14 +4,14 @@ import pytest
 
 from loop.model.record import Finished
 from loop.money import keep_or_stop, pivot
-from loop.money.model import KeepOutput, MachineOption, Options, PivotOutput, Restart
+from loop.money.model import KeepOutput, MachineOption, Options, PivotOutput
 from tests.makers import make_finished, make_record, make_report
 
 
 def kept() -> Finished:
     """Keep or stop, at $1 an hour and 6 minutes of restart for an agent at $2."""
-    stop = keep_or_stop.stop_cost(Restart(low_minutes=6, high_minutes=12), 1.0, "agent", 2.0)
-    output = KeepOutput(ok=True, message="Keep it.", gpu_usd_per_hour=1.0, stop=stop, break_even_hours=(0.3, 0.6))
+    stop = keep_or_stop.stop_cost(6, "as given", 1.0, "agent", 2.0)
+    output = KeepOutput(ok=True, message="Keep it.", gpu_usd_per_hour=1.0, stop=stop)
     return make_finished("decide", action="session.keep_or_stop", output=output)
 
 
@@ -37,7 +37,7 @@ def test_a_session_that_decided_nothing_has_no_such_section() -> None:
 def test_both_sides_stand_in_the_report() -> None:
     """Rates, minutes, who waits, the break-even."""
     text = section(kept())
-    for part in ("$1.00 an hour", "$0.30 to $0.60", "a restart of 6.0 to 12.0 min, as given", "18 min to 36 min"):
+    for part in ("$1.00 an hour", "$0.30", "a restart of 6.0 min, as given", "18 min"):
         assert part in text
     assert "while an agent waits at $2.00 an hour" in text
 
