@@ -16,7 +16,7 @@ from loop.base.errors import ExitCode, LoopError, UsageError, WorkFailed
 from loop.base.processes import Tick
 from loop.base.remarks import remark
 from loop.jobs.folder import ENDED, MOST_TRIES, TALK, TRIES, JobFolder, last_line
-from loop.jobs.groups import groups
+from loop.jobs.groups import group_of, groups
 from loop.jobs.running import refuse
 from loop.model.jobs import State
 
@@ -118,15 +118,12 @@ class Executor:
             if job in self._queue:
                 self._queue.remove(job)
 
-    def avoid(self, uuid: str) -> bool:
-        """Give a device no further job. False where nobody can, as it is the only one."""
+    def avoid(self, uuid: str) -> None:
+        """Give a device no further job, where there is another one of its kind."""
         with self._changed:
-            mine = [slot for slot in self.slots if slot.uuid == uuid]
-            spare = any(other.uuid != uuid and other.gpu == slot.gpu for slot in mine for other in self.slots)
-            for slot in mine if spare else ():
-                slot.aside = True
+            for slot in self.slots:
+                slot.aside = slot.aside or slot.uuid == uuid
             self._changed.notify_all()
-        return spare
 
     def close(self) -> None:
         """Wait for what was cancelled."""
@@ -160,8 +157,8 @@ class Executor:
         """The next job for a slot, once there is one; None when the slot is not needed any more."""
         with self._changed:
             while not self._closed.is_set():
-                spare = any(other is not slot and other.gpu == slot.gpu for other in self.slots)
-                if spare and (slot.aside or (slot.uuid and slot.lost >= FAILURES)):
+                spare = any(other.uuid != slot.uuid and other.gpu == slot.gpu for other in self.slots)
+                if spare and slot.uuid and (slot.aside or slot.lost >= FAILURES):
                     remark(f"device {slot.uuid} gets no further job")
                     self.slots.remove(slot)
                     return None
@@ -275,27 +272,22 @@ def all_trusted(executor: Executor, jobs: Sequence[JobFolder], group: str = "") 
     A result of another group is done again elsewhere, and refused where it comes from such a device once more.
     """
     yield from all_done(executor, jobs)
-    apart = strangers(jobs, group)
-    for uuid, why in apart.items():
-        remark(f"device {uuid} is set aside: {why}")
-    avoided = {uuid for uuid in apart if executor.avoid(uuid)}
-    repeated = [job for job in jobs if (where := job.where) is not None and where.uuid in avoided]
-    for job in repeated:
+    repeated = strangers(jobs, group)
+    for job, why in repeated:
+        where = job.where
+        remark(f"device {where.uuid if where else ''} is set aside: {why}")
+        executor.avoid(where.uuid if where else "")
         job.forget()
-    yield from all_done(executor, repeated)
-    apart = strangers(jobs, group)
-    for job in jobs:
-        if job.job.times and (where := job.where) is not None and where.uuid in apart:
-            job.forget()
-            refuse(job, f"{where.host}: {apart[where.uuid]}, and ratios of two kinds of devices are not mixed")
+    yield from all_done(executor, [job for job, _ in repeated])
+    for job, why in strangers(jobs, group):
+        job.forget()
+        refuse(job, f"{why}, and ratios of two kinds of devices are not mixed")
 
 
-def strangers(jobs: Sequence[JobFolder], group: str = "") -> dict[str, str]:
-    """UUID to why a device is set aside: it timed something, and is of another group than this or most jobs."""
-    ran = {job.id: where for job in jobs if job.job.times and (where := job.where) is not None}
-    by_group = groups(ran.values())
-    chosen = group or max(by_group, key=lambda name: len(by_group[name]), default="")
-    return {
-        device.uuid: f"it is {name}; the others are {chosen}"
-        for name, devices in by_group.items() if name != chosen for device in devices
-    }  # fmt: skip
+def strangers(jobs: Sequence[JobFolder], group: str = "") -> list[tuple[JobFolder, str]]:
+    """Jobs that timed something on a device of another group than this one, or than most; each with the reason."""
+    timed = [(job, where) for job in jobs if job.job.times and (where := job.where) is not None]
+    sizes = {name: len(devices) for name, devices in groups(where for _, where in timed).items()}
+    chosen = group or max(sizes, key=lambda name: sizes[name], default="")
+    apart = [(job, group_of(where)) for job, where in timed if group_of(where) != chosen]
+    return [(job, f"it is {name}; the others are {chosen}") for job, name in apart]

@@ -140,8 +140,6 @@ class BriefOutput(Output):
     """Where the edit's patch is kept."""
     digest: str = ""
     """Hash of the patch: what is judged has to be what was handed back."""
-    guard: dict[str, str] = Field(default_factory=dict)
-    """Hashes of what judges the edit: the worktree, the builds to beat, loop's own programs."""
     candidate: int | None = None
     """Which candidate of the campaign it is; None for a person's change and a search's."""
     proposals: tuple[Proposal, ...] = ()

@@ -21,9 +21,6 @@ class Where(Model):
     torch: str = ""
     loop: str = ""
     """Version of `loop`."""
-    power_limit_w: float | None = None
-    clock_mhz: int | None = None
-    """Highest clock of the multiprocessors."""
     began: float = 0.0
     """Seconds since 1970, by the clock of whoever submitted it where that is known."""
     seconds: float = 0.0

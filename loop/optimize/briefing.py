@@ -322,7 +322,7 @@ def _edited(context: Context, shop: Workshop, brief: Brief, tree: Worktree) -> R
     outside = [name for name in changed if not may_change(name, brief.files, before)]
     if outside:
         return _wait(brief, f"{_refusal(brief, outside[0])} (brief: {page}); take that back in {brief.folder}")
-    back = handed_back(context, shop, brief, changed, tree)
+    back = handed_back(shop, brief, changed, tree)
     same = next((change for change in brief.lost if change.digest == back.digest and not context.task.again), None)
     if same is not None:
         why = f"{same.session}: {same.reason} (--again judges it anew)"

@@ -8,7 +8,7 @@ from loop.model.campaign import Proposal
 from loop.model.change import Brief, BriefOutput, jobs_of
 from loop.model.jobs import usd_of
 from loop.model.money import AiUse
-from loop.optimize import candidates, guard
+from loop.optimize import candidates
 from loop.optimize.edits import handed_back, handed_over, page_of
 from loop.optimize.paired import best_first
 from loop.optimize.session_changes import SessionChanges, workshop
@@ -76,10 +76,7 @@ def next_candidate(context: Context, brief: Brief, tree: Worktree) -> Working[Br
         left_usd = max(0.01, terms.usd - spent.usd) if terms.usd else None
         limit_s = min(terms.proposer_minutes * 60, left_s)
         page = page_of(shop.notes, brief)
-        before = guard.hashes(context, tree)
-        round_ = candidates.ProposalRound(
-            context, shop, brief, page, tree, terms, limit_s, left_usd, tree.head, before
-        )
+        round_ = candidates.ProposalRound(context, shop, brief, page, tree, terms, limit_s, left_usd, tree.head)
         yield from candidates.ask(round_, first)
     known, so_far = {proposal.number for proposal in past.proposals}, _so_far(past, shop.notes)
     fresh = {
@@ -91,7 +88,7 @@ def next_candidate(context: Context, brief: Brief, tree: Worktree) -> Working[Br
         start = "" if terms.executor else past.first_base
         fresh[proposal.number] = handed_over(shop, tree, proposal, past.judged_edits, start)
         if fresh[proposal.number].ended == "edited":
-            back = handed_back(context, shop, brief, tree.changed(), tree)
+            back = handed_back(shop, brief, tree.changed(), tree)
             ended = tuple(proposal for proposal in fresh.values() if proposal.ended != "edited")
             message = "; ".join([*_told(ended), _offered(fresh[proposal.number], back), so_far])
             also = {"candidate": proposal.number, "proposals": tuple(fresh.values()), "jobs": jobs}

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from loop.base.documents import content_hash
-from loop.base.errors import WorkFailed
 from loop.base.places import Project
 from loop.base.processes import Tick
 from loop.builds.binaries import is_same_build
@@ -20,7 +19,7 @@ from loop.model.measurement import Build
 from loop.model.output import Output
 from loop.model.profile import GainOutcome
 from loop.model.verdict import SpeedVerdict
-from loop.optimize import campaign, guard, keeping, paired
+from loop.optimize import campaign, keeping, paired
 from loop.optimize.briefing import GainTerms
 from loop.optimize.session_changes import (
     ChangeAtHand,
@@ -182,12 +181,6 @@ def decide(context: Context, arguments: GainTerms) -> Working[DecisionOutput]:
     yield Tick("deciding")
     if at_hand.tree.head == at_hand.brief.base:
         unchanged(at_hand, _digest(at_hand))
-    if moved := guard.changed(context, at_hand.tree, at_hand.brief.guard):
-        at_hand.tree.reset(at_hand.brief.base)
-        why = f"{' and '.join(moved)} changed while the change was judged: it is taken back"
-        raise WorkFailed(
-            why, hint="run the session anew; a kernel, or a program beside it, writes where it may not"
-        )
     decision = keeping.decision_on(judged(at_hand), arguments.gain)
     brief = at_hand.brief.brief
     assert brief is not None

@@ -6,7 +6,7 @@ folder, edits the manifest or writes into git changes nothing.
 """
 
 import shutil
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +21,6 @@ from loop.builds import build
 from loop.builds.compiler_errors import BuildFailed
 from loop.model.campaign import Campaign, Ended, Proposal
 from loop.model.change import Brief
-from loop.optimize import guard
 from loop.optimize.checking import NOTE, CheckNote
 from loop.optimize.edits import Taken
 from loop.optimize.session_changes import SessionChanges
@@ -54,10 +53,8 @@ class ProposalRound:
     """Dollars that are left for all of them."""
     head: str
     """The worktree's commit when they began."""
-    before: Mapping[str, str]
-    """Hashes of what none of them may change (`guard`)."""
-    tampered: list[str] = field(default_factory=list)
-    """What one of them did change; nobody knows which, so none that ends from then on is taken."""
+    tampered: list[int] = field(default_factory=list)
+    """Candidates that ended with the incumbent's files changed; none that ends from then on is taken."""
 
 
 def kept_in(notes: Path) -> dict[int, Proposal]:
@@ -76,8 +73,7 @@ def ask(round_: ProposalRound, first: int) -> Generator[Tick, None, None]:
         yield from together((_candidate(round_, number) for number in numbers), len(numbers))
     finally:
         sweep_orphans(before)
-    _put_back(round_)
-    round_.tree.revert()
+    _put_back(round_, first)
     for proposal in kept_in(round_.shop.notes).values():  # What stayed in the background may have done it later.
         if proposal.number in numbers:
             _note(round_, proposal)
@@ -120,16 +116,17 @@ def _leave_note(round_: ProposalRound, copy: Worktree) -> None:
     sums.write_sealed(copy.root / ".git" / NOTE, note)
 
 
-def _put_back(round_: ProposalRound) -> None:
-    """Note what was changed that may not be, and take it back."""
-    if guard.put_back(round_.context, round_.tree, round_.head, round_.before):
-        round_.tampered.append(guard.TREE)
+def _put_back(round_: ProposalRound, number: int) -> None:
+    """Note that a proposer changed the session's worktree, which may not be, and take that back."""
+    if round_.tree.head != round_.head or round_.tree.changed():
+        round_.tree.reset(round_.head)
+        round_.tampered.append(number)
 
 
 def _note(round_: ProposalRound, proposal: Proposal) -> None:
     if round_.tampered and proposal.ended == "edited":
         proposal = proposal.model_copy(
-            update={"ended": "tampered", "said": f"{round_.tampered[0]}; it is what it was"}
+            update={"ended": "tampered", "said": "the session's worktree; it is what it was"}
         )
     folder = round_.shop.notes / "candidates"
     folder.mkdir(parents=True, exist_ok=True)
@@ -145,7 +142,7 @@ def _proposed(round_: ProposalRound, number: int, copy: Worktree) -> Generator[T
     while True:
         limit_s = round_.limit_s - sum(result.seconds for result in results)
         result = yield from run_errand(_errand(round_, page, copy, limit_s, isolated))
-        _put_back(round_)
+        _put_back(round_, number)
         results.append(result)
         write_atomic(page.with_name(f"{number:04}-{len(results)}.txt"), result.output)
         fields = {

@@ -10,10 +10,9 @@ from loop.base.documents import content_hash
 from loop.base.errors import LoopError
 from loop.model.campaign import Proposal
 from loop.model.change import Brief, BriefOutput
-from loop.optimize import guard
 from loop.repository.git import git
 from loop.repository.worktree import Worktree
-from loop.steps.context import Context, Workshop
+from loop.steps.context import Workshop
 
 LARGEST = 16 << 20
 """Bytes of a file that is taken."""
@@ -42,9 +41,7 @@ def page_of(notes: Path, brief: Brief) -> Path:
     return notes / f"{brief.number}-brief.md"
 
 
-def handed_back(
-    context: Context, shop: Workshop, brief: Brief, changed: Mapping[str, int], tree: Worktree
-) -> BriefOutput:
+def handed_back(shop: Workshop, brief: Brief, changed: Mapping[str, int], tree: Worktree) -> BriefOutput:
     """The edit that is there now, with its patch beside the brief."""
     shop.notes.mkdir(parents=True, exist_ok=True)
     written = shop.notes / "now.patch"
@@ -62,7 +59,6 @@ def handed_back(
         base=tree.head,
         patch=str(patch),
         digest=digest,
-        guard=guard.hashes(context, tree),
     )
 
 

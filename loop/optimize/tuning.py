@@ -131,7 +131,7 @@ def _proposed(search: PointSearch, best: TriedPoint | None, tree: Worktree, argu
     manifest = tree.target / MANIFEST
     manifest.write_text(with_best(manifest.read_text(), search.name, search.device, best.values))
     brief = _brief(search, best, tree, arguments)
-    back = handed_back(search.context, workshop(search.context), brief, tree.changed(), tree)
+    back = handed_back(workshop(search.context), brief, tree.changed(), tree)
     message = f"{search.name}: {label_of(best.values)} looks {times(best.ratio, 3)} as fast as now; {counts}"
     fields = {**dict(back), "message": message, "trials": trials, "ground": search.ground}
     return TuneOutput(**fields)

@@ -7,7 +7,7 @@ from typing import Any
 
 from loop.agents import results
 from loop.base.documents import to_json
-from loop.base.errors import ExitCode, LoopError
+from loop.base.errors import ExitCode
 from loop.base.places import shipped
 from loop.base.screen import Screen, table_lines, width
 from loop.debug.section import diagnoses
@@ -33,7 +33,7 @@ from loop.session.objective import Objective, phase_times, session_facts, unless
 from loop.session.page import Rendered, in_json, on_screen, render_session
 from loop.session.view import View
 from loop.steps.setting import Setting, made_for_another
-from loop.store import index, journal, sessions
+from loop.store import index, journal
 from loop.store.sessions import CHANGES, SessionFolder
 
 TABLE_WIDTH = 110
@@ -124,7 +124,7 @@ def left_out(setting: Setting, head: SessionHead) -> list[str]:
 
 
 def render(setting: Setting, record: SessionRecord, folder: SessionFolder) -> Rendered:
-    """The report of a session, beside its predecessors, with its figures."""
+    """The report of a session, with its figures."""
     return render_session(
         setting.project.own("templates") or shipped("templates"), view_of(setting, record, folder)
     )
@@ -137,26 +137,11 @@ def view_of(setting: Setting, record: SessionRecord, folder: SessionFolder) -> V
     return View(
         record=record,
         finished=folder.finished(),
-        earlier=list(predecessors(setting, record)),
         recalled=recall(setting, record.head.id).lines,
         calibration=calibration.in_words(
             [row for row in rows if row.started is not None and row.started <= began]
         ),
     )
-
-
-def predecessors(setting: Setting, record: SessionRecord) -> Iterator[SessionRecord]:
-    """Recent sessions of the target that had ended before this one began; the index says which to read."""
-    root = setting.project.sessions
-    for row in index.rows(root, last=sessions.RECENT, target=record.head.target):
-        if row.status is not None and not row.recorded and row.id < record.head.id:
-            try:
-                before = SessionFolder(root / row.id).record()
-            except LoopError as error:
-                sessions.left_out(error)
-                continue
-            if before is not None:
-                yield before
 
 
 def recall(setting: Setting, session: str) -> Recall:

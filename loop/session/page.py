@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loop.actions import ACTIONS
-from loop.base.stats import geometric_mean
 from loop.bisect.section import searches
 from loop.jobs.groups import groups
 from loop.learning.calibration import predicted
 from loop.model.change import jobs_of
 from loop.model.exported import ExportedSection
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of, read_output
-from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
-from loop.model.verdict import SpeedVerdict
+from loop.model.record import Finished, latest_attempts
 from loop.money import section as spending
 from loop.optimize import section as changing
 from loop.profile.section import bottleneck
@@ -27,7 +25,6 @@ from loop.report import format as say
 from loop.report.figures.ratios import ratios
 from loop.report.figures.roofline import roof_of, roofline
 from loop.report.figures.svg import Figure
-from loop.report.markdown import columns, filled
 from loop.report.plain import shortened
 from loop.report.sections import Line, Section
 from loop.report.templates import environment
@@ -38,8 +35,6 @@ from loop.session.objective import goal_section
 from loop.session.view import View
 from loop.timing.section import how_called, sensor_lines
 
-RECENT = 5
-"""Earlier sessions that are shown."""
 LONGEST_GRADE = 20
 """Letters of a grade; loop gives one."""
 TEMPLATE = "report.md.j2"
@@ -265,57 +260,6 @@ def learnings(view: View) -> Iterator[Section]:
     yield Section("Learnings", note="" if lines else "The records show nothing worth keeping.", lines=lines)
 
 
-def earlier(view: View) -> Iterator[Section]:
-    """Earlier sessions of this target and device, newest first: ratios only, on the workloads in common."""
-    heads = columns(
-        *("Session", "Sources", "Machine", "Variant", ">Workloads in common", ">Ratio then", ">Ratio now")
-    )
-    head = view.head
-    alike = [
-        record
-        for record in view.earlier
-        if (record.head.target, record.head.device) == (head.target, head.device) and record.head.id != head.id
-    ]
-    alike.sort(key=lambda record: record.head.started)
-    rows = [row for record in reversed(alike[-RECENT:]) for row in _earlier_rows(view.record, record)]
-    note = (
-        "Ratios only, as geometric means over the workloads in common: times of other days are not compared, and "
-        "no verdict rests on this table. `disturbed` is a mean with an interval in it that is too wide to tell "
-        "anything."
-    )
-    none = f"There is no earlier session of this target on {course.device(head)} to stand beside this one."
-    yield Section("Earlier sessions", note=note if rows else none, table=filled(heads, rows))
-
-
-def _earlier_rows(now: SessionRecord, then: SessionRecord) -> Iterator[tuple[str, ...]]:
-    sources = (then.head.revision.commit or "unknown")[:12] + (" + changes" if then.head.revision.dirty else "")
-    machine = "this one" if _place(now.head) == _place(then.head) else "another"
-    for variant in then.head.variants:
-        before, after = (_verdicts_by_workload(record, variant) for record in (then, now))
-        common = [name for name in before if name in after]
-        means = [_mean([side[name] for name in common]) for side in (before, after)]
-        if not common:
-            alone = ((_mean([*side.values()]), len(side)) for side in (before, after))
-            means = [f"{mean} over {number}" if number else "no speed" for mean, number in alone]
-        yield then.head.id, sources, machine, variant, str(len(common)), *means
-
-
-def _mean(verdicts: Sequence[SpeedVerdict]) -> str:
-    """A mean of noise is noise: where an interval says nothing there is none."""
-    if not verdicts or any(verdict.vague for verdict in verdicts):
-        return "disturbed"
-    return say.times(geometric_mean([verdict.ratio for verdict in verdicts]))
-
-
-def _verdicts_by_workload(record: SessionRecord, variant: str) -> dict[str, SpeedVerdict]:
-    return {v.workload: v for v in findings.speed_verdicts(record.verdicts) if v.variant == variant}
-
-
-def _place(head: SessionHead) -> tuple[object, ...]:
-    machine = head.machine
-    return machine.name, machine.processor, machine.cores, machine.gpus, head.threads
-
-
 def grade(view: View) -> Iterator[Section]:
     """The letter, and the rule behind it."""
     rule = tuple(f"`{letter}`: {meaning}" for letter, meaning in RULE)
@@ -351,7 +295,7 @@ FOLDS: dict[str, tuple[Part, ...]] = {
     "Bottleneck": (bottlenecks,),
     "Model of the GPU": (modelled,),
     "Money": (money,),
-    "Memory": (predictions, earlier, learnings),
+    "Memory": (predictions, learnings),
     "How to have each number again": (grade, again),
 }
 """Every fold of the report, and the functions whose sections stand in it."""

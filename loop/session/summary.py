@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from loop.base.errors import UsageError
 from loop.model.record import Finished, SessionRecord
 from loop.report import format as say
-from loop.report.markdown import Table, block, code, escape, paragraph, table
+from loop.report.markdown import block, code, escape, paragraph, table
 from loop.report.plain import plain, shortened
 from loop.session import course
 from loop.session.first_screen import ENDINGS, FirstScreen, first_screen
@@ -15,7 +15,8 @@ LIMIT = 65_536
 """Bytes; a comment on GitHub holds that many characters, a job summary 1 MiB."""
 LEAST = 1_500
 """Bytes that verdict and link take."""
-ROOM_FOR_WHAT_IS_LEFT_OUT = 160
+LEFT_OUT = 160
+"""Bytes that are kept for naming what is left out."""
 LOG_LINES = 12
 LONGEST, LONGEST_CELL = 500, 120
 """Letters of one message, and of a cell."""
@@ -30,16 +31,23 @@ def digest(record: SessionRecord, finished: Sequence[Finished], limit: int = LIM
     if link and not _LINK.fullmatch(link):
         raise UsageError(f"--link {shortened(link, 60)}: expected a web address", hint="--link https://...")
     screen = first_screen(record, finished)
-    head, foot = _head(record, screen, limit), _foot(record, limit, link)
-    room = limit - _size(head) - _size(foot) - ROOM_FOR_WHAT_IS_LEFT_OUT
+    ending = f"{code(shortened(record.head.target, 40))} {ENDINGS[record.status]}"
+    short = f"**{ending}: {escape(shortened(record.reason, 120))}.**"
+    fitting = (text for text in map(quiet, (screen.headline, short)) if len(text.encode()) <= limit // 4)
+    title = f"### {code(shortened(record.head.target, 40))} on {escape(shortened(course.device(record.head), 40))}"
+    head = f"{marker(record.head.target)}\n{title}\n\n{next(fitting, f'**{ending}.**')}\n"
+    command = record.head.report_command
+    command = command if len(command.encode()) <= limit // 4 else f"loop report {shortened(record.head.id, 80)}"
+    foot = f"\nThe whole report: {code(command)}{f', or [here](<{link}>)' if link else ''}.\n"
+    room = limit - len(head.encode()) - len(foot.encode()) - LEFT_OUT
     parts, omitted = [head], []
     for name, texts in _pieces(screen, finished):
         for text in map(quiet, texts):
-            if _size(text) > room:
+            if len(text.encode()) > room:
                 omitted.append(name)
                 break
             parts.append(text)
-            room -= _size(text)
+            room -= len(text.encode())
     names = [escape(shortened(name, 36)) for name in omitted[:2]]
     names += [f"{len(omitted) - 2} more"] if len(omitted) > 2 else []
     note = f"\nShortened for length: {say.listed(names)}.\n" if omitted else ""
@@ -59,54 +67,31 @@ def quiet(text: str) -> str:
     return _CALL.sub(lambda match: f"{match[0]}<!-- -->" if match["call"] else match[0], text)
 
 
-def _size(text: str) -> int:
-    return len(text.encode())
-
-
-def _head(record: SessionRecord, screen: FirstScreen, limit: int) -> str:
-    ending = f"{code(shortened(record.head.target, 40))} {ENDINGS[record.status]}"
-    short = f"**{ending}: {escape(shortened(record.reason, 120))}.**"
-    fitting = (text for text in map(quiet, (screen.headline, short)) if _size(text) <= limit // 4)
-    where = shortened(course.device(record.head), 40)
-    title = f"### {code(shortened(record.head.target, 40))} on {escape(where)}"
-    return f"{marker(record.head.target)}\n{title}\n\n{next(fitting, f'**{ending}.**')}\n"
-
-
-def _foot(record: SessionRecord, limit: int, link: str) -> str:
-    command = record.head.report_command
-    known = command if _size(command) <= limit // 4 else f"loop report {shortened(record.head.id, 80)}"
-    return f"\nThe whole report: {code(known)}{f', or [here](<{link}>)' if link else ''}.\n"
-
-
 def _pieces(screen: FirstScreen, finished: Sequence[Finished]) -> Iterator[tuple[str, list[str]]]:
     """What is said, most important first, each with its name: in this order room is given away."""
-    yield (
-        "what is wrong",
-        [f"{'' if place else chr(10)}- {_line(text)}\n" for place, text in enumerate(screen.cause)],
-    )
+    yield "what is wrong", _after("\n", [f"- {_line(text)}\n" for text in screen.cause])
     command = f"\n{block([screen.command])}\n" if screen.command else ""
     yield "what to do next", [f"\n**Next:** {_line(screen.next)}\n{command}"] if screen.next else []
-    yield "variants", _rows(screen.variants) if screen.variants else []
+    if screen.variants:  # Rows come with the worst first, so that the last ones are left out.
+        heads, rule, *rows = table(screen.variants, letters=LONGEST_CELL).split("\n")
+        yield "variants", _after(f"\n{heads}\n{rule}\n", [f"{row}\n" for row in rows])
     yield "the known good", [f"\n{paragraph(screen.known_good)}\n"] if screen.known_good else []
     for record in course.failed(finished):
         yield f"what {course.name_of(record)} said", list(_trouble(record))
     for diagnosis in screen.wrong:
         lines = [f"- {label}: {_line(text)}\n" for label, text in diagnosis.lines]
         lines += [f"- again: {code(shortened(diagnosis.command, LONGEST))}\n"] if diagnosis.command else []
-        name = diagnosis.variant
-        yield f"what else is wrong with {name}", [f"\n{code(name)}:\n\n", *lines] if lines else []
-    first, *rest = (f"- {_line(text)}\n" for text in screen.lines)
-    yield "cost", [f"\n{first}", *rest]
+        yield f"what else is wrong with {diagnosis.variant}", _after(f"\n{code(diagnosis.variant)}:\n\n", lines)
+    yield "cost", _after("\n", [f"- {_line(text)}\n" for text in screen.lines])
+
+
+def _after(head: str, lines: list[str]) -> list[str]:
+    """Lines, the first with what stands over all; nothing where there are none."""
+    return [head + lines[0], *lines[1:]] if lines else []
 
 
 def _line(text: str) -> str:
     return paragraph(shortened(text, LONGEST))
-
-
-def _rows(content: Table) -> list[str]:
-    """A table line by line; rows come with the worst first, so that the last ones are left out."""
-    head, rule, *rows = table(content, letters=LONGEST_CELL).split("\n")
-    return [f"\n{head}\n{rule}\n{rows[0]}\n", *(f"{row}\n" for row in rows[1:])]
 
 
 def _trouble(record: Finished) -> Iterator[str]:

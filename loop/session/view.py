@@ -18,8 +18,6 @@ class View:
 
     record: SessionRecord
     finished: Sequence[Finished]
-    earlier: Sequence[SessionRecord] = ()
-    """Any sessions; those that fit are taken."""
     recalled: Recalled = lambda record: ()
     """What earlier sessions tell of a failed step."""
     calibration: str = ""

@@ -1,6 +1,5 @@
 """The report: verdict first, nothing empty, nothing that a message could break."""
 
-import datetime
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +18,6 @@ from loop.report.templates import environment
 from loop.session import course
 from loop.timing import verdicts
 from tests.makers import (
-    NOON,
     make_card,
     make_check,
     make_finished,
@@ -89,17 +87,14 @@ def test_a_mean_of_noise_is_not_printed() -> None:
 
 
 def test_a_mean_is_of_no_ratio_that_says_nothing() -> None:
-    """One disturbed interval is enough: neither headline, section nor the earlier sessions have a figure then."""
+    """One disturbed interval is enough: neither headline nor section has a figure then."""
     noise = make_speed("w1", "inconclusive", 5.0, interval=(0.01, 2500.0))
     steps = measured(1.5, 5.0)
     record = make_record(verdicts=[make_speed("w0", ratio=1.5), noise])
-    before = make_session_head(id="2026-11-20-120000-baseline", started=NOON - datetime.timedelta(days=1))
-    text = report(record, steps, earlier=[make_record(before, [make_speed("w0"), make_speed("w1")])])
-    assert "geometric mean" not in text.partition("### Earlier sessions")[0]
+    text = report(record, steps)
+    assert "geometric mean" not in text.partition("### How a number comes about")[0]
     speed = section(text, "Speed against torch_sdpa")
     assert "`cpu`: no mean over 2 workloads, 5 rounds each: too wide an interval on 1." in speed
-    cells = rows(section(text, "Earlier sessions"))[2]
-    assert ["2", "1.50x", "disturbed"] == [cell.strip() for cell in cells[-3:]]
 
 
 def test_what_a_template_prints_without_a_filter_is_escaped(tmp_path: Path) -> None:
@@ -218,21 +213,6 @@ def test_what_nobody_measured_is_named_beside_what_was_charged() -> None:
     text = section(report(make_record(bill=bill(Used(180.0, "cpu"), make_card()))), "Money")
     assert "ROI not measurable yet: no time without a pattern was measured here." in text
     assert "- AI: not measured (" in text
-
-
-def test_earlier_sessions_are_compared_by_ratio_on_common_workloads() -> None:
-    """Other devices and targets are left out, absolute times never appear."""
-    steps = measured(1.5, 2.0)
-    then = make_session_head(id="before", started=NOON - datetime.timedelta(days=1))
-    earlier = [
-        make_record(then, [make_speed("w0", ratio=1.2), make_speed("other", ratio=9.0)]),
-        make_record(make_session_head(id="gpu", device="cuda"), [make_speed("w0", ratio=3.0)]),
-        make_record(make_session_head(id="strange", target="softmax"), [make_speed("w0", ratio=3.0)]),
-    ]
-    text = section(report(record_of(steps), steps, earlier=earlier), "Earlier sessions")
-    cells = [[cell.strip() for cell in row] for row in rows(text)[2:]]
-    assert [["before", "0123456789ab", "this one", "cpu", "1", "1.20x", "1.50x"]] == cells
-    assert "µs" not in text
 
 
 def test_the_margins_named_are_those_applied() -> None:
