@@ -1,7 +1,6 @@
 """A known program sees its brief, its folder and loop, and no secret; a command of the user's own sees all."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -36,11 +35,3 @@ def test_a_known_program_sees_what_it_needs_and_no_secret(tmp_path: Path) -> Non
 def test_a_command_of_the_users_own_is_not_isolated(tmp_path: Path) -> None:
     """Where its files are, nobody knows; the report says that it was not."""
     assert "a secret" == seen(preset_of("sh propose.sh"), tmp_path, f"cat {tmp_path}/secret").stdout
-
-
-def test_a_proposer_finds_the_programs_beside_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its brief names commands of `loop`, which may be off the PATH. What the user has comes first."""
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    assert ["/usr/bin", "/bin", str(Path(sys.executable).parent)] == isolation.programs()
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/bin")
-    assert [str(Path(sys.executable).parent), "/bin"] == isolation.programs()

@@ -37,12 +37,6 @@ def test_the_agents_own_total_stands() -> None:
     assert () == found.unpriced
 
 
-def test_the_last_result_of_a_stream_is_the_run_s() -> None:
-    """`--output-format stream-json` prints a line an event, and talk may stand between."""
-    assert 0.5134 == read({"type": "system"}, "Working ...", {"total_cost_usd": 0.1}, FINAL).usd
-    assert 0.5134 == read([{"type": "system"}, FINAL]).usd
-
-
 def test_no_cost_for_tokens_is_an_unknown_one() -> None:
     """An agent that states 0 for 7,940 tokens does not say what they cost."""
     found = read({"total_cost_usd": 0, "model": OPUS, "usage": FINAL["usage"]})

@@ -45,11 +45,6 @@ def test_hosts_are_named(own: Path) -> None:
     assert "did you mean 'h100'?" == wrong.value.hint
 
 
-def test_the_dearer_price_counts_where_nobody_says_which(own: Path) -> None:
-    """Unknown is not the cheaper one."""
-    assert (0.7, "on_demand") == hosts.hosts(None)["l4"].host.prices.at(None)  # type: ignore[union-attr]
-
-
 def test_a_projects_host_goes_before_the_users(own: Path, tmp_path: Path) -> None:
     """Both files are read; of one name, that of the project counts."""
     write(tmp_path / "project", "format: 1\nhosts: {l4: {ssh: other}}\n")
@@ -100,9 +95,3 @@ def test_what_a_projects_file_runs_is_told(tmp_path: Path, monkeypatch: pytest.M
         "host l4: go",
         "host l4: halt",
     ] == [*hosts.told(project.parent)]
-
-
-def test_an_address_with_colons_is_told_to_each_in_its_own_way() -> None:
-    """The brackets are rsync's."""
-    listed = hosts.Listed("l4", hosts.Host(ssh="me@[::1]:2222"), Path("hosts.yaml"))
-    assert ("me@::1", "me@[::1]", "2222") == (listed.address, listed.before_colon, listed.port)

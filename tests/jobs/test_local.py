@@ -72,12 +72,6 @@ def test_a_job_that_has_to_be_alone_runs_alone(make: Make, tmp_path: Path) -> No
     assert overlaps(jobs[2], jobs[3])
 
 
-def test_a_job_for_a_gpu_runs_where_there_is_none_and_says_so_itself(make: Make, tmp_path: Path) -> None:
-    """It is not left waiting for ever."""
-    done([job := make("go", needs_gpu=True)], 0, 1, tmp_path)
-    assert "done" == job.state
-
-
 def test_a_job_that_kills_what_runs_it_is_begun_three_times(make: Make, tmp_path: Path) -> None:
     """Then it is given up, and the others are done all the same. The next process does not begin it, either."""
     jobs = [make("die"), make("go")]
@@ -107,14 +101,6 @@ def test_a_gpu_that_loses_job_after_job_is_set_aside(make: Make, tmp_path: Path)
     done(jobs, 2, 0, tmp_path)
     assert {"done"} == {job.state for job in jobs}
     assert {"GPU-1"} == {job.where.uuid for job in jobs}
-
-
-def test_what_has_ended_is_not_done_again_by_the_next_head(make: Make, tmp_path: Path) -> None:
-    """A campaign that is resumed finds the results of the jobs that had one."""
-    jobs = [make("go"), make("nap 1")]
-    done(jobs[:1], 0, 1, tmp_path)
-    done(jobs, 0, 1, tmp_path)
-    assert [1, 1] == [job.tries for job in jobs]
 
 
 def test_a_job_that_still_runs_is_waited_for(make: Make, tmp_path: Path) -> None:

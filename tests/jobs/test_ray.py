@@ -1,6 +1,5 @@
 """The executor of a Ray cluster: nodes that die cost a retry, never a job."""
 
-import os
 import random
 import sys
 import time
@@ -116,13 +115,3 @@ def test_a_job_that_is_cancelled_ends(make: Make, cluster: Any) -> None:
         assert "cancelled" == state
     finally:
         runner.close()
-
-
-def test_what_travels_arrives_with_its_exit_code_last(make: Make, tmp_path: Path) -> None:
-    """A folder that is torn on its way has no result."""
-    job = make("go")
-    (job.path / "rc").write_text("0")
-    packed = on_ray.pack(job.path, but=("src",))
-    on_ray.unpack(packed, tmp_path / "there")
-    assert ["job.json", "rc"] == sorted(os.listdir(tmp_path / "there"))
-    assert packed.rindex(b"rc\0") > packed.rindex(b"job.json\0")

@@ -11,7 +11,7 @@ import pytest
 
 from loop.base.errors import MachineFailure, UsageError, WorkFailed
 from loop.jobs.hosts import Host, Listed
-from loop.jobs.remote import ANSWER_CAP, Connection, Unreachable, patiently
+from loop.jobs.remote import Connection, Unreachable
 from tests.jobs.sshd import Server, missing
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")
@@ -37,11 +37,6 @@ def test_a_script_runs_there(there: Connection, machine: Server) -> None:
     assert f"{machine.home}\n".encode() == there.run("pwd")
     with pytest.raises(WorkFailed, match="l4: no such thing"):
         there.run("echo no such thing >&2; exit 3")
-
-
-def test_an_answer_is_bounded(there: Connection) -> None:
-    """A machine that prints for ever is read to a limit."""
-    assert ANSWER_CAP == len(there.run("head -c 3000000 /dev/zero"))
 
 
 def test_what_a_login_shell_prints_is_left_out(there: Connection, machine: Server) -> None:
@@ -78,13 +73,6 @@ def test_a_cut_connection_is_made_anew(there: Connection, machine: Server) -> No
             assert b"again\n" == there.run("echo again")
             return
     pytest.fail("it never answered again")
-
-
-def test_one_that_says_nothing_is_given_up(there: Connection, machine: Server) -> None:
-    """A connection that stands still ends at the limit, and the next call connects anew."""
-    with pytest.raises(Unreachable, match="l4 does not answer"):
-        there.run("sleep 60", limit_s=0.5)
-    assert b"ours\n" == there.run("echo ours")
 
 
 def test_nothing_of_ssh_is_left(machine: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,23 +112,6 @@ def test_what_a_person_has_to_mend_is_said(tmp_path: Path, monkeypatch: pytest.M
             connection.run("true")
     assert says[change][0] in wrong.value.message
     assert says[change][1] in (wrong.value.hint or "")
-
-
-def test_a_machine_that_is_off_may_answer_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is tried again and again, each time with the reason, until it answers."""
-    with Server(tmp_path / "machine") as server:
-        server.stop()
-        monkeypatch.setenv("LOOP_SSH", f"ssh -F {server.client}")
-        with Connection(Listed("l4", Host(ssh="there"), Path("hosts.yaml"))) as connection:
-            why: list[str] = []
-
-            def told(text: str) -> None:
-                why.append(text)
-                server.start()
-
-            patiently(connection.connect, 30, told)
-            assert ["Connection refused" in one for one in why] == [True]
-            assert b"ours\n" == connection.run("echo ours")
 
 
 def test_files_go_there_and_come_back(there: Connection, machine: Server, tmp_path: Path) -> None:

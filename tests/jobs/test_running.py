@@ -43,16 +43,6 @@ def test_a_job_that_has_ended_is_not_run_again(make: Make) -> None:
     assert "a" == job.answer()["source"]
 
 
-def test_the_same_work_has_the_same_id() -> None:
-    """Other words, other files or another group of devices are other work."""
-    ids = {
-        jobs.identity(*one)
-        for one in ((["a"], {"f": "1"}), (["a", "b"], {"f": "1"}), (["a"], {"f": "2"}), (["a"], {"f": "1"}, "L4"))
-    }
-    assert 4 == len(ids)
-    assert jobs.identity(["a"], {"f": "1", "g": "2"}) == jobs.identity(["a"], {"g": "2", "f": "1"})
-
-
 def started(job: JobFolder) -> threading.Thread:
     """The job at work in a thread, as an executor runs it."""
     thread = threading.Thread(target=running.run, args=[job])
@@ -111,15 +101,6 @@ def test_a_source_that_differs_is_refused_before_it_runs(make: Make) -> None:
         job.answer()
 
 
-def test_what_came_back_is_compared_with_what_was_made(make: Make) -> None:
-    """By the manifest, which is written before the exit code."""
-    job = make("go")
-    running.run(job)
-    (job.path / "out" / "sessions" / "made.txt").write_text("other")
-    with pytest.raises(WorkFailed, match=r"sessions/made\.txt is not what the job made"):
-        job.check()
-
-
 @pytest.mark.parametrize(("age_s", "state"), [(1.0, "running"), (3600.0, "lost")])
 def test_a_runner_of_another_machine_is_known_by_its_heartbeat(make: Make, age_s: float, state: str) -> None:
     """Its process number says nothing here."""
@@ -137,12 +118,6 @@ def test_a_full_disk_is_said_before_a_job_begins(make: Make, monkeypatch: pytest
     job = make("go")
     assert 75 == running.run(job)
     assert "MiB left" in jobs.last_line(job.path / "stderr")
-
-
-def test_a_folder_without_a_job_is_named(tmp_path: Path) -> None:
-    """As any wrong path."""
-    with pytest.raises(UsageError, match="no job there"):
-        running.run(JobFolder(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -41,12 +41,6 @@ def test_two_machines_know_that_they_run_the_same_loop(tmp_path: Path) -> None:
         assert same != setup.digest({**files, name: two})
 
 
-def test_a_machine_that_has_all_lacks_nothing() -> None:
-    """Nothing is said."""
-    setup.refuse_unfit(connection(), found())
-    assert [] == list(setup.lacks(connection(gpus=[0]), found()))
-
-
 def test_the_torch_of_our_own_environment_there_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second setup downloads none, as long as the environment is that of the interpreter that is named."""
 
@@ -100,10 +94,3 @@ def test_a_machine_on_which_nothing_can_run_is_refused(facts: dict[str, str], sa
         setup.refuse_unfit(connection(), found(**facts))
     assert says in wrong.value.message
     assert mend in (wrong.value.hint or "")
-
-
-def test_the_interpreter_is_one_word_for_a_shell() -> None:
-    """Whatever is in its path; in the home of there where it says so."""
-    assert "python3" == setup.python(connection())
-    assert "\"$HOME\"/'my env/bin/python'" == setup.python(connection(python="~/my env/bin/python"))
-    assert "'a; rm -rf /'" == setup.python(connection(python="a; rm -rf /"))

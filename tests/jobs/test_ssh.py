@@ -105,38 +105,6 @@ def test_another_loop_there_is_refused(machine: Server) -> None:
     digest.write_text(setup.digest(setup.package()))
 
 
-def test_a_clock_that_is_off_is_noticed(machine: Server, tmp_path: Path) -> None:
-    """By what the machine itself says it is."""
-    ahead = tmp_path / "date"
-    ahead.write_text("#!/bin/sh\necho $(($(/bin/date +%s) + 3600))\n")
-    ahead.chmod(0o755)
-    with Connection(HOST) as connection:
-        there = There(connection)
-        assert 0 == there.ready().skew_s
-        run = connection.run
-        connection.run = lambda script, **more: run(f"PATH={tmp_path}:$PATH\n{script}", **more)  # type: ignore[method-assign]
-        assert 3600 == pytest.approx(there.ready().skew_s, abs=30)
-
-
-def test_nonsense_is_refused(machine: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a machine answers is believed by its form only."""
-    with Connection(HOST) as connection:
-        there = There(connection)
-        for answer in (b"", b"done 0 1 1\n", b"running - 0\n\n\n\n", b"running x 0 0 0\n\n\n\n"):
-            connection.run = lambda script, answer=answer, **more: answer  # type: ignore[method-assign]
-            with pytest.raises(WorkFailed, match="nonsense"):
-                there.look("a")
-
-
-def test_values_of_a_script_are_never_looked_for_in_each_other(machine: Server, tmp_path: Path) -> None:
-    """A path with a word of the script in it arrives as it is."""
-    job = make("named")
-    with Connection(HOST) as connection:
-        There(connection).submit(job, {"LOOP_A": "/it's/ASKED ID TREE @PYTHON@ EXPORTS"}, "EXPORTS")
-        assert "EXPORTS" == (machine.home / setup.HOME / "jobs" / "named" / "tree").read_text()
-        There(connection).forget("named")
-
-
 def test_old_sources_are_never_taken_for_those_that_were_sent(machine: Server, tmp_path: Path) -> None:
     """What cannot be put in place fails; what can replaces all that was there."""
     trees = machine.home / setup.HOME / "trees"

@@ -1,7 +1,6 @@
 """The executor `ssh` with machines that fail, hang or are full: stand-ins, so that no server is needed."""
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from loop.base.errors import LoopError, MachineFailure, WorkFailed
+from loop.base.errors import LoopError, MachineFailure
 from loop.base.places import project
 from loop.base.processes import finish
 from loop.jobs import ssh
 from loop.jobs.executor import Executor, all_done
-from loop.jobs.folder import MOST_TRIES, Job, JobFolder, hashes, prepare
+from loop.jobs.folder import Job, JobFolder, hashes, prepare
 from loop.jobs.hosts import Listed
 from loop.jobs.remote import Unreachable
 from loop.jobs.ssh import SshSlot
@@ -85,16 +84,6 @@ def test_a_machine_that_a_person_has_to_mend_is_set_aside() -> None:
         finish(all_done(executor, [make("three")]))
 
 
-def test_what_cannot_be_brought_back_is_tried_again_and_says_why() -> None:
-    """So many times: it does not end the work, nor go on for ever."""
-    job = make("four")
-    with contextlib.closing(executor_of(Fails(collect=WorkFailed("too much")))) as executor:
-        finish(all_done(executor, [job]))
-    assert ("failed", MOST_TRIES) == (job.state, job.tries)
-    with pytest.raises(WorkFailed, match="no machine could do it: too much"):
-        job.answer()
-
-
 def test_every_target_of_a_job_is_allowed_there(tmp_path: Path) -> None:
     """A probe of a bisection keeps its target below its source."""
     target = make_project(tmp_path / "source" / "today")
@@ -132,33 +121,6 @@ def test_one_of_several_that_cannot_take_a_job_is_left_out(
     assert "bare goes on running when all is over, and costs $0.70 an hour; then: stop it yourself" in (
         capsys.readouterr().err
     )
-
-
-@pytest.mark.parametrize("word", ["submit", "collect"])
-def test_a_machine_that_hangs_holds_up_no_other(word: str) -> None:
-    """What the other has done is known while the one has not answered; Ctrl-C is heard meanwhile."""
-    hangs, good, begun, goes_on, held = Fails(), Fails(), threading.Event(), threading.Event(), list[JobFolder]()
-    does = getattr(hangs, word)
-
-    def hang(job: JobFolder, *_: object) -> None:
-        held.append(job)
-        begun.set()
-        goes_on.wait(30)
-        does(job)
-
-    setattr(hangs, word, hang)
-    good.submit = lambda *_: begun.wait(30)
-    executor, jobs = executor_of(hangs, good), [make(f"{word}-1"), make(f"{word}-2")]
-    for job in jobs:
-        executor.submit(job)
-    assert begun.wait(30)
-    (other,) = [job for job in jobs if job != held[0]]
-    assert "done" == wait(executor, other, ended)
-    executor.cancel(held[0])
-    assert "running" == executor.poll(jobs)[held[0].id]
-    goes_on.set()
-    assert "done" == wait(executor, held[0], ended)
-    executor.close()
 
 
 def test_a_job_is_brought_back_once_a_cut_is_over(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,13 +43,6 @@ def test_ratios_of_another_environment_stand_beside_the_first(fact: str) -> None
     assert [1.5, 1.5] == [cell.ratio for cell in found.rows[0].cells if cell]
 
 
-def test_a_fact_that_one_session_does_not_know_is_no_difference() -> None:
-    """It is not claimed to be the same either."""
-    found = compare([seen("a"), seen("b", facts={"torch": None})])
-    assert () == found.environment
-    assert "torch" not in found.same
-
-
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
@@ -66,13 +59,6 @@ def test_what_cannot_stand_beside_the_first_is_left_out_by_name(fields: dict[str
     assert reason in said
     assert [1.5, None, 3.0] == [cell and cell.ratio for cell in found.rows[0].cells]
     assert (2.0, "higher") == (found.rows[0].change, found.rows[0].moved)
-
-
-def test_without_any_that_has_ended_nothing_is_compared() -> None:
-    """And it is said."""
-    found = compare([seen("a", status="open"), seen("b", status="open")])
-    assert () == found.rows
-    assert ["ratios: none of these sessions has ended"] == list(found.refused)
 
 
 @pytest.mark.parametrize(

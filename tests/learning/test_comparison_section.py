@@ -3,7 +3,6 @@
 from loop.learning import comparison as page
 from loop.learning.comparison import SessionComparison, compare
 from loop.report.markdown import Table, columns
-from loop.report.plain import one_line, plain, shortened
 from loop.report.sections import markdown, pieces
 from tests.learning.test_comparison import judged, seen
 
@@ -38,13 +37,6 @@ def test_hostile_text_stays_text() -> None:
     assert "\u202e" not in found
     assert "<script" not in found
     assert not [line for line in found.splitlines() if line.startswith("# no")]
-
-
-def test_plain_text_has_nothing_that_moves_a_cursor() -> None:
-    """Escapes go, lines stay, length is bounded."""
-    assert "a\n\tb" == plain("\x1b[2Ja\n\t\x1b]0;title\x07b")
-    assert "a b" == one_line("a\r\nb")
-    assert ("abc...", "abc") == (shortened("abcdefgh", 6), shortened("abc", 6))
 
 
 def test_a_table_that_is_too_wide_comes_in_pieces() -> None:

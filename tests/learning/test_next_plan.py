@@ -119,12 +119,6 @@ def test_uncommitted_changes_are_no_commit_to_take_back() -> None:
     assert ("Mend or undo the uncommitted changes, then run it again", "") == (found.objective, found.blamed)
 
 
-def test_a_search_for_what_made_it_slower_is_made_once() -> None:
-    """One that named no commit is not repeated."""
-    slower = row(0, status="failed", regressed=("cpu",), ratios={"cpu": 1.0}, steps=(SEARCH,))
-    assert ("baseline", "cpu") == (first(slower).plan, first(slower).variant)
-
-
 def test_a_missed_objective_is_answered_as_its_plan_says() -> None:
     """Only while it is the last session."""
     missed = row(1, plan="mine", ratios={"cpu": 1.9}, missed="cpu.ratio is 1.9", otherwise="tune")
@@ -156,11 +150,6 @@ def test_what_no_session_judged_is_judged_before_nothing_is_left() -> None:
     rows += [row(1, plan=plan, variants=tuple(DECLARED)) for plan in ("baseline", "kernels")]
     assert "quick" == first(*rows).plan
     assert found.why == first(*rows).why
-
-
-def test_a_target_without_a_kernel_for_a_gpu_is_not_led_to_its_checks() -> None:
-    """They would find nothing to do."""
-    assert "quick" == first(row(0, ratios={"cpu": 2.0}, judged=JUDGED), for_gpu=False).plan
 
 
 def test_values_of_a_fast_variant_are_searched_before_nothing_is_left() -> None:

@@ -54,23 +54,6 @@ def test_without_runs_nothing_is_claimed() -> None:
     assert pytest.approx(30.0) == found.seconds
 
 
-@pytest.mark.parametrize(
-    ("good", "broken", "status"),
-    [
-        (1, 0, "applied"),
-        (4, 0, "applied"),
-        (5, 0, "validated"),
-        (20, 2, "validated"),
-        (6, 3, "applied"),
-        (2, 3, "doubtful"),
-        (1, 9, "retired"),
-    ],
-)
-def test_the_ladder(good: int, broken: int, status: str) -> None:
-    """Enough answers and a lower bound above the bar; below it, doubts."""
-    assert status == one(rows(good, broken)).status
-
-
 def test_runs_under_another_torch_count_half() -> None:
     """Six are worth three: no longer validated; three new ones win it back."""
     new = one(rows(6), rows(1, place=UPGRADED))

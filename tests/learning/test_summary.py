@@ -70,17 +70,6 @@ def test_an_incorrect_variant_keeps_no_speed() -> None:
     assert [("cpu", "incorrect"), ("eager", "faster")] == [(one.variant, one.verdict) for one in verdicts]
 
 
-def test_steps_that_broke_off_have_nothing_to_collect() -> None:
-    """An empty output, a traceback, an action of another version: no crash, no finding."""
-    broken = [
-        make_finished(output={}),
-        make_finished("x", output={"traceback": "..."}),
-        make_finished("y", action="z"),
-    ]
-    findings = collect(broken)
-    assert ((), (), ()) == (findings.verdicts, findings.not_exercised, findings.learned)
-
-
 def test_gaps_and_lessons_are_collected_once() -> None:
     """Two steps may say the same."""
     output = make_measured(not_exercised=("speed of x",), learned=("y helps",))

@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 
 from loop.model.dtypes import Device
-from loop.model.jobs import HostUse
 from loop.model.money import Bill, Unmeasured
 from loop.money import bill as billing
 from loop.money.bill import Used, judged_before
-from loop.money.section import cost, money, money_line, roi
+from loop.money.section import cost, money_line, roi
 from tests.makers import make_bill, make_build, make_built, make_card, make_finished
 from tests.money.test_ledger import session
 
@@ -48,13 +47,6 @@ def test_a_build_of_this_very_session_spares_nothing() -> None:
     assert () == bill(60.0, "cpu", make_card(), records).savings
 
 
-@pytest.mark.parametrize(("action", "builds"), [("kernel.tries", {"cpu": "b"}), ("bisect.search", 7)])
-def test_what_other_actions_call_builds_is_no_build(action: str, builds: object) -> None:
-    """A try's builds are names, a search's a number."""
-    record = make_finished("other", action=action, output={"ok": True, "message": "", "builds": builds})
-    assert () == bill(60.0, "cpu", make_card(), [record]).savings
-
-
 def test_on_a_processor_with_nothing_stated_nothing_is_billed() -> None:
     """No dollars, no return: the time of the machine is said instead."""
     made = bill(109.0, "cpu", make_card(waiting=None), [make_finished("build", output=SPARED)])
@@ -71,17 +63,6 @@ def test_the_line_says_what_was_measured_and_what_was_stated() -> None:
     assert "ROI not measurable yet: no time without a pattern was measured here" == roi(made)
     no_gpu = Unmeasured(resource="gpu", reason="the card charges another one")
     assert "nothing was billed; GPU: price unknown" == cost(make_bill(unmeasured=(no_gpu,)), 9.0)
-
-
-def test_machines_of_jobs_stand_in_the_line_and_in_the_table() -> None:
-    """The line has one sum for all GPUs; the table a row for each machine, with its price and time."""
-    hosts = (HostUse(host="h100", seconds=1800.0, usd=1.5), HostUse(host="l4", seconds=3600.0, usd=0.7))
-    made = billing.bill(Used(3600.0, "cuda", hosts=hosts), make_card(waiting=None))
-    assert "$2.92 (GPU $2.92 measured)" == cost(made, 3600.0)
-    table = money(made, 3600.0)["charges"]
-    assert [("GPU", "jobs on h100", "$3.00", "30 min 0 s", "$1.50", "measured")] == [
-        row for row in table.rows if "h100" in row[1]
-    ]
 
 
 def test_files_that_were_judged_before_spare_nothing() -> None:

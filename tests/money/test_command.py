@@ -2,7 +2,6 @@
 
 import io
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -89,33 +88,6 @@ def test_a_session_that_never_closed_is_charged_for_its_steps() -> None:
     assert pytest.approx(2 / 3600 * 50) == found["totals"]["engineer_usd"]
     assert pytest.approx(2 / 60) == found["totals"]["minutes"]
     assert any("never closed" in note for note in found["notes"])
-
-
-def test_a_torn_journal_loses_nothing_that_was_committed() -> None:
-    """Cut in the middle of a line, or damaged: the bill stands, and the damage is named."""
-    for name, tail in (("a", b'{"format": 1, "seq": 9'), ("b", b"nonsense\n")):
-        folder = add(name, ENGINEER)
-        with (folder.path / "journal.jsonl").open("ab") as file:
-            file.write(tail)
-    found = shown()
-    assert 1.0 == found["totals"]["usd"]
-    assert ["b"] == list(found["damaged"])
-
-
-def test_two_folders_with_one_session_count_once() -> None:
-    """A copy is named, and not paid for twice."""
-    folder = add("a", ENGINEER)
-    shutil.copytree(folder.path, folder.path.with_name("a-copy"))
-    found = shown()
-    assert 0.5 == found["totals"]["usd"]
-    copy = folder.path.with_name("a-copy")
-    assert {"a-copy": f"{copy}: a copy of session a"} == found["damaged"]
-
-
-def test_no_sessions_cost_nothing() -> None:
-    """And how to make one."""
-    assert "loop run session" in text()[1]
-    assert 0.0 == shown()["totals"]["usd"]
 
 
 def test_the_recorded_history_to_the_cent_and_the_minute() -> None:

@@ -47,14 +47,6 @@ def test_both_sides_the_break_even_and_the_decision_are_json() -> None:
     assert [4, 1.0, 0.8, 4.0, "stop"] == [answer[key] for key in keys]
 
 
-def test_people_see_both_sides_in_eighty_columns() -> None:
-    """And where the decision turns."""
-    text = keep(idle_hours=5, gpu_usd_per_hour=0.20, stop_cost_usd=0.80)
-    for part in ("$1.00", "$0.80", "4.0 h", "Stop it"):
-        assert part in text
-    assert [] == [line for line in text.splitlines() if len(line) > 80]
-
-
 def test_a_restart_and_who_waits_make_the_cost_of_a_stop() -> None:
     """12 minutes at $0.70 and nobody: the break-even is 12 minutes."""
     fields = {"idle_hours": 1, "gpu_usd_per_hour": 0.70, "restart_minutes": 12, "json": True}
@@ -115,12 +107,6 @@ def test_a_malformed_file_is_complained_about_with_its_line_and_column(
     with pytest.raises(DefinitionError) as caught:
         weighed(file)
     assert message in "\n".join(map(str, caught.value.complaints))
-
-
-def test_a_file_that_is_not_there_is_said() -> None:
-    """Exit 2, its name, no traceback."""
-    done = loop("cost", "pivot", "--options", "nowhere.yaml")
-    assert (2, True, False) == (done.returncode, "nowhere.yaml" in done.stderr, "Traceback" in done.stderr)
 
 
 @pytest.mark.slow

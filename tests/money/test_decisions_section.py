@@ -1,7 +1,5 @@
 """The section on decisions: both sides of keeping the GPU, stop rules, options."""
 
-import pytest
-
 from loop.model.record import Finished
 from loop.money import keep_or_stop, pivot
 from loop.money.model import KeepOutput, MachineOption, Options, PivotOutput
@@ -29,11 +27,6 @@ def section(*finished: Finished) -> str:
     return text.partition("### Decisions\n")[2].partition("\n## ")[0]
 
 
-def test_a_session_that_decided_nothing_has_no_such_section() -> None:
-    """Nothing is claimed where nobody asked."""
-    assert "" == section(make_finished())
-
-
 def test_both_sides_stand_in_the_report() -> None:
     """Rates, minutes, who waits, the break-even."""
     text = section(kept())
@@ -50,12 +43,3 @@ def test_what_is_unknown_is_called_unknown() -> None:
     assert said == line
     rules = [line for line in text.splitlines() if line.startswith(("- 2 sessions", "- budget", "- a fix"))]
     assert [True] * 3 == [": unknown whether it is met; " in line for line in rules]
-
-
-@pytest.mark.parametrize(
-    "finished",
-    [(kept(),), (weighed(),), (kept(), weighed(MachineOption(name="go on", usd=(1, 2)))), (weighed(), kept())],
-)
-def test_the_section_leaves_no_gaps(finished: tuple[Finished, ...]) -> None:
-    """No two empty lines in a row, whatever of it there is."""
-    assert "\n\n\n" not in "\n\n### Decisions\n" + section(*finished) + "\n## "

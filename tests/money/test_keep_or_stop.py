@@ -30,11 +30,6 @@ def test_with_nobody_waiting_the_break_even_is_the_restart_itself() -> None:
     assert pytest.approx(12 / 60) == decide(1, 0.7, stop).break_even_hours
 
 
-def test_who_waits_makes_a_stop_dearer() -> None:
-    """Minutes x (GPU + engineer)."""
-    assert pytest.approx(5.0) == keeping.stop_cost(6, "as given", 1.0, "engineer", 49.0).usd
-
-
 def row(name: str = "a", *, hour: float = 0, built: bool = True, **fields: Any) -> SessionRow:
     """A session on a GPU of 30 minutes: environment 60 s, build 120 s, verified in 20 s, measured in 40 s."""
     runs = (

@@ -33,13 +33,6 @@ def session(name: str = "a", unknown: dict[str, str] = UNKNOWN, **fields: Any) -
 THREE = (session("a"), session("b"), session("c"))
 
 
-def test_totals_are_sums_by_resource() -> None:
-    """Two sessions."""
-    sums = totals([session("a", usd={"engineer": 1.0}), session("b", usd={"gpu": 0.25})])
-    assert (2, 2.0, 1.25) == (sums.sessions, sums.minutes, sums.usd)
-    assert (0.25, 1.0) == (sums.gpu_usd, sums.engineer_usd)
-
-
 def test_what_nobody_measured_is_none_and_what_was_not_used_is_zero() -> None:
     """AI is unknown here; no GPU was held, and that is known."""
     sums = totals(THREE)
@@ -53,17 +46,6 @@ def test_a_known_cost_beside_an_unknown_one_is_the_known_one_and_a_note() -> Non
     two = [session("a", unknown={}, usd={"ai": 0.5}), session("b")]
     assert 0.5 == totals(two).ai_usd
     assert "AI: not measured in 1 of 2 sessions (nobody told)" in list(notes(two))
-
-
-def test_what_was_stated_is_said_to_be() -> None:
-    """An amount that somebody typed stands in the sums, with a note."""
-    stated = session("a", usd={"ai": 0.5}, basis="stated")
-    assert "stated by somebody, not measured: charges of 1 of 3 sessions" in list(notes([stated, *THREE[1:]]))
-
-
-def test_notes_of_bills_are_counted() -> None:
-    """The same note stands once, with how many sessions have it."""
-    assert "an old price (2 sessions)" in list(notes([session(name, notes=("an old price",)) for name in "ab"]))
 
 
 def test_the_return_is_on_what_sessions_run_here_cost() -> None:

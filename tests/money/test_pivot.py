@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from loop.library.histories import histories
 from loop.model.index import SessionRow
 from loop.model.plan import Predicted
 from loop.money.model import MachineOption, Options
@@ -42,34 +41,6 @@ def test_what_costs_more_than_it_is_worth_pays_at_no_probability() -> None:
     assert "not at all at its highest cost" in weigh(option(value_usd=200)).note
 
 
-def options_of_history() -> Options:
-    """What N+7G had to choose from, as its report states it."""
-    (history,) = histories()
-    row = next(row for row in history.model_dump()["decisions"] if row["question"] == "what next")
-    made = [option(one["name"], tuple(one["usd"]), probability=one["confidence"]) for one in row["options"]]
-    return of(*made)
-
-
-def test_the_history_s_options_have_no_expected_value() -> None:
-    """Nobody said what success was worth: going on at 50 % has to be worth $300 to $500."""
-    found = pivot(options_of_history(), [])
-    going_on, warp, h100 = found.options
-    assert [None, None, None] == [one.expected_usd for one in found.options]
-    assert "unknown value: success has to be worth $300 to $500" == going_on.note
-    assert "unknown probability and value: their product has to be $250 to $350" == warp.note
-    assert "unknown probability and value: their product has to be $50 to $75" == h100.note
-    assert (None, True) == (found.best, "No option has an expected value" in found.decision)
-
-
-def test_with_a_value_the_history_s_options_can_be_weighed() -> None:
-    """At $1,000: going on gives $250 to $350, the others what they would need."""
-    given = options_of_history().model_copy(update={"value_usd": 1000.0})
-    found = pivot(given, [])
-    assert [(250.0, 350.0), None, None] == [one.expected_usd for one in found.options]
-    assert "Of what is known, continue debugging" in found.decision
-    assert "Unknown stays: pivot to warp specialisation and tensor cores; move to H100." in found.decision
-
-
 def test_the_best_is_better_at_its_worst_than_the_others_at_their_best() -> None:
     """Ranges that overlap depend; what does not pay is not chosen for being the best of the bad."""
     sure = option("sure", (10, 20), probability=0.9, value_usd=200)
@@ -99,12 +70,6 @@ def test_what_becomes_right_is_progress() -> None:
     wrong = {"ratio": None, "incorrect": ("cpu",), "status": "failed"}
     assert False is no_progress([session("a"), session("b", **wrong), session("c", 1.0)]).holds
     assert True is no_progress([session("a"), session("b", **wrong), session("c", **wrong)]).holds
-
-
-def test_too_few_sessions_say_nothing() -> None:
-    """Unknown is not `not met`."""
-    assert [None, None, None] == [rule.holds for rule in stop_rules([session("a")])]
-    assert "as far as the records tell" in pivot(None, stop_rules([])).decision
 
 
 @pytest.mark.parametrize(("spent_s", "holds"), [(89.0, False), (91.0, True)])

@@ -1,10 +1,9 @@
 """The page that asks for a change."""
 
 from loop.base.places import shipped
-from loop.model.campaign import Proposal
 from loop.model.change import Brief, LostIdea, TriedChange
 from loop.model.profile import Profile
-from loop.optimize.briefing import fell, render_brief
+from loop.optimize.briefing import render_brief
 
 PROFILE = Profile(
     variant="cpu",
@@ -62,13 +61,6 @@ def test_it_says_where_why_what_and_how() -> None:
     assert "&lt;softmax>" in page
 
 
-def test_without_a_profile_nothing_is_claimed() -> None:
-    """And nothing is said of changes that were not made."""
-    page = render_brief(shipped("templates"), BRIEF.model_copy(update={"profile": None, "tried": ()}))
-    assert "no evidence of what holds it back" in page
-    assert "What was tried before" not in page
-
-
 def test_what_lost_in_earlier_sessions_stands_there_with_its_figure() -> None:
     """The heading is left out where nothing lost."""
     one = LostIdea(session="2026-11-20-a", variant="cpu", reason="slower | on 2", gain=0.93, files=("k.c",))
@@ -77,23 +69,3 @@ def test_what_lost_in_earlier_sessions_stands_there_with_its_figure() -> None:
     assert all(word in row for word in ("0.93", "k.c", "slower"))
     assert "What lost in earlier sessions" in page
     assert "What lost" not in render_brief(shipped("templates"), BRIEF)
-
-
-def test_what_could_not_be_judged_is_told_once() -> None:
-    """Of candidates that ended alike the last one; with what may not change."""
-    proposals = (
-        Proposal(number=1, ended="unedited", left_out=("reference.py",)),
-        Proposal(number=2, ended="edited"),
-        Proposal(number=3, ended="uncompiled", said="a.cpp:3:1: error: expected ';'"),
-        Proposal(number=4, ended="unedited", left_out=("reference.py",)),
-        Proposal(number=5, ended="interrupted"),
-    )
-    told = fell(proposals)
-    assert (
-        "candidate 4: it edited nothing that may change: reference.py may not",
-        "candidate 3: its edit does not compile: a.cpp:3:1: error: expected ';'",
-    ) == told
-    page = render_brief(shipped("templates"), BRIEF.model_copy(update={"fell": told}))
-    assert "## What could not be judged" in page
-    assert all(f"- {one}\n" in page for one in told)
-    assert "could not be judged" not in render_brief(shipped("templates"), BRIEF)

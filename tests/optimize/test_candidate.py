@@ -52,9 +52,3 @@ def test_an_outcome_is_the_speed_on_the_workload_that_the_advice_is_about() -> N
 def test_what_was_not_timed_there_is_no_outcome(verdict: SpeedVerdict) -> None:
     """Nor a speed against the baseline, or one that noise made."""
     assert against_promise(judged(verdict)) is None
-
-
-@pytest.mark.parametrize("profile", [PROFILE, None])
-def test_without_a_promise_there_is_no_outcome(profile: Profile | None) -> None:
-    """A rule without an interval, or no profile at all."""
-    assert against_promise(judged(make_speed("B1 S64", against="known_good"), profile)) is None

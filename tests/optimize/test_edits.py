@@ -7,7 +7,7 @@ import pytest
 
 from loop.model.campaign import Proposal
 from loop.model.change import Brief
-from loop.optimize.edits import INSTEAD, LARGEST, NO_FILE, Taken, handed_over
+from loop.optimize.edits import INSTEAD, Taken, handed_over
 from loop.repository import worktree
 from loop.repository.worktree import Worktree
 from loop.steps.context import Workshop
@@ -108,39 +108,6 @@ def test_an_edit_that_conflicts_takes_the_place_of_what_was_kept(
     (tmp_path / "1.patch").write_text(patch.read_text().replace("two", "twice"))
     assert "conflict" == handed_over(shop, tree, proposal, set(), start).ended
     assert ({}, kept) == (tree.changed(), tree.head)
-
-
-def test_files_beside_the_target_that_nobody_edited_are_not_named(tmp_path: Path) -> None:
-    """In a repository with more than the target they stood among those that may not change."""
-    repository = tmp_path / "repository"
-    (repository / "target").mkdir(parents=True)
-    for name in ("README", "target/scale.c"):
-        (repository / name).write_text("one\n")
-    git(repository, "init", "--quiet")
-    top = Worktree(repository, repository / "target", None)
-    top.commit("all of it")
-    copy = worktree.copy_of(top, tmp_path / "copy")
-    assert Taken({}, ()) == Taken.of(BRIEF, top, copy)
-    (copy.root / "README").write_text("two\n")
-    assert ("../README",) == Taken.of(BRIEF, top, copy).left_out
-    assert "one\n" == (copy.root / "README").read_text()
-
-
-def test_a_file_that_cannot_be_taken_is_named_and_not_deleted(
-    trees: tuple[Worktree, Worktree], tmp_path: Path
-) -> None:
-    """A link, a folder or 50 MB in a kernel's place was judged as if the kernel had been deleted."""
-    tree, copy = trees
-    kernel = copy.target / "scale.c"
-    for replace in (
-        lambda: kernel.symlink_to("/etc/passwd"),
-        kernel.mkdir,
-        lambda: kernel.write_bytes(b"x" * (LARGEST + 1)),
-    ):
-        kernel.unlink()
-        replace()
-        assert Taken({}, (f"scale.c ({NO_FILE})",)) == Taken.of(BRIEF, tree, copy)
-        assert "one\ntwo\nthree\n" == kernel.read_text()
 
 
 def test_a_new_file_at_the_top_is_named_where_the_variant_lies_below(tmp_path: Path) -> None:

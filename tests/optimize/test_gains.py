@@ -39,15 +39,3 @@ def test_changes_that_build_upon_each_other_add_up() -> None:
     records = [*change(1, "kept", (10.0, 8.0)), *change(2, "reverted", (8.0, 1.0)), *change(3, "kept", (8.0, 7.5))]
     found = gains(records)
     assert (2, pytest.approx(2.5)) == (found.accepted, found.accepted_us)
-
-
-def test_without_a_kept_change_there_are_no_microseconds() -> None:
-    """None, which is not zero."""
-    assert (0, None) == (gains([]).accepted, gains([]).accepted_us)
-    assert None is gains(change(1, "reverted", (10.0, 8.0))).accepted_us
-
-
-def test_a_kept_change_that_was_not_compared_has_no_microseconds() -> None:
-    """As one of a variant that its comparison did not time."""
-    found = gains(change(1, "kept", (10.0, 8.0), variant="other"))
-    assert (1, None) == (found.accepted, found.accepted_us)

@@ -15,10 +15,9 @@ from loop.model.change import (
     TuneOutput,
     kept,
 )
-from loop.model.money import AiUse
 from loop.model.record import Finished
-from loop.optimize.section import MOST_TRIALS, changes, changes_json, outcomes, spared
-from tests.makers import make_finished, make_record, make_report, make_speed, make_verify
+from loop.optimize.section import MOST_TRIALS, changes, outcomes, spared
+from tests.makers import make_finished, make_record, make_report, make_speed
 
 
 def finished(run: int, action: str, output: Any, status: str = "passed") -> Finished:
@@ -81,28 +80,6 @@ def test_a_candidate_has_its_idea_and_the_number_of_its_change() -> None:
     } <= {*found.lines}
 
 
-def test_a_candidate_counts_once() -> None:
-    """One that waited is told twice: as an edit, and as what became of it when its turn came."""
-    use = AiUse(source="result", agents=("a",), usd=0.5)
-    one = Proposal(number=1, ended="edited", use=use)
-    two = Proposal(number=2, ended="edited", use=use)
-    outputs = [
-        BriefOutput(ok=True, message="", brief=brief(), edited=True, candidate=1, proposals=(one, two)),
-        BriefOutput(ok=True, message="", brief=brief(), proposals=(two.model_copy(update={"ended": "conflict"}),)),
-    ]
-    records = [finished(number, "change.brief", output) for number, output in enumerate(outputs, 1)]
-    assert ["edited", "conflict"] == [each.ended for each in changes_json(records).proposals]
-    (total,) = [line for line in changes(records).lines if "were proposed" in line]
-    assert total.startswith("2 candidates were proposed, 0 kept; $1.00")
-
-
-def test_what_is_waited_for_is_said() -> None:
-    """The last step is paused."""
-    output = BriefOutput(ok=True, message="", brief=brief())
-    found = changes([finished(1, "change.brief", output, "paused")])
-    assert ("Waiting for change 3, to cpu, in `/tree`",) == found.lines
-
-
 def test_a_search_lists_its_best_points() -> None:
     """Fastest first; the rest is counted."""
     points = [
@@ -152,22 +129,6 @@ def test_a_step_that_no_change_came_to_is_not_missing(outputs: tuple[Any, ...], 
     assert expected == spared(skipped, [*before, skipped, elsewhere])
     text = make_report(make_record(), [*before, skipped, elsewhere])
     assert expected == ("step baseline-first/verify was skipped" not in text)
-
-
-def test_a_session_that_only_searched_says_so() -> None:
-    """It does not claim that nothing was verified or timed; the gain stands in the first line."""
-    points = (TriedPoint(tuning="tile", values={"rows": 1}, outcome="best", ratio=33.0, worst=30.0),)
-    tuned = TuneOutput(ok=True, message="", brief=brief("tile"), edited=True, trials=points)
-    checked = JudgedOutput(ok=True, message="", good=True, found=make_verify().model_dump(mode="json"))
-    steps = [finished(1, "change.tune", tuned), finished(1, "change.verify", checked)]
-    steps.append(finished(1, "change.decide", decision(1, kept=True, gain=33.0)))
-    text = make_report(make_record(reason="all steps passed"), steps)
-    assert (
-        "**`attention` passed: all steps passed; 1 of 1 change kept, `cpu` is 33.00x as fast as what it replaced "
-        "on the workloads of tile; only changes were timed: see Changes.**"
-    ) == text.splitlines()[2]
-    for words in ("othing was verified", "othing was measured", "no speed was measured", "went through"):
-        assert words not in text
 
 
 def test_what_was_kept_stands_before_the_speed_against_the_baseline() -> None:

@@ -224,13 +224,6 @@ def test_an_edit_made_while_another_is_judged_is_not_taken_for_it(project: Proje
     assert 1 == sum("again < 41" in patch.read_text() for patch in patches)
 
 
-@pytest.mark.slow
-def test_declining_without_a_session_is_a_mistake_of_usage() -> None:
-    """And says what to type."""
-    done = loop("run", "session", "--decline")
-    assert (2, True) == (done.returncode, "--resume last --decline" in done.stderr)
-
-
 HEADER = """
 int work(int count);
 """

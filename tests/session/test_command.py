@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 from pathlib import Path
 
 import jsonschema
@@ -112,23 +111,6 @@ def test_a_session_recorded_elsewhere_has_no_report(project: Path, root: Path) -
         reports.report("recorded-6c9386-n+4", SUMMARY, project, None, screen)
     with pytest.raises(LoopError, match="no session nope"):
         reports.report("nope", "md", project, None, screen)
-
-
-def test_a_dash_is_stdout(project: Path, root: Path) -> None:
-    """As in other programs; no file of that name, no figures beside it."""
-    make_session(root, "passed")
-    assert told("md", project) == told("md", project, Path("-"))
-
-
-def test_no_figures_lie_beside_a_pipe(project: Path, root: Path, tmp_path: Path) -> None:
-    """A report is written into it as into stdout; nothing else is made."""
-    make_session(root, "passed")
-    os.mkfifo(tmp_path / "pipe")
-    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    told("md", project, tmp_path / "pipe")
-    assert os.read(reader, 10_000)
-    os.close(reader)
-    assert not (tmp_path / "figures").exists()
 
 
 def test_what_cannot_be_written_is_said(project: Path, root: Path, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import pytest
 from loop.base.documents.sums import parted, sealed
 from loop.library import trust
 from loop.model.record import SessionHead
-from loop.store.sessions import SessionFolder
 from tests.projects import loop
 
 STORED = Path(__file__).with_name("stored")
@@ -114,13 +113,3 @@ def test_a_session_of_another_machine_goes_on_where_the_definitions_name_its_com
 ) -> None:
     """Nobody began it here; a person or the tuner proposes, which is no program."""
     assert () == trust.not_allowed(tmp_path, head_with(campaign={"proposer": proposer}), NAMED)
-
-
-@pytest.mark.slow
-def test_a_session_is_remembered_as_begun_here(foreign: Path) -> None:
-    """Each session with commands of its own, by its folder."""
-    assert 0 == loop("run", "session", "try", "--budget-minutes", "5").returncode
-    (own,) = [one for one in foreign.parent.iterdir() if one.name.endswith("-try") and one != foreign]
-    head = SessionFolder(own).head()
-    assert () == trust.not_allowed(own, head, ())
-    assert 3 == len(trust.not_allowed(foreign, head, ()))

@@ -9,7 +9,6 @@ import pytest
 from loop.store import index
 from loop.store.sessions import every
 from tests.projects import loop
-from tests.store.folders import rewrite
 
 MINE = """
 format: 1
@@ -61,18 +60,6 @@ def test_a_second_import_changes_nothing(mine: Path, tmp_path: Path) -> None:
     assert before == {path: path.read_bytes() for path in (tmp_path / "sessions").rglob("*.json")}
 
 
-@pytest.mark.slow
-def test_an_import_adds_what_rows_say_more(mine: Path, tmp_path: Path) -> None:
-    """The patterns that a session applied; its figures stay."""
-    assert 0 == loop("sessions", "import", str(mine)).returncode
-    mine.write_text(MINE.replace("outcome: a baseline", "outcome: a baseline, applied: [baseline-first]"))
-    done = loop("sessions", "import", str(mine))
-    assert (0, True) == (done.returncode, "0 sessions imported, 2 were there" in done.stderr), done.stderr
-    name = next(row["id"] for row in listed() if row["id"].endswith("first"))
-    shown = json.loads(loop("sessions", "show", name, "--json").stdout)
-    assert ["baseline-first"] == shown["recorded"]["row"]["applied"]
-
-
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -97,23 +84,6 @@ def test_a_bad_history_is_refused_with_its_place(
     assert not (tmp_path / "sessions").exists()
 
 
-def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
-    """With what could be imported."""
-    done = loop("sessions", "import", "nothing.yaml")
-    assert 2 == done.returncode
-    assert "nothing.yaml: no such file" in done.stderr
-    assert "loop sessions import history" in done.stderr
-
-
-def test_a_store_that_cannot_be_written_is_said(mine: Path, tmp_path: Path) -> None:
-    """No traceback; a file stands where the folder would be, which stops even root."""
-    (tmp_path / "sessions").write_text("")
-    done = loop("sessions", "import", str(mine))
-    assert 2 == done.returncode, done.stderr
-    assert "cannot be written" in done.stderr
-    assert "LOOP_SESSIONS" in done.stderr
-
-
 @pytest.mark.slow
 def test_a_recorded_session_is_shown_by_its_rows() -> None:
     """Found by the beginning of its id as well."""
@@ -127,14 +97,3 @@ def test_a_recorded_session_is_shown_by_its_rows() -> None:
     assert 1.4 == shown["recorded"]["row"]["gpu_usd"]
     several = loop("sessions", "show", "recorded-")
     assert (2, True) == (several.returncode, "9 sessions begin so" in several.stderr)
-
-
-@pytest.mark.slow
-def test_a_recorded_session_of_another_format_is_named(mine: Path, tmp_path: Path) -> None:
-    """It is listed as damaged, and the others are there."""
-    assert 0 == loop("sessions", "import", str(mine)).returncode
-    path = next((tmp_path / "sessions").glob("recorded-*-first")) / "recorded.json"
-    rewrite(path, lambda text: text.replace('"format": 1', '"format": 0'))
-    assert ["damaged", "recorded"] == sorted(row["status"] for row in listed())
-    done = loop("sessions", "show", path.parent.name)
-    assert (1, True) == (done.returncode, "of another format" in done.stderr)

@@ -142,18 +142,6 @@ def test_the_report_says_reached_or_missed() -> None:
     assert "Objective: nothing wrong: reached" not in nothing
 
 
-def test_lists_of_the_machine_compare_as_lists() -> None:
-    """They are kept as tuples."""
-    refuse_unless_met(head_of(requires="machine.gpus == [] and revision.changed == []"))
-    with pytest.raises(UsageError, match=r"machine.gpus is empty"):
-        refuse_unless_met(head_of(requires="machine.gpus != []"))
-
-
-def test_a_variant_that_nobody_checked_is_neither_right_nor_wrong() -> None:
-    """What is asked of it is missed as not known."""
-    assert ["cpu.right is not known, asked: `cpu.right`"] == [one.words for one in judged("cpu.right").missed]
-
-
 def test_an_objective_over_variants_is_not_judged_where_none_was() -> None:
     """`wrong == []` is no success of a session that checked nothing; what speaks of no variant is judged."""
     bad = make_verify(make_check(right=False)).variants[0]

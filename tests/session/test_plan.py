@@ -85,21 +85,6 @@ def test_an_unknown_pattern_in_a_plan_is_named_with_the_nearest() -> None:
     ] == found
 
 
-def test_an_unknown_answer_is_named_with_the_nearest() -> None:
-    """Before anything runs, not when the outcome comes."""
-    body = STEP + "next:\n  - {when: failed, pattern: ones}\n"
-    said = "next.0.pattern: expected the name of a pattern, got 'ones' (did you mean 'one'?)"
-    assert [f"{at(body, 'ones')}: {said}"] == complaints(read_pattern(body))
-
-
-def test_a_mistake_in_a_pattern_that_is_only_an_answer_is_said_too() -> None:
-    """Whatever could be reached is checked."""
-    one = read_pattern(STEP + "next: [{when: failed, pattern: two}]\n")
-    two = read_pattern(STEP.replace("command.run", "command.walk"), "two")
-    (found,) = complaints(one, two, plan=read_plan("one"))
-    assert found.startswith(at(STEP, "command.run", "two") + ": steps.0.action: expected the name of an action")
-
-
 def test_an_unknown_field_in_a_gate_is_refused() -> None:
     """A gate reads what the action finds, and nothing else."""
     body = STEP.replace("budget_s: 1}", "budget_s: 1, gate: first.cod == 0}")
@@ -117,27 +102,12 @@ def test_a_step_sees_earlier_steps_only() -> None:
     assert resolved(read_plan("one"), read_pattern(earlier))
 
 
-def test_names_of_the_session_the_plan_and_the_outcome_are_known() -> None:
-    """Parameters of the plan by their names."""
-    text = "session.minutes < 5 and plan.rounds > 1 and device == 'cpu' and target == 'tiny' and not failed"
-    one = read_pattern(STEP + f'next: [{{when: "{text}", pattern: one}}]\n')
-    assert resolved(read_plan("one", parameters="{rounds: 3}"), one)
-    (found,) = complaints(one)
-    assert "got 'plan.rounds'" in found
-
-
 @pytest.mark.parametrize("text", ["first.code = 0", "first.code.real()", "{{ first.ok }}", "2 ** 9", ""])
 def test_what_is_no_expression_is_refused_with_its_place(text: str) -> None:
     """Assignments, calls, braces, powers, nothing."""
     body = STEP.replace("budget_s: 1}", f"budget_s: 1, gate: '{text}'}}")
     (found,) = complaints(read_pattern(body))
     assert found.startswith(at(body, f"'{text}'}}") + ": steps.0.gate: expected an expression, got ")
-
-
-def test_two_steps_of_one_name_are_refused() -> None:
-    """A later expression could not tell them apart."""
-    found = complaints(read_pattern(STEP + STEP))
-    assert ["patterns/one.yaml:10:10: steps.1.id: expected an id of its own, got 'first'"] == found
 
 
 @pytest.mark.parametrize("name", ["failed", "passed", "target", "device", "session", "plan", "if", "and"])
@@ -213,15 +183,6 @@ def test_a_mistake_in_an_objective_is_said_with_its_place(line: str, told: str) 
     with pytest.raises(DefinitionError) as caught:
         resolve(read_plan("one", "two", more=line), known, ("tune",), ("cpu",))
     assert told in str(caught.value)
-
-
-def test_the_answer_to_a_miss_is_reached_only_as_an_answer() -> None:
-    """A plan's name is known too; it is proposed, not run."""
-    known = {name: read_pattern(name=name) for name in ("one", "two")}
-    for answer, reached in (("two", ["one", "two"]), ("tune", ["one"])):
-        found = resolve(read_plan("one", more=f"otherwise: {answer}"), known, ("tune",))
-        assert reached == [one.pattern.name for one in found.patterns]
-        assert [True, False][: len(reached)] == [one.planned for one in found.patterns]
 
 
 @pytest.mark.parametrize("answer", ["p", "one"])

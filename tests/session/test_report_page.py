@@ -12,10 +12,8 @@ from loop.model.output import Output
 from loop.model.record import Finished, SessionRecord
 from loop.model.verdict import TOO_WIDE
 from loop.money.bill import Used, bill
-from loop.report import format as say
-from loop.report.markdown import Column, Table, code, escape, paragraph, prose, table
+from loop.report.markdown import Column, Table, paragraph, table
 from loop.report.templates import environment
-from loop.session import course
 from loop.timing import verdicts
 from tests.makers import (
     make_card,
@@ -104,13 +102,6 @@ def test_what_a_template_prints_without_a_filter_is_escaped(tmp_path: Path) -> N
     assert "&lt;b> # \\*x\\*, `<b> # *x*`\n" == text
 
 
-def test_a_long_reason_is_cut_in_the_verdict() -> None:
-    """It is a paragraph; the record has all of it."""
-    line = report(make_record(status="failed", reason="x" * 5000)).splitlines()[2]
-    assert 700 > len(line)
-    assert line.endswith("xxx....**")
-
-
 def test_a_wrong_variant_shows_no_speed_even_where_one_was_timed() -> None:
     """Its measurements stay in the journal; the report does not print them."""
     steps = measured(1.5)
@@ -166,46 +157,9 @@ def test_a_hostile_message_stays_within_its_cell() -> None:
     assert 1 == len({len(line) for line in text.splitlines()})
 
 
-@pytest.mark.parametrize(
-    ("expected", "text"),
-    [
-        ("a \\| b", "a | b"),
-        ("\\`x\\`", "`x`"),
-        ("&lt;b> & &amp;lt;", "<b> & &lt;"),
-        ("[<0.001, >1000]", "[<0.001, >1000]"),
-        ("torch_sdpa \\_\\_init\\_\\_", "torch_sdpa __init__"),
-        ("[1.58, 1.66]", "[1.58, 1.66]"),
-        ("[a\\](b)", "[a](b)"),
-        ("$0.02 \\$x", "$0.02 $x"),
-        ("one two", " one\n\n two "),
-    ],
-)
-def test_escaping_keeps_text_readable(expected: str, text: str) -> None:
-    """Only what Markdown would read otherwise is touched."""
-    assert expected == escape(text)
-
-
-def test_prose_keeps_code_between_backticks() -> None:
-    """A hint may name a command; an odd backtick is only a backtick."""
-    assert "mend \\*it\\*, then `loop kernels verify *`" == prose("mend *it*, then `loop kernels verify *`")
-    assert "one \\` only" == prose("one ` only")
-    assert ["``a`b``", "`` `a ``"] == [code(text) for text in ("a`b", "`a")]
-
-
 def test_a_line_of_text_is_no_heading_list_or_quotation() -> None:
     """What begins a line begins a paragraph."""
     assert ["\\# a", "\\- b", "1\\. c", "\\> d"] == [paragraph(text) for text in ("# a", "- b", "1. c", "> d")]
-
-
-def test_ratios_times_and_memory_are_shown_as_people_read_them() -> None:
-    """Three digits, the unit that fits, and a missing reading that says so."""
-    assert ["8.00 µs", "999 µs", "1.00 ms", "12.3 ms"] == [say.latency(us) for us in (8.0, 999.4, 999.6, 12345.0)]
-    assert "1.62x [1.58, 1.66]" == say.ratio(1.62, (1.58, 1.66))
-    assert "0.25x [<0.001, >1000]" == say.ratio(0.25, (1e-9, 4695.65))
-    assert ["0.034x", "0.10x"] == [say.times(value) for value in (0.034, 0.1)]
-    assert ["2.00 MiB", "0 MiB", "-"] == [say.memory(size) for size in (2**21, 0, None)]
-    assert ["$1.28", "$0.0013", "$0.00", "-$0.50"] == [say.usd(value) for value in (1.28, 0.00131, 0.0, -0.5)]
-    assert ["$0.70683", "$50.00"] == [say.rate(value) for value in (0.70683, 50.0)]
 
 
 def test_what_nobody_measured_is_named_beside_what_was_charged() -> None:
@@ -218,15 +172,6 @@ def test_what_nobody_measured_is_named_beside_what_was_charged() -> None:
 def test_the_margins_named_are_those_applied() -> None:
     """The report's words and the rule that judges must not drift apart."""
     assert (0.01, 0.02, 10.0) == (verdicts.MARGIN, verdicts.SAME, TOO_WIDE)
-
-
-def test_steps_without_output_are_reported() -> None:
-    """A step that broke off, and one of an action nobody knows."""
-    broken = [
-        make_finished(status="failed", output={"traceback": "x"}),
-        make_finished("x", action="y", output={"a": 1}),
-    ]
-    assert "baseline-first/x" in report(make_record(status="failed", reason="it broke"), broken)
 
 
 def test_a_misspelt_name_in_a_template_is_an_error(tmp_path: Path) -> None:
@@ -243,11 +188,3 @@ def test_the_report_leaves_no_gaps() -> None:
         assert "\n\n\n" not in text
         assert not re.search(r"[ \t]+$", text, re.MULTILINE)
         assert text.endswith(".\n\n</details>\n")
-
-
-def test_without_an_environment_step_torch_is_told_as_it_is_installed() -> None:
-    """What the package says of itself goes before it: it is what was imported."""
-    head = make_session_head(machine=make_machine(torch="2.13.0+cpu"))
-    assert ("Python", "3.11.9, torch 2.13.0+cpu") in list(course.environment_of(head, []))
-    told = make_finished(action="environment.torch", output={"ok": True, "message": "", "version": "2.14.0"})
-    assert ("Python", "3.11.9, torch 2.14.0") in list(course.environment_of(head, [told]))

@@ -38,15 +38,6 @@ def test_a_resume_repeats_the_open_step_and_nothing_before_it(
     assert [name for name in "abc" if name < step] == replayed
 
 
-def test_a_step_that_failed_before_the_kill_has_failed(context: Context, steady: dict[str, Behaviour]) -> None:
-    """A resume replays it with its consequences."""
-    steady["a"] = at_once(found(ok=False))
-    one = pattern("one", make_step("a", "a"), answers=[{"when": "failed", "pattern": "two"}])
-    killed = walking(context, one, pattern("two", make_step("c", "c")), listed=("one",)).until("c")
-    resumed = killed.resumed().to_its_end()
-    assert (["one", "two"], ["c 2"]) == (resumed.chain, resumed.done)
-
-
 def test_a_step_that_stands_on_something_is_repeated(context: Context, steady: dict[str, Behaviour]) -> None:
     """A build, for one: where it finds the same, what followed still stands."""
     steady["a"] = at_once(found(identity="sources 1"))
@@ -94,10 +85,3 @@ def test_what_was_done_anew_is_reused(context: Context, steady: dict[str, Behavi
     change(steady, "sources 2")
     second = first.resumed().until("c")
     assert ["a 3", "c 3"] == second.resumed().to_its_end().done
-
-
-def test_a_skipped_step_is_not_asked_again(context: Context, steady: dict[str, Behaviour]) -> None:
-    """It was decided once."""
-    one = pattern("one", make_step("a", "a"), make_step("b", "b", when="failed"), make_step("c", "c"))
-    resumed = walking(context, one).until("c").resumed().to_its_end()
-    assert (["a passed", "b skipped", "c passed"], ["c 2"]) == (resumed.steps, resumed.done)

@@ -116,18 +116,6 @@ def test_a_session_goes_on_after_a_kill_and_an_interruption(commands: Callable[.
 
 
 @pytest.mark.slow
-def test_a_reader_that_goes_away_leaves_a_whole_session(commands: Callable[..., Path], tmp_path: Path) -> None:
-    """`loop run session 2>&1 | head -1`: the session is recorded to its end."""
-    process = start("run", "session", "try", "--target", str(commands("sleep 0.3", "true")))
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.close()
-    process.stderr.close()
-    assert 0 == process.wait(60)
-    assert "passed" == json.loads((sessions(tmp_path)[0] / "record.json").read_text())["status"]
-
-
-@pytest.mark.slow
 def test_nothing_is_reused_once_a_file_of_the_target_has_changed(commands: Callable[..., Path]) -> None:
     """An edited module, tolerance or script: every step is done again."""
     folder = commands(*WAITS)
@@ -139,14 +127,6 @@ def test_nothing_is_reused_once_a_file_of_the_target_has_changed(commands: Calla
     done = loop("run", "session", "--resume", "last", "--target", str(folder))
     assert (0, True) == (done.returncode, "every step is done again" in done.stderr)
     assert "x\nx\n" == (folder / "one").read_text()
-
-
-def test_a_failed_step_gives_exit_1_and_its_message(commands: Callable[..., Path], tmp_path: Path) -> None:
-    """The chain stops, what was not reached is said in the report."""
-    folder = commands("echo no luck; exit 3", "touch never")
-    code, said = here("run", "session", "try", "--target", str(folder))
-    assert (1, True, False) == (code, "no luck" in said, (folder / "never").exists())
-    assert "try/s2" in (sessions(tmp_path)[0] / "report.md").read_text()
 
 
 def test_definitions_from_outside_are_refused_until_allowed(tmp_path: Path) -> None:

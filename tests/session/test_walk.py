@@ -11,7 +11,6 @@ from loop.base.errors import Stopped, UsageError
 from loop.base.processes import Tick
 from loop.model.output import CommandOutput
 from loop.model.pattern import Pattern
-from loop.model.record import Started
 from loop.session.events import PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked
 from loop.session.objective import Objective
 from loop.steps.context import Context, Working
@@ -93,11 +92,6 @@ def test_a_false_gate_fails_a_step_that_went_well(context: Context) -> None:
     assert "wait longer" == record.hint
 
 
-def test_a_true_gate_passes_a_step_that_found_something(context: Context) -> None:
-    """The gate decides where there is one."""
-    assert "passed" == walk(context, pattern("one", make_step("a", "exit 3", gate="a.code == 3"))).record.status
-
-
 def test_a_gate_that_has_no_answer_fails(context: Context) -> None:
     """It is never guessed."""
     record = walk(context, pattern("one", make_step("a", gate="a.output > 1"))).record
@@ -113,26 +107,6 @@ def test_an_answer_comes_next(context: Context) -> None:
     assert ["one", "cure", "two"] == walked.chain
     assert ["cure", None, None] == [e.answered_by for e in walked.events if isinstance(e, PatternEnded)]
     assert walked.walk.stopped is None
-
-
-def test_a_listed_answer_is_brought_forward(context: Context) -> None:
-    """It is walked once, not again in its old place."""
-    one = pattern("one", make_step("a"), answers=[{"when": "a.ok", "pattern": "three"}])
-    patterns = (one, pattern("two", make_step("b")), pattern("three", make_step("c")))
-    assert ["one", "three", "two"] == walk(context, *patterns).chain
-
-
-def test_the_first_answer_whose_condition_holds_is_taken(context: Context) -> None:
-    """One that asks about a step that never ran does not hold."""
-    answers = [
-        {"when": "b.ok", "pattern": "two"},
-        {"when": "passed", "pattern": "two"},
-        {"when": "failed and a.code == 3", "pattern": "three"},
-        {"when": "failed", "pattern": "two"},
-    ]
-    one = pattern("one", make_step("a", "exit 3"), make_step("b"), answers=answers)
-    patterns = (one, pattern("two", make_step("c")), pattern("three", make_step("d")))
-    assert ["one", "three"] == walk(context, *patterns, listed=("one",)).chain
 
 
 def test_a_chain_that_returns_to_itself_ends(context: Context) -> None:
@@ -152,12 +126,6 @@ def test_a_step_over_its_limit_is_killed_with_its_children(context: Context, tmp
     assert re.match(r"killed after 0\.\d s: ", record.message)
     assert 0.3 <= record.seconds < 5
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
-
-
-def test_a_limit_is_ten_budgets_and_at_least_a_minute() -> None:
-    """Unless the pattern says otherwise."""
-    steps = [make_step("a", budget_s=1.0), make_step("b", budget_s=20.0), make_step("c", limit_s=3.0)]
-    assert [60.0, 200.0, 3.0] == [step.kill_after_s for step in pattern("one", *steps).steps]
 
 
 def test_what_a_user_can_mend_is_a_failed_step(context: Context, behave: dict[str, Behaviour]) -> None:
@@ -234,27 +202,6 @@ def test_a_heartbeat_comes_after_thirty_silent_seconds(context: Context, behave:
     assert [30.0, 60.0] == [seconds for seconds, heartbeat in beats if heartbeat]
     assert 7 == len(beats)
     assert (70.0, 30.0) == (walked.record.seconds, walked.record.longest_silence_s)
-
-
-def test_an_action_that_never_ticks_is_silent_all_along(context: Context, behave: dict[str, Behaviour]) -> None:
-    """The audit will say so."""
-    clock = Clock()
-
-    def sulk(now: Context) -> Working[CommandOutput]:
-        clock.now += 50.0
-        yield from ()
-        return found()
-
-    behave["x"] = sulk
-    assert 50.0 == walk(context, pattern("one", make_step("a", "x")), clock=clock).record.longest_silence_s
-
-
-def test_started_tells_what_is_about_to_happen(context: Context) -> None:
-    """Title, place and budget, before the step runs."""
-    walked = walk(context, pattern("one", make_step("a"), make_step("b", title="The second", budget_s=3.0)))
-    started = [event.started for event in walked.events if isinstance(event, StepBegan)][1]
-    expected = Started(run=1, pattern="one", step="b", title="The second", index=2, of=2, budget_s=3.0)
-    assert expected == started
 
 
 def test_only_a_step_that_will_be_done_is_due(context: Context) -> None:

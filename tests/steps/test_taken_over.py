@@ -74,11 +74,6 @@ def test_a_later_session_that_found_it_wrong_stands(folder: Path) -> None:
     assert found(folder, hours=3, later=[wrong]) is None
 
 
-def test_nothing_is_taken_over_outside_a_session(folder: Path) -> None:
-    """At the bench everything is tried."""
-    assert "" == ground(folder, harness="")
-
-
 @pytest.mark.parametrize(
     "other",
     [
@@ -94,11 +89,6 @@ def test_nothing_is_taken_over_outside_a_session(folder: Path) -> None:
 def test_it_rests_on_harness_machine_and_choice(folder: Path, other: dict[str, Any]) -> None:
     """Each of them changes it."""
     assert ground(folder) != ground(folder, **other)
-
-
-def test_it_does_not_rest_on_how_busy_the_machine_is(folder: Path) -> None:
-    """Nor on its name, nor on when the session is run."""
-    assert ground(folder) == ground(folder, machine=make_machine(load=3.0, name="another"), session="another")
 
 
 def test_builds_count_where_they_are_looked_at(folder: Path) -> None:
