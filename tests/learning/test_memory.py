@@ -64,7 +64,7 @@ def test_a_failure_that_was_seen_before_is_said_when_it_happens(folder: Path, tm
     assert "seen before" not in cured(folder)
     said = failing(folder)
     _, two, cure, last = ids(tmp_path)
-    expected = f"session {two} (and 1 more); cured in session {cure} by notes.c"
+    expected = f"session {two} (and 1 more); cured in session {cure} by other files of the target"
     assert f"seen before: {expected}" in said
     report = (tmp_path / "sessions" / last / "report.md").read_text()
     assert f"Seen before: {expected}" in report.replace("\\", "")
@@ -82,4 +82,4 @@ def test_a_session_that_is_resumed_to_its_cure_says_so(folder: Path, tmp_path: P
     (folder / "over").write_text("")
     run_again = loop("run", "session", "--resume", "last", "--target", str(folder))
     assert 0 == run_again.returncode, run_again.stderr
-    assert "gone when that was resumed by notes.c" in failing(folder)
+    assert "gone when that was resumed by other files of the target" in failing(folder)

@@ -29,7 +29,7 @@ def told(*words: str, code: int = 0) -> dict[str, Any]:
     done = loop(*words, "--json")
     assert code == done.returncode, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
-    assert found["schema_version"] in (1, 2)
+    assert found["schema_version"] in (1, 2, 3)
     return found
 
 
@@ -56,16 +56,16 @@ def test_sessions_make_predictions_and_statistics(
     assert known["low_s"] < known["seconds"] < min(known["high_s"], first["predicted"]["seconds"] / 2)
     assert known["usd"] > 0
     assert "measured" == later["patterns"][0]["evidence"]
-    assert {"s1", "s2"} == set(later["patterns"][0]["step_seconds"])
+    assert {"s1", "s2"} == set(later["patterns"][0]["step_s"])
     last = sorted((tmp_path / "sessions").iterdir())[-1]
     assert json.loads((last / "session.json").read_text())["predicted"]["seconds"] < 6.0
     text = (last / "report.md").read_text()
     assert "## Predicted and actual" in text
     assert "| The session" in text
-    assert "Of the last 3 predicted sessions" in text
+    assert "Of 3 predicted sessions" in text
     shown = told("patterns", "show", "try", *where)["statistics"]
     assert ("applied", 3, 0, 0) == tuple(shown[name] for name in ("status", "passed", "found", "broken"))
-    assert shown["success"]["low"] < shown["success"]["mean"] < shown["success"]["high"]
+    assert sorted(shown["success"]) == shown["success"]
     words = loop("patterns", "show", "try", *where).stdout
     assert "run 3 times: 3 passed, 0 found something wrong, 0 broke" in " ".join(words.split())
 
@@ -75,8 +75,8 @@ def test_the_next_plan(folder: Path) -> None:
     """With objective, chain, time, cost, benefit and why; the command is whole. Nothing runs."""
     found = told("plan", "next", "--target", str(folder))
     assert ("baseline", ["no session has measured speed"]) == (found["plan"], found["why"])
-    assert {"objective", "chain", "expected_minutes", "expected_usd", "benefit", "why", "command"} <= set(found)
-    assert found["expected_minutes"] > 0
+    assert {"objective", "chain", "expected", "predicted", "benefit", "why", "command"} <= set(found)
+    assert found["predicted"]["seconds"] > 0
     assert f"loop run session baseline --target {folder}" == found["command"]
     assert not (folder.parent / "sessions").exists()
     done = loop("plan", "next", "--target", str(folder))
