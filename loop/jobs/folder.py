@@ -76,8 +76,6 @@ class Job(Model):
     """It is ended after so many seconds."""
     times: bool = False
     """Whether it times something: devices of one group do all such work of a step."""
-    group: str = ""
-    """Devices it asks for (`groups`); empty for any."""
     within: str = ""
     """The session whose campaign it belongs to."""
 
@@ -226,14 +224,10 @@ def prepare(
     return folder
 
 
-def identity(words: Sequence[str], files: Mapping[str, str], group: str = "", within: str = "") -> str:
-    """The id of work that may be repeated: a hash of its words, its files and the devices it asks for.
-
-    `within`: the campaign that may reuse its result.
-    """
-    return content_hash([*words, "", *(part for pair in sorted(files.items()) for part in pair), group, within])[
-        :24
-    ]
+def identity(words: Sequence[str], files: Mapping[str, str], within: str = "") -> str:
+    """The id of work that may be repeated: a hash of its words and files. `within`: who may reuse its result."""
+    parts = [*words, "", *(part for pair in sorted(files.items()) for part in pair), within]
+    return content_hash(parts)[:24]
 
 
 def every(parent: Path | None = None) -> list[JobFolder]:

@@ -115,31 +115,29 @@ def ask(there: Connection) -> HostFacts:
 
 def refuse_unfit(there: Connection, facts: HostFacts) -> None:
     """Raise UsageError for the first thing without which nothing can run there."""
-    host = there.listed
-    apt = f"ssh {shlex.join(there.words)} 'sudo apt-get install -y {{}}'"
-    oldest = ".".join(map(str, OLDEST_PYTHON))
-    python = host.host.python
-    if not facts.version:
-        raise UsageError(f"{host.name} has no `{python}`", hint=f"name its interpreter: python: in {host.path}")
-    if facts.version < OLDEST_PYTHON:
-        why = f"`{python}` of {host.name} is Python {facts['python']}; loop needs {oldest} or newer"
-        raise UsageError(why, hint=f"name a newer one: python: in {host.path}")
-    for name, package in (("rsync", "rsync"), ("setsid", "util-linux")):
-        if not facts[name]:
-            raise UsageError(f"{host.name} has no {name}", hint=apt.format(package))
-    if not facts["venv"]:
-        raise UsageError(f"`{python}` of {host.name} makes no environments", hint=apt.format("python3-venv"))
+    host, ssh = there.listed, f"ssh {shlex.join(there.words)}"
+    apt, python, name = f"{ssh} 'sudo apt-get install -y {{}}'", host.host.python, host.name
+    oldest, named = ".".join(map(str, OLDEST_PYTHON)), f"python: in {host.path}"
     needed = FREE_GB["with torch there" if facts["torch"] else "without"]
-    if facts.free_gb < needed:
-        why = f"{host.name} has {facts.free_gb:.1f} GB free in its home; an installation needs {needed:g}"
-        raise UsageError(why, hint=f"free some: ssh {shlex.join(there.words)} 'du -xh --max-depth=1 | sort -h'")
+    old = f"`{python}` of {name} is Python {facts['python']}; loop needs {oldest} or newer"
+    full = f"{name} has {facts.free_gb:.1f} GB free in its home; an installation needs {needed:g}"
+    for is_wrong, why, hint in (
+        (not facts.version, f"{name} has no `{python}`", f"name its interpreter: {named}"),
+        (facts.version < OLDEST_PYTHON, old, f"name a newer one: {named}"),
+        (not facts["rsync"], f"{name} has no rsync", apt.format("rsync")),
+        (not facts["setsid"], f"{name} has no setsid", apt.format("util-linux")),
+        (not facts["venv"], f"`{python}` of {name} makes no environments", apt.format("python3-venv")),
+        (facts.free_gb < needed, full, f"free some: {ssh} 'du -xh --max-depth=1 | sort -h'"),
+    ):
+        if is_wrong:
+            raise UsageError(why, hint=hint)
 
 
 def lacks(there: Connection, facts: HostFacts) -> Iterator[str]:
     """What is missing or odd there, with what mends it; `loop` runs all the same."""
-    apt = f"ssh {shlex.join(there.words)} 'sudo apt-get install -y"
     if not facts["gcc"]:
-        yield f"no compiler: kernels in C and C++ cannot be built; {apt} g++'"
+        apt = f"ssh {shlex.join(there.words)} 'sudo apt-get install -y g++'"
+        yield f"no compiler: kernels in C and C++ cannot be built; {apt}"
     if facts["gpus"] and not facts["nvcc"]:
         yield "no nvcc: CUDA kernels cannot be built; install the CUDA toolkit there"
     if there.listed.host.gpus is not None and not facts["gpus"]:

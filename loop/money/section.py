@@ -1,7 +1,6 @@
 """What a report says of money: one line on cost and return, the account behind it, decisions with both sides."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from loop.model.money import Bill, ModelUse
 from loop.model.output import outputs_of
@@ -9,6 +8,7 @@ from loop.model.record import Finished
 from loop.money.model import KeepOutput, Pivot, PivotOutput, StopCost, hours_text
 from loop.report import format as say
 from loop.report.markdown import Table, columns, filled
+from loop.report.sections import Section
 
 WHO = {"gpu": "GPU", "engineer": "engineer", "ai": "AI"}
 HELD = {True: "met", False: "not met", None: "unknown whether it is met"}
@@ -44,21 +44,17 @@ def roi(bill: Bill) -> str:
     return f"ROI not measurable yet: {missing}"
 
 
-def money(bill: Bill, seconds: float) -> dict[str, Any]:
-    """Cost and what was spared, as the template reads them. None and empty: nothing to show."""
-    tokens = columns("Model", ">Calls", ">Read", ">From a cache", ">Into a cache", ">Written", ">Cost")
-    spared = columns("Pattern", ">Spared", ">Worth", "As measured here")
-    savings = (
-        (saving.pattern, say.seconds(60 * saving.minutes), say.usd(saving.usd), saving.source)
-        for saving in bill.savings
-    )
-    return {
-        "charges": _charges(bill),
-        "savings": filled(spared, tuple(savings)),
-        "line": money_line(bill, seconds),
-        "tokens": filled(tokens, tuple(map(_tokens, bill.ai.models if bill.ai else ()))),
-        "remarks": tuple(_remarks(bill)),
-    }
+def sections(bill: Bill, seconds: float, finished: Sequence[Finished]) -> Iterator[Section]:
+    """What a session cost, what it spared, and what was decided for that. `seconds`: what it took."""
+    yield Section(note=money_line(bill, seconds), table=_charges(bill))
+    if bill.ai and bill.ai.models:
+        heads = columns("Model", ">Calls", ">Read", ">From a cache", ">Into a cache", ">Written", ">Cost")
+        tokens = filled(heads, [_tokens(use) for use in bill.ai.models])
+        yield Section(note="Tokens of AI, each counted once:", table=tokens)
+    yield Section(lines=tuple(_remarks(bill)))
+    rows = [(s.pattern, say.seconds(60 * s.minutes), say.usd(s.usd), s.source) for s in bill.savings]
+    yield Section(table=filled(columns("Pattern", ">Spared", ">Worth", "As measured here"), rows))
+    yield Section("Decisions", lines=decisions(finished))
 
 
 def _charges(bill: Bill) -> Table | None:

@@ -1,7 +1,6 @@
 """What the report says of changes: each one that was handed over or proposed, and what became of it."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from loop.agents.results import together
@@ -26,45 +25,34 @@ from loop.model.record import Finished, latest_attempts
 from loop.model.verdict import SpeedVerdict
 from loop.profile.promised import held
 from loop.report import format as say
-from loop.report.markdown import Table, columns, filled
+from loop.report.markdown import columns, filled
+from loop.report.sections import Section
 
 MOST_TRIALS = 12
 """Points of a search that the report lists; the journal has all."""
 
 
-@dataclass(frozen=True)
-class TriedPoints:
-    """What one search tried."""
-
-    name: str
-    table: Table | None
-    more: str
-    """What the table leaves out; empty where it has all."""
-
-
-@dataclass(frozen=True)
-class Changes:
-    """The section on changes."""
-
-    table: Table | None
-    trials: tuple[TriedPoints, ...]
-    """What searches tried."""
-    lines: tuple[str, ...]
-    """How to take over what was kept, and what is waited for."""
-
-
-def changes(finished: Sequence[Finished]) -> Changes:
-    """Every change of a session, and where the kept ones are."""
+def sections(finished: Sequence[Finished]) -> Iterator[Section]:
+    """Every change of a session, what searches tried, and where the kept changes are; nothing without any."""
     records = latest_attempts(finished)
     decided = by_run(records, DecisionOutput)
-    rows = tuple(_row(run, decision.tried, records) for run, decision in decided if decision.tried)
+    rows = [_row(run, decision.tried, records) for run, decision in decided if decision.tried]
     heads = columns(
         *(">Change", "Variant", "Files", "Outcome", ">Against the incumbent", ">Against the baseline"),
         *("Promised", "Why"),
     )
-    tuned = [output for output in outputs_of(records, TuneOutput) if output.trials]
+    searches = [_trials(output.trials) for output in outputs_of(records, TuneOutput) if output.trials]
     lines = (*_campaign(records), *_lines([decision for _, decision in decided], records))
-    return Changes(filled(heads, rows), tuple(_trials(output.trials) for output in tuned), lines)
+    if rows or searches or lines:
+        yield Section("Changes", note="What became of each change of the target:")
+    if rows:
+        note = (
+            "Each was made in a worktree of loop's own and was judged by the gate; one that failed a step went no "
+            "further. A speed is the mean ratio over the workloads, above 1 it is faster."
+        )
+        yield Section(note=note, table=filled(heads, rows))
+    yield from searches
+    yield Section(lines=lines)
 
 
 def verified(finished: Sequence[Finished]) -> bool:
@@ -105,8 +93,8 @@ def spared(record: Finished, finished: Sequence[Finished]) -> bool:
     return not edited or refused or reverted or any(step.status == "failed" for step in mine)
 
 
-def _trials(trials: Sequence[TriedPoint]) -> TriedPoints:
-    """The fastest points first, then why the others were not timed."""
+def _trials(trials: Sequence[TriedPoint]) -> Section:
+    """The fastest points of a search first, then why the others were not timed."""
     ranked = sorted(trials, key=lambda trial: -(trial.ratio or 0))
     rows = []
     for trial in ranked[:MOST_TRIALS]:
@@ -114,9 +102,11 @@ def _trials(trials: Sequence[TriedPoint]) -> TriedPoints:
         ratios = [say.times(ratio) if ratio else "not timed" for ratio in (trial.ratio, trial.worst)]
         rows.append((values, trial.outcome, *ratios, trial.reason))
     hidden = len(ranked) - len(rows)
-    heads = columns("Values", "Outcome", ">Against the incumbent", ">Lowest", "Why")
-    return TriedPoints(
-        trials[0].tuning, filled(heads, tuple(rows)), f"{hidden} more are in the journal" if hidden else ""
+    return Section(
+        note=f"Values of `{trials[0].tuning}`, compiled, verified, then timed beside the incumbent; one that "
+        "failed went no further:",
+        table=filled(columns("Values", "Outcome", ">Against the incumbent", ">Lowest", "Why"), rows),
+        after=(f"{hidden} more are in the journal.",) if hidden else (),
     )
 
 

@@ -165,20 +165,7 @@ def regressions(view: View) -> Iterator[Section]:
 
 def changes(view: View) -> Iterator[Section]:
     """Changes that were judged, values that were searched, and how to take over what was kept."""
-    section = changing.changes(view.finished)
-    note = (
-        "Each was made in a worktree of loop's own and was judged by the gate; one that failed a step went no "
-        "further. A speed is the mean ratio over the workloads, above 1 it is faster."
-    )
-    parts = [Section(note=note, table=section.table)] if section.table else []
-    for search in section.trials:
-        tried = f"Values of `{search.name}`, compiled, verified, then timed beside the incumbent; one that failed "
-        more = (f"{search.more}.",) if search.more else ()
-        parts.append(Section(note=f"{tried}went no further:", table=search.table, after=more))
-    parts.append(Section(lines=section.lines))
-    if any(parts):
-        yield Section("Changes", note="What became of each change of the target:")
-        yield from parts
+    return changing.sections(view.finished)
 
 
 def not_run(view: View) -> Iterator[Section]:
@@ -233,13 +220,7 @@ def bottlenecks(view: View) -> Iterator[Section]:
 
 def money(view: View) -> Iterator[Section]:
     """What the session cost, what it spared, and what was decided for that."""
-    parts = spending.money(view.record.bill, view.record.seconds)
-    yield Section(note=parts["line"], table=parts["charges"])
-    if parts["tokens"]:
-        yield Section(note="Tokens of AI, each counted once:", table=parts["tokens"])
-    yield Section(lines=parts["remarks"])
-    yield Section(table=parts["savings"])
-    yield Section("Decisions", lines=spending.decisions(view.finished))
+    return spending.sections(view.record.bill, view.record.seconds, view.finished)
 
 
 def predictions(view: View) -> Iterator[Section]:

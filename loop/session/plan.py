@@ -8,7 +8,6 @@ from loop.base.documents import Complaint, Document, complain, parse
 from loop.base.errors import DefinitionError
 from loop.base.expressions import WORDS
 from loop.library.definitions import Read, check_expression, hint_for, unknown_patterns
-from loop.model.base import Model
 from loop.model.pattern import Pattern, Step
 from loop.model.plan import Plan, PlannedPattern, ResolvedPlan
 from loop.session.objective import found_names, required_names
@@ -138,34 +137,14 @@ def _check_step(
         hint = hint_for(step.action, ACTIONS)
         yield complain(document, (*place, "action"), "the name of an action", repr(step.action), hint)
     else:
-        yield from _check_arguments(document, place, step, action.arguments)
+        try:
+            parse(action.arguments, document, (*place, "with"))
+        except DefinitionError as error:
+            yield from error.complaints
     if step.when is not None:
         yield from check_expression(document, (*place, "when"), step.when, names)
     if step.gate is not None:
         yield from check_expression(document, (*place, "gate"), step.gate, names | _fields(step))
-
-
-def _check_arguments(
-    document: Document, place: tuple[str | int, ...], step: Step, arguments: type[Model]
-) -> Iterator[Complaint]:
-    """`with:` against what the action takes; braces in a command are refused."""
-    try:
-        parse(arguments, document, (*place, "with"))
-    except DefinitionError as error:
-        yield from error.complaints
-    hint = "values reach a command through its environment: $LOOP_DEVICE, $LOOP_VARIANTS, ..."
-    for inner, text in _texts(step.arguments, (*place, "with")):
-        if "{{" in text:
-            yield complain(document, inner, "text without {{ }}", repr(text), hint)
-
-
-def _texts(value: Any, place: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Every text inside a step's arguments, with its place."""
-    if isinstance(value, str):
-        yield place, value
-    elif isinstance(value, dict):
-        for name, inner in value.items():
-            yield from _texts(inner, (*place, name))
 
 
 def _fields(step: Step) -> set[str]:

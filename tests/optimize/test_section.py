@@ -16,7 +16,7 @@ from loop.model.change import (
     kept,
 )
 from loop.model.record import Finished
-from loop.optimize.section import MOST_TRIALS, changes, outcomes, spared
+from loop.optimize.section import MOST_TRIALS, outcomes, sections, spared
 from tests.makers import make_finished, make_record, make_report, make_speed
 
 
@@ -56,13 +56,13 @@ def test_every_change_has_a_row_and_a_patch() -> None:
         finished(1, "change.decide", decision(1, kept=False)),
         finished(2, "change.decide", decision(2, kept=True, branch="loop/x")),
     ]
-    found = changes(records)
-    assert found.table is not None
+    _, judged, rest = sections(records)
+    assert judged.table is not None
     assert [("1", "reverted", "not timed"), ("2", "kept", "1.50x")] == [
-        (row[0], row[3], row[4]) for row in found.table.rows
+        (row[0], row[3], row[4]) for row in judged.table.rows
     ]
-    assert any("loop/x" in line for line in found.lines)
-    assert any("`git apply 1.patch`" in line for line in found.lines)
+    assert any("loop/x" in line for line in rest.lines)
+    assert any("`git apply 1.patch`" in line for line in rest.lines)
 
 
 def test_a_candidate_has_its_idea_and_the_number_of_its_change() -> None:
@@ -72,7 +72,9 @@ def test_a_candidate_has_its_idea_and_the_number_of_its_change() -> None:
     asked = BriefOutput(ok=True, message="", brief=brief(), edited=True, candidate=2, proposals=(lost, edited))
     nothing = Proposal(number=3, ended="unedited", left_out=("shared.h",))
     asked = asked.model_copy(update={"proposals": (lost, edited, nothing)})
-    found = changes([finished(1, "change.brief", asked), finished(1, "change.decide", decision(1, kept=True))])
+    *_, found = sections(
+        [finished(1, "change.brief", asked), finished(1, "change.decide", decision(1, kept=True))]
+    )
     assert {
         "Candidate 3: it edited nothing that may change: shared.h may not; 0 s",
         "Candidate 1: it ended with an error: no quota; 2 s",
@@ -87,12 +89,12 @@ def test_a_search_lists_its_best_points() -> None:
         for n in range(20)
     ]
     refused = TriedPoint(tuning="tile", values={"rows": 99}, outcome="refused", reason="too large")
-    found = changes([finished(1, "change.tune", TuneOutput(ok=True, message="", trials=(*points, refused)))])
-    (search,) = found.trials
+    output = TuneOutput(ok=True, message="", trials=(*points, refused))
+    _, search, _ = sections([finished(1, "change.tune", output)])
     assert search.table is not None
     assert ("rows 19", "1.19x") == (search.table.rows[0][0], search.table.rows[0][2])
     assert MOST_TRIALS == len(search.table.rows)
-    assert f"{21 - MOST_TRIALS} more are in the journal" == search.more
+    assert (f"{21 - MOST_TRIALS} more are in the journal.",) == search.after
 
 
 def test_gains_of_one_variant_are_multiplied_and_those_of_searches_stand_apart() -> None:

@@ -128,14 +128,6 @@ def test_arguments_are_checked_against_the_action() -> None:
     assert "steps.0.with.run: expected text, got a list" in wrong[0]
 
 
-def test_braces_in_a_command_are_refused() -> None:
-    """Values reach a command through its environment, where they cannot become code."""
-    body = STEP.replace("'true'", "'echo {{ device }}'")
-    (found,) = complaints(read_pattern(body))
-    assert found.startswith(at(body, "'echo") + ": steps.0.with.run: expected text without {{ }}")
-    assert "$LOOP_DEVICE" in found
-
-
 def test_all_mistakes_are_said_at_once() -> None:
     """Of the plan and of every pattern."""
     body = STEP.replace("command.run", "nothing.like") + "next: [{when: 1 +, pattern: gone}]\n"
