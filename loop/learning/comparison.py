@@ -16,14 +16,13 @@ from loop.model.base import Model, Printed
 from loop.model.index import SessionResults
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
-from loop.report.markdown import Table, columns, filled
+from loop.report.markdown import columns, filled
 from loop.report.sections import Section
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 ROOM = 2
 """Sessions whose intervals fit beside each other on a terminal."""
 UNKNOWN = "?"
-Moved = Literal["higher", "lower", "within"]
 
 
 class ComparedSession(SessionResults):
@@ -49,15 +48,6 @@ class ComparedSession(SessionResults):
     """Sum of its charges; None while it is open."""
 
 
-class Difference(Model):
-    """A fact of the environment that is not the same in all sessions."""
-
-    fact: str
-    """Its name."""
-    values: tuple[str | None, ...]
-    """One a session, in their order; None: not on record."""
-
-
 class ComparedRow(Model):
     """One variant on one workload, session by session."""
 
@@ -66,10 +56,10 @@ class ComparedRow(Model):
     workload: str
     """Name of the workload."""
     cells: tuple[Verdict | None, ...]
-    """One a session, in their order; None where it has no verdict, or one that may not stand beside the others."""
+    """One a session, in their order; None where it has no verdict, or none that may stand beside the others."""
     change: float | None = None
     """Ratio of the last session that has one / that of the first."""
-    moved: Moved | None = None
+    moved: Literal["higher", "lower", "within"] | None = None
     """Whether the last interval lies above the first, below it, or meets it."""
     verdict_changed: bool = False
     """Whether first and last verdict differ."""
@@ -82,8 +72,8 @@ class SessionComparison(Printed):
     """Number of this schema."""
     sessions: tuple[ComparedSession, ...]
     """In the order in which they were named."""
-    environment: tuple[Difference, ...]
-    """Facts that differ."""
+    environment: dict[str, tuple[str | None, ...]]
+    """Facts that differ, by name: one value a session, in their order; None: not on record."""
     same: dict[str, str]
     """Facts that are the same in all of them."""
     rows: tuple[ComparedRow, ...]
@@ -95,29 +85,20 @@ class SessionComparison(Printed):
 def compare(sessions: Sequence[ComparedSession]) -> SessionComparison:
     """Sessions beside each other, with what may not be compared and why."""
     first = next((session for session in sessions if session.status != "open"), None)
-    reasons = {session.id: _not_comparable(first, session) for session in sessions} if first is not None else {}
-    refused = [f"ratios of {name}: {reason}" for name, reason in reasons.items() if reason]
-    if first is None:
-        refused = ["ratios: none of these sessions has ended"]
-    facts = {
-        fact: tuple(session.facts.get(fact) for session in sessions)
-        for fact in dict.fromkeys(fact for session in sessions for fact in session.facts)
-    }
-    shown = [session.verdicts if reasons.get(session.id) == "" else {} for session in sessions]
+    reasons = {session.id: _not_comparable(first, session) if first else "none has ended" for session in sessions}
+    names = dict.fromkeys(fact for session in sessions for fact in session.facts)
+    facts = {fact: tuple(session.facts.get(fact) for session in sessions) for fact in names}
+    shown = [session.verdicts if not reasons[session.id] else {} for session in sessions]
     return SessionComparison(
         sessions=tuple(sessions),
-        environment=tuple(
-            Difference(fact=fact, values=values) for fact, values in facts.items() if len({*values} - {None}) > 1
-        ),
-        same={
-            fact: str(values[0]) for fact, values in facts.items() if len({*values}) == 1 and values[0] is not None
-        },
+        environment={fact: values for fact, values in facts.items() if len({*values} - {None}) > 1},
+        same={fact: str(v[0]) for fact, v in facts.items() if len({*v}) == 1 and v[0] is not None},
         rows=tuple(
             _row(variant, workload, [verdicts.get(variant, {}).get(workload) for verdicts in shown])
             for variant in dict.fromkeys(variant for verdicts in shown for variant in verdicts)
             for workload in dict.fromkeys(name for verdicts in shown for name in verdicts.get(variant, {}))
         ),
-        refused=tuple(refused),
+        refused=tuple(f"ratios of {name}: {reason}" for name, reason in reasons.items() if reason),
     )
 
 
@@ -133,26 +114,19 @@ def _not_comparable(first: ComparedSession, other: ComparedSession) -> str:
 
 
 def _row(variant: str, workload: str, cells: Sequence[Verdict | None]) -> ComparedRow:
+    row = ComparedRow(variant=variant, workload=workload, cells=tuple(cells))
     verdicts = [cell.verdict for cell in cells if cell is not None]
     timed = [(cell.ratio, cell.interval) for cell in cells if isinstance(cell, SpeedVerdict) and not cell.vague]
-    change: float | None = None
-    moved: Moved | None = None
+    fields: dict[str, object] = {"verdict_changed": len(verdicts) > 1 and verdicts[0] != verdicts[-1]}
     if len(timed) > 1:
         (first, before), (last, after) = timed[0], timed[-1]
-        change = last / first
         moved = "higher" if after[0] > before[1] else "lower" if after[1] < before[0] else "within"
-    return ComparedRow(
-        variant=variant,
-        workload=workload,
-        cells=tuple(cells),
-        change=change,
-        moved=moved,
-        verdict_changed=len(verdicts) > 1 and verdicts[0] != verdicts[-1],
-    )
+        fields |= {"change": last / first, "moved": moved}
+    return row.model_copy(update=fields)
 
 
-def sections(page: SessionComparison, *, wide: bool = False) -> Iterator[Section]:
-    """The page. `wide`: with intervals, however many sessions there are."""
+def sections(page: SessionComparison) -> Iterator[Section]:
+    """The page."""
     sessions = page.sessions
     rows = []
     for letter, session in zip(LETTERS, sessions, strict=False):
@@ -163,98 +137,77 @@ def sections(page: SessionComparison, *, wide: bool = False) -> Iterator[Section
     yield Section("Sessions", table=filled(columns("", "Session", "Ended", "Target", "Device"), rows), wrap=-1)
     yield Section("Not compared", page.refused)
     for variant in dict.fromkeys(row.variant for row in page.rows):
-        yield _variant(variant, page, wide or len(sessions) <= ROOM)
+        yield _variant(variant, page)
     yield Section("Environment", tuple(_environment(page)))
-    yield Section("Cost and time", table=_costs(sessions))
+    costs = [
+        ("took", *(UNKNOWN if session.seconds is None else say.seconds(session.seconds) for session in sessions)),
+        ("cost", *(UNKNOWN if session.usd is None else say.billed(session.usd) for session in sessions)),
+    ]
+    yield Section("Cost and time", table=filled(columns("", *_heads(page)), costs))
 
 
-def _heads(sessions: Sequence[ComparedSession]) -> list[str]:
-    return [f">{letter}" for letter in LETTERS[: len(sessions)]]
+def _heads(page: SessionComparison) -> list[str]:
+    return [f">{letter}" for letter in LETTERS[: len(page.sessions)]]
 
 
-def _variant(variant: str, page: SessionComparison, wide: bool) -> Section:
+def _variant(variant: str, page: SessionComparison) -> Section:
     rows = [row for row in page.rows if row.variant == variant]
     baseline = next(session.baseline for session in page.sessions if session.baseline)
     words = {"higher": "higher", "lower": "lower", "within": "overlap"}
-    cells = [
-        (
-            row.workload,
-            *(_cell(cell, wide) for cell in row.cells),
-            f"{say.times(row.change)} {words[row.moved]}" if row.change and row.moved else "-",
-        )
-        for row in rows
-    ]
+    cells: list[tuple[str, ...]] = []
+    for row in rows:
+        change = f"{say.times(row.change)} {words[row.moved]}" if row.change and row.moved else "-"
+        cells.append((row.workload, *(_cell(cell, page) for cell in row.cells), change))
     changes, after = [], []
     for place, (letter, session) in enumerate(zip(LETTERS, page.sessions, strict=False)):
-        for change in session.kept:
-            if change.variant == variant:
-                on = "; ".join(
-                    f"{name} {say.ratio(mid, (low, high))}" for name, (low, mid, high) in change.workloads.items()
-                )
-                changes.append(f"{letter} kept a change: {say.gained(change)}{on and f': {on}'}")
-        verdicts = Counter(cell.verdict for row in rows if (cell := row.cells[place]))
-        if verdicts:
-            after.append(f"{letter}: {', '.join(f'{word} on {count}' for word, count in verdicts.most_common())}")
+        changes += [
+            f"{letter} kept a change: {say.gained(kept)}" for kept in session.kept if kept.variant == variant
+        ]
+        if verdicts := Counter(cell.verdict for row in rows if (cell := row.cells[place])):
+            counted = (f"{word} on {count}" for word, count in verdicts.most_common())
+            good = "; slower than its known good of then" if variant in session.regressed else ""
+            after.append(f"{letter}: {', '.join(counted)}{good}")
     for row in rows:
         if row.verdict_changed:
             after.append(f"verdict changed on {row.workload}: {' -> '.join(c.verdict for c in row.cells if c)}")
-    for letter, session in zip(LETTERS, page.sessions, strict=False):
-        if variant in session.regressed:
-            after.append(f"{letter}: slower than its known good of then")
-    if _any_vague(rows):
-        after.append(
-            "an interval whose ends differ by more than a factor of 10 says nothing; it is compared with none"
-        )
-    return Section(
-        f"{variant} against {baseline}",
-        table=filled(columns("Workload", *_heads(page.sessions), "Change"), [*cells, *_mean(rows)]),
-        lines=tuple(changes),
-        after=tuple(after),
-    )
+    if any(_vague(cell) for row in rows for cell in row.cells):
+        after.append("an interval whose ends differ by more than a factor of 10 is compared with none")
+    table = filled(columns("Workload", *_heads(page), "Change"), [*cells, *_mean(rows)])
+    return Section(f"{variant} against {baseline}", table=table, lines=tuple(changes), after=tuple(after))
 
 
-def _cell(cell: Verdict | None, wide: bool) -> str:
-    if cell is None:
-        return "-"
+def _cell(cell: Verdict | None, page: SessionComparison) -> str:
     if not isinstance(cell, SpeedVerdict):
-        return cell.verdict
-    if wide:
+        return cell.verdict if cell else "-"
+    if len(page.sessions) <= ROOM:
         return say.ratio(cell.ratio, cell.interval)
     return UNKNOWN if cell.vague else say.times(cell.ratio)
 
 
-def _any_vague(rows: Sequence[ComparedRow]) -> bool:
-    """Whether any interval is so wide that its ratio says nothing."""
-    return any(isinstance(cell, SpeedVerdict) and cell.vague for row in rows for cell in row.cells)
+def _vague(cell: Verdict | None) -> bool:
+    """Whether the interval is so wide that its ratio says nothing."""
+    return isinstance(cell, SpeedVerdict) and cell.vague
 
 
 def _mean(rows: Sequence[ComparedRow]) -> list[tuple[str, ...]]:
-    """Geometric means over the workloads with a ratio in every session that has any; none where one is vague."""
-    ratios = [[cell.ratio if cell else None for cell in row.cells] for row in rows]
+    """Geometric means over the workloads with a sound ratio in every session that has any; none below two."""
+    ratios = [[cell.ratio if cell and not _vague(cell) else None for cell in row.cells] for row in rows]
     timed = [place for place in range(len(rows[0].cells)) if any(row[place] for row in ratios)]
-    common = [row for row in range(len(rows)) if all(ratios[row][place] for place in timed)]
-    if len(common) < 2 or len(timed) < 2 or _any_vague([rows[row] for row in common]):
+    common = [row for row in ratios if all(row[place] for place in timed)]
+    if len(common) < 2 or len(timed) < 2:
         return []
-    means = {place: geometric_mean([ratios[row][place] or 1.0 for row in common]) for place in timed}
+    means = {place: geometric_mean([row[place] or 1.0 for row in common]) for place in timed}
     cells = [say.times(means[place]) if place in means else "-" for place in range(len(rows[0].cells))]
     return [(f"geometric mean of {len(common)}", *cells, say.times(means[timed[-1]] / means[timed[0]]))]
 
 
 def _environment(page: SessionComparison) -> Iterator[str]:
-    for difference in page.environment:
-        pairs = zip(LETTERS, difference.values, strict=False)
-        yield f"{difference.fact}: {', '.join(f'{letter} {value or UNKNOWN}' for letter, value in pairs)}"
+    for fact, values in page.environment.items():
+        pairs = zip(LETTERS, values, strict=False)
+        yield f"{fact}: {', '.join(f'{letter} {value or UNKNOWN}' for letter, value in pairs)}"
     if not page.environment:
         yield "nothing that is on record differs"
     if page.same:
         yield f"the same: {', '.join(f'{fact} {value}' for fact, value in page.same.items())}"
     if page.environment:
         yield "a ratio may move because the library or the machine did, and not the kernel"
-
-
-def _costs(sessions: Sequence[ComparedSession]) -> Table | None:
-    rows = [
-        ("took", *(UNKNOWN if session.seconds is None else say.seconds(session.seconds) for session in sessions)),
-        ("cost", *(UNKNOWN if session.usd is None else say.billed(session.usd) for session in sessions)),
-    ]
-    return filled(columns("", *_heads(sessions)), rows)

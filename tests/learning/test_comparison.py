@@ -39,7 +39,7 @@ def refused(found: SessionComparison, word: str) -> list[str]:
 def test_ratios_of_another_environment_stand_beside_the_first(fact: str) -> None:
     """Said with the fact that differs; both ratios are in the row."""
     found = compare([seen("a"), seen("b", facts={fact: "another"})])
-    assert [fact] == [one.fact for one in found.environment]
+    assert [fact] == list(found.environment)
     assert [1.5, 1.5] == [cell.ratio for cell in found.rows[0].cells if cell]
 
 

@@ -11,7 +11,7 @@ HOSTILE = "\x1b[31m|<script>alert(1)</script>`$x$ [a](b)\u202e\x00\n# no"
 
 def text(found: SessionComparison) -> str:
     """The page as Markdown."""
-    return markdown("Sessions", page.sections(found, wide=True))
+    return markdown("Sessions", page.sections(found))
 
 
 def test_everything_that_differs_is_on_the_page() -> None:
