@@ -15,8 +15,6 @@ from loop.model.verdict import Verdict
 
 HOPELESS = 0.5
 """A resolution coarser than this is no measurement."""
-MANY_WORKLOADS = 3
-"""How many are named before the rest is counted."""
 
 
 @dataclass(frozen=True)
@@ -82,31 +80,8 @@ def session_status(finished: Iterable[Finished], verdicts: Sequence[Verdict]) ->
 def learnings(finished: Sequence[Finished]) -> tuple[str, ...]:
     """Concrete sentences from the records, then those that actions wrote themselves; each once."""
     measured = outputs_of(finished, MeasureOutput)
-    sentences = [
-        *_wrong(outputs_of(finished, VerifyOutput)),
-        *_extremes(measured),
-        *_noise(measured),
-        *collect(finished).learned,
-    ]
+    sentences = [*_extremes(measured), *_noise(measured), *collect(finished).learned]
     return tuple(dict.fromkeys(sentences))
-
-
-def _wrong(outputs: Iterable[VerifyOutput]) -> Iterator[str]:
-    for checks in (checks for output in outputs for checks in output.variants):
-        bad = [check for check in checks.checks if not check.passed]
-        if not bad:
-            continue
-        names = [check.workload.name for check in bad]
-        listed = ", ".join(names[:MANY_WORKLOADS]) + (" ..." if len(names) > MANY_WORKLOADS else "")
-        yield f"{checks.variant} is incorrect on {len(bad)} of {len(checks.checks)} workloads: {listed}."
-        if bad[0].first is not None and bad[0].worst is not None:
-            first, worst = (
-                " ".join(f"{name}={index}" for name, index in mismatch.index.items())
-                for mismatch in (bad[0].first, bad[0].worst)
-            )
-            yield (
-                f"On {names[0]} the first wrong element of {checks.variant} is at {first}, the worst at {worst}."
-            )
 
 
 def _extremes(outputs: Sequence[MeasureOutput]) -> Iterator[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from loop.agents import proposing
 from loop.agents.presets import PRESETS, Preset, filled, refuse_unready
-from loop.agents.proposing import Errand, Errands, children, run_errand, sweep_orphans, use_of
+from loop.agents.proposing import Errand, Errands, children, run_errand, sweep_orphans
 from loop.base.errors import UsageError
 from loop.base.processes import finish
 from loop.model.campaign import Campaign
@@ -115,13 +115,6 @@ def test_one_that_is_refused_for_its_rate_is_asked_again(tmp_path: Path, monkeyp
     assert "edited" == errand(tmp_path, command).ended
     monkeypatch.setattr(proposing, "BACK_OFF_S", (60.0,))
     assert "limited" == errand(tmp_path, "echo 'rate limit'; exit 1", limit_s=30.0).ended
-
-
-@pytest.mark.parametrize("command", ["", "  ", "claude 'unclosed", "/opt/claude -p"])
-def test_one_that_prints_no_result_has_a_name_and_no_cost(command: str) -> None:
-    """Whatever its command looks like; an unknown cost is not zero."""
-    found = use_of(command, "no JSON")
-    assert (None, ("claude",) if "claude" in command else ("an agent",)) == (found.usd, found.agents)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,15 +38,6 @@ def test_a_script_runs_there(there: Connection, machine: Server) -> None:
         there.run("echo no such thing >&2; exit 3")
 
 
-def test_what_a_login_shell_prints_is_left_out(there: Connection, machine: Server) -> None:
-    """Only what comes after the beginning of the script counts."""
-    machine.noise("Welcome!")
-    try:
-        assert b"ours\n" == there.run("echo ours")
-    finally:
-        machine.noise("")
-
-
 def test_the_users_own_configuration_does_not_take_the_master_away(
     machine: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,16 +63,6 @@ def test_a_cut_connection_is_made_anew(there: Connection, machine: Server) -> No
             assert b"again\n" == there.run("echo again")
             return
     pytest.fail("it never answered again")
-
-
-def test_nothing_of_ssh_is_left(machine: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The master ends with its connection."""
-    monkeypatch.setenv("LOOP_SSH", f"ssh -F {machine.client}")
-    with Connection(Listed("l4", Host(ssh="there"), Path("hosts.yaml"))) as connection:
-        connection.run("true")
-        master = connection._master
-        assert master is not None
-    assert -signal.SIGKILL == master.poll()
 
 
 @pytest.mark.parametrize("change", ["changed", "unknown", "refused", "nowhere"])

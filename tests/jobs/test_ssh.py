@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -121,20 +120,6 @@ def test_old_sources_are_never_taken_for_those_that_were_sent(machine: Server, t
             there.send_tree("code", tmp_path, ["a"])
         with pytest.raises(WorkFailed):
             there.send_tree("no/such", tmp_path, ["a"])
-
-
-def test_a_job_that_was_never_begun_is_lost(machine: Server) -> None:
-    """After a while, by the clock there: it may be on its way. One whose folder is not there is gone."""
-    for name, age_s in (("fresh", 0), ("cut", 100)):
-        place = machine.home / setup.HOME / "jobs" / name
-        place.mkdir(parents=True)
-        os.utime(place, (time.time() - age_s, time.time() - age_s))
-    with Connection(HOST) as connection:
-        seen = {name: There(connection).look(name) for name in ("fresh", "cut", "none")}
-        There(connection).cancel("none")
-        There(connection).forget("fresh", "cut")
-    found = {name: (one.state, one.gone) for name, one in seen.items()}
-    assert {"fresh": ("queued", False), "cut": ("lost", False), "none": ("lost", True)} == found
 
 
 def test_a_folder_in_which_a_job_runs_is_not_replaced(machine: Server, tmp_path: Path) -> None:

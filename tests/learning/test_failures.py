@@ -50,13 +50,6 @@ def test_the_first_later_session_that_got_past_the_step_is_the_cure() -> None:
     assert (("c1", "c2"), True) == (cure.commits, cure.sources)
 
 
-def test_the_last_cure_is_told_where_the_last_failure_has_none() -> None:
-    """It still fails today, but something helped once."""
-    sessions, cure = remembered([row("a", seen()), row("b", ground="g2"), row("c", seen())], KEY)
-    assert cure is not None
-    assert (("c", "a"), "b") == (tuple(sessions), cure.session)
-
-
 def test_a_cure_without_any_change_is_told_as_one() -> None:
     """It may come and go."""
     sessions, cure = remembered([row("a", seen()), row("b")], KEY)

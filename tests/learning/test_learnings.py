@@ -29,14 +29,6 @@ def test_a_ratio_made_by_noise_is_nobodys_best() -> None:
     assert any(sentence.startswith("The machine was too disturbed to judge") for sentence in found)
 
 
-def test_where_a_variant_is_wrong_is_told() -> None:
-    """First workload, first element, worst element."""
-    output = make_verify(make_check("a"), make_check("b", right=False))
-    found = learnings([make_finished(status="failed", output=output)])
-    assert "cpu is incorrect on 1 of 2 workloads: b." in found
-    assert "On b the first wrong element of cpu is at B=0 H=0 Sq=32 D=1, the worst at B=0 H=0 Sq=63 D=1." in found
-
-
 def test_what_actions_learned_is_kept() -> None:
     """Their sentences stand last."""
     output = make_measured(learned=("pinning helps",))

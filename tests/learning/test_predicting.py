@@ -52,9 +52,3 @@ def test_a_gpu_that_is_priced_or_not_used_is_not(head: SessionHead) -> None:
     assert "$0.60 ($0.30 to $1.20); planned" in " ".join(out.split())
     assert "" == err
     assert None is json.loads(shown(head, card_of("NVIDIA L4"), as_json=True)[0])["unpriced_gpu"]
-
-
-def test_without_a_prediction_there_is_no_cost() -> None:
-    """The time alone is said."""
-    out, _ = shown(head_on("NVIDIA L4", predicted=None), card_of("NVIDIA L4"))
-    assert "$" not in out

@@ -70,13 +70,6 @@ def test_an_incorrect_variant_keeps_no_speed() -> None:
     assert [("cpu", "incorrect"), ("eager", "faster")] == [(one.variant, one.verdict) for one in verdicts]
 
 
-def test_gaps_and_lessons_are_collected_once() -> None:
-    """Two steps may say the same."""
-    output = make_measured(not_exercised=("speed of x",), learned=("y helps",))
-    findings = collect([make_finished("measure", output=output), make_finished("measure", run=2, output=output)])
-    assert (("speed of x",), ("y helps",)) == (findings.not_exercised, findings.learned)
-
-
 def test_a_kept_change_is_what_the_session_speaks_of() -> None:
     """Its speed replaces that of what was there; one that was taken back replaces nothing."""
     before, kept, lost = (make_measured(make_measurement("w", ratio)) for ratio in (0.5, 2.5, 0.1))

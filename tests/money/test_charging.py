@@ -6,7 +6,6 @@ import pytest
 
 from loop.base.places import shipped
 from loop.library.definitions import read_file
-from loop.model.jobs import HostUse
 from loop.model.money import AiUse, MachineRate, RateCard
 from loop.money.bill import Charged, Used, charge, gpu_rate, no_price
 from tests.makers import make_card
@@ -37,15 +36,6 @@ def test_gcp_charges_a_minute_at_least_and_then_by_the_second() -> None:
     assert pytest.approx(0.012) == of(charge(Used(10.0, "cuda"), card()))["gpu"]
     assert pytest.approx(0.0122) == of(charge(Used(61.0, "cuda"), card()))["gpu"]
     assert pytest.approx(0.001) == of(charge(Used(10.0, "cuda"), card(gpu="aws/r/g2")))["gpu"]
-
-
-def test_machines_of_jobs_are_charged_beside_the_session() -> None:
-    """Each at what its jobs noted, named after it; the session's own time is charged as ever."""
-    used = Used(3600.0, "cuda", hosts=(HostUse(host="h100", seconds=1800.0, usd=1.5),))
-    charges = charge(used, card()).charges
-    assert [("gcp/r/g2", 0.72), ("jobs on h100", 1.5)] == [
-        (one.rate, pytest.approx(one.usd)) for one in charges if one.resource == "gpu"
-    ]
 
 
 def test_another_gpu_than_the_priced_one_has_no_price() -> None:
@@ -88,13 +78,6 @@ def test_a_gpu_whose_rate_is_not_chosen_is_told_its_prices(gpu: str, named: set[
 def test_a_rate_is_for_the_gpu_that_it_names(expected: bool, gpu: str | None) -> None:
     """Whole words: an L40S is no L4."""
     assert expected == (gpu_rate(card(), gpu) is not None)
-
-
-def test_ai_that_nobody_measured_is_unknown() -> None:
-    """Not zero, and not charged."""
-    charged = charge(Used(60.0, "cpu"), card())
-    assert "ai" not in of(charged)
-    assert "--ai-usd" in unknown(charged)["ai"]
 
 
 def test_measured_ai_goes_before_the_card_s_hours() -> None:

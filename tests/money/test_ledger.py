@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from loop.model.index import SessionRow
-from loop.money.command import cells_of, notes, spared, totals
+from loop.money.command import cells_of, spared, totals
 
 UNKNOWN = {"ai": "nobody told"}
 
@@ -39,13 +39,6 @@ def test_what_nobody_measured_is_none_and_what_was_not_used_is_zero() -> None:
     assert (None, 0.0) == (sums.ai_usd, sums.gpu_usd)
     assert None is sums.usd
     assert 0.0 == totals([session(unknown={})]).usd
-
-
-def test_a_known_cost_beside_an_unknown_one_is_the_known_one_and_a_note() -> None:
-    """One session of two has a figure: its dollars are shown, and that the other's are missing."""
-    two = [session("a", unknown={}, usd={"ai": 0.5}), session("b")]
-    assert 0.5 == totals(two).ai_usd
-    assert "AI: not measured in 1 of 2 sessions (nobody told)" in list(notes(two))
 
 
 def test_the_return_is_on_what_sessions_run_here_cost() -> None:

@@ -58,9 +58,3 @@ def test_correctness_comes_before_speed() -> None:
     doubt = NoSpeedVerdict(variant="v", workload="w", against="self", reason="it remembers", verdict="invalid")
     found = decision_on(judged(fast, doubt), 0)
     assert (False, "v is invalid: it remembers") == (found.kept, found.reason)
-
-
-def test_what_was_never_timed_is_not_kept() -> None:
-    """Not even where nothing is wrong with it."""
-    found = decision_on(Judged(None), 0)
-    assert (False, None) == (found.kept, found.gain)

@@ -221,17 +221,6 @@ def test_a_brief_says_the_language_and_how_a_variant_is_called(tmp_path: Path) -
     assert ("x [N M]", "[N M]", "factor") == (asked["Inputs"], asked["Output"], asked["Attributes"])
 
 
-def test_a_folder_outside_git_takes_its_patch(tmp_path: Path) -> None:
-    """A patch of a folder's copy names the folder as well."""
-    folder, patch = tmp_path / "target", tmp_path / "kept.patch"
-    folder.mkdir()
-    (folder / "a.py").write_text("one\n")
-    patch.write_text("--- a/target/a.py\n+++ b/target/a.py\n@@ -1 +1 @@\n-one\n+two\n")
-    subprocess.run(taking(folder, "", patch, "ours"), check=True)
-    assert "two\n" == (folder / "a.py").read_text()
-    assert ["merge", "--no-edit", "loop/s"] == taking(folder, "loop/s", patch, "ours")[3:]
-
-
 def test_what_was_not_committed_is_not_merged(tmp_path: Path) -> None:
     """A branch that begins with it would be refused, or commit it: the patch is applied at the top."""
     folder, patch = tmp_path / "user" / "target", tmp_path / "kept.patch"

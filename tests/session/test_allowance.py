@@ -25,16 +25,6 @@ def test_a_step_of_unknown_length_is_begun_while_there_is_time() -> None:
     assert "its budget of 1 min is spent before p/new" == allowance.refuses("p", "new", 58.1)
 
 
-def test_earlier_walks_count() -> None:
-    """A resumed session has what its first walk left."""
-    assert 3.0 == Allowance(60, "1 min", spent_s=50).left_s(5)
-
-
-def test_a_short_allowance_keeps_a_tenth_for_the_report() -> None:
-    """Not more than it has."""
-    assert 0.1 == pytest.approx(Allowance(1, "1 s").reserve_s)
-
-
 def test_money_lasts_until_its_cost_is_reached() -> None:
     """Also where the first minute is charged as a whole."""
     assert 100.0 == pytest.approx(seconds_for(1.0, lambda s: s / 100), abs=0.01)

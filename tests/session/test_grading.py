@@ -44,11 +44,3 @@ def test_an_objective_that_is_missed_is_a_c() -> None:
     letter, reason = grade(objective=missed(0.13))
     assert ("C", "Every gate passed, but the objective is missed: cpu.ratio is 1.31") == (letter, reason[:65])
     assert "C" == grade(objective=missed(None))[0]
-
-
-def test_failed_aborted_and_paused_have_letters_of_their_own() -> None:
-    """The session's own reason is the grade's."""
-    assert ("D", "wrong") == grade("failed", "wrong", objective=missed(0.5))
-    assert ("F", "interrupted") == grade("aborted", "interrupted")
-    assert ("F", "no step has ended") == grade("aborted", "no step has ended", ())
-    assert ("-", "paused: handed over") == grade("paused", "handed over")

@@ -102,14 +102,6 @@ def test_a_step_sees_earlier_steps_only() -> None:
     assert resolved(read_plan("one"), read_pattern(earlier))
 
 
-@pytest.mark.parametrize("text", ["first.code = 0", "first.code.real()", "{{ first.ok }}", "2 ** 9", ""])
-def test_what_is_no_expression_is_refused_with_its_place(text: str) -> None:
-    """Assignments, calls, braces, powers, nothing."""
-    body = STEP.replace("budget_s: 1}", f"budget_s: 1, gate: '{text}'}}")
-    (found,) = complaints(read_pattern(body))
-    assert found.startswith(at(body, f"'{text}'}}") + ": steps.0.gate: expected an expression, got ")
-
-
 @pytest.mark.parametrize("name", ["failed", "passed", "target", "device", "session", "plan", "if", "and"])
 def test_a_step_cannot_take_a_name_of_the_language(name: str) -> None:
     """Its output would never be seen."""
@@ -175,14 +167,6 @@ def test_a_mistake_in_an_objective_is_said_with_its_place(line: str, told: str) 
     with pytest.raises(DefinitionError) as caught:
         resolve(read_plan("one", "two", more=line), known, ("tune",), ("cpu",))
     assert told in str(caught.value)
-
-
-@pytest.mark.parametrize("answer", ["p", "one"])
-def test_a_plan_does_not_answer_its_own_miss(answer: str) -> None:
-    """Neither by itself nor by a pattern that it has run by then."""
-    known = {"one": read_pattern(name="one")}
-    with pytest.raises(DefinitionError, match="other than this plan and its patterns"):
-        resolve(read_plan("one", more=f"otherwise: {answer}"), known, ("p",))
 
 
 def test_a_campaign_needs_a_plan_that_asks_for_changes() -> None:

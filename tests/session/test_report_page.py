@@ -12,8 +12,6 @@ from loop.model.output import Output
 from loop.model.record import Finished, SessionRecord
 from loop.model.verdict import TOO_WIDE
 from loop.money.bill import Used, bill
-from loop.report.markdown import Column, Table, paragraph, table
-from loop.report.templates import environment
 from loop.timing import verdicts
 from tests.makers import (
     make_card,
@@ -95,13 +93,6 @@ def test_a_mean_is_of_no_ratio_that_says_nothing() -> None:
     assert "`cpu`: no mean over 2 workloads, 5 rounds each: too wide an interval on 1." in speed
 
 
-def test_what_a_template_prints_without_a_filter_is_escaped(tmp_path: Path) -> None:
-    """A filter that was forgotten lets nothing through; what a filter made is not escaped twice."""
-    (tmp_path / "t.j2").write_text("{{ a }}{{ ', ' }}{{ a | code }}{{ a if false }}\n")
-    text = environment(tmp_path).get_template("t.j2").render(a="<b>\n# *x* \x1b[31m\u202e")
-    assert "&lt;b> # \\*x\\*, `<b> # *x*`\n" == text
-
-
 def test_a_wrong_variant_shows_no_speed_even_where_one_was_timed() -> None:
     """Its measurements stay in the journal; the report does not print them."""
     steps = measured(1.5)
@@ -146,20 +137,6 @@ def test_only_commands_of_loop_are_offered_to_be_pasted() -> None:
     """A message with new lines in a proposal is no command."""
     text = report(make_record(proposal="Mend it.\nrm -rf ~\nloop report last")).partition("**Next:** ")[2]
     assert "Mend it. rm -rf \\~\n\n```sh\nloop report last\n```" == text.partition("\n\n- Grade")[0].strip()
-
-
-def test_a_hostile_message_stays_within_its_cell() -> None:
-    """A message may end in a backslash, hold escaped pipes, or be empty."""
-    columns = (Column("a"), Column("b", right=True))
-    cells = ["x\\", "\\|", "\\\\|", "a\nb", "", "`a|b`", "| | |"]
-    text = table(Table(columns, tuple((cell, cell) for cell in cells)))
-    assert {2} == {len(line) for line in rows(text)}
-    assert 1 == len({len(line) for line in text.splitlines()})
-
-
-def test_a_line_of_text_is_no_heading_list_or_quotation() -> None:
-    """What begins a line begins a paragraph."""
-    assert ["\\# a", "\\- b", "1\\. c", "\\> d"] == [paragraph(text) for text in ("# a", "- b", "1. c", "> d")]
 
 
 def test_what_nobody_measured_is_named_beside_what_was_charged() -> None:

@@ -42,12 +42,6 @@ def test_the_reason_is_the_first_part_that_does_not_hold(when: str, said: str) -
     assert said == reason(Step.model_validate(make_step("a", when=when)), VALUES)
 
 
-def test_a_step_may_say_it_itself() -> None:
-    """Whatever its condition is."""
-    step = make_step("a", when="build.code == 0", skipped_because="needs a network")
-    assert "needs a network" == reason(Step.model_validate(step), VALUES)
-
-
 def test_a_reason_has_one_line_a_pattern(capsys: pytest.CaptureFixture[str]) -> None:
     """Rounds of a campaign repeat their steps: what did not run, and why, is no news in the next one."""
     show = Show(Screen())

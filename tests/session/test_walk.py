@@ -40,13 +40,6 @@ def test_steps_come_in_order_pattern_by_pattern(context: Context) -> None:
     assert [PatternBegan, *step, *step, PatternEnded, PatternBegan, *step, PatternEnded] == kinds
 
 
-def test_a_command_sees_the_session(context: Context) -> None:
-    """In the target's folder, by its environment."""
-    script = 'echo "$LOOP_SESSION $LOOP_DEVICE $LOOP_VARIANTS $MINE"; test "$LOOP_TARGET" = "$PWD"'
-    step = {**make_step("a"), "with": {"run": script, "environment": {"MINE": "7"}}}
-    assert "s-1 cpu right other 7" == walk(context, pattern("one", step)).record.message
-
-
 def test_a_failed_step_stops_the_chain(context: Context) -> None:
     """Nothing after it is done, in this pattern or the next; the reason names it."""
     one = pattern("one", make_step("a", "echo no; exit 3"), make_step("b"))
@@ -62,12 +55,6 @@ def test_a_failed_step_may_be_passed_over(context: Context) -> None:
     assert ["a failed", "b passed", "c passed"] == walked.steps
     assert ["failed", "passed"] == [e.status for e in walked.events if isinstance(e, PatternEnded)]
     assert walked.walk.stopped is None
-
-
-def test_a_failed_step_may_end_its_pattern_only(context: Context) -> None:
-    """`skip_pattern` leaves it and goes on with the next."""
-    one = pattern("one", make_step("a", "false", on_fail="skip_pattern"), make_step("b"))
-    assert ["a failed", "c passed"] == walk(context, one, pattern("two", make_step("c"))).steps
 
 
 def test_a_step_is_skipped_when_its_condition_is_false(context: Context) -> None:
@@ -169,23 +156,6 @@ def test_leaving_the_walk_ends_what_runs(context: Context, tmp_path: Path) -> No
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 
-def test_an_action_knows_its_budget_and_what_has_ended(context: Context, behave: dict[str, Behaviour]) -> None:
-    """The context it is given is that of the moment."""
-    seen: list[tuple[float, float, list[str], int]] = []
-
-    def look(now: Context) -> Working[CommandOutput]:
-        yield Tick("looking")
-        latest = now.latest("command.run")
-        seen.append(
-            (now.budget_s, now.kill_after_s, [r.step for r in now.finished], latest["code"] if latest else -1)
-        )
-        return found(code=len(seen))
-
-    behave["x"] = look
-    walk(context, pattern("one", make_step("a", "x", budget_s=7.0), make_step("b", "x", limit_s=9.0)))
-    assert [(7.0, 70.0, [], -1), (5.0, 9.0, ["a"], 1)] == seen
-
-
 def test_a_heartbeat_comes_after_thirty_silent_seconds(context: Context, behave: dict[str, Behaviour]) -> None:
     """Then again after thirty more; ticks between them are no heartbeats."""
     clock = Clock()
@@ -202,12 +172,6 @@ def test_a_heartbeat_comes_after_thirty_silent_seconds(context: Context, behave:
     assert [30.0, 60.0] == [seconds for seconds, heartbeat in beats if heartbeat]
     assert 7 == len(beats)
     assert (70.0, 30.0) == (walked.record.seconds, walked.record.longest_silence_s)
-
-
-def test_only_a_step_that_will_be_done_is_due(context: Context) -> None:
-    """Whoever drives may stop before it; a skipped one takes no time."""
-    walked = walk(context, pattern("p", make_step("a"), make_step("b", when="a.code != 0"), make_step("c")))
-    assert ["a", "c"] == [event.step for event in walked.events if isinstance(event, StepDue)]
 
 
 def test_a_step_that_met_a_full_disk_is_paused_not_failed(

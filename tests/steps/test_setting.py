@@ -77,13 +77,6 @@ def test_what_a_gpu_is_missing_for_is_emulated_where_it_can_be() -> None:
         setting.choose_variants(("only",), target, "cpu")
 
 
-def test_a_variant_that_can_be_emulated_needs_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Named alone, it runs where there is none; with a GPU it runs there."""
-    for gpus, expected in (((), "cpu"), (("L4",), "cuda")):
-        monkeypatch.setattr(setting, "machine", lambda gpus=gpus: SimpleNamespace(gpus=gpus))
-        assert expected == setting.choose_device("auto", make_emulated(), ("both",))
-
-
 @pytest.mark.parametrize("text", ["N=3 M=4", "N=3,M=4", " M=4,  N=3 ", "N=3 M=4 factor=0.5 dtype=float32"])
 def test_a_workload_may_be_given_by_its_sizes(text: str, tmp_path: Path) -> None:
     """With spaces or commas between them, in any order."""
