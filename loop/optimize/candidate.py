@@ -18,7 +18,7 @@ from loop.model.change import DecisionOutput, JudgedOutput, TriedChange
 from loop.model.measurement import Build
 from loop.model.output import Output
 from loop.model.profile import GainOutcome
-from loop.model.verdict import SpeedVerdict
+from loop.model.verdict import SpeedVerdict, Verdict
 from loop.optimize import campaign, keeping, paired
 from loop.optimize.briefing import GainTerms
 from loop.optimize.session_changes import (
@@ -181,15 +181,15 @@ def decide(context: Context, arguments: GainTerms) -> Working[DecisionOutput]:
     yield Tick("deciding")
     if at_hand.tree.head == at_hand.brief.base:
         unchanged(at_hand, _digest(at_hand))
-    decision = keeping.decision_on(judged(at_hand), arguments.gain)
+    outcome, reason, gain = keeping.decision_on(*judged(at_hand), arguments.gain)
     brief = at_hand.brief.brief
     assert brief is not None
     change = TriedChange(
         number=brief.number,
         variant=brief.variant,
-        outcome=decision.outcome,
-        reason=decision.reason,
-        gain=decision.gain,
+        outcome=outcome,
+        reason=reason,
+        gain=gain,
         files=at_hand.brief.files,
         patch=at_hand.brief.patch,
         promised=against_promise(at_hand),
@@ -221,15 +221,15 @@ def against_promise(at_hand: ChangeAtHand) -> GainOutcome | None:
     return None
 
 
-def judged(at_hand: ChangeAtHand) -> keeping.Judged:
-    """What the steps of the gate found, as far as they ran."""
+def judged(at_hand: ChangeAtHand) -> tuple[str | None, Sequence[Verdict]]:
+    """The step of the gate that the change failed, with its words, and the verdicts against the incumbent."""
     judged = (at_hand.judged(f"change.{name}") for name in GATE)
     stopped = next((output.message for output in judged if output and not output.good), None)
     failed = next((record for record in at_hand.records if record.status == "failed"), None)
     if failed is not None:
         stopped = f"{failed.step}: {failed.message}"
     against = at_hand.found(CompareOutput)
-    return keeping.Judged(stopped, against.verdicts if against else (), measured=against is not None)
+    return stopped, against.verdicts if against else ()
 
 
 def settle(at_hand: ChangeAtHand, change: TriedChange) -> str:

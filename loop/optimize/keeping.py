@@ -1,7 +1,6 @@
 """Is a change kept? Pure: what the gate found of it goes in, a decision with its reason comes out."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 from loop.base.ratios import times
@@ -15,86 +14,49 @@ from loop.model.verdict import SpeedVerdict, Verdict
 from loop.timing.model import CompareOutput
 
 
-@dataclass(frozen=True)
-class Judged:
-    """What each step of the gate found; None for a step that did not run."""
+def decision_on(
+    stopped: str | None, verdicts: Sequence[Verdict], least_gain: float
+) -> tuple[Outcome, str, float | None]:
+    """What becomes of a change, why, and its gain.
 
-    stopped: str | None
-    """The step that it failed, with its words; None when it passed all that ran."""
-    verdicts: Sequence[Verdict] = ()
-    """Against the incumbent."""
-    measured: bool = False
-    """Whether it was compared with the incumbent at all."""
-
-
-@dataclass(frozen=True)
-class ChangeDecision:
-    """What becomes of a change, and why."""
-
-    outcome: Outcome
-    reason: str
-    gain: float | None
-    """Geometric mean over workloads of the incumbent's time to the change's; None where it was not timed."""
-
-    @property
-    def kept(self) -> bool:
-        """Whether it stands."""
-        return self.outcome == "kept"
-
-
-def decision_on(judged: Judged, least_gain: float) -> ChangeDecision:
-    """Kept where it is right, slower nowhere, faster beyond noise somewhere, and by so much in the mean.
-
+    It is kept where it is right, slower nowhere, faster beyond noise somewhere, and by enough in the mean. The gain
+    is the geometric mean over workloads of the incumbent's time to the change's; None where it was not timed.
+    `stopped`: the step of the gate that it failed, with its words. `verdicts`: against the incumbent.
     `least_gain`: share, as in 0.02 for 2 %.
     """
-    speeds = [
-        verdict
-        for verdict in judged.verdicts
-        if isinstance(verdict, SpeedVerdict) and verdict.against == "known_good"
-    ]
+    speeds = [v for v in verdicts if isinstance(v, SpeedVerdict) and v.against == "known_good"]
     gain = geometric_mean([speed.ratio for speed in speeds]) if speeds else None
-    against = _against(judged, speeds, gain, least_gain)
-    if against is not None:
-        return ChangeDecision("reverted", against, gain)
-    faster = [speed for speed in speeds if speed.verdict == "faster"]
-    return ChangeDecision("kept", f"{_times(gain)} the incumbent's speed, faster on {_of(faster, speeds)}", gain)
+    against = stopped or _against(verdicts, speeds, gain, least_gain)
+    if against:
+        return "reverted", against, gain
+    faster = sum(speed.verdict == "faster" for speed in speeds)
+    where = f"faster on {faster} of {len(speeds)} workloads"
+    return "kept", f"{times(gain or 0.0, 3)} the incumbent's speed, {where}", gain
 
 
-def _against(judged: Judged, speeds: Sequence[SpeedVerdict], gain: float | None, least_gain: float) -> str | None:
-    """Why it may not stand; None when it may."""
-    if judged.stopped is not None:
-        return judged.stopped
-    doubt = next((verdict for verdict in judged.verdicts if not isinstance(verdict, SpeedVerdict)), None)
+def _against(
+    verdicts: Sequence[Verdict], speeds: Sequence[SpeedVerdict], gain: float | None, least_gain: float
+) -> str | None:
+    """Why a change that passed the gate may not stand; None when it may."""
+    doubt = next((verdict for verdict in verdicts if not isinstance(verdict, SpeedVerdict)), None)
     if doubt is not None:
         return f"{doubt.variant} is {doubt.verdict}: {doubt.reason}"
-    if not judged.measured or gain is None:
+    if gain is None:
         return "it was not compared with the incumbent"
     slower = [speed for speed in speeds if speed.verdict == "slower"]
     if slower:
         worst = min(slower, key=lambda speed: speed.ratio)
-        return f"slower on {_of(slower, speeds)}: {_times(worst.ratio)} on {worst.workload}"
-    return _too_little(speeds, gain, least_gain)
-
-
-def _too_little(speeds: Sequence[SpeedVerdict], gain: float, least_gain: float) -> str | None:
-    """Why a change gains too little; None where it gains enough. `gain`: a ratio, `least_gain`: a share."""
+        where = f"slower on {len(slower)} of {len(speeds)} workloads"
+        return f"{where}: {times(worst.ratio, 3)} on {worst.workload}"
     if not any(speed.verdict == "faster" for speed in speeds):
         unclear = next((speed for speed in speeds if speed.verdict == "inconclusive"), None)
         why = "no gain beyond noise" if unclear is None else f"not clear that it is faster ({unclear.reason})"
         words = [speed.verdict for speed in speeds]
         counts = ", ".join(f"{word} on {words.count(word)}" for word in dict.fromkeys(words))
-        return f"{why}: {_times(gain)} the incumbent's speed, {counts}"
+        return f"{why}: {times(gain, 3)} the incumbent's speed, {counts}"
     if gain < 1 + least_gain:
-        return f"{_times(gain)} the incumbent's speed, and {1 + least_gain:.3g}x was asked for"
+        return f"{times(gain, 3)} the incumbent's speed, and {1 + least_gain:.3g}x was asked for"
     return None
-
-
-def _times(ratio: float | None) -> str:
-    return "" if ratio is None else times(ratio, 3)
-
-
-def _of(some: Sequence[SpeedVerdict], all_of_them: Sequence[SpeedVerdict]) -> str:
-    return f"{len(some)} of {len(all_of_them)} workloads"
 
 
 def gains(finished: Iterable[Finished]) -> Gains:
