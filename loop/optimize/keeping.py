@@ -19,8 +19,8 @@ def decision_on(
 ) -> tuple[Outcome, str, float | None]:
     """What becomes of a change, why, and its gain.
 
-    It is kept where it is right, slower nowhere, faster beyond noise somewhere, and by enough in the mean. The gain
-    is the geometric mean over workloads of the incumbent's time to the change's; None where it was not timed.
+    It is kept where it is right, slower nowhere, faster beyond noise somewhere, and by enough in the mean. The
+    gain is the geometric mean over workloads of the incumbent's time to the change's; None where it was not timed.
     `stopped`: the step of the gate that it failed, with its words. `verdicts`: against the incumbent.
     `least_gain`: share, as in 0.02 for 2 %.
     """
