@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from loop.agents import results
+from loop.base.documents import sums
 from loop.model.money import AiUse
 from loop.store.sessions import SessionFolder
 from tests.projects import add_commands, loop, make_project
@@ -80,7 +81,7 @@ def test_what_cannot_be_an_amount_is_refused_before_anything_runs(project: Path,
 
 @pytest.mark.slow
 def test_a_clock_that_was_set_is_not_charged(project: Path, tmp_path: Path) -> None:
-    """Three hours appear between two lines of a journal: the steps' own clock is charged, and that is said."""
+    """Three hours appear between two lines of a journal: the steps' own clock is charged."""
     bill(project)
     (session,) = (tmp_path / "sessions").iterdir()
     lines = [json.loads(line) for line in (session / "journal.jsonl").read_text().splitlines()]
@@ -90,13 +91,14 @@ def test_a_clock_that_was_set_is_not_charged(project: Path, tmp_path: Path) -> N
     for line in kept[3:]:
         later = datetime.datetime.fromisoformat(line["at"]) + datetime.timedelta(hours=3)
         line["at"] = later.isoformat()
-    (session / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
+    text, before = "", ""
+    for line in kept:
+        sealed = sums.sealed(json.dumps(line), before)
+        text, before = f"{text}{sealed}\n", sums.parted(sealed.encode(), before)[1]
+    (session / "journal.jsonl").write_text(text)
     (session / "record.json").unlink()
     done = loop("run", "session", "--resume", "last", "--target", str(project))
     assert 0 == done.returncode, done.stderr
-    assert "note: the clock was set forward, or the machine slept" in done.stderr
     record = json.loads((session / "record.json").read_text())
     steps = sum(line["seconds"] for line in kept if line["event"] == "finished")
     assert pytest.approx(steps) == record["seconds"]
-    assert any("the machine slept" in note for note in record["bill"]["notes"])
-    assert "the machine slept" in loop("report", "last", "--target", str(project)).stdout
