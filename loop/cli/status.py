@@ -13,12 +13,10 @@ from loop.base.places import Project, project
 from loop.base.screen import Screen
 from loop.cli import clean
 from loop.learning.next_plan import ALL_JUDGED
-from loop.learning.predicting import expected, predicted_cost
 from loop.library.rates import rates
-from loop.model.base import Model, Printed
+from loop.model.base import Printed
 from loop.model.change import hosts_of
 from loop.model.money import RateCard
-from loop.model.plan import Predicted
 from loop.model.record import RESUMABLE, latest_attempts
 from loop.money import keep_or_stop as keeping
 from loop.money.bill import gpu_rate, no_price
@@ -27,7 +25,7 @@ from loop.report import format as say
 from loop.report.sections import Section, show
 from loop.session import closing
 from loop.session.bounds import charged
-from loop.session.next_session import propose
+from loop.session.next_session import NextSession, propose
 from loop.steps.setting import Setting, read_setting
 from loop.store import index, sessions, ticks
 from loop.store.index import SessionListing
@@ -94,48 +92,6 @@ class GpuDecision:
     why: str
 
 
-class OtherIdea(Model):
-    """Something else that could be done."""
-
-    objective: str
-    """What for."""
-    plan: str
-    """Name of the plan."""
-    why: tuple[str, ...]
-    """What leads to it."""
-
-
-class NextSession(Printed):
-    """What the next session should do."""
-
-    objective: str
-    """What for."""
-    plan: str
-    """Name of the plan."""
-    variant: str | None
-    """The variant that it is about; None for all."""
-    resume: str | None
-    """The session to go on with, instead of a new one."""
-    chain: tuple[str, ...]
-    """Its patterns."""
-    expected: str
-    """What it takes and costs, in words."""
-    predicted: Predicted | None
-    """The same with intervals."""
-    benefit: str
-    """What it may bring."""
-    why: tuple[str, ...]
-    """What in the records leads to it."""
-    command: str
-    """What runs it."""
-    wrong: tuple[str, ...]
-    """A sentence for each variant that is wrong."""
-    unjudged: str
-    """Variants and sets that no session judged on these files; empty where every one was."""
-    others: tuple[OtherIdea, ...]
-    """What else could be done, the most urgent first."""
-
-
 class Status(Printed):
     """Everything that the page says."""
 
@@ -180,33 +136,12 @@ def show_status(target: Path | None, screen: Screen, *, as_json: bool = False) -
 def show_next(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """The most urgent thing to do, and what else there is."""
     setting = read_setting(target)
-    proposed = next_session(setting, target, rates(setting.project))
+    proposed = propose(setting, ["--target", str(target)] if target else [])
     if as_json:
         screen.data(to_json(proposed))
     else:
         show([*correctness(proposed), next_section(proposed)], screen)
     return ExitCode.OK
-
-
-def next_session(setting: Setting, target: Path | None, card: RateCard) -> NextSession:
-    """What the next session should do; its command names the target that the user gave. Raises LoopError."""
-    first, others = propose(setting, ["--target", str(target)] if target else [])
-    idea = first.idea
-    return NextSession(
-        objective=idea.objective,
-        plan=idea.plan,
-        variant=idea.variant,
-        resume=idea.resume,
-        chain=first.head.plan.plan.patterns,
-        expected=", ".join(filter(None, (expected(first.head), predicted_cost(card, first.head)))),
-        predicted=first.head.predicted,
-        benefit=first.benefit,
-        why=idea.why,
-        command=first.command,
-        wrong=first.wrong,
-        unjudged=first.unjudged,
-        others=tuple(OtherIdea(objective=other.objective, plan=other.plan, why=other.why) for other in others),
-    )
 
 
 def gather(target: Path | None, now: datetime.datetime) -> Status:
@@ -221,7 +156,7 @@ def gather(target: Path | None, now: datetime.datetime) -> Status:
     setting, milestone, no_milestone = None, None, ""
     try:
         setting = read_setting(target)
-        milestone = next_session(setting, target, card)
+        milestone = propose(setting, ["--target", str(target)] if target else [])
     except LoopError as error:
         no_milestone = error.message
     return Status(

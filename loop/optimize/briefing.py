@@ -1,7 +1,6 @@
 """Ask for one change: profile, choose where it pays, write a brief, and wait until somebody has made it."""
 
 from collections.abc import Collection, Generator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +19,7 @@ from loop.model.base import Model
 from loop.model.campaign import Proposal
 from loop.model.change import Brief, BriefOutput, JudgedChange, Standing
 from loop.model.measurement import Measurement
-from loop.model.profile import FACTS, Profile
+from loop.model.profile import FACTS
 from loop.model.target import PythonVariant, Target
 from loop.model.verdict import SpeedVerdict
 from loop.optimize import campaign, candidates
@@ -112,16 +111,6 @@ class GainTerms(Model):
     """Share by which its mean speed has to exceed the incumbent's."""
 
 
-@dataclass(frozen=True)
-class BriefSubject:
-    """What is to become faster, and where it does worst."""
-
-    variant: str
-    measured: Measurement
-    profile: Profile | None
-    standing: tuple[Standing, ...] = ()
-
-
 def brief(context: Context, arguments: GainTerms) -> Working[BriefOutput]:
     """Wait for one edit, made in a worktree of loop's own; passes once there is one, or none is wanted."""
     shop = workshop(context)
@@ -141,9 +130,9 @@ def brief(context: Context, arguments: GainTerms) -> Working[BriefOutput]:
     tree = own_tree(context, shop)
     if tree is None:
         tree = worktree.make(context.task.folder, shop.tree)
-        yield from _is_whole(context, subject.variant, tree)
+        yield from _is_whole(context, subject[0].variant, tree)
         note_owner(tree, shop.notes.parent)
-    brief = yield from _write(context, subject, tree, arguments)
+    brief = yield from _write(context, *subject, tree, arguments)
     if context.task.campaign.unattended:
         return (yield from campaign.next_candidate(context, brief, tree))
     edited = _edited(context, shop, brief, tree)
@@ -171,10 +160,12 @@ def _is_whole(context: Context, name: str, tree: Worktree) -> Generator[Tick, No
     )
 
 
-def choose(context: Context) -> BriefSubject | None:
-    """Of the variants that may be edited the one with the lowest ratio on any workload; None without a speed."""
-    past = SessionChanges(context.finished)
-    measured, profiled = past.measured, past.profiled
+def choose(context: Context) -> tuple[Measurement, tuple[Standing, ...]] | None:
+    """Where most is to be gained by a variant that may be edited, and how that stands elsewhere.
+
+    None where no such variant has a speed.
+    """
+    measured = SessionChanges(context.finished).measured
     if measured is None:
         return None
     speeds = [verdict for verdict in measured.verdicts if isinstance(verdict, SpeedVerdict)]
@@ -193,7 +184,6 @@ def choose(context: Context) -> BriefSubject | None:
         return -_worth(measurement, vague), is_vague, measurement.ratio
 
     worst = min(timed, key=rank)
-    profiles = profiled.profiles if profiled else ()
     standings = [
         Standing(
             workload=measurement.workload.name,
@@ -204,12 +194,7 @@ def choose(context: Context) -> BriefSubject | None:
         for measurement in timed
         if measurement.variant == worst.variant
     ]
-    return BriefSubject(
-        variant=worst.variant,
-        measured=worst,
-        profile=next((profile for profile in profiles if profile.variant == worst.variant), None),
-        standing=tuple(sorted(standings, key=lambda standing: -standing.worth)),
-    )
+    return worst, tuple(sorted(standings, key=lambda standing: -standing.worth))
 
 
 def _worth(measurement: Measurement, vague: Collection[tuple[str, str]]) -> float:
@@ -230,35 +215,36 @@ def _editable(context: Context, names: Collection[str]) -> set[str]:
 
 
 def _write(
-    context: Context, subject: BriefSubject, tree: Worktree, arguments: GainTerms
+    context: Context, worst: Measurement, standing: tuple[Standing, ...], tree: Worktree, arguments: GainTerms
 ) -> Generator[Tick, None, Brief]:
     """The brief, as a page for people and as JSON for programs."""
-    shop, past = workshop(context), SessionChanges(context.finished)
-    variant = build.buildable(context.bench, [subject.variant])[subject.variant]
-    files = yield from readers(context, subject.variant)
+    shop, past, name = workshop(context), SessionChanges(context.finished), worst.variant
+    variant = build.buildable(context.bench, [name])[name]
+    profiles = past.profiled.profiles if past.profiled else ()
+    files = yield from readers(context, name)
     edited_files = [
         file for change in past.tried if change.outcome == "kept" for file in change.files if file not in files
     ]
     brief = Brief(
         number=past.number,
-        variant=subject.variant,
+        variant=name,
         title=variant.title,
-        workload=subject.measured.workload.name,
-        profile=subject.profile,
+        workload=worst.workload.name,
+        profile=next((profile for profile in profiles if profile.variant == name), None),
         folder=str(tree.target),
         files=tuple(dict.fromkeys([*(file for file, others in files.items() if not others), *edited_files])),
         shared={file: others for file, others in files.items() if others},
         language=language(variant, context.bench.folder),
-        ratios=subject.standing,
+        ratios=standing,
         contract=contract(context, variant),
-        check=f"loop kernels check {subject.variant} --json",
+        check=f"loop kernels check {name} --json",
         answer=str(tree.root / ANSWER) if context.task.campaign.unattended else "",
         rule=rule(arguments.gain),
         timed=tuple(workload.name for workload in workloads(context, context.task.plan.workloads)),
         checks=tuple(extra_sets(context)),
         tried=past.tried,
         fell=fell(past.proposals),
-        lost=tuple(change for change in context.past.lost if change.variant == subject.variant),
+        lost=tuple(change for change in context.past.lost if change.variant == name),
         resume=shop.resume,
         decline=f"{shop.resume} --decline",
     )

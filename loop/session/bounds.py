@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
 from loop.base.documents import nearest
 from loop.base.errors import ExitCode, MachineFailure, Stopped, UsageError
@@ -29,15 +28,6 @@ LONGEST_S = 1e7
 
 
 @dataclass(frozen=True)
-class ExpectedTime:
-    """How long a step is expected to take."""
-
-    seconds: float
-    evidence: Literal["measured", "prior"]
-    """Earlier runs of the step, or its part of what the whole pattern is expected to take."""
-
-
-@dataclass(frozen=True)
 class Allowance:
     """Seconds that all walks of a session may take together."""
 
@@ -47,8 +37,8 @@ class Allowance:
     """What was given: `5 min`, `$0.10, which lasts for 7 s`."""
     spent_s: float = 0.0
     """What earlier walks took."""
-    expected: Mapping[tuple[str, str], ExpectedTime] = field(default_factory=dict)
-    """How long each step is expected to take, by pattern and step."""
+    expected: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
+    """Pattern and step to the seconds that it is expected to take, and whether that was `measured`."""
 
     @property
     def reserve_s(self) -> float:
@@ -68,10 +58,10 @@ class Allowance:
         remaining_s = self.left_s(walked_s)
         if remaining_s <= 0:
             return f"its budget of {self.words} is spent before {pattern}/{step}"
-        expected = self.expected.get((pattern, step))
-        if expected is None or expected.seconds <= remaining_s:
+        seconds, evidence = self.expected.get((pattern, step), (0.0, ""))
+        if seconds <= remaining_s:
             return None
-        needs = f"{pattern}/{step} takes about {expected.seconds:.1f} s ({expected.evidence})"
+        needs = f"{pattern}/{step} takes about {seconds:.1f} s ({evidence})"
         return f"{needs}, and {remaining_s:.1f} s are left of its budget of {self.words}"
 
 
@@ -86,15 +76,15 @@ def seconds_for(usd: float, cost_usd: Callable[[float], float]) -> float:
     return low
 
 
-def expected_steps(plan: ResolvedPlan) -> dict[tuple[str, str], ExpectedTime]:
-    """Every step of a plan as predicted: by its earlier runs, else its share of its pattern by its budget."""
-    steps: dict[tuple[str, str], ExpectedTime] = {}
+def expected_steps(plan: ResolvedPlan) -> dict[tuple[str, str], tuple[float, str]]:
+    """Seconds of every step of a plan: `measured` by its earlier runs, else its share of its pattern."""
+    steps: dict[tuple[str, str], tuple[float, str]] = {}
     for planned in plan.patterns:
         budget_s = sum(step.budget_s for step in planned.pattern.steps)
         for step in planned.pattern.steps:
             seconds = planned.step_s.get(step.id)
-            share = ExpectedTime(planned.seconds * step.budget_s / budget_s, "prior")
-            steps[planned.pattern.name, step.id] = share if seconds is None else ExpectedTime(seconds, "measured")
+            share = planned.seconds * step.budget_s / budget_s, "prior"
+            steps[planned.pattern.name, step.id] = share if seconds is None else (seconds, "measured")
     return steps
 
 

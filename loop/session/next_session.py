@@ -3,18 +3,21 @@
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from loop.base.errors import LoopError, UsageError
 from loop.gate.emulating import too_much
 from loop.learning.learnings import one_line, where_to_begin
 from loop.learning.next_plan import Idea, Present, benefit, ideas, never_judged
-from loop.learning.predicting import foresee
+from loop.learning.predicting import expected, foresee, predicted_cost
 from loop.library import targets
+from loop.library.rates import rates
+from loop.model.base import Model, Printed
 from loop.model.change import KeptChange
 from loop.model.dtypes import Device
 from loop.model.index import SessionRow
+from loop.model.plan import Predicted
 from loop.model.record import Line, SessionHead, SessionRecord
 from loop.model.target import Target
 from loop.model.workloads import accepts, expand, weights
@@ -31,19 +34,46 @@ TIMED = ("optimize", "tune")
 """Plans that have nothing to do for a variant that is only emulated here."""
 
 
-@dataclass(frozen=True)
-class PricedIdea:
-    """One idea, resolved and priced."""
+class OtherIdea(Model):
+    """Something else that could be done."""
 
-    idea: Idea
-    head: SessionHead
+    objective: str
+    """What for."""
+    plan: str
+    """Name of the plan."""
+    why: tuple[str, ...]
+    """What leads to it."""
+
+
+class NextSession(Printed):
+    """What the next session should do."""
+
+    objective: str
+    """What for."""
+    plan: str
+    """Name of the plan."""
+    variant: str | None
+    """The variant that it is about; None for all."""
+    resume: str | None
+    """The session to go on with, instead of a new one."""
+    chain: tuple[str, ...]
+    """Its patterns."""
+    expected: str
+    """What it takes and costs, in words."""
+    predicted: Predicted | None
+    """The same with intervals."""
     benefit: str
-    """What it may bring, in words."""
+    """What it may bring."""
+    why: tuple[str, ...]
+    """What in the records leads to it."""
     command: str
-    wrong: tuple[str, ...] = ()
+    """What runs it."""
+    wrong: tuple[str, ...]
     """A sentence for each variant that is wrong."""
-    unjudged: str = ""
+    unjudged: str
     """Variants and sets that no session judged on these files; empty where every one was."""
+    others: tuple[OtherIdea, ...]
+    """What else could be done, the most urgent first."""
 
 
 def propose(
@@ -52,8 +82,8 @@ def propose(
     ended: Sequence[SessionRow] = (),
     device: str = "auto",
     there: Sequence[str] = (),
-) -> tuple[PricedIdea, tuple[Idea, ...]]:
-    """The first idea whose plan can be run here, and the others.
+) -> NextSession:
+    """The first idea whose plan can be run here, and the others. Raises UsageError where there is none.
 
     `where`: how the command names the target. `ended`: sessions that are not in the index yet. `there`: how a
     session's command names the machine.
@@ -62,19 +92,30 @@ def propose(
     rows = [*(row for row in known if row.id not in {row.id for row in ended}), *ended]
     now = present(setting, device)
     every = _ideas(setting, rows, now, device)
+    runnable = ((idea, head) for idea in every if (head := _runnable(idea, setting, device)) is not None)
+    idea, head = next(runnable, (None, None))
+    if idea is None or head is None:
+        raise UsageError("no plan of this target can be run here", hint="loop plan list")
     missing = now.unjudged(rows)
-    for idea in every:
-        head = _runnable(idea, setting, device)
-        if head is not None:
-            return PricedIdea(
-                idea=idea,
-                head=head,
-                benefit=benefit(idea, rows),
-                command=_command(idea, setting, where, there),
-                wrong=now.wrong(rows),
-                unjudged=never_judged(missing) if missing else "",
-            ), tuple(other for other in every if other not in (idea, every[-1]))
-    raise UsageError("no plan of this target can be run here", hint="loop plan list")
+    return NextSession(
+        objective=idea.objective,
+        plan=idea.plan,
+        variant=idea.variant,
+        resume=idea.resume,
+        chain=head.plan.plan.patterns,
+        expected=", ".join(filter(None, (expected(head), predicted_cost(rates(setting.project), head)))),
+        predicted=head.predicted,
+        benefit=benefit(idea, rows),
+        why=idea.why,
+        command=_command(idea, setting, where, there),
+        wrong=now.wrong(rows),
+        unjudged=never_judged(missing) if missing else "",
+        others=tuple(
+            OtherIdea(objective=other.objective, plan=other.plan, why=other.why)
+            for other in every
+            if other not in (idea, every[-1])
+        ),
+    )
 
 
 def with_failing_seed(setting: Setting, head: SessionHead) -> tuple[SessionHead, str]:
@@ -198,12 +239,11 @@ def proposal(
         ended = row(head, record, lines)
         own = head.device == choose_device("auto", setting.target, ())
         where = head.target_words if own else [*head.target_words, "--device", head.device]
-        first, _ = propose(setting, where, [ended], "auto" if own else head.device, head.on_words)
+        proposed = propose(setting, where, [ended], "auto" if own else head.device, head.on_words)
     except LoopError as error:
         return f"{one_line(error.message)}\n{head.command()}"
-    idea = first.idea
-    begin = where_to_begin(finished, idea.variant, sources.get(idea.variant or "", ()))
+    begin = where_to_begin(finished, proposed.variant, sources.get(proposed.variant or "", ()))
     # What the session found itself stands above; of the rest the first reason is enough: `loop plan next` has all.
-    why = [one_line(text).partition("; ")[0] for text in idea.why if head.id not in text][:1]
-    sentence = ". ".join(filter(None, [": ".join([idea.objective, *why]), begin]))
-    return f"{sentence}.\n{first.command}"
+    why = [one_line(text).partition("; ")[0] for text in proposed.why if head.id not in text][:1]
+    sentence = ". ".join(filter(None, [": ".join([proposed.objective, *why]), begin]))
+    return f"{sentence}.\n{proposed.command}"

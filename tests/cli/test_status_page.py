@@ -5,8 +5,9 @@ import re
 from typing import Any
 
 from loop.base.screen import Screen
-from loop.cli.status import GpuDecision, NextSession, Running, Status, WaitingSession, sections
+from loop.cli.status import GpuDecision, Running, Status, WaitingSession, sections
 from loop.report.sections import markdown, show
+from loop.session.next_session import NextSession
 from tests.makers import NOON
 
 HOSTILE = "a|b `c` <script>x</script> [l](http://evil.example) \x1b[31mred\x07\n# head\n```"

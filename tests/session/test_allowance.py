@@ -2,10 +2,10 @@
 
 import pytest
 
-from loop.session.bounds import Allowance, ExpectedTime, expected_steps, seconds_for
+from loop.session.bounds import Allowance, expected_steps, seconds_for
 from tests.makers import make_pattern, make_plan
 
-KNOWN = {("p", "quick"): ExpectedTime(5, "measured"), ("p", "slow"): ExpectedTime(50, "prior")}
+KNOWN = {("p", "quick"): (5.0, "measured"), ("p", "slow"): (50.0, "prior")}
 
 
 def test_a_step_that_would_not_fit_is_refused_with_both_figures() -> None:
@@ -36,5 +36,5 @@ def test_a_step_takes_what_was_predicted_else_its_share_of_its_pattern() -> None
     plan = make_plan(make_pattern())
     known = plan.patterns[0].model_copy(update={"step_s": {"verify": 4.0}})
     expected = expected_steps(plan.model_copy(update={"patterns": (known,)}))
-    assert ExpectedTime(4.0, "measured") == expected[("baseline-first", "verify")]
-    assert ExpectedTime(15.0, "prior") == expected[("baseline-first", "measure")]
+    assert (4.0, "measured") == expected[("baseline-first", "verify")]
+    assert (15.0, "prior") == expected[("baseline-first", "measure")]
