@@ -1,7 +1,7 @@
 """The end of a session: what its records mean, the report, and what is told."""
 
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from loop.optimize.section import changes_json
 from loop.report.sections import show
 from loop.session import grading
 from loop.session.bounds import Ending
-from loop.session.first_screen import FirstScreen, first_screen
+from loop.session.first_screen import first_screen
 from loop.session.next_session import proposal
 from loop.session.objective import Objective, phase_times, session_facts, unless_nothing_judged
 from loop.session.page import Rendered, in_json, on_screen, render_session
@@ -137,16 +137,11 @@ def view_of(setting: Setting, record: SessionRecord, folder: SessionFolder) -> V
     return View(
         record=record,
         finished=folder.finished(),
-        recalled=recall(setting, record.head.id).lines,
+        recalled=Recall(setting.project, record.head.id).lines,
         calibration=calibration.in_words(
             [row for row in rows if row.started is not None and row.started <= began]
         ),
     )
-
-
-def recall(setting: Setting, session: str) -> Recall:
-    """What sessions before this one say of failures."""
-    return Recall(setting.project, session)
 
 
 def tell(setting: Setting, record: SessionRecord, folder: SessionFolder, screen: Screen, *, as_json: bool) -> int:
@@ -165,7 +160,16 @@ def tell(setting: Setting, record: SessionRecord, folder: SessionFolder, screen:
     columns = min(TABLE_WIDTH, width(screen.err)) if screen.err.isatty() else TABLE_WIDTH
     notes = [f"note: {note}" for note in record.bill.notes]
     waits = filter(None, [waiting_for(finished)])
-    for line in (*_further(first), *_table(first, columns), *first.lines, *waits, *notes):
+    lines: list[str] = []
+    for diagnosis in first.wrong:  # What else is known of each wrong variant.
+        known = [f"  {label}: {text}" for label, text in diagnosis.lines]
+        known += [f"  Again: {diagnosis.command}"] if diagnosis.command else []
+        lines += [f"What else is known of {diagnosis.variant}:", *known] if known else []
+    if first.variants is not None:
+        heads = [column.title for column in first.variants.columns]
+        lines += table_lines(heads, first.variants.rows, columns, wrap=1)
+    lines += [first.known_good] if first.known_good else []
+    for line in (*lines, *first.lines, *waits, *notes):
         screen.say(line)
     screen.say(f"Report: {folder.report}")
     screen.outcome(record.status, f": {record.head.target}: {words(first.decided)}.")
@@ -176,22 +180,6 @@ def tell(setting: Setting, record: SessionRecord, folder: SessionFolder, screen:
         if first.command:
             screen.say(f"  {first.command}")
     return ExitCode.OK if record.status == "passed" else ExitCode.GATE_FAILED
-
-
-def _further(first: FirstScreen) -> Iterator[str]:
-    """What else is known of each wrong variant."""
-    for diagnosis in first.wrong:
-        lines = [f"  {label}: {text}" for label, text in diagnosis.lines]
-        lines += [f"  Again: {diagnosis.command}"] if diagnosis.command else []
-        yield from (f"What else is known of {diagnosis.variant}:", *lines) if lines else ()
-
-
-def _table(first: FirstScreen, columns: int) -> Iterator[str]:
-    if first.variants is not None:
-        heads = [column.title for column in first.variants.columns]
-        yield from table_lines(heads, first.variants.rows, columns, wrap=1)
-    if first.known_good:
-        yield first.known_good
 
 
 def waiting_for(finished: Sequence[Finished]) -> str:
@@ -218,7 +206,7 @@ def outcome(setting: Setting, record: SessionRecord, folder: SessionFolder) -> d
         waiting_for=waiting_for(finished),
         brief=str(page.with_suffix(".json")) if page else "",
         steps=latest_attempts(finished),
-        failures=recall(setting, head.id).failed(finished),
+        failures=Recall(setting.project, head.id).failed(finished),
         diagnoses=diagnoses(head, finished),
         changes=changes_json(finished),
         cost=record.bill,

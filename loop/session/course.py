@@ -18,15 +18,13 @@ LONGEST_SAID = 600
 
 
 def steps(view: View) -> Iterator[Section]:
-    """Every step in its order, with its share of the time of all; and which patterns answered others."""
+    """Every step in its order, with its share of the time of all."""
     records = latest_attempts(view.finished)
     whole = sum(record.seconds for record in records)
     heads = columns("Step", "Status", ">Took", ">Of all steps", "Outcome")
     table = filled(heads, [_step_row(record, whole) for record in records])
     own = f"Between the steps `loop` itself took {say.seconds(view.record.own_seconds)}."
     yield Section("Each step", note=own if table else "No step has ended.", table=table)
-    if answered := tuple(_answers(view)):
-        yield Section(note="Patterns that no plan lists, and what they answered:", lines=answered)
 
 
 def _step_row(record: Finished, whole: float) -> tuple[str, ...]:
@@ -40,19 +38,6 @@ def _step_row(record: Finished, whole: float) -> tuple[str, ...]:
         say.share(record.seconds, whole) if ran else "-",
         shortened(record.message if ran else record.skipped_because, LONGEST_MESSAGE),
     )
-
-
-def _answers(view: View) -> Iterator[str]:
-    """Which pattern was run in answer to what came of another; a chain that follows the plan has none."""
-    plan, records = view.record.head.plan, latest_attempts(view.finished)
-    names = [name for _, name in dict.fromkeys((record.run, record.pattern) for record in records)]
-    for place, name in enumerate(names):
-        if plan.find(name).planned and name not in names[:place]:
-            continue
-        before = ((other, next_) for other in reversed(names[:place]) for next_ in plan.find(other).pattern.next)
-        question = next(((other, next_.when) for other, next_ in before if next_.pattern == name), None)
-        if question:
-            yield f"{name} answered {question[0]}: `{question[1]}`"
 
 
 def name_of(record: Finished) -> str:

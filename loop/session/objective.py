@@ -192,9 +192,7 @@ def phase_times(plan: Plan, finished: Sequence[Finished]) -> tuple[PhaseTime, ..
         phase = phase_of[pattern] = begins.get(pattern, phase)
     spent = dict.fromkeys(begins.values(), 0.0)
     phase = ""
-    for record in latest_attempts(
-        finished
-    ):  # A pattern that the plan does not list belongs to the one it answered.
+    for record in latest_attempts(finished):  # A pattern that no plan lists belongs to the one it answered.
         phase = phase_of.get(record.pattern, phase)
         if phase:
             spent[phase] += record.seconds
@@ -209,15 +207,11 @@ def goal_section(view: View) -> Iterator[Section]:
         lines.append(f"Objective: {outcome}.")
     if record.objective and record.objective.missed and plan.otherwise:
         lines.append(f"What answers a miss: {plan.otherwise}.")
-    rows = (
-        (
-            phase.name,
-            say.seconds(60 * phase.minutes),
-            say.seconds(phase.seconds),
-            say.share(phase.seconds, 60 * phase.minutes),
-        )
-        for phase in record.phases
-    )
+    rows = []
+    for phase in record.phases:
+        planned_s = 60 * phase.minutes
+        share = say.share(phase.seconds, planned_s)
+        rows.append((phase.name, say.seconds(planned_s), say.seconds(phase.seconds), share))
     heads = columns("Phase", ">Planned", ">Actual", ">Of its plan")
     yield Section(plan.title, lines=tuple(lines), table=filled(heads, rows))
 

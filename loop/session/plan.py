@@ -1,7 +1,6 @@
 """Resolve a plan before anything runs: every pattern it could reach is read, checked and priced in time."""
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
 
 from loop.actions import ACTIONS
 from loop.base.documents import Complaint, Document, complain, parse
@@ -151,8 +150,3 @@ def _fields(step: Step) -> set[str]:
     """The dotted names that a step's output adds."""
     action = ACTIONS.get(step.action)
     return {f"{step.id}.{field}" for field in action.output.model_fields} if action else {step.id}
-
-
-def arguments_of(step: Step) -> Any:
-    """The step's `with:` as the action's own type; resolving has checked it."""
-    return ACTIONS[step.action].arguments.model_validate(step.arguments)

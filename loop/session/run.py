@@ -15,6 +15,7 @@ from loop.base.interrupts import flagged
 from loop.base.machine_failures import Folders, behind
 from loop.base.places import WORKTREES, refuse_unnamed, state_folder
 from loop.base.screen import Screen
+from loop.learning.failures import Recall
 from loop.learning.predicting import foresee, show_plan
 from loop.library import targets, trust
 from loop.library.hosted import hosted
@@ -241,7 +242,7 @@ def walked(session: Session, journal: Journal, bounds: Bounds, rows: Sequence[Se
             begun=[line.event for line in journal.lines if isinstance(line.event, Started)],
             folders=folders_of(setting),
         )
-        show = Show(session.screen, session.request.events, closing.recall(setting, head.id).lines)
+        show = Show(session.screen, session.request.events, Recall(setting.project, head.id).lines)
         ending = drive(walk, show, into(session.folder, journal), bounds)
     bounds.give_room()
     return walk, ending

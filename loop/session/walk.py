@@ -25,7 +25,6 @@ from loop.model.plan import ResolvedPlan
 from loop.model.record import Finished, Started, Status, StepKey
 from loop.session.events import Happening, PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked
 from loop.session.objective import Objective
-from loop.session.plan import arguments_of
 from loop.session.skipping import reason
 from loop.steps.context import Context, Result
 
@@ -253,7 +252,9 @@ class Walk:
         context = replace(
             self.context, finished=tuple(self.finished), budget_s=step.budget_s, kill_after_s=limit_s()
         )
-        working: Generator[Tick, None, Result[Output]] = ACTIONS[step.action].run(context, arguments_of(step))
+        action = ACTIONS[step.action]
+        arguments = action.arguments.model_validate(step.arguments)  # Resolving has checked them.
+        working: Generator[Tick, None, Result[Output]] = action.run(context, arguments)
         try:
             while True:
                 tick = next(working)
