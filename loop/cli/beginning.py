@@ -75,18 +75,17 @@ def init(
 @command(
     "targets inspect",
     "loop targets inspect level1/23_Softmax.py",
-    "loop targets inspect reference-kernels/problems --json",
     calls="loop.formats.command:inspect",
     result="loop.formats.model:Inspected",
     agents="reads",
 )
 def targets_inspect(
-    path: Annotated[Path, Argument(help="A task, or a folder of tasks.")], form: Form = None, json: Json = False
+    path: Annotated[Path, Argument(help="A task.")], form: Form = None, json: Json = False
 ) -> None:
     """Say what a task of somebody else's is, what of it runs here, and what does not and why.
 
     It reads KernelBench, GPU MODE, FlashInfer Trace and SOL-ExecBench.
-    Nothing of theirs is imported, run or changed. For a folder of tasks it lists all of them.
+    Nothing of theirs is imported, run or changed.
     """
 
 

@@ -1,7 +1,6 @@
 """`loop targets inspect`: what a task of somebody else's is, what of it runs here, and what does not."""
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from loop.base.documents import to_json
@@ -9,7 +8,7 @@ from loop.base.errors import ExitCode
 from loop.base.screen import Screen, table_lines, width
 from loop.formats import table
 from loop.formats.hindrances import hindrances
-from loop.formats.model import ForeignTask, InspectedFolder, InspectedOne, InspectedTask, Judging, UnreadableTask
+from loop.formats.model import Inspected, Judging
 from loop.machine.gpus import gpus
 
 SHOWN = 3
@@ -18,44 +17,20 @@ YES_NO = {True: "yes", False: "no", None: "unknown"}
 
 
 def inspect(path: Path, form: str | None, screen: Screen, *, as_json: bool) -> int:
-    """Describe the task at a path, or list those below it. Nothing of theirs is imported or run."""
-    if table.is_foreign(path) or not path.is_dir() or table.claimed(path, form):
-        task = inspected(table.load(path, form))
-        if as_json:
-            screen.data(to_json(InspectedOne(**dict(task))))
-        else:
-            _, *lines = table_lines(("", ""), [fact for fact in _facts(task) if fact[1]], width(screen.out))
-            screen.data("\n".join(lines))
-        return ExitCode.OK
-    tasks = [_any(task) for task in table.tasks_below(path, form)]
-    if not tasks:
-        table.recognised(path, form)  # Says what it looked for.
-    unreadable = [task for task in tasks if isinstance(task, UnreadableTask)]
-    if as_json:
-        screen.data(to_json(InspectedFolder(tasks=tuple(tasks))))
-    else:
-        screen.table(("format", "task", "cases", "run here", "why not"), [_row(path, task) for task in tasks])
-        for failed in unreadable:
-            screen.data(f"cannot be read: {failed.error}")
-        for line in _totals([task for task in tasks if isinstance(task, InspectedTask)], len(unreadable)):
-            screen.say(line)
-    return ExitCode.USAGE if unreadable else ExitCode.OK
-
-
-def inspected(task: ForeignTask) -> InspectedTask:
-    """A task with what runs on this machine and what does not."""
+    """Describe the task at a path. Nothing of theirs is imported or run."""
+    task = table.load(path, form)
     needs = hindrances(task, len(gpus().usable))
     names = () if needs else tuple(case.name for case in task.cases)
-    return InspectedTask(**dict(task), runs=names, hindrances=tuple(needs))
+    inspected = Inspected(**dict(task), runs=names, hindrances=tuple(needs))
+    if as_json:
+        screen.data(to_json(inspected))
+    else:
+        _, *lines = table_lines(("", ""), [fact for fact in _facts(inspected) if fact[1]], width(screen.out))
+        screen.data("\n".join(lines))
+    return ExitCode.OK
 
 
-def _any(task: ForeignTask | table.Unreadable) -> InspectedTask | UnreadableTask:
-    if isinstance(task, ForeignTask):
-        return inspected(task)
-    return UnreadableTask(format=task.format, path=task.path, error=task.error.message, hint=task.error.hint)
-
-
-def _facts(task: InspectedTask) -> Iterator[tuple[str, str]]:
+def _facts(task: Inspected) -> Iterator[tuple[str, str]]:
     """Label and text of each line about a task; lines without a text are left out."""
     timing = task.timing
     yield "format", f"{table.of(task.format).title}: {task.why}"
@@ -90,19 +65,3 @@ def _judging(judging: Judging) -> str:
     if judging.cap is not None:
         words.append(f"no error above {judging.cap:g}")
     return "; ".join([*words, *([judging.note] if judging.note else [])])
-
-
-def _row(root: Path, task: InspectedTask | UnreadableTask) -> tuple[str, ...]:
-    name = str(task.path.relative_to(root) if task.path.is_relative_to(root) else task.path)
-    if isinstance(task, UnreadableTask):
-        return task.format, name, "", "", "cannot be read"
-    why = ", ".join(dict.fromkeys(need.kind for need in task.hindrances))
-    return task.format, name, str(len(task.cases)), str(len(task.runs)), why
-
-
-def _totals(tasks: Sequence[InspectedTask], unreadable: int) -> Iterator[str]:
-    able = sum(bool(task.runs) for task in tasks)
-    yield f"{len(tasks)} tasks, {able} of them run here; {unreadable} cannot be read"
-    kinds = Counter(kind for task in tasks for kind in {need.kind for need in task.hindrances})
-    if kinds:
-        yield "in the way: " + ", ".join(f"{kind} ({count})" for kind, count in kinds.most_common())

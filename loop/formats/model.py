@@ -117,38 +117,10 @@ class ForeignTask(Model):
     """What is odd about the task, by its text alone."""
 
 
-class InspectedTask(ForeignTask):
-    """A task, and what of it runs on this machine."""
+class Inspected(Printed, ForeignTask):
+    """A task, and what of it runs on this machine: what `loop targets inspect` prints."""
 
     runs: tuple[str, ...]
     """Cases that run here: all, or none."""
     hindrances: tuple[Hindrance, ...]
     """What stands in the way of them."""
-
-
-class UnreadableTask(Model):
-    """A task that cannot be read."""
-
-    format: str
-    """Name of the format."""
-    path: Path
-    """Its file or folder."""
-    error: str
-    """Why."""
-    hint: str | None
-    """What to do."""
-
-
-class InspectedOne(Printed, InspectedTask):
-    """One task."""
-
-
-class InspectedFolder(Printed):
-    """The tasks below a folder."""
-
-    tasks: tuple[InspectedTask | UnreadableTask, ...]
-    """Each of them."""
-
-
-Inspected = InspectedOne | InspectedFolder
-"""What `loop targets inspect` prints."""

@@ -1,19 +1,15 @@
 """The formats that `loop` knows: how a path is recognised as a task of one, and which file reads it."""
 
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from loop.base.documents import did_you_mean
-from loop.base.errors import LoopError, UsageError
+from loop.base.errors import UsageError
 from loop.base.places import MANIFEST
 from loop.formats import flashinfer, flashinfer_target, gpumode, gpumode_target, kernelbench
 from loop.formats.model import ForeignTask
 from loop.formats.target import Made
-
-MOST_FOLDERS = 20_000
-"""Folders that are looked into below one path."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +59,6 @@ FORMATS = (
 )
 
 
-@dataclass(frozen=True)
-class Unreadable:
-    """A path that looks like a task, and cannot be read as one."""
-
-    format: str
-    path: Path
-    error: LoopError
-
-
 def load(path: Path, wanted: str | None = None) -> ForeignTask:
     """The task at a path. Raises LoopError for none, for two formats at once, and for mistakes in its files."""
     chosen, why = recognised(path, wanted)
@@ -116,35 +103,3 @@ def is_foreign(path: Path) -> bool:
     """Whether a path is a task of somebody else's rather than a target of loop's own."""
     own = path.name == MANIFEST or (path / MANIFEST).is_file()
     return not own and path.exists() and bool(claimed(path))
-
-
-def tasks_below(path: Path, wanted: str | None = None) -> Iterator[ForeignTask | Unreadable]:
-    """Every task at or below a path, in the order of their names; those that cannot be read with the reason."""
-    for place in _places(path, wanted):
-        try:
-            yield load(place, wanted)
-        except LoopError as error:
-            names = [known.name for known, _ in claimed(place, wanted)]
-            yield Unreadable(" and ".join(names), place, error)
-
-
-def _places(path: Path, wanted: str | None) -> Iterator[Path]:
-    """Files and folders that look like tasks; nothing inside a task is one."""
-    if claimed(path, wanted):
-        yield path
-        return
-    for number, (folder, names, files) in enumerate(os.walk(path)):
-        here = Path(folder)
-        if number > MOST_FOLDERS:
-            raise UsageError(f"{path}: more than {MOST_FOLDERS:,} folders", hint="name one of them")
-        names[:] = sorted(name for name in names if not name.startswith((".", "__")))
-        inside = [name for name in names if claimed(here / name, wanted)]
-        yield from (here / name for name in inside)
-        names[:] = [name for name in names if name not in inside]
-        yield from (here / name for name in sorted(files, key=_by_number) if claimed(here / name, wanted))
-
-
-def _by_number(name: str) -> tuple[int, str]:
-    """Files that begin with a number, in its order."""
-    digits = name.split("_")[0]
-    return (int(digits) if digits.isdigit() and len(digits) < 9 else 0, name)

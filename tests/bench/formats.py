@@ -7,17 +7,19 @@ imported, run or copied. A checkout that is not named keeps its row from before.
 import argparse
 import contextlib
 import datetime
+import os
 import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from loop.base.documents import write_atomic
+from loop.base.errors import LoopError
 from loop.formats import table
 from loop.formats.hindrances import hindrances
 from loop.formats.model import ForeignTask
-from loop.formats.table import Unreadable
 from loop.machine.gpus import gpus
 from loop.machine.machine import machine
 from loop.repository.reading import revision
@@ -35,12 +37,51 @@ HEADS = ("repository", "commit", "format", "tasks", "load", "run here", "seconds
 HEAD = f"| {' | '.join(HEADS)} |\n|{'---|' * 3}{'--:|' * 4}---|"
 
 
+@dataclass(frozen=True)
+class Unreadable:
+    """A path that looks like a task, and cannot be read as one."""
+
+    format: str
+    path: Path
+    error: LoopError
+
+
+def tasks_below(path: Path, wanted: str | None = None) -> Iterator[ForeignTask | Unreadable]:
+    """Every task at or below a path, in the order of their names; those that cannot be read with the reason."""
+    for place in _places(path, wanted):
+        try:
+            yield table.load(place, wanted)
+        except LoopError as error:
+            names = [known.name for known, _ in table.claimed(place, wanted)]
+            yield Unreadable(" and ".join(names), place, error)
+
+
+def _places(path: Path, wanted: str | None) -> Iterator[Path]:
+    """Files and folders that look like tasks; nothing inside a task is one."""
+    if table.claimed(path, wanted):
+        yield path
+        return
+    for folder, names, files in os.walk(path):
+        here = Path(folder)
+        names[:] = sorted(name for name in names if not name.startswith((".", "__")))
+        inside = [name for name in names if table.claimed(here / name, wanted)]
+        yield from (here / name for name in inside)
+        names[:] = [name for name in names if name not in inside]
+        yield from (here / name for name in sorted(files, key=_by_number) if table.claimed(here / name, wanted))
+
+
+def _by_number(name: str) -> tuple[int, str]:
+    """Files that begin with a number, in its order."""
+    digits = name.split("_")[0]
+    return (int(digits) if digits.isdigit() and len(digits) < 9 else 0, name)
+
+
 def read(option: str, checkout: Path) -> tuple[str, str]:
     """What became of one checkout: its row, and what is odd about its tasks."""
     repository, inside, form = CHECKOUTS[option]
     begin = time.perf_counter()
     with contextlib.chdir(checkout):  # Notes name files as they are seen from there.
-        found = list(table.tasks_below(checkout / inside, form))
+        found = list(tasks_below(checkout / inside, form))
     seconds = time.perf_counter() - begin
     tasks = [one for one in found if isinstance(one, ForeignTask)]
     needs = [hindrances(task, len(gpus().usable)) for task in tasks]

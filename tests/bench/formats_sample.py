@@ -9,7 +9,7 @@ from typing import Any
 
 from loop.formats import table
 from loop.formats.model import ForeignTask
-from tests.bench.formats import CHECKOUTS, commit_of
+from tests.bench.formats import CHECKOUTS, commit_of, tasks_below
 from tests.bench.formats_verdicts import SAMPLE
 
 SEED = 20_261_123
@@ -34,7 +34,7 @@ def draw(checkouts: Mapping[str, Path]) -> dict[str, Any]:
     for option, checkout in checkouts.items():
         chance = random.Random(SEED)
         _, inside, form = CHECKOUTS[option]
-        found = [one for one in table.tasks_below(checkout / inside, form) if isinstance(one, ForeignTask)]
+        found = [one for one in tasks_below(checkout / inside, form) if isinstance(one, ForeignTask)]
         names = {str(one.path.relative_to(checkout)): one for one in found}
         if option == "kernelbench":
             levels = sorted(name for name in names if "level4" not in name)

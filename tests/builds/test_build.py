@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from loop.base.documents import content_hash, sums
-from loop.base.errors import LoopError
 from loop.base.places import include_folder
 from loop.base.processes import finish
 from loop.builds import build as building
@@ -127,14 +126,6 @@ def test_a_forged_record_does_not_pass_the_worker(tmp_path: Path) -> None:
         output = finish(load(make_context(bench, "right"), NoArguments())).output
     expected = f"right stale binary: built from {other.build_id[:12]}, the sources are {right.build_id[:12]}"
     assert (False, expected) == (output.ok, output.message)
-
-
-def test_a_cache_that_cannot_be_written_is_said(folder: Path, tmp_path: Path) -> None:
-    """A file stands in its place."""
-    (tmp_path / "cache").write_text("not a folder")
-    with pytest.raises(LoopError, match="cannot write the build cache") as caught:
-        built(folder, tmp_path / "cache")
-    assert "set LOOP_CACHE to a folder that can be written" == caught.value.hint
 
 
 def make_context(bench: Any, *variants: str) -> Context:

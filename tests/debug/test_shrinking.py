@@ -5,11 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from loop.debug.shrinking import Entry, kind_of, shrink
-from loop.model.measurement import Fault
+from loop.debug.shrinking import Entry, shrink
 from loop.model.signature import Signature
 from loop.model.tuning import Scalar
-from tests.makers import make_check
 
 SIGNATURE = Signature.model_validate(
     {
@@ -79,16 +77,3 @@ def test_what_is_found_fails_and_is_minimal(seed: int) -> None:
     assert set(flags) == set(best) & {"causal", "scale", "values"}
     largest = {"B": 2, "Sq": 96, "Sk": 96, "D": 64}
     assert all(int(one[name]) <= size for one in asked for name, size in largest.items())
-
-
-def test_kinds_of_failure() -> None:
-    """What is declined with an error is another thing than a wrong answer; errors are told apart by number."""
-    refused = Fault(text="error 3: no such shape: D=7", code="error 3")
-    assert "" == kind_of(make_check())
-    assert "wrong" == kind_of(make_check(right=False))
-    assert "inexact" == kind_of(make_check(right=False, wrong=0))
-    assert "crashed" == kind_of(make_check(right=False, status="crashed", message="crashed on w"))
-    assert "crashed: outside" == kind_of(make_check(right=False, status="crashed", cause="outside"))
-    assert "refused: error 3" == kind_of(
-        make_check(right=False, status="refused", cause="declined", fault=refused)
-    )

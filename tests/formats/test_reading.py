@@ -25,14 +25,6 @@ def test_each_format_is_recognised(name: str, tmp_path: Path) -> None:
     assert name == table.load(path).format
 
 
-@pytest.mark.parametrize("name", MAKERS)
-def test_a_task_is_found_below_a_folder(name: str, tmp_path: Path) -> None:
-    """Only the task itself is listed, and none of the files in it."""
-    path = MAKERS[name](tmp_path)
-    found = list(table.tasks_below(tmp_path))
-    assert [(name, path)] == [(one.format, one.path) for one in found]
-
-
 def test_gpumode_says_how_it_judges(tmp_path: Path) -> None:
     """Cases, tolerance, whether the cache is cleared, and the score come from its files."""
     task = table.load(tasks.gpumode(tmp_path))

@@ -147,17 +147,3 @@ def test_what_is_wrong_with_the_target_itself_is_said(name: str, shared: Bench, 
         finish(bench.expect(workload, twice=True))
         (note,) = bench.notes
         assert note.startswith("the reference in float64: it runs in its own types alone (AssertionError")
-
-
-def test_a_reference_that_gives_the_same_tensor_each_time_judges_each_call(shared: Bench, folder: Path) -> None:
-    """It writes the next answer where the last one was: the right variant is right on both sets of values."""
-    target = write_task(folder, "embedding")
-    code = (folder / "embedding.py").read_text()
-    keeping = "return kept.setdefault(table.dtype, table.new_empty(32, 3)).copy_(table[ids])\n\nkept = {}"
-    (folder / "keeping.py").write_text(code.replace("return table[ids]", keeping))
-    again = target.model_copy(update={"reference": PythonFunction(python="keeping:reference")})
-    bench = replace(shared, target=again, notes={}, _nursery=shared.nursery)
-    workloads = [one for seed in (5, 6) for one in expand(again, ["some"], "float32", seed)]
-    (found,) = finish(verify(bench, [Job(bench.side("right"), workloads)]))
-    assert len(found.checks) == 2
-    assert found.right, found.first_failure

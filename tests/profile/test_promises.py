@@ -102,15 +102,6 @@ def test_what_compiles_and_what_fails_for_another_reason_fail_the_step(bench: Be
     assert "ROWS" in found.checks[2].message, "the compiler's own first error"
 
 
-def test_without_nvcc_the_emulators_compiler_is_asked(bench: Bench) -> None:
-    """Static assertions fire there too; who compiled is said."""
-    found = refused(bench, "strict_emulated", "lax_emulated")
-    assert ["refused", "compiled"] == [one.status for one in found.checks]
-    note = f"what must not compile of strict_emulated: {LACKS}; looked at as g++ builds it for the emulator"
-    assert note in found.not_exercised
-    assert WARPS in found.checks[0].message
-
-
 def test_without_any_compiler_nothing_is_claimed(bench: Bench) -> None:
     """It passes, and says what was not done and what mends it."""
     found = refused(bench, "nothing_at_hand")
