@@ -55,7 +55,7 @@ class Progress:
 
 def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutput]:
     """The builds that are measured, under each tool, on a few small workloads of the plan's check sets."""
-    names, why = _candidates(context), _why_not(context)
+    names, why, progress = _candidates(context), _why_not(context), Progress()
     if not names:
         return Result(SanitizeOutput(ok=True, message="no compiled variant for a GPU to sanitize"))
     if why:
@@ -87,7 +87,7 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutp
         return Result(earlier)
     for workload in {workload.name: workload for own in calls.values() for workload in own}.values():
         yield from context.bench.expect(workload)
-    progress, jobs = Progress(), [(tool, build) for tool in TOOLS for build in chosen]
+    jobs = [(tool, build) for tool in TOOLS for build in chosen]
     yield from together((_job(context, *job, calls, progress) for job in jobs), min(AT_ONCE, cores()))
     whole = not progress.late and all(run.status != "unknown" for run in progress.runs)
     output = _output(context, progress, calls, missing)
