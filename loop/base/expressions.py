@@ -1,8 +1,7 @@
 """The language of `when`, `gate` and formulas: Python's parser, an allow-list over its tree, our own evaluator.
 
-It has comparisons, and/or/not/in, constants, names, dotted access, + - /, `is defined` and `is none`.
-Formulas also have `*`, `//` and `a if c else b`; conditions on sizes have `%` too. There are no calls or indices.
-Nothing is executed: the evaluator walks the checked tree.
+It has comparisons, and/or/not/in, constants, names, dotted access, + - * / // %, `a if c else b`, `is defined` and
+`is none`. There are no calls or indices. Nothing is executed: the evaluator walks the checked tree.
 """
 
 import ast
@@ -27,43 +26,31 @@ MAX_NUMBER = 10**300
 """No measured or counted number is larger."""
 MOST = 4
 """A message shows at most this many items of a list."""
-COMPARISONS = {"Compare", "Eq", "NotEq", "Lt", "LtE", "Gt", "GtE", "In", "NotIn", "Is", "IsNot"}
-VALUES = {"Constant", "Name", "Attribute", "Load", "Tuple", "List"}
-ALWAYS = frozenset(
-    COMPARISONS | VALUES | {"BoolOp", "And", "Or", "UnaryOp", "Not", "USub", "BinOp", "Add", "Sub", "Div"}
-)
-FORMULA = ALWAYS | {"Mult", "FloorDiv", "IfExp"}
-CONDITION = FORMULA | {"Mod"}
-LANGUAGE = "comparisons, and/or/not/in, names, numbers, + - /"
-NODES = {
-    "Call": "a call",
-    "Subscript": "an index",
-    "IfExp": "an if-else",
-    "Mult": "a product",
-    "Pow": "a power",
-    "Mod": "a remainder",
-    "FloorDiv": "a floor division",
-    "BitOr": "a filter",
-    "Dict": "a mapping",
-    "Set": "a mapping",
+ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
 }
-CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
-WORDS = frozenset((*CONSTANTS, *keyword.kwlist))
-"""Nothing that an expression reads can have one of these names."""
 ORDER: dict[type, tuple[str, Callable[[Any, Any], bool]]] = {
     ast.Lt: ("<", operator.lt),
     ast.LtE: ("<=", operator.le),
     ast.Gt: (">", operator.gt),
     ast.GtE: (">=", operator.ge),
 }
-ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Div: operator.truediv,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
+ALLOWED = (
+    *(ast.Compare, ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.Is, ast.IsNot, *ORDER),
+    *(ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.BinOp, *ARITHMETIC, ast.IfExp),
+    *(ast.Constant, ast.Name, ast.Attribute, ast.Load, ast.Tuple, ast.List),
+)
+LANGUAGE = "comparisons, and/or/not/in, names, numbers, + - * / // %, if-else"
+OUTSIDE = {"Call": "a call", "Subscript": "an index", "Pow": "a power", "BitOr": "a filter", "Dict": "a mapping"}
+"""What is outside the language, in words."""
+CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
+WORDS = frozenset((*CONSTANTS, *keyword.kwlist))
+"""Nothing that an expression reads can have one of these names."""
 Values = Mapping[str, object]
 T = TypeVar("T")
 
@@ -90,18 +77,22 @@ class Expression:
 
     @classmethod
     @lru_cache(1000)
-    def parse(cls, text: str, *, arithmetic: bool = False, remainders: bool = False) -> "Expression":
-        """Read and check an expression; `arithmetic` admits what formulas need, `remainders` also `%`.
+    def parse(cls, text: str) -> "Expression":
+        """Read and check an expression.
 
         Raises ExpressionError, with the column, when it holds anything outside the language.
         """
-        tree = _read(text, CONDITION if remainders else FORMULA if arithmetic else ALWAYS)
+        tree = _read(text)
         return cls(text, tree, frozenset(_names(tree)))
 
     @property
     def parts(self) -> tuple["Expression", ...]:
         """What `and` joins at the top, one by one; an expression without `and` is its own only part."""
-        return tuple(Expression(self.text, part, frozenset(_names(part))) for part in _conjuncts(self.tree))
+        trees = [self.tree]
+        while any(_is_and(tree) for tree in trees):
+            nested = [tree.values if isinstance(tree, ast.BoolOp) and _is_and(tree) else [tree] for tree in trees]
+            trees = [tree for group in nested for tree in group]
+        return tuple(Expression(self.text, tree, frozenset(_names(tree))) for tree in trees)
 
     def evaluate_bool(self, values: Values) -> bool:
         """Its truth. Raises ExpressionError when a name is unknown or the result is no boolean."""
@@ -109,7 +100,7 @@ class Expression:
 
     def evaluate_number(self, values: Values) -> float:
         """Its value, always finite. Raises ExpressionError when a name is unknown or the result is no number."""
-        return self._answer(lambda: _finite_number(self.tree, values))
+        return self._answer(lambda: _finite(self.tree, values))
 
     def _answer(self, answer: Callable[[], T]) -> T:
         try:
@@ -122,7 +113,7 @@ class Expression:
             raise ExpressionError("a number that a double can hold", "a larger one", of=self.text) from error
 
 
-def _read(text: str, allowed: frozenset[str]) -> ast.expr:
+def _read(text: str) -> ast.expr:
     """Python's tree of an expression in which every node is allowed. Raises ExpressionError with the column."""
     if not text.strip():
         raise ExpressionError("an expression", "nothing")
@@ -135,53 +126,34 @@ def _read(text: str, allowed: frozenset[str]) -> ast.expr:
     try:
         tree = ast.parse(python, mode="eval").body
     except SyntaxError as error:
-        raise ExpressionError(
-            "an expression", f"a mistake: {error.msg}", begin + (error.offset or len(python) + 1)
-        ) from error
+        column = begin + (error.offset or len(python) + 1)
+        raise ExpressionError("an expression", f"a mistake: {error.msg}", column) from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise ExpressionError("an expression", f"one that cannot be read: {type(error).__name__}", 1) from error
-    _check(tree, allowed, lambda node: begin + _column(node, python))
-    return tree
-
-
-def _check(tree: ast.expr, allowed: frozenset[str], column: Callable[[ast.expr], int]) -> None:
-    """Raises ExpressionError unless every node of a tree is in the language."""
-    more = f" * //{' %' if 'Mod' in allowed else ''}, if-else" if "Mult" in allowed else ""
     waiting: list[tuple[ast.AST, ast.expr, int]] = [(tree, tree, 1)]
     while waiting:
         node, around, depth = waiting.pop()
         place = node if isinstance(node, ast.expr) else around
-        if depth > MAX_DEPTH:
-            raise ExpressionError(f"at most {MAX_DEPTH} levels", "a deeper expression", column(place))
-        kind = type(node).__name__
-        if kind not in allowed:
-            raise ExpressionError(LANGUAGE + more, NODES.get(kind, f"a {kind.lower()}"), column(place))
-        if (refused := _refused(node)) is not None:
-            raise ExpressionError(*refused, column(place))
+        if refused := _refused(node, depth):
+            column = begin + len(python.encode()[: place.col_offset].decode(errors="ignore")) + 1
+            raise ExpressionError(*refused, column)
         if not _is_defined(node):
             waiting += [(child, place, depth + 1) for child in ast.iter_child_nodes(node)]
+    return tree
 
 
-def _column(node: ast.expr, python: str) -> int:
-    """Where in the text a node shows what it is, from 1: at the dot, the bracket, the sign or its beginning."""
-    before = next((part for _, part in ast.iter_fields(node) if isinstance(part, ast.expr)), None)
-    inner = (
-        before if isinstance(node, ast.Attribute | ast.Call | ast.Subscript | ast.Compare | ast.BinOp) else None
-    )
-    offset = inner.end_col_offset if inner is not None and inner.end_col_offset else node.col_offset
-    at = len(python.encode()[:offset].decode(errors="ignore"))
-    return at + len(python[at:]) - len(python[at:].lstrip(" )")) + 1
-
-
-def _refused(node: ast.AST) -> tuple[str, str] | None:
-    """What is expected and what is there, where a node is of a known kind and yet outside the language."""
+def _refused(node: ast.AST, depth: int) -> tuple[str, str] | None:
+    """What is expected and what is there, where a node is outside the language; None for one that is in it."""
+    if depth > MAX_DEPTH:
+        return f"at most {MAX_DEPTH} levels", "a deeper expression"
+    if not isinstance(node, ALLOWED):
+        kind = type(node).__name__
+        return LANGUAGE, OUTSIDE.get(kind, f"a {kind.lower()}")
     match node:
-        case ast.Attribute(attr=name) if name.startswith("_"):
-            return "a field", repr(name)
+        case ast.Attribute(attr=name) | ast.Name(id=name) if name.startswith("_"):
+            return "a name", repr(name)
         case ast.Attribute() if (_dotted(node) or "none").partition(".")[0] in CONSTANTS:
             return "a name before the dot", "a value"
-        case ast.Name(id=name) if name.startswith("_"):
-            return "a name", repr(name)
         case ast.Constant(value=int() | float() as number) if not -MAX_NUMBER < number < MAX_NUMBER:
             return "a number below 1e300", "a larger one"
         case ast.Constant(value=value) if not isinstance(value, str | int | float | None):
@@ -196,19 +168,20 @@ def _refused(node: ast.AST) -> tuple[str, str] | None:
 
 
 def _is_constant(item: ast.expr) -> bool:
-    negative = isinstance(item, ast.UnaryOp) and isinstance(item.op, ast.USub)
-    value = item.operand if negative else item  # type: ignore[attr-defined]
+    value = item.operand if isinstance(item, ast.UnaryOp) and isinstance(item.op, ast.USub) else item
     return isinstance(value, ast.Constant) or (isinstance(value, ast.Name) and value.id in CONSTANTS)
+
+
+def _is_and(node: ast.expr) -> bool:
+    return isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And)
 
 
 def _is_defined(node: ast.AST) -> bool:
     """Whether a checked node is `a is defined` or `a is not defined`."""
-    return (
-        isinstance(node, ast.Compare)
-        and isinstance(node.ops[0], ast.Is | ast.IsNot)
-        and isinstance(node.comparators[0], ast.Name)
-        and node.comparators[0].id == "defined"
-    )
+    match node:
+        case ast.Compare(ops=[ast.Is() | ast.IsNot()], comparators=[ast.Name(id="defined")]):
+            return True
+    return False
 
 
 def _dotted(node: ast.expr) -> str | None:
@@ -218,15 +191,6 @@ def _dotted(node: ast.expr) -> str | None:
         parts.append(node.attr)
         node = node.value
     return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None
-
-
-def _conjuncts(node: ast.expr) -> Iterator[ast.expr]:
-    """The trees that `and` joins at the top."""
-    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
-        for part in node.values:
-            yield from _conjuncts(part)
-    else:
-        yield node
 
 
 def _names(node: ast.AST) -> Iterator[str]:
@@ -247,18 +211,17 @@ def _truth(node: ast.expr, values: Values) -> bool:
     return result
 
 
-def _finite_number(node: ast.expr, values: Values) -> float:
-    """The answer, which has to be a finite number."""
-    result = float(_number(node, values))
-    if not math.isfinite(result):
-        raise ExpressionError("a finite number", _shown(result))
-    return result
-
-
 def _number(node: ast.expr, values: Values) -> Any:
     result = _value(node, values)
     if not _is_number(result):
         raise ExpressionError("a number", _shown(result))
+    return result
+
+
+def _finite(node: ast.expr, values: Values) -> float:
+    result = float(_number(node, values))
+    if not math.isfinite(result):
+        raise ExpressionError("a finite number", _shown(result))
     return result
 
 
@@ -332,7 +295,12 @@ def _holds(sign: ast.cmpop, left: Any, right: Any) -> bool:
         case ast.Eq() | ast.NotEq():
             return bool(left == right) is isinstance(sign, ast.Eq)
         case ast.In() | ast.NotIn():
-            return _within(left, right) is isinstance(sign, ast.In)
+            if isinstance(right, str) and not isinstance(left, str):
+                raise ExpressionError("text to look for in a text", _shown(left))
+            if not isinstance(right, list | tuple | set | frozenset | Mapping | str):
+                raise ExpressionError("a list, a mapping or text behind `in`", _shown(right))
+            inside = left in right if isinstance(right, str) else any(bool(left == member) for member in right)
+            return inside is isinstance(sign, ast.In)
     shown, holds = ORDER[type(sign)]
     if not (isinstance(left, str) and isinstance(right, str)):
         # Only numbers and texts have an order. What is not known is neither large nor small.
@@ -342,16 +310,6 @@ def _holds(sign: ast.cmpop, left: Any, right: Any) -> bool:
             if not _is_number(side) and (not isinstance(side, str) or _is_number(other)):
                 raise ExpressionError(f"a number beside `{shown}`", _shown(side))
     return holds(left, right)
-
-
-def _within(item: Any, group: Any) -> bool:
-    if isinstance(group, str):
-        if not isinstance(item, str):
-            raise ExpressionError("text to look for in a text", _shown(item))
-        return item in group
-    if not isinstance(group, list | tuple | set | frozenset | Mapping):
-        raise ExpressionError("a list, a mapping or text behind `in`", _shown(group))
-    return any(bool(item == member) for member in group)
 
 
 def _is_number(value: object) -> bool:
@@ -377,30 +335,27 @@ class Miss:
 
     part: str
     """As it stands in the condition: `cpu.ratio >= 1.5`."""
-    got: str
-    """What there is: `cpu.ratio is 1.31`."""
+    words: str
+    """What there is: `cpu.ratio is 1.31, 13 % off cpu.ratio >= 1.5`."""
     off: float | None
     """Share of the asked amount by which the value differs; None where no amount is asked."""
-
-    @property
-    def words(self) -> str:
-        """`cpu.ratio is 1.31, 13 % off cpu.ratio >= 1.5`."""
-        share = 0.0 if self.off is None else 100 * self.off
-        by = "" if self.off is None else f"{share:.0f} % off " if share >= 10 else f"{share:.2g} % off "
-        return f"{self.got}, {by or 'asked: '}`{self.part}`"
 
 
 def misses(condition: Expression, values: Values) -> tuple[Miss, ...]:
     """The parts of a condition that do not hold for these values. A part without an answer does not hold."""
     missed = []
     for part in condition.parts:
-        text = ast.unparse(part.tree)
+        text, off = ast.unparse(part.tree), None
         got = "; ".join(_stated(name, values) for name in sorted(part.names))
         try:
-            if not part.evaluate_bool(values):
-                missed.append(Miss(text, got, _off(part.tree, values)))
+            if part.evaluate_bool(values):
+                continue
+            off = _off(part.tree, values)
         except ExpressionError as error:
-            missed.append(Miss(text, got or error.message, None))
+            got = got or error.message
+        share = 100 * (off or 0)
+        by = "asked: " if off is None else f"{share:.0f} % off " if share >= 10 else f"{share:.2g} % off "
+        missed.append(Miss(text, f"{got}, {by}`{text}`", off))
     return tuple(missed)
 
 
@@ -427,13 +382,8 @@ def _off(tree: ast.expr, values: Values) -> float | None:
         return None
     sides = (tree.left, *tree.comparators)
     for sign, left, right in zip(tree.ops, sides, sides[1:], strict=False):
-        pair = ast.Compare(left, [sign], [right])
-        try:
-            if not isinstance(sign, ast.Lt | ast.LtE | ast.Gt | ast.GtE) or _truth(pair, values):
-                continue
-            limit, quantity = (left, right) if not list(_names(left)) else (right, left)
-            limit_value = _finite_number(limit, values)
-            return abs(_finite_number(quantity, values) - limit_value) / abs(limit_value) if limit_value else None
-        except ExpressionError:
-            return None
+        if type(sign) in ORDER and not _truth(ast.Compare(left, [sign], [right]), values):
+            asked, quantity = (left, right) if not list(_names(left)) else (right, left)
+            limit = _finite(asked, values)
+            return abs(_finite(quantity, values) - limit) / abs(limit) if limit else None
     return None

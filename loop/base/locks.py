@@ -14,6 +14,9 @@ from typing import IO
 
 from loop.base.errors import ErrorCode, LoopError, UsageError, WorkFailed
 
+ASKED_S = 0.2
+"""Longer than anybody holds a lock who only asks whether it is held."""
+
 
 class Held(UsageError):
     """Somebody else holds the lock; `pid` and `holder` say who, as far as the file tells."""
@@ -26,32 +29,38 @@ class Held(UsageError):
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[int]:
-    """Hold the lock at `path`, or raise Held at once. The system frees it when this process ends.
+def locked(path: Path, seconds: float = ASKED_S) -> Iterator[int]:
+    """Hold the lock at `path`, or raise Held where somebody else keeps it. The system frees it when we end.
 
-    The file's number is for a child that inherits it: the lock is held until both have closed it.
-
-    Raises LoopError when the file cannot be made or written.
+    `seconds`: how long to wait for it. The file's number is for a child that inherits it: the lock is held until
+    both have closed it. Raises LoopError when the file cannot be made or written.
     """
-    with _open(path) as file:
-        _take(file, path)
+    with _taken(path, seconds) as file:
         yield file.fileno()
 
 
-@contextmanager
-def waiting(path: Path, seconds: float = 30.0) -> Iterator[None]:
-    """The same for what takes moments: wait for the lock so long. Raises Held afterwards."""
+def _taken(path: Path, seconds: float) -> IO[str]:
+    """The file, locked, with whose it is written into it."""
     end = time.monotonic() + seconds
-    with _open(path) as file:
-        while True:
-            try:
-                _take(file, path)
-                break
-            except Held:
+    with contextlib.ExitStack() as unless_taken:
+        try:
+            file = unless_taken.enter_context(path.open("a+", errors="replace"))
+            while not _try(file, fcntl.LOCK_EX):
                 if time.monotonic() > end:
-                    raise
-                time.sleep(0.01)
-        yield
+                    file.seek(0)
+                    pid = None
+                    with contextlib.suppress(ValueError, KeyError, TypeError):
+                        pid = int(json.loads(file.read())["pid"])
+                    raise Held(path, f"process {pid}" if pid else "another process", pid)
+                time.sleep(0.005)
+            file.seek(0)
+            file.truncate()
+            file.write(json.dumps({"pid": os.getpid(), "boot_id": boot_id()}))
+            file.flush()
+        except OSError as error:
+            raise _unlockable(path, error) from error
+        unless_taken.pop_all()
+    return file
 
 
 def held(path: Path) -> bool:
@@ -61,14 +70,25 @@ def held(path: Path) -> bool:
     """
     try:
         with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return False
+            return not _try(file, fcntl.LOCK_SH)
     except FileNotFoundError:
         return False
-    except BlockingIOError:
-        return True
     except OSError as error:
         raise _unlockable(path, error) from error
+
+
+def _try(file: IO[bytes] | IO[str], how: int) -> bool:
+    """Lock a file without waiting; whether it is locked."""
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _unlockable(path: Path, error: OSError) -> LoopError:
+    error.filename = error.filename or str(path)
+    return WorkFailed(f"{path}: cannot be locked: {error.strerror}", hint="choose a folder that can be written")
 
 
 @contextmanager
@@ -77,28 +97,6 @@ def own_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
     It is locked while we live, so that nobody takes it for left behind. Raises OSError when it cannot be made.
     """
-    sweep(parent, prefix)
-    handle = None
-    while handle is None:
-        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-        with contextlib.suppress(FileNotFoundError):
-            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            with contextlib.suppress(OSError):  # A file system without locks: nobody can sweep there either.
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            if (
-                not os.fstat(handle).st_nlink or not folder.exists()
-            ):  # Swept before it was locked: make another one.
-                os.close(handle)
-                handle = None
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(handle)
-
-
-def sweep(parent: Path, prefix: str) -> None:
-    """Remove folders of that prefix whose owner has ended: those that nobody holds."""
     for orphan in parent.glob(f"{prefix}*"):
         with contextlib.suppress(OSError):  # Held, somebody else's, or gone meanwhile.
             handle = os.open(orphan, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -107,51 +105,20 @@ def sweep(parent: Path, prefix: str) -> None:
                 shutil.rmtree(orphan, ignore_errors=True)
             finally:
                 os.close(handle)
-
-
-def _open(path: Path) -> IO[str]:
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        with contextlib.suppress(FileNotFoundError):  # Swept before it was locked: make another one.
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            with contextlib.suppress(OSError):  # A file system without locks: nobody can sweep there either.
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            if folder.exists():
+                break
+            os.close(handle)
     try:
-        return path.open("a+", errors="replace")
-    except OSError as error:
-        raise _unlockable(path, error) from error
-
-
-def _take(file: IO[str], path: Path) -> None:
-    """Lock the file and write into it whose it is."""
-    try:
-        while not _is_ours(file):  # Somebody asks just now whether it is held, and lets go at once.
-            time.sleep(0.001)
-        file.seek(0)
-        file.truncate()
-        file.write(json.dumps({"pid": os.getpid(), "boot_id": boot_id()}))
-        file.flush()
-    except BlockingIOError as error:
-        file.seek(0)
-        pid = None
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            pid = int(json.loads(file.read())["pid"])
-        raise Held(path, f"process {pid}" if pid else "another process", pid) from error
-    except OSError as error:
-        raise _unlockable(path, error) from error
-
-
-def _is_ours(file: IO[str]) -> bool:
-    """Whether the lock was taken; False where somebody only asks just now whether it is held.
-
-    Raises BlockingIOError where it is held.
-    """
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    except BlockingIOError:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # As `held` does: who asks is in nobody's way.
-        fcntl.flock(file, fcntl.LOCK_UN)
-        return False
-
-
-def _unlockable(path: Path, error: OSError) -> LoopError:
-    error.filename = error.filename or str(path)
-    return WorkFailed(f"{path}: cannot be locked: {error.strerror}", hint="choose a folder that can be written")
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(handle)
 
 
 def boot_id() -> str:

@@ -18,6 +18,28 @@ LEAST_BYTES = 1 << 20
 """A file system with less room than this counts as full."""
 REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
 """What is no failure of the machine outside of our own folders."""
+OF_FOLDERS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, *REFUSED)
+"""Error numbers that a folder is to blame for."""
+ADVICE = {
+    errno.ENOSPC: "free space on {place}",
+    errno.EDQUOT: "your quota is used up: free space on {place}",
+    errno.EFBIG: "raise the limit of a file's size (`ulimit -f`)",
+    errno.EROFS: "make {place} writable again: its file system is read-only",
+    errno.EACCES: "give yourself permission to write in {place}",
+    errno.EPERM: "give yourself permission to write in {place}",
+    errno.EIO: "look after the disk of {place}: it answers with errors",
+    errno.ENOMEM: "free memory, or raise its limit (`ulimit -v`)",
+    errno.EAGAIN: "end other processes, or raise their limit (`ulimit -u`)",
+    errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
+    errno.ENFILE: "end other processes: the system has too many open files",
+}
+"""Error number to what to do next."""
+NO_THREAD, NO_TEMPORARY = "can't start new thread", "No usable temporary directory"
+"""What Python says without an error number."""
+NOT_LOADED, NOT_RUN = "failed to map segment", "permission denied"
+"""What is said, in small letters, of a library and of a program on a file system that is mounted `noexec`."""
+LOOKED_S = 0.02
+"""Ticks may come quicker than a look is worth."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +62,12 @@ class Folders:
         numbers = {folder: glance(folder) for folder in (*self.own, *self.worked_in)}
         return {f: number for f, number in numbers.items() if number and (f in self.own or number not in REFUSED)}
 
-    def tried(self, bytes_: int) -> dict[Path, int]:
-        """The same, measured by writing so many bytes into each of our own folders."""
-        return {**{folder: number for folder in self.own if (number := write(folder, bytes_))}, **self.short()}
+    def tried(self) -> dict[Path, int]:
+        """The same, measured by writing a little into each of our own folders: only so a quota shows."""
+        return {
+            **{folder: number for folder in self.own if (number := write(folder, LEAST_BYTES))},
+            **self.short(),
+        }
 
     def holding(self, path: Path) -> Path | None:
         """The one of our own folders that a path lies in; of TMPDIR only what is named as ours."""
@@ -79,6 +104,17 @@ def glance(folder: Path) -> int:
     return errno.ENOSPC if state.f_blocks and blocks * state.f_frsize < LEAST_BYTES else 0
 
 
+def write(folder: Path, bytes_: int) -> int:
+    """0, or the error number of writing a file of that size into the folder. Nothing of the file stays."""
+    try:
+        with tempfile.TemporaryFile(prefix=".loop-probe-", dir=_existing(folder), buffering=0) as file:
+            os.posix_fallocate(file.fileno(), 0, bytes_)
+            os.fsync(file.fileno())
+    except OSError as error:
+        return 0 if error.errno in (errno.EOPNOTSUPP, errno.EINVAL) else error.errno or errno.EIO
+    return 0
+
+
 def is_noexec(folder: Path) -> bool:
     """Whether its file system is mounted so that nothing on it can be loaded or run."""
     with contextlib.suppress(OSError):
@@ -86,48 +122,17 @@ def is_noexec(folder: Path) -> bool:
     return False
 
 
-def write(folder: Path, bytes_: int) -> int:
-    """0, or the error number of writing a file of that size into the folder. Nothing of the file stays."""
-    try:
-        with tempfile.TemporaryFile(prefix=".loop-probe-", dir=_existing(folder), buffering=0) as file:
-            os.posix_fallocate(file.fileno(), 0, bytes_)
-            os.pwrite(file.fileno(), os.urandom(4096), 0)
-            os.fsync(file.fileno())
-    except OSError as error:
-        return 0 if error.errno in (errno.EOPNOTSUPP, errno.EINVAL) else error.errno or errno.EIO
-    return 0
-
-
-ADVICE = {
-    errno.ENOSPC: "free space on {place}",
-    errno.EDQUOT: "your quota is used up: free space on {place}",
-    errno.EFBIG: "raise the limit of a file's size (`ulimit -f`)",
-    errno.EROFS: "make {place} writable again: its file system is read-only",
-    errno.EACCES: "give yourself permission to write in {place}",
-    errno.EPERM: "give yourself permission to write in {place}",
-    errno.EIO: "look after the disk of {place}: it answers with errors",
-    errno.ENOMEM: "free memory, or raise its limit (`ulimit -v`)",
-    errno.EAGAIN: "end other processes, or raise their limit (`ulimit -u`)",
-    errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
-    errno.ENFILE: "end other processes: the system has too many open files",
-}
-"""Error number to what to do next."""
-OF_FOLDERS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, *REFUSED)
-"""Error numbers that a folder is to blame for."""
-NO_THREAD, NO_TEMPORARY = "can't start new thread", "No usable temporary directory"
-"""What Python says without an error number."""
-
-
 def failure(number: int, place: Path | None = None) -> MachineFailure:
     """A failure of the machine: of a folder where a `place` is named, else of memory, processes or files."""
-    words = os.strerror(number)
     where = f"{place}: " if place and number in OF_FOLDERS else ""
-    return MachineFailure(f"{where}{words}", ADVICE[number].format(place=place or "the disk"))
+    return MachineFailure(f"{where}{os.strerror(number)}", ADVICE[number].format(place=place or "the disk"))
 
 
 def behind(error: BaseException, folders: Folders) -> MachineFailure | None:
     """The failure of the machine that led to an error; None where something else did."""
-    if _number(error) == errno.EAGAIN:  # From a fork: what waits for a lock or a pipe catches it.
+    if (
+        isinstance(error, OSError) and error.errno == errno.EAGAIN
+    ):  # From a fork: waits for locks and pipes catch it.
         return failure(errno.EAGAIN)
     cause: BaseException | None = error
     while cause is not None:
@@ -141,12 +146,13 @@ def behind(error: BaseException, folders: Folders) -> MachineFailure | None:
 def _blamed(error: BaseException, folders: Folders) -> MachineFailure | None:
     if isinstance(error, MemoryError):
         return failure(errno.ENOMEM)
-    if NO_THREAD in str(error) or (isinstance(error, CannotStart) and _number(error.__cause__) == errno.EAGAIN):
+    forked = error.__cause__ if isinstance(error, CannotStart) else None
+    if NO_THREAD in str(error) or (isinstance(forked, OSError) and forked.errno == errno.EAGAIN):
         return failure(errno.EAGAIN)
     if NO_TEMPORARY in str(error):
         return failure(folders.short().get(temporary(), errno.EACCES), temporary())
-    number = _number(error)
-    if number not in ADVICE or number == errno.EAGAIN:
+    number = error.errno if isinstance(error, OSError) else None
+    if number not in ADVICE or number is None or number == errno.EAGAIN:
         return None
     if number not in OF_FOLDERS:
         return failure(number)
@@ -154,22 +160,11 @@ def _blamed(error: BaseException, folders: Folders) -> MachineFailure | None:
     name = getattr(error, "filename", None)
     path = Path(name).absolute() if isinstance(name, str | Path) else None
     place = folders.holding(path) if path else None
-    if place is None and path is not None and number not in REFUSED:
+    if place is None and number not in REFUSED:
         place = path
     if place is None:
-        short = folders.tried(LEAST_BYTES)
-        place = next((folder for folder, met in short.items() if met == number), None)
+        place = next((folder for folder, met in folders.tried().items() if met == number), None)
     return None if number in REFUSED and place is None else failure(number, place)
-
-
-def _number(error: BaseException | None) -> int:
-    return (error.errno or 0) if isinstance(error, OSError) else 0
-
-
-NOT_LOADED, NOT_RUN = "failed to map segment", "permission denied"
-"""What is said, in small letters, of a library and of a program on a file system that is mounted `noexec`."""
-LOOKED_S = 0.02
-"""Ticks may come quicker than a look is worth."""
 
 
 class Gauge:
@@ -204,7 +199,13 @@ class Gauge:
         self.look()
         if bad and (mounted := self._mounted_noexec(text)):
             return mounted
-        short = self._met or (self._short_now(text) if bad else {})
+        short = self._met
+        if bad and not short:
+            # One that was refused from the first counts where the step names it.
+            named = [folder for folder in self.folders.own if str(folder) in text]
+            tried = self.folders.tried()
+            short = {f: tried[f] for f in sorted(tried, key=lambda folder: folder not in named)}
+            short = {f: n for f, n in short.items() if n not in REFUSED or f in named or f not in self.refused}
         return next((failure(number, folder) for folder, number in short.items() if number in OF_FOLDERS), None)
 
     def _mounted_noexec(self, text: str) -> MachineFailure | None:
@@ -218,17 +219,3 @@ class Gauge:
                 other = f"name a folder elsewhere: export {name}=..." if name else "move it to another file system"
                 return MachineFailure(f"{folder} is mounted noexec: nothing there can be loaded or run", other)
         return None
-
-    def _short_now(self, text: str) -> dict[Path, int]:
-        """Folders that cannot be written by now, those first that the step names.
-
-        One that was refused from the first counts where the step names it.
-        """
-        named = {folder for folder in self.folders.own if str(folder) in text}
-        short = self.folders.tried(LEAST_BYTES)
-        counted = {
-            folder: number
-            for folder, number in short.items()
-            if number not in REFUSED or folder in named or folder not in self.refused
-        }
-        return dict(sorted(counted.items(), key=lambda pair: pair[0] not in named))

@@ -50,8 +50,11 @@ def config_folder() -> Path:
 
 
 def _folder(own: str, shared: str, default: str) -> Path:
-    usual = Path.home() / default / "loop"
-    wanted = _wanted(own, shared, usual)
+    usual = wanted = Path.home() / default / "loop"
+    if os.environ.get(own):
+        wanted = Path(os.environ[own]).absolute()
+    elif os.environ.get(shared):
+        wanted = Path(os.environ[shared]).absolute() / "loop"
     make_private(wanted)
     why = stranger(wanted)
     if not why:
@@ -60,14 +63,6 @@ def _folder(own: str, shared: str, default: str) -> Path:
     used = usual if usual != wanted and not stranger(usual) else private_folder(own.lower())
     remark(f"{wanted} is not used: {why}. {used} is used instead; mend that, or name another folder with {own}")
     return used
-
-
-def _wanted(own: str, shared: str, usual: Path) -> Path:
-    if os.environ.get(own):
-        return Path(os.environ[own]).absolute()
-    if os.environ.get(shared):
-        return Path(os.environ[shared]).absolute() / "loop"
-    return usual
 
 
 def shared_locks() -> Path | None:
@@ -108,9 +103,10 @@ def project(target: Path | None, here: Path) -> Project:
 
     Raises LoopError when `target` has no manifest.
     """
+    around = _sessions(PACKAGE.parent if _in_checkout(here) else here.absolute())
     chosen = target if target is not None else (here if (here / MANIFEST).is_file() else None)
     if chosen is None:
-        return Project(shipped(BUNDLED_TARGET), _sessions(here), bundled=True)
+        return Project(shipped(BUNDLED_TARGET), around, bundled=True)
     folder = chosen.parent if chosen.name == MANIFEST else chosen
     folder = folder.absolute()
     if not (folder / MANIFEST).is_file():
@@ -118,8 +114,7 @@ def project(target: Path | None, here: Path) -> Project:
         raise UsageError(f"{folder}: {what}", hint="loop init makes one: loop init --help")
     bundled = folder.resolve() == shipped(BUNDLED_TARGET).resolve()
     elsewhere = bundled or folder.parent == tasks_folder()
-    sessions = _sessions(here) if elsewhere else _override() or folder / "sessions"
-    return Project(folder.resolve(), sessions, bundled)
+    return Project(folder.resolve(), around if elsewhere else _sessions(folder), bundled)
 
 
 def refuse_unnamed(target: Path | None, here: Path, what: str) -> None:
@@ -143,11 +138,7 @@ def named(folder: Path) -> list[str]:
     return [] if folder.resolve() == shipped(BUNDLED_TARGET).resolve() else ["--target", str(folder)]
 
 
-def _override() -> Path | None:
+def _sessions(folder: Path) -> Path:
+    """LOOP_SESSIONS, else `sessions` in a folder."""
     chosen = os.environ.get("LOOP_SESSIONS")
-    return Path(chosen).absolute() if chosen else None
-
-
-def _sessions(here: Path) -> Path:
-    """LOOP_SESSIONS; the checkout's folder when working inside it; else ./sessions."""
-    return _override() or (PACKAGE.parent if _in_checkout(here) else here.absolute()) / "sessions"
+    return Path(chosen).absolute() if chosen else folder / "sessions"

@@ -15,7 +15,7 @@ import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import psutil
 
@@ -123,21 +123,6 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return inherited | dict(extra or {})
 
 
-class Process(Protocol):
-    """What a child is asked, as `subprocess.Popen` answers it."""
-
-    pid: int
-    stdout: IO[bytes] | None
-    stderr: IO[bytes] | None
-    returncode: Any
-
-    def poll(self) -> int | None:
-        """Exit status once it has ended; negative for a signal."""
-
-    def wait(self, timeout: float | None = None) -> int:
-        """The exit status. Raises TimeoutExpired after so many seconds."""
-
-
 class Child:
     """A running process with all its descendants; use as a context manager so that none outlives it."""
 
@@ -163,8 +148,8 @@ class Child:
 
     def _start(
         self, cwd: Path | None, env: Mapping[str, str] | None, stdin: int | None, pass_fds: Sequence[int]
-    ) -> Process:
-        """The process. `loop.workers.nursery.Forked` has another process fork it."""
+    ) -> Any:
+        """The process, as `subprocess.Popen`. `loop.workers.nursery.Forked` has another process fork it."""
         adopt_orphans()
         try:
             return subprocess.Popen(
@@ -210,7 +195,8 @@ class Child:
     @property
     def code(self) -> int | None:
         """Exit status once it has ended; negative for a signal."""
-        return self.process.poll()
+        status: int | None = self.process.poll()
+        return status
 
     @property
     def seconds(self) -> float:
@@ -310,14 +296,9 @@ def kill_tree(pid: int) -> None:
         for process in doomed:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        # Wait up to a second until they are gone. Orphans are ours to reap.
-        end, rest = time.monotonic() + 1, {process for process in doomed if process.pid != pid}
-        while rest and time.monotonic() < end:
-            for process in rest:
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(process.pid, os.WNOHANG)
-            rest = {process for process in rest if process.is_running()}
-            time.sleep(0.002)
+        psutil.wait_procs(
+            [process for process in doomed if process.pid != pid], timeout=1
+        )  # Orphans are ours to reap.
         if not {process for process in _family(pid) if process.pid != pid}:
             return
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from loop.actions import ACTIONS
 from loop.base.documents import to_json, write_atomic
-from loop.base.documents.schema import draft7, draft7_of
+from loop.base.documents.schema import schema_of, schema_of_all
 from loop.base.errors import DefinitionError, ExitCode, Failed, UsageError
 from loop.base.places import PACKAGE, project
 from loop.base.screen import Screen
@@ -109,10 +109,10 @@ def printed() -> dict[str, Any]:
 
 
 def schema_text(name: str) -> str:
-    """One JSON Schema (draft 7) as it is stored."""
-    schema = draft7(SCHEMAS[name]) if name != PRINTED else draft7_of(printed())
+    """One JSON Schema as it is stored."""
+    schema = schema_of(SCHEMAS[name]) if name != PRINTED else schema_of_all(printed())
     if name == "pattern":
-        step = schema["definitions"]["Step"]["properties"]
+        step = schema["$defs"]["Step"]["properties"]
         step["action"] = {**step["action"], "enum": list(ACTIONS)}
     if name == "rates":  # A project's own card takes the rest from the shipped one.
         schema["required"] = [field for field in schema["required"] if field not in TAKEN]

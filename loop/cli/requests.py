@@ -160,8 +160,7 @@ def trust_project(target: Path | None, variants: Sequence[str], screen: Screen, 
     project = setting.project
     notes = ["it ships with loop: always trusted"]
     if not project.bundled:
-        notes = [f"changed: {line}" for line in trust.difference(project)]
-        notes.append("allowed, until what these definitions run changes")
+        notes = ["allowed, until what these definitions run changes"]
         trust.grant(project, trust.definition_hash(project), trust.hosts_hash(project))
     return _show_granted(project.target, what_runs(project), notes, screen, as_json=as_json)
 

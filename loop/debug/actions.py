@@ -31,8 +31,7 @@ def smallest(context: Context, arguments: Effort) -> Working[SmallestOutput]:
         limit_s = context.budget_s / len(pairs)
         with closing(FailureProber(context, failing, side, arguments.probes, limit_s)) as prober:
             smallest = yield from _smallest(prober)
-        fields = {"smallest": (*output.smallest, smallest), "probes": (*output.probes, *prober.asked)}
-        output = output.model_copy(update=fields)
+        output = output.model_copy(update={"smallest": (*output.smallest, smallest)})
     texts = []
     for smallest in output.smallest:
         end = "nothing smaller among them does" if smallest.minimal else "the budget ended the search"
@@ -45,7 +44,7 @@ def _smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
     """Shrink the failing workload, then check in a fresh process that the smallest one fails."""
     best, minimal = yield from _shrunk(prober)
     prober.close()
-    probes = len(prober.asked)
+    probes = prober.asked
     check = yield from prober.look(prober.workload(best))
     steady = kind_of(check) == prober.failing.kind
     if not steady:

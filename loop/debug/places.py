@@ -39,7 +39,7 @@ def _span(name: str, span: Span, words: Mapping[str, str]) -> str:
 
 def _growths(check: Check) -> Iterator[str]:
     for name, parts in check.map.items():
-        largest = [part.largest for part in parts if part.wrong]
+        largest = [part.largest for part in parts if part.count]
         errors = [error for error in largest if error is not None and error < INFINITE]
         if len(errors) < len(largest):  # A part without a number says nothing of growth.
             continue

@@ -10,7 +10,7 @@ from loop.debug.shrinking import Failing, failing, kind_of
 from loop.gate.kernel import compile_all, to_build
 from loop.gate.order import values_key
 from loop.gate.verify import Job, SideChecker, files_of
-from loop.model.debugging import DebugProbe, Outcome
+from loop.model.debugging import Outcome
 from loop.model.dtypes import Layout
 from loop.model.measurement import Check
 from loop.model.output import Checked, outputs_of
@@ -84,10 +84,10 @@ class FailureProber:
         self.context, self.failing, self.side, self.most = context, failing, side, most
         self.end = time.monotonic() + limit_s
         self.start = failing.start
-        self.probes: dict[tuple[str, int, Layout], DebugProbe] = {}
+        self.outcomes: dict[tuple[str, int, Layout], Outcome] = {}
         """Workloads, by name, seed and layout, to what the gate said of them."""
-        self.asked: list[DebugProbe] = []
-        """Those that were asked here."""
+        self.asked = 0
+        """How many were asked here."""
         self.failures = [check for check in checked(context, failing.variant) if kind_of(check) == failing.kind]
         """Checks that show the failure, in the order in which they were made."""
         self._remember(self.start)
@@ -131,10 +131,10 @@ class FailureProber:
         """
         workload, inputs = self.workload(entry, other), inputs or self.start.inputs
         key = (*values_key(workload), inputs)
-        if key not in self.probes:
+        if key not in self.outcomes:
             self._spend()
             yield from self.look(workload, inputs)
-        return self.probes[key].outcome
+        return self.outcomes[key]
 
     def look(self, workload: Workload, inputs: Layout | None = None) -> Generator[Tick, None, Check]:
         """The gate's answer on a workload, asked now."""
@@ -188,24 +188,19 @@ class FailureProber:
         return False
 
     def _spend(self) -> None:
-        if len(self.asked) >= self.most or time.monotonic() > self.end:
+        if self.asked >= self.most or time.monotonic() > self.end:
             raise SearchSpent
 
     def _answer(self, check: Check) -> Check:
-        self.asked.append(self._remember(check))
+        self.asked += 1
+        self._remember(check)
         return check
 
-    def _remember(self, check: Check) -> DebugProbe:
-        probe = DebugProbe(
-            variant=self.failing.variant,
-            workload=check.workload,
-            outcome=outcome(check, self.failing.kind),
-            message=check.message,
-        )
-        if probe.outcome == "fails" and check not in self.failures:
+    def _remember(self, check: Check) -> None:
+        answer = outcome(check, self.failing.kind)
+        if answer == "fails" and check not in self.failures:
             self.failures.append(check)
-        self.probes[(*values_key(check.workload), check.inputs)] = probe
-        return probe
+        self.outcomes[(*values_key(check.workload), check.inputs)] = answer
 
     def close(self) -> None:
         """End the worker; the next probe has a fresh one."""

@@ -64,17 +64,11 @@ def read_file(path: Path, model: type[T]) -> Read[T]:
 
 
 def check_expression(
-    document: Document,
-    place: tuple[str | int, ...],
-    text: str,
-    known: set[str],
-    *,
-    arithmetic: bool = False,
-    remainders: bool = False,
+    document: Document, place: tuple[str | int, ...], text: str, known: set[str]
 ) -> Iterator[Complaint]:
     """Complaints about an expression that does not parse or reads an unknown name."""
     try:
-        names = Expression.parse(text, arithmetic=arithmetic, remainders=remainders).names
+        names = Expression.parse(text).names
     except ExpressionError as error:
         yield complain(document, place, "an expression", repr(text), error.message)
         return

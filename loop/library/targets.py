@@ -1,9 +1,8 @@
 """A project's target: its manifest, with workloads, formulas and tolerances checked against each other."""
 
-import itertools
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from loop.base.documents import Complaint, Document, complain, did_you_mean, hash_files
@@ -19,22 +18,21 @@ from loop.model.tuning import Entry, Tuning, literal
 from loop.model.workloads import VALUES, WorkloadError, expand, unsupported
 
 PASSED_OVER = ("__pycache__", "node_modules", "build")
-ENDINGS = {".yaml", ".yml", ".json", ".py", ".sh", ".ptx"}
 COMPILED = {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".hxx"}
-ENDINGS |= COMPILED
+ENDINGS = {".yaml", ".yml", ".json", ".py", ".sh", ".ptx", *COMPILED}
 """What a definition, a kernel or a script is called."""
 
 
 def target(project: Project) -> Read[Target]:
     """The project's target, its workloads and formulas checked."""
     read = read_file(project.manifest, Target)
-    complaints = [*_formula_complaints(read), *_tolerance_complaints(read)]
-    for name, entries in read.value.workloads.items():
-        complaints += _entry_complaints(read.document, read.value, entries, ("workloads", name))
-    complaints += [*_values_complaints(read.document, read.value), *_component_complaints(read)]
-    complaints += [*_launch_complaints(read), *_takes_complaints(read), *_build_complaints(read, project.target)]
-    complaints += [*_promise_complaints(read, project.target), *_tuning_complaints(read), *_run_complaints(read)]
-    complaints += _task_complaints(read)
+    complaints = [*_of_the_whole(read.document, read.value)]
+    for name, variant in read.value.variants.items():
+        complaints += _of_a_variant(read.document, read.value, name, variant, project.target)
+    for name in read.value.components:
+        complaints += _of_a_component(read.document, read.value, name)
+    for name in read.value.tuning:
+        complaints += _of_a_tuning(read.document, read.value, name)
     if complaints:
         raise DefinitionError(complaints)
     return read
@@ -70,10 +68,59 @@ def _sources(project: Project) -> Iterator[Path]:
         yield from (here / name for name in files if (here / name).suffix in ENDINGS and (here / name).is_file())
 
 
-def _entry_complaints(
-    document: Document, target: Target, entries: Sequence[Entry], place: Place
-) -> Iterator[Complaint]:
-    """Workloads that do not fit the signature of their target."""
+def _of_the_whole(document: Document, target: Target) -> Iterator[Complaint]:
+    """Formulas, types, workloads and values, and a signature that nothing can make inputs for."""
+    for field in ("flops", "bytes", "memory"):
+        if (text := getattr(target, field)) is not None:
+            yield from check_expression(document, (field,), text, _formula_names(target))
+    for device, dtype in target.dtypes.items():
+        yield from _tolerated(document, target, [dtype], ("dtypes", device))
+    for name, entries in target.workloads.items():
+        yield from _of_entries(document, target, entries, ("workloads", name))
+    yield from _of_values(document, target, ("values",))
+    for field in () if target.is_plain else ("properties", "components"):
+        if getattr(target, field):
+            expected = "tensors one by one and one output, whose dimensions the signature tells"
+            yield complain(document, (field,), expected, "a target of another kind", key=True)
+    for name, attribute in target.signature.attributes.items():
+        if attribute.kind == "text":  # A C kernel cannot take one.
+            place = ("signature", "attributes", name, "kind")
+            yield complain(document, place, "flag, choice or number", "text", "a text can be a parameter")
+    if target.generator is None:
+        yield from _of_inputs_without_a_generator(document, target)
+
+
+def _of_inputs_without_a_generator(document: Document, target: Target) -> Iterator[Complaint]:
+    signature = target.signature
+    if not signature.inputs:
+        yield complain(document, ("signature", "inputs"), "inputs with their dimensions, or a `generator`", "none")
+    for name, text in signature.inputs.items():
+        if ANY in text.split():
+            expected = f"dimensions of {name}, or a `generator` that makes it"
+            yield complain(document, ("signature", "inputs", name), expected, repr(text))
+    for name, dtype in signature.types.items():
+        if name in signature.inputs and not is_floating(dtype):
+            expected = f"a `generator`: nothing else fills an input of {dtype}"
+            yield complain(document, ("signature", "types", name), expected, "none")
+    for field in ("sizes", "parameters"):
+        if getattr(signature, field):
+            yield complain(document, ("signature", field), f"a `generator` that takes {field}", "none", key=True)
+
+
+def _formula_names(target: Target) -> set[str]:
+    """What a formula of the manifest may read."""
+    return {*target.signature.dimensions, *target.signature.named, "itemsize"}
+
+
+def _tolerated(document: Document, target: Target, dtypes: Iterable[object], place: Place) -> Iterator[Complaint]:
+    """Every element type that is computed somewhere needs a tolerance."""
+    for dtype in dtypes:
+        if dtype not in target.tolerance:
+            yield complain(document, place, "types with a tolerance", f"{dtype}, which has none")
+
+
+def _of_entries(document: Document, target: Target, entries: Sequence[Entry], place: Place) -> Iterator[Complaint]:
+    """Workloads that do not fit the signature of their target, or whose type has no tolerance."""
     for index, entry in enumerate(entries):
         lone = target.model_copy(update={"workloads": {"lone": (entry,)}})
         try:
@@ -82,9 +129,12 @@ def _entry_complaints(
             where = (*place, index, error.key) if error.key in entry else (*place, index)
             hint = did_you_mean(error.key, error.known)
             yield complain(document, where, error.expected, error.got, hint, key=bool(error.known))
+        named = entry.get("dtype", ())
+        dtypes = named if isinstance(named, tuple) else (named,)
+        yield from _tolerated(document, target, dtypes, (*place, index, "dtype"))
 
 
-def _values_complaints(document: Document, target: Target, place: Place = ("values",)) -> Iterator[Complaint]:
+def _of_values(document: Document, target: Target, place: Place) -> Iterator[Complaint]:
     """Kinds of values that fill an input which is not there, or go along a dimension that it does not have."""
     inputs = target.signature.inputs
     for name, filled in target.values.items():
@@ -101,63 +151,57 @@ def _values_complaints(document: Document, target: Target, place: Place = ("valu
                 yield complain(document, (*where, "nan_along"), expected, repr(fill.nan_along))
 
 
-def _component_complaints(read: Read[Target]) -> Iterator[Complaint]:
-    """Components of variants that have none, and what does not fit a component's own signature."""
-    target, document = read.value, read.document
-    compiled = [name for name, variant in target.variants.items() if isinstance(variant, CAbiVariant)]
-    for name, component in target.components.items():
-        place, part = ("components", name), target.part(component)
-        for variant in component.variants:
-            if variant not in compiled:
-                expected = f"a compiled variant ({', '.join(compiled) or 'there is none'})"
-                yield complain(document, (*place, "of"), expected, repr(variant))
-        yield from _entry_complaints(document, part, component.workloads, (*place, "workloads"))
-        yield from _values_complaints(document, part, (*place, "values"))
-        for index, entry in enumerate(component.workloads):
-            where = (*place, "workloads", index)
-            yield from _intolerant(document, part, entry, where)
+def _of_a_variant(
+    document: Document, target: Target, name: str, variant: Variant, folder: Path
+) -> Iterator[Complaint]:
+    """Types, `takes` and `launch` of a variant; files that are not there; words that stand for nothing."""
+    place, known = ("variants", name), _formula_names(target)
+    if "dtypes" in variant.model_fields_set:
+        for index, dtype in enumerate(variant.dtypes):
+            yield from _tolerated(document, target, [dtype], (*place, "dtypes", index))
+    elif not set(variant.dtypes) & set(target.tolerance):
+        expected = f"`dtypes`: what goes without saying, {' or '.join(variant.dtypes)}, has no tolerance"
+        yield complain(document, place, expected, "none", key=True)
+    if variant.takes is not None:
+        names = known | {"dtype", "layout"}
+        unread = list(check_expression(document, (*place, "takes"), variant.takes, names))
+        yield from unread or _without_an_answer(document, target, variant, (*place, "takes"))
+    if target.modules is not None and isinstance(variant, CAbiVariant | CommandVariant):
+        expected = "a variant in Python: with `modules` functions are classes"
+        yield complain(document, (*place, "kind"), expected, variant.kind)
+    if isinstance(variant, CommandVariant):
+        signature = target.signature
+        words = [*signature.dimensions, *signature.attributes, *signature.inputs, *signature.outputs, "dtype"]
+        for index, word in enumerate(variant.run):
+            placeholder = re.fullmatch(r"(?:--?[\w-]+=)?\{(\w+)\}", word)
+            if placeholder and placeholder[1] not in words:
+                expected = f"one of {', '.join(f'{{{word}}}' for word in words)}"
+                hint = did_you_mean(placeholder[1], words)
+                yield complain(document, (*place, "run", index), expected, repr(word), hint)
+        return
+    names = known if variant.device == "cuda" else known | {"cores", "lanes"}
+    for field, text in variant.launch or ():
+        if isinstance(text, str):
+            yield from check_expression(document, (*place, "launch", field), text, names)
+    if isinstance(variant, CAbiVariant):
+        files: list[tuple[Place, str]] = [(("sources", n), file) for n, file in enumerate(variant.sources)]
+        files += [
+            (("must_not_compile", n, "source"), file.source) for n, file in enumerate(variant.must_not_compile)
+        ]
+        files += [(("instances", n, "file"), instance.file) for n, instance in enumerate(variant.instances)]
+        for inner, file in files:
+            if not (folder / file).is_file():
+                yield complain(document, (*place, *inner), "a file", f"{file}, which is not there")
+        for index, flag in enumerate(variant.build.flags):
+            if flag.startswith("-o"):
+                where = (*place, "build", "flags", index)
+                yield complain(document, where, "flags without an output", repr(flag), "loop names the output")
 
 
-def _formula_names(target: Target) -> set[str]:
-    """What a formula of the manifest may read."""
-    return {*target.signature.dimensions, *target.signature.named, "itemsize"}
-
-
-def _formula_complaints(read: Read[Target]) -> Iterator[Complaint]:
-    known = _formula_names(read.value)
-    for field in ("flops", "bytes", "memory"):
-        text = getattr(read.value, field)
-        if text is not None:
-            yield from check_expression(read.document, (field,), text, known, arithmetic=True)
-
-
-def _launch_complaints(read: Read[Target]) -> Iterator[Complaint]:
-    known = _formula_names(read.value)
-    for name, variant in read.value.variants.items():
-        launch = None if isinstance(variant, CommandVariant) else variant.launch
-        names = known if variant.device == "cuda" else known | {"cores", "lanes"}
-        for field, text in launch or ():
-            if isinstance(text, str):
-                place = ("variants", name, "launch", field)
-                yield from check_expression(read.document, place, text, names, arithmetic=True)
-
-
-def _takes_complaints(read: Read[Target]) -> Iterator[Complaint]:
-    """A `takes` that cannot be read, or has no answer for one of the target's workloads."""
-    target = read.value
-    known = _formula_names(target) | {"dtype", "layout"}
-    for name, variant in target.variants.items():
-        place = ("variants", name, "takes")
-        if variant.takes is None:
-            continue
-        unread = list(check_expression(read.document, place, variant.takes, known, remainders=True))
-        yield from unread or _no_answer(read, variant, place)
-
-
-def _no_answer(read: Read[Target], variant: Variant, place: Place) -> Iterator[Complaint]:
+def _without_an_answer(document: Document, target: Target, variant: Variant, place: Place) -> Iterator[Complaint]:
     """The first workload for which a `takes` is neither true nor false."""
     try:
-        workloads = expand(read.value, read.value.workloads, variant.dtypes[0])
+        workloads = expand(target, target.workloads, variant.dtypes[0])
     except WorkloadError:
         return  # Another complaint says so.
     for workload in workloads:
@@ -165,92 +209,50 @@ def _no_answer(read: Read[Target], variant: Variant, place: Place) -> Iterator[C
             unsupported(variant, workload)
         except ExpressionError as error:
             got = f"{error.got} on {workload.name}"
-            yield complain(read.document, place, error.expected, got, "a condition such as D % 8 == 0")
+            yield complain(document, place, error.expected, got, "a condition such as D % 8 == 0")
             return
 
 
-def _tolerance_complaints(read: Read[Target]) -> Iterator[Complaint]:
-    """Every element type that is computed somewhere needs a tolerance."""
-    target = read.value
-    used: list[tuple[Place, str]] = [(("dtypes", name), dtype) for name, dtype in target.dtypes.items()]
-    for name, variant in target.variants.items():
-        if "dtypes" in variant.model_fields_set:
-            used += [(("variants", name, "dtypes", index), dtype) for index, dtype in enumerate(variant.dtypes)]
-        elif not set(variant.dtypes) & set(target.tolerance):
-            expected = f"`dtypes`: what goes without saying, {' or '.join(variant.dtypes)}, has no tolerance"
-            yield complain(read.document, ("variants", name), expected, "none", key=True)
-    for place, dtype in used:
-        if dtype not in target.tolerance:
-            yield complain(read.document, place, "types with a tolerance", f"{dtype}, which has none")
-    for name, entries in target.workloads.items():
-        for index, entry in enumerate(entries):
-            yield from _intolerant(read.document, target, entry, ("workloads", name, index))
-    for name, tuning in target.tuning.items():
-        for index, entry in enumerate(tuning.workloads):
-            yield from _intolerant(read.document, target, entry, ("tuning", name, "workloads", index))
+def _compiled(target: Target) -> dict[str, CAbiVariant]:
+    return {name: variant for name, variant in target.variants.items() if isinstance(variant, CAbiVariant)}
 
 
-def _intolerant(document: Document, target: Target, entry: Entry, place: Place) -> Iterator[Complaint]:
-    """Types of a workload that have no tolerance."""
-    named = entry.get("dtype", ())
-    for dtype in named if isinstance(named, tuple) else (named,):
-        if dtype not in target.tolerance:
-            yield complain(document, (*place, "dtype"), "types with a tolerance", f"{dtype}, which has none")
-
-
-def _build_complaints(read: Read[Target], folder: Path) -> Iterator[Complaint]:
-    """Sources that are not there, and flags that would send the library elsewhere."""
-    for name, variant in read.value.variants.items():
-        if not isinstance(variant, CAbiVariant):
-            continue
-        for index, source in enumerate(variant.sources):
-            if not (folder / source).is_file():
-                place: Place = ("variants", name, "sources", index)
-                yield complain(read.document, place, "a file", f"{source}, which is not there")
-        for index, flag in enumerate(variant.build.flags):
-            if flag.startswith("-o"):
-                place = ("variants", name, "build", "flags", index)
-                yield complain(
-                    read.document, place, "flags without an output", repr(flag), "loop names the output"
-                )
-
-
-def _run_complaints(read: Read[Target]) -> Iterator[Complaint]:
-    """Arguments of a program that are a placeholder for nothing."""
-    signature = read.value.signature
-    known = [*signature.dimensions, *signature.attributes, *signature.inputs, *signature.outputs, "dtype"]
-    for name, variant in read.value.variants.items():
-        for index, word in enumerate(variant.run if isinstance(variant, CommandVariant) else ()):
-            placeholder = re.fullmatch(r"(?:--?[\w-]+=)?\{(\w+)\}", word)
-            if placeholder and placeholder[1] not in known:
-                expected = f"one of {', '.join(f'{{{name}}}' for name in known)}"
-                hint = did_you_mean(placeholder[1], known)
-                yield complain(read.document, ("variants", name, "run", index), expected, repr(word), hint)
-
-
-def _tuning_complaints(read: Read[Target]) -> Iterator[Complaint]:
-    """What is tuned of no compiled variant, or on workloads that do not fit."""
-    target = read.value
-    compiled = {name: variant for name, variant in target.variants.items() if isinstance(variant, CAbiVariant)}
-    for name, tuning in target.tuning.items():
-        place = ("tuning", name)
-        if tuning.variant not in compiled:
+def _of_a_component(document: Document, target: Target, name: str) -> Iterator[Complaint]:
+    """A component of variants that have none, and what does not fit its own signature."""
+    component, compiled, place = target.components[name], _compiled(target), ("components", name)
+    for variant in component.variants:
+        if variant not in compiled:
             expected = f"a compiled variant ({', '.join(compiled) or 'there is none'})"
-            yield complain(read.document, (*place, "variant"), expected, repr(tuning.variant))
-        elif TUNED not in compiled[tuning.variant].build.flags:
+            yield complain(document, (*place, "of"), expected, repr(variant))
+    part = target.part(component)
+    yield from _of_entries(document, part, component.workloads, (*place, "workloads"))
+    yield from _of_values(document, part, (*place, "values"))
+
+
+def _of_a_tuning(document: Document, target: Target, name: str) -> Iterator[Complaint]:
+    """What is tuned of no compiled variant, for no device of it, or on workloads that do not fit."""
+    tuning, compiled, place = target.tuning[name], _compiled(target), ("tuning", name)
+    variant = compiled.get(tuning.variant)
+    if variant is None:
+        expected = f"a compiled variant ({', '.join(compiled) or 'there is none'})"
+        yield complain(document, (*place, "variant"), expected, repr(tuning.variant))
+    else:
+        if TUNED not in variant.build.flags:
             flag = f"{TUNED} among the flags of {tuning.variant}"
-            yield complain(read.document, (*place, "variant"), flag, "none", "its macros reach the compiler there")
-        yield from _entry_complaints(read.document, target, tuning.workloads, (*place, "workloads"))
-        yield from _point_complaints(read.document, tuning, place)
-        yield from _device_complaints(read, name)
-        earlier = itertools.takewhile(lambda other, name=name: other != name, target.tuning)  # type: ignore[misc]
-        others = [other for other in earlier if target.tuning[other].macro == tuning.macro]
-        if others:
-            got = f"{tuning.macro}, which is that of {others[0]}"
-            yield complain(read.document, (*place, "macro"), "a macro of its own", got)
+            yield complain(document, (*place, "variant"), flag, "none", "its macros reach the compiler there")
+        device = "cpu" if variant.device == "cpu" else next(iter(target.devices), "sm_89")
+        if tuning.best_on(device) is None:
+            expected = f"values for a device that {tuning.variant} runs on, such as {device}"
+            yield complain(document, (*place, "best"), expected, ", ".join(tuning.best) or "none")
+    yield from _of_entries(document, target, tuning.workloads, (*place, "workloads"))
+    yield from _of_points(document, tuning, place)
+    earlier = list(target.tuning)[: list(target.tuning).index(name)]
+    for other in [other for other in earlier if target.tuning[other].macro == tuning.macro][:1]:
+        got = f"{tuning.macro}, which is that of {other}"
+        yield complain(document, (*place, "macro"), "a macro of its own", got)
 
 
-def _point_complaints(document: Document, tuning: Tuning, place: Place) -> Iterator[Complaint]:
+def _of_points(document: Document, tuning: Tuning, place: Place) -> Iterator[Complaint]:
     """Values that stand in a list twice, and best ones that no list has."""
     for field, values in tuning.values.items():
         for index, value in enumerate(values):
@@ -263,69 +265,3 @@ def _point_complaints(document: Document, tuning: Tuning, place: Place) -> Itera
             if literal(value) not in listed:
                 where = (*place, "best", device, field)
                 yield complain(document, where, f"one of {', '.join(listed)}", literal(value))
-
-
-def _device_complaints(read: Read[Target], name: str) -> Iterator[Complaint]:
-    """Best values for no device that the variant runs on: nothing would reach the compiler."""
-    tuning = read.value.tuning[name]
-    variant = read.value.variants.get(tuning.variant)
-    if variant is None or variant.device == "any":
-        return
-    first = "cpu" if variant.device == "cpu" else next(iter(read.value.devices), "sm_89")
-    if tuning.best_on(first) is None:
-        expected = f"values for a device that {tuning.variant} runs on, such as {first}"
-        got = ", ".join(tuning.best) or "none"
-        yield complain(read.document, ("tuning", name, "best"), expected, got)
-
-
-def _promise_complaints(read: Read[Target], folder: Path) -> Iterator[Complaint]:
-    """Files that promises about the code name, and that are not there."""
-    for name, variant in read.value.variants.items():
-        if not isinstance(variant, CAbiVariant):
-            continue
-        named = [
-            (("must_not_compile", n, "source"), snippet.source)
-            for n, snippet in enumerate(variant.must_not_compile)
-        ]
-        named += [(("instances", n, "file"), instance.file) for n, instance in enumerate(variant.instances)]
-        for place, file in named:
-            if not (folder / file).is_file():
-                where = ("variants", name, *place)
-                yield complain(read.document, where, "a file", f"{file}, which is not there")
-
-
-def _task_complaints(read: Read[Target]) -> Iterator[Complaint]:
-    """Inputs that nobody makes, values that nobody takes, variants that cannot be called with what there is."""
-    if read.value.generator is None:
-        yield from _unmade(read)
-    for field in () if read.value.is_plain else ("properties", "components"):
-        if getattr(read.value, field):
-            expected = "tensors one by one and one output, whose dimensions the signature tells"
-            yield complain(read.document, (field,), expected, "a target of another kind", key=True)
-    for name, attribute in read.value.signature.attributes.items():
-        if attribute.kind == "text":  # A C kernel cannot take one.
-            place = ("signature", "attributes", name, "kind")
-            yield complain(read.document, place, "flag, choice or number", "text", "a text can be a parameter")
-    if read.value.modules is not None:
-        for name, variant in read.value.variants.items():
-            if isinstance(variant, CAbiVariant | CommandVariant):
-                expected = "a variant in Python: with `modules` functions are classes"
-                yield complain(read.document, ("variants", name, "kind"), expected, variant.kind)
-
-
-def _unmade(read: Read[Target]) -> Iterator[Complaint]:
-    """What only a generator can make, or is given to."""
-    signature, document = read.value.signature, read.document
-    if not signature.inputs:
-        yield complain(document, ("signature", "inputs"), "inputs with their dimensions, or a `generator`", "none")
-    for name, text in signature.inputs.items():
-        if ANY in text.split():
-            expected = f"dimensions of {name}, or a `generator` that makes it"
-            yield complain(document, ("signature", "inputs", name), expected, repr(text))
-    for name, dtype in signature.types.items():
-        if name in signature.inputs and not is_floating(dtype):
-            expected = f"a `generator`: nothing else fills an input of {dtype}"
-            yield complain(document, ("signature", "types", name), expected, "none")
-    for field in ("sizes", "parameters"):
-        if getattr(signature, field):
-            yield complain(document, ("signature", field), f"a `generator` that takes {field}", "none", key=True)

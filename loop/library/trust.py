@@ -12,9 +12,9 @@ from typing import Annotated
 
 from pydantic import RootModel, StringConstraints
 
-from loop.base.documents import content_hash, sums, write_atomic
+from loop.base.documents import content_hash, sums
 from loop.base.errors import LoopError, Untrusted, WorkFailed
-from loop.base.locks import waiting
+from loop.base.locks import locked
 from loop.base.owners import stranger
 from loop.base.places import BUNDLED_TARGET, JOBS, WORKTREES, Project, shipped, state_folder
 from loop.base.remarks import remark
@@ -26,9 +26,7 @@ from loop.model.pattern import Pattern
 from loop.model.record import SessionHead
 from loop.model.target import CAbiVariant, PythonVariant, Target, Variant
 
-FILE, ALLOWED = "trusted.json", "allowed"
-MOST_CHANGES = 20
-"""Lines of a difference that an error shows."""
+FILE = "trusted.json"
 _Folder = Annotated[str, StringConstraints(pattern="^/")]
 _Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
@@ -52,8 +50,8 @@ def is_trusted(project: Project) -> bool:
     is_job = project.target.is_relative_to(jobs) and project.target.relative_to(jobs).parts[1:2] == ("src",)
     if project.bundled or is_job:
         return True
-    granted, now = _granted(state_folder() / FILE), definition_hash(project)
-    if now in _sent():
+    granted, now, sender = _granted(state_folder() / FILE), definition_hash(project), hosted()
+    if sender and now in sender.trusted:  # The user allowed it on the machine that sent this command here.
         return True
     machines = hosts_hash(project)
     # A worktree of loop's own is made of a target that was allowed, or ships with loop.
@@ -65,12 +63,6 @@ def is_trusted(project: Project) -> bool:
     return granted.get(str(project.target)) == now and machines in ("", granted.get(str(project.target / HOSTS)))
 
 
-def _sent() -> tuple[str, ...]:
-    """What the user allowed on the machine that sent this command here."""
-    sender = hosted()
-    return sender.trusted if sender else ()
-
-
 def grant(project: Project, digest: str, machines: str = "") -> None:
     """Remember that the user allowed the definitions of this hash: those that were shown, whatever is there now.
 
@@ -79,31 +71,6 @@ def grant(project: Project, digest: str, machines: str = "") -> None:
     _remember(project.target, digest)
     if machines:
         _remember(project.target / HOSTS, machines)
-    lines = what_runs(project)
-    if digest_of(lines) == digest:  # So that a later change can be shown.
-        (state_folder() / ALLOWED).mkdir(exist_ok=True)
-        write_atomic(_allowed(digest), "".join(f"{line}\n" for line in lines))
-
-
-def _allowed(digest: str) -> Path:
-    return state_folder() / ALLOWED / f"{digest}.txt"
-
-
-def difference(project: Project) -> list[str]:
-    """What runs otherwise than when this target was allowed: lines with `-` and `+`; empty where it never was."""
-    granted = _granted(state_folder() / FILE)
-    before = granted.get(str(project.target), "")
-    machines = granted.get(str(project.target / HOSTS), "")
-    changed = [f"+ {HOSTS}: other machines"] if before and machines != hosts_hash(project) else []
-    try:
-        old = _allowed(before).read_text().splitlines() if before else []
-    except OSError:
-        return changed
-    if not old or digest_of(old) != before:
-        return changed
-    new = what_runs(project)
-    gone, come = (f"- {line}" for line in old if line not in new), (f"+ {line}" for line in new if line not in old)
-    return [*gone, *come, *changed]
 
 
 def grant_session(folder: Path, head: SessionHead) -> None:
@@ -120,7 +87,8 @@ def not_allowed(folder: Path, head: SessionHead, patterns: Iterable[Pattern]) ->
     lines = session_runs(head)
     known = {*_commands(patterns)}
     unknown = tuple(line for line in lines if line not in known)
-    allowed = (_granted(state_folder() / FILE).get(str(folder.resolve())), *_sent())
+    sender = hosted()
+    allowed = (_granted(state_folder() / FILE).get(str(folder.resolve())), *(sender.trusted if sender else ()))
     if unknown and digest_of(lines) in allowed:
         return ()
     return unknown
@@ -146,7 +114,7 @@ def _remember(folder: Path, digest: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise WorkFailed(f"{path.parent}: cannot be made: {error.strerror}", hint="set LOOP_STATE") from error
-    with waiting(path.with_suffix(".lock")):  # Another one may be granted at this very moment.
+    with locked(path.with_suffix(".lock"), 30.0):  # Another one may be granted at this very moment.
         sums.write_sealed(path, {**_granted(path), str(folder): digest})
 
 
@@ -178,13 +146,10 @@ def shown(project: Project) -> str:
 
 def refusal(project: Project) -> LoopError:
     """What to say when nobody can be asked."""
-    changed = difference(project)
-    why = "and have not been allowed yet" if not changed else "and what they run has changed since it was allowed:"
-    more = [f"and {len(changed) - MOST_CHANGES} more"] if len(changed) > MOST_CHANGES else []
+    known = str(project.target) in _granted(state_folder() / FILE)
+    why = "what they run has changed since it was allowed" if known else "they have not been allowed yet"
     return Untrusted(
-        "\n  ".join(
-            [f"{shown(project)}: these definitions run commands and code, {why}", *changed[:MOST_CHANGES], *more]
-        ),
+        f"{shown(project)}: these definitions run commands and code, and {why}",
         hint=f"look at them, then `{shlex.join(['loop', 'trust', *called(project.target)])}`",
     )
 
@@ -197,15 +162,11 @@ def refusal_of_session(folder: Path, lines: Iterable[str]) -> LoopError:
     )
 
 
-def what_runs(project: Project) -> list[str]:
+def what_runs(project: Project) -> Iterator[str]:
     """Every command and code that a project's own definitions would run, a line each.
 
     Raises DefinitionError for definitions that cannot be read.
     """
-    return [*_lines(project)]
-
-
-def _lines(project: Project) -> Iterator[str]:
     target = read_file(project.manifest, Target).value
     if (text := project.manifest.read_text()).startswith(MADE):
         yield text.partition("\n")[0].removeprefix("# ")  # With a hash of the task's files: they are programs.

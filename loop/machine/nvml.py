@@ -1,9 +1,7 @@
-"""What a GPU's sensors say, through NVML: clocks, power, temperature, what holds it back, and who else uses it."""
+"""What a GPU's sensors say, through NVML: its clock, what holds it back, and who else uses it."""
 
 import ctypes
-import math
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,14 +9,8 @@ from typing import Any
 from loop.model.measurement import DeviceReading
 
 LIBRARY = "libnvidia-ml.so.1"
-SM_CLOCK, MEMORY_CLOCK = 1, 2
+SM_CLOCK = 1
 """nvmlClockType_t."""
-SLOW_S = 0.5
-"""Seconds for which temperature and memory clock are taken to be what they were."""
-POWER_S = 0.05
-"""The same of power; and seconds in which the counter of energy hardly moves."""
-GPU_SENSOR = 0
-"""nvmlTemperatureSensors_t."""
 HIDDEN = ("", "-1")
 MOST_PROCESSES = 256
 NOT_TOLD = 2**64 - 1
@@ -78,32 +70,14 @@ class Sensors:
 
     def __init__(self, library: ctypes.CDLL, device: ctypes.c_void_p) -> None:
         self._library, self._device = library, device
-        self._slow: tuple[int | None, int | None] = (None, None)
-        """Clock of the memory, and temperature: they change slowly, and a question takes half a millisecond."""
-        self._power_w: float | None = None
-        """A mean over the last moments on most GPUs."""
-        self._read_at = self._power_at = -math.inf
         self.max_sm_clock_mhz = self._number("nvmlDeviceGetMaxClockInfo", ctypes.c_uint, SM_CLOCK)
 
     def read(self) -> DeviceReading:
-        """The GPU now; power, temperature and the clock of its memory as they were a moment ago at most."""
-        now = time.monotonic()
-        if now - self._read_at > SLOW_S:
-            memory_clock = self._number("nvmlDeviceGetClockInfo", ctypes.c_uint, MEMORY_CLOCK)
-            temperature = self._number("nvmlDeviceGetTemperature", ctypes.c_uint, GPU_SENSOR)
-            self._slow, self._read_at = (memory_clock, temperature), now
-        if now - self._power_at > POWER_S:
-            power_mw = self._number("nvmlDeviceGetPowerUsage", ctypes.c_uint)
-            self._power_w = None if power_mw is None else power_mw / 1e3
-            self._power_at = now
+        """The GPU now."""
         reasons = (self._number(function, ctypes.c_ulonglong) for function in REASONS)
         return DeviceReading(
             sm_clock_mhz=self._number("nvmlDeviceGetClockInfo", ctypes.c_uint, SM_CLOCK),
-            memory_clock_mhz=self._slow[0],
-            power_w=self._power_w,
-            temperature_c=self._slow[1],
             throttle=in_words(next((bits for bits in reasons if bits is not None), 0)),
-            at_s=now,
         )
 
     def free_bytes(self) -> int | None:

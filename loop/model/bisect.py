@@ -22,11 +22,8 @@ class Candidate(Model):
     subject: str
     """First line of its message; for uncommitted changes the files."""
     author: str = ""
-    """Who wrote it."""
     when: datetime.datetime | None = None
-    """When."""
     merge: bool = False
-    """Whether it has several parents."""
     touches: bool = True
     """Whether it changes a file that the kernel is built from."""
     tree: str = ""
@@ -71,11 +68,9 @@ class Probe(Model):
     values: tuple[float, ...] = ()
     """Latency: log ratios of its time to the other's, one a pair. Correctness: 1 for right, 0 for wrong."""
     reason: str = ""
-    """Why it is broken or lost."""
     claim: Claim | None = None
     """Set where it was part of a confirmation."""
     seconds: float = 0.0
-    """How long it took, building included."""
     workload: str = ""
     """The one that it was timed on, where that was one alone."""
 
@@ -84,9 +79,7 @@ class BisectAnswer(Model):
     """What a search found."""
 
     outcome: Outcome
-    """What kind of answer it is."""
     why: str
-    """What it rests on, in a sentence."""
     swapped: bool = False
     """Whether the good end is the one that is slower, or fails."""
     culprits: tuple[Candidate, ...] = ()
@@ -98,7 +91,6 @@ class BisectAnswer(Model):
     ratio: float | None = None
     """Time of the culprit's parent over its own, by the confirming test."""
     probes: tuple[Probe, ...] = ()
-    """Everything that was tried, in order."""
     builds: int = 0
     """How many were compiled."""
     skipped: dict[str, str] = Field(default_factory=dict)
@@ -144,6 +136,6 @@ class BisectOutput(Output):
     variant: str = ""
     """The variant that regressed; empty where none did."""
     metric: Literal["latency", "correctness", ""] = ""
-    """How."""
+    """How it regressed."""
     answer: BisectAnswer | None = None
     """What was found; None where nothing was searched."""

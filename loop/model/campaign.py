@@ -74,21 +74,17 @@ class Proposal(Model):
     number: Annotated[int, Field(ge=1)]
     """Which candidate of the session it is, from 1."""
     ended: Ended
-    """How it ended."""
     said: str = ""
     """Its last line, or why it ended so."""
     idea: str = ""
     """What it says that it changed, in a line."""
     seconds: float = 0.0
-    """How long it worked."""
     use: AiUse | None = None
     """What it used; None where it did not begin."""
     files: tuple[str, ...] = ()
-    """Files that were taken."""
     left_out: tuple[str, ...] = ()
     """Files that it edited and that may not change: not taken."""
     patch: str = ""
-    """Where the edit is kept."""
     isolated: bool = False
     """Whether it saw nothing but its folder and its own configuration."""
 

@@ -3,37 +3,12 @@
 from typing import Literal
 
 Cause = Literal[
-    "",
-    "elements",
-    "loose tolerance",
-    "checker",
-    "NaN",
-    "plain error",
-    "two outputs",
-    "one output",
-    "first call",
-    "later calls",
-    "not written",
-    "changed input",
-    "outside",
-    "replaced",
-    "declined",
-    "raised",
-    "wrong result",
-    "launched nothing",
-    "left work",
-    "cache kept",
-    "unusable",
-    "sanitizer",
-    "device lost",
-    "remembers",
-    "clock",
-    "defers",
-    "foresees",
-    "impossible",
-    "held back",
+    "", "elements", "loose tolerance", "checker", "NaN", "plain error", "two outputs", "one output",
+    "first call", "later calls", "not written", "changed input", "outside", "replaced", "declined",
+    "raised", "wrong result", "launched nothing", "left work", "cache kept", "unusable", "sanitizer",
+    "device lost", "remembers", "clock", "defers", "foresees", "impossible", "held back",
     "differs from itself",
-]
+]  # fmt: skip
 """Why a check failed, a worker said no or a timing is not trusted.
 
 - empty: nothing is wrong, the status says it all, or an earlier release stored it

@@ -20,11 +20,10 @@ ON_CHANGE = "change."
 Outcome = Literal["kept", "reverted"]
 
 
-class JudgedChange(Model):
-    """A change that a session judged."""
+class TriedChange(Model):
+    """A change that a session judged: this one, or an earlier one in the same environment."""
 
     variant: str
-    """The variant it was for."""
     reason: str
     """Why it was kept or taken back, in one line."""
     gain: float | None = None
@@ -33,37 +32,23 @@ class JudgedChange(Model):
     """Files it touched."""
     patch: str = ""
     """Where its patch is kept."""
-
-
-class TriedChange(JudgedChange):
-    """A change of this session that was judged."""
-
     number: Annotated[int, Field(ge=1)]
-    """Which one of the session, from 1."""
+    """Which one of its session, from 1."""
     outcome: Outcome
-    """What became of it."""
     promised: GainOutcome | None = None
     """What its brief promised, and what it came to; None where nothing was promised, or it was not timed there."""
-
-
-class LostIdea(JudgedChange):
-    """A change that an earlier session judged and took back, in the same environment."""
-
-    session: str
-    """The session."""
+    session: str = ""
+    """The earlier session that judged it; empty for this one."""
     digest: str = ""
-    """Hash of the patch: the very same change is not judged again."""
+    """Hash of the patch of an earlier one: the very same change is not judged again."""
 
 
 class Standing(Model):
     """How a variant stands on one workload before the change."""
 
     workload: str
-    """Name of the workload."""
     ratio: float
-    """Time of the baseline / its own."""
     interval: tuple[float, float]
-    """Where that lies, at 99 %."""
     worth: float
     """Share of the time that is to be gained there; 0 where it may be left alone."""
 
@@ -72,11 +57,9 @@ class Brief(Model):
     """What a person or an agent is asked to do: one change, and how it will be judged."""
 
     schema_version: int = 1
-    """Version of these fields."""
     number: Annotated[int, Field(ge=1)]
     """Which change of the session it is, from 1."""
     variant: str
-    """The variant that is to become faster."""
     title: str
     """Its idea, as it is now."""
     workload: str
@@ -91,7 +74,7 @@ class Brief(Model):
     """What these are written in, as in `Triton, in Python`."""
     shared: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Files that may not, for variants are built from them that this session does not judge: these."""
-    ratios: tuple["Standing", ...] = ()
+    ratios: tuple[Standing, ...] = ()
     """How it stands on each timed workload, where most is to be gained first."""
     contract: dict[str, str] = Field(default_factory=dict)
     """Entry, signature, compiler with flags, tolerance and device, in words."""
@@ -102,14 +85,13 @@ class Brief(Model):
     rule: str
     """When a change is kept."""
     timed: tuple[str, ...]
-    """Workloads that decide."""
     checks: tuple[str, ...] = ()
     """Sets of workloads on which it has to be right besides."""
     tried: tuple[TriedChange, ...] = ()
     """Changes that were judged before, so that none is made twice."""
     fell: tuple[str, ...] = ()
     """How candidates ended that could not be judged, the last ones."""
-    lost: tuple[LostIdea, ...] = ()
+    lost: tuple[TriedChange, ...] = ()
     """Changes to it that earlier sessions took back, in the same environment."""
     resume: str
     """The command that has the edit judged."""
@@ -137,7 +119,6 @@ class BriefOutput(Output):
     base: str = ""
     """Commit of the worktree that the edit stands on."""
     patch: str = ""
-    """Where the edit's patch is kept."""
     digest: str = ""
     """Hash of the patch: what is judged has to be what was handed back."""
     candidate: int | None = None
@@ -158,17 +139,11 @@ class JudgedOutput(Output):
     """What one step of the gate says of a change. A bad change is not a bad session: the step itself passes."""
 
     actions = (
-        "change.build",
-        "change.verify",
-        "change.properties",
-        "change.sanitize",
-        "change.measure",
-        "change.compare",
-        "change.profile",
-    )
+        "change.build", "change.verify", "change.properties", "change.sanitize", "change.measure",
+        "change.compare", "change.profile",
+    )  # fmt: skip
 
     good: bool = False
-    """Whether the change passes this step."""
     found: dict[str, Any] | None = None
     """What the same step on the target gives back; None where it was not done."""
     touched: tuple[str, ...] = ()
@@ -209,13 +184,10 @@ class Confirmed(Model):
     """What a variant's kept changes come to against the start, measured when the campaign was over."""
 
     variant: str
-    """Name of the variant."""
     ratio: float
     """Mean over the timed workloads of the start's time / its own."""
     interval: tuple[float, float]
-    """Where that lies, at 99 %."""
     workloads: dict[str, tuple[float, float, float]]
-    """Timed workload to lower end, ratio and upper end."""
     held_out: dict[str, tuple[float, float, float]] = Field(default_factory=dict)
     """The same of workloads that no brief and no verdict was about."""
 
@@ -238,28 +210,22 @@ class ConfirmOutput(Output):
     actions: ClassVar[tuple[str, ...]] = ("change.confirm",)
 
     confirmed: tuple[Confirmed, ...] = ()
-    """One a variant that was changed."""
     seed: int = 0
-    """Base of its inputs' seeds."""
 
 
 class KeptChange(Model):
     """What the kept changes of a session make of one variant's speed, against what they replaced."""
 
     variant: str
-    """Name of the variant."""
     tuning: str | None = None
     """What was searched, where they are a search's: its workloads are what the ratio is of."""
     changes: int
-    """How many."""
     ratio: float
     """Each one's mean ratio against what it replaced, multiplied."""
     workloads: dict[str, tuple[float, float, float]] = Field(default_factory=dict)
     """Workload to lower end, ratio and upper end, multiplied likewise; empty where none was timed."""
     branch: str = ""
-    """Branch with the commits; empty outside git."""
     patch: str = ""
-    """Where the last one's patch is."""
 
     @property
     def faster(self) -> tuple[str, ...]:
@@ -345,13 +311,10 @@ class TriedPoint(Model):
     """One point of a search, and what became of it."""
 
     tuning: str
-    """Name of what is tuned."""
     values: Values
-    """Field to value."""
     outcome: Literal["incumbent", "refused", "wrong", "timed", "best", "lost"]
     """What runs now; not compiled; not right; timed; the fastest of those; lost before, and not tried again."""
     reason: str = ""
-    """Why it was not timed."""
     ratio: float | None = None
     """Geometric mean over the workloads of the incumbent's time to its own; None where it was not timed."""
     worst: float | None = None
@@ -364,7 +327,6 @@ class TuneOutput(BriefOutput):
     actions: ClassVar[tuple[str, ...]] = ("change.tune",)
 
     trials: tuple[TriedPoint, ...] = ()
-    """All of them: those that lost too."""
     ground: str = ""
     """Hash of sources, recipe, toolchain and workloads: on the same ground a point that lost loses again."""
 
@@ -373,10 +335,7 @@ class PastSearch(Model):
     """A search of an earlier session."""
 
     session: str
-    """The session."""
     ground: str
-    """What it stood on."""
     trials: tuple[TriedPoint, ...]
-    """Its points."""
     taken_back: str = ""
     """Why the gate took its best point back; empty where it did not."""

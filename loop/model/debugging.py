@@ -7,34 +7,17 @@ from pydantic import Field
 from loop.model.base import Model
 from loop.model.measurement import Check, VariantChecks
 from loop.model.output import Output
-from loop.model.target import Workload
 
 Outcome = Literal["fails", "passes", "other"]
 """What the gate says of a probe: the failure that is looked for, none, or another one that says nothing of it."""
-
-
-class DebugProbe(Model):
-    """One workload that the gate was asked about while a cause was looked for."""
-
-    variant: str
-    """Name of the variant."""
-    workload: Workload
-    """What was computed."""
-    outcome: Outcome
-    """What the gate said."""
-    message: str
-    """In its own words."""
 
 
 class ComponentChecks(Model):
     """A component of a variant by itself."""
 
     component: str
-    """Its name."""
     variant: str
-    """The variant it is a part of."""
     title: str
-    """What it computes."""
     checks: VariantChecks
     """Its outputs against a reference of its own."""
 
@@ -49,9 +32,7 @@ class Smallest(Model):
     """The smallest workload found on which a variant fails."""
 
     variant: str
-    """Name of the variant."""
     check: Check
-    """What the gate says there."""
     began: str
     """Workload from which the search began."""
     words: str
@@ -70,17 +51,13 @@ class EarlierTry(Model):
     """One build of one variant that went through the gate in an earlier session."""
 
     session: str
-    """The session."""
     variant: str
-    """Name of the variant."""
     build_id: str | None
-    """Its build; None where nothing is built."""
     ground: str
     """Hash of the target's files then."""
     hypothesis: str
     """What was thought to be wrong; empty where nothing was said."""
     right: bool
-    """What the gate said."""
     message: str
     """In its own words, where it was wrong."""
     smallest: str = ""
@@ -93,9 +70,7 @@ class ComponentsOutput(Output):
     actions = ("debug.components",)
 
     components: tuple[ComponentChecks, ...] = ()
-    """One a component."""
     wrong: tuple[str, ...] = ()
-    """Names of those that are not right."""
 
 
 class SmallestOutput(Output):
@@ -104,16 +79,12 @@ class SmallestOutput(Output):
     actions = ("debug.smallest",)
 
     smallest: tuple[Smallest, ...] = ()
-    """One a variant."""
-    probes: tuple[DebugProbe, ...] = ()
-    """Everything that was tried."""
 
 
 class Explanation(Model):
     """Why and where one variant is wrong, as far as that was found."""
 
     variant: str
-    """Name of the variant."""
     cause: str
     """What is wrong: a data race, values that are kept between calls, a known fault; or empty."""
     as_if: tuple[str, ...]
@@ -147,7 +118,6 @@ class ExplainOutput(Output):
     actions = ("debug.explain",)
 
     explanations: tuple[Explanation, ...] = ()
-    """One a variant."""
 
 
 class HypothesesOutput(Output):

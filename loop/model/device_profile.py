@@ -18,7 +18,6 @@ class DeviceFacts(Model):
     """
 
     name: Text
-    """Its name."""
     sms: Annotated[int, Field(ge=1)]
     """Multiprocessors."""
     shared_per_sm: Annotated[int, Field(ge=0)]
@@ -86,13 +85,9 @@ class KernelRun(Model):
     """
 
     kernel: str
-    """Name of the kernel, without return type and parameters."""
     launches: int = 1
-    """How many launches it is."""
     us: float | None = None
-    """Microseconds on the device."""
     registers: int | None = None
-    """Registers a thread."""
     dram: float | None = None
     """Share of the device memory's peak throughput in use."""
     sm: float | None = None
@@ -109,11 +104,9 @@ class DeviceProfile(Model):
     """One call of a variant as a profiler saw it on the device."""
 
     by: Literal["ncu", "torch's profiler"]
-    """Who saw it."""
     kernels: tuple[KernelRun, ...]
     """Its kernels, the one that took longest first."""
     launches: int
-    """Launches in all."""
     us: float | None = None
     """Microseconds of all launches together, without what lies between them; None where a time is missing."""
     cut: bool = False

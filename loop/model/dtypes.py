@@ -3,37 +3,17 @@
 from typing import Literal
 
 Dtype = Literal[
-    "float32",
-    "float16",
-    "bfloat16",
-    "float64",
-    "float8_e4m3fn",
-    "float8_e5m2",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "bool",
-]
+    "float32", "float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2",
+    "int8", "int16", "int32", "int64", "uint8", "bool",
+]  # fmt: skip
 Device = Literal["cpu", "cuda"]
 Layout = Literal["contiguous", "strided", "misaligned", "transposed", "broadcast"]
 """How inputs lie in memory: see `loop.calls.tensors.strides_of`."""
 
 ITEM_SIZES: dict[Dtype, int] = {
-    "float64": 8,
-    "float32": 4,
-    "float16": 2,
-    "bfloat16": 2,
-    "float8_e4m3fn": 1,
-    "float8_e5m2": 1,
-    "int8": 1,
-    "int16": 2,
-    "int32": 4,
-    "int64": 8,
-    "uint8": 1,
-    "bool": 1,
-}
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1,
+    "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1, "bool": 1,
+}  # fmt: skip
 """Bytes an element."""
 FLOATS: tuple[Dtype, ...] = ("float64", "float32", "float16", "bfloat16")
 """Types that arithmetic is done in, the widest first."""

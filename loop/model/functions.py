@@ -39,9 +39,7 @@ class Tolerance(Model):
     """How far one element may be from the reference: atol + rtol * |reference|. Zero of both asks for the same."""
 
     atol: Annotated[float, Field(ge=0)]
-    """Absolute part."""
     rtol: Annotated[float, Field(ge=0)]
-    """Relative part."""
     matched: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share of an output's elements that have to be within it."""
     cap: Annotated[float, Field(ge=0)] | None = None

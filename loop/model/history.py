@@ -32,35 +32,22 @@ class HistorySession(Model):
     minutes: Minutes
     """Duration."""
     gpu_usd: Usd | None = None
-    """GPU cost."""
     ai_usd: Usd | None = None
-    """AI cost."""
     engineer_usd: Usd | None = None
-    """Engineer cost."""
     outcome: str
-    """What came of it."""
     speedup: float | None = None
     """Ratio against PyTorch as it was reported."""
     environment: HistoryEnvironment | None = None
-    """How the environment was made to work."""
     build: str | None = None
-    """How the build went."""
     patterns_found: int | None = None
-    """Patterns it contributed."""
     applied: tuple[str, ...] = ()
-    """Names of the patterns that it applied."""
     target_minutes: float | None = None
     """Planned duration."""
     grade: str | None = None
-    """Grade in the report."""
     correct: bool | None = None
-    """Whether the output was right."""
     max_diff: float | None = None
-    """Largest difference from PyTorch."""
     mean_diff: float | None = None
-    """Mean difference from PyTorch."""
     note: str | None = None
-    """Remark."""
 
     def usd_of(self, resource: Resource) -> float | None:
         """Its cost for one resource; None where not stated."""
@@ -72,9 +59,7 @@ class HistorySource(Model):
     """What the reports of a history say of all its sessions."""
 
     format: Literal[1] = 1
-    """Format number."""
     source: str
-    """Where the rows come from."""
     when: str | None = None
     """When the sessions took place, as far as it is known; nothing finer is made up."""
     gpu: dict[str, Any] = Field(default_factory=dict)
@@ -85,19 +70,15 @@ class History(HistorySource):
     """A recorded history."""
 
     format: Literal[1]
-    """Format number of this file."""
     sessions: Annotated[tuple[HistorySession, ...], Field(min_length=1)]
-    """The sessions, in order."""
     mentioned: tuple[str, ...] = ()
     """Sessions that the reports name without figures."""
     debugging_build_minutes: dict[str, Minutes] = Field(default_factory=dict)
     """Minutes lost to the build, by session."""
     decisions: list[dict[str, Any]] = Field(default_factory=list)
-    """Decisions as they were taken."""
     steps: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
     """Target and actual seconds of the steps, by session."""
     measurements: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
-    """Latencies and errors, by session."""
 
 
 def by_hand(environment: HistoryEnvironment) -> bool:
@@ -115,10 +96,7 @@ class RecordedSession(HistorySource):
     position: Annotated[int, Field(ge=1)]
     """Its place in the history, from 1. There is no clock: order is all that is known."""
     row: HistorySession
-    """The session itself."""
     patterns: dict[str, Minutes] = Field(default_factory=dict)
     """Minutes of the patterns that its report names by number, by their name."""
     steps: list[dict[str, Any]] = Field(default_factory=list)
-    """Target and actual seconds of its steps."""
     measurements: list[dict[str, Any]] = Field(default_factory=list)
-    """Latencies and errors."""

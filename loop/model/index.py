@@ -21,17 +21,12 @@ class Environment(Model):
     """The facts that decide whether what one session showed holds for another. None: not known."""
 
     processor: str
-    """Model of the processor."""
     gpu: str | None = None
     """The GPU everything ran on; None on a processor."""
     driver: str | None = None
-    """Version of the NVIDIA driver; None on a processor."""
     cuda: str | None = None
-    """Release of nvcc."""
     torch: str | None = None
-    """Version of torch, as the environment check or the measurement saw it."""
     compiler: str | None = None
-    """Version line of g++."""
 
     @classmethod
     def of(cls, machine: Machine, device: Device, torch: str | None = None) -> "Environment":
@@ -51,7 +46,6 @@ class PatternRun(Model):
     """One run of one pattern."""
 
     pattern: str
-    """Name of the pattern."""
     status: Status
     """How it ended: failed before aborted before paused; skipped when every step was."""
     seconds: float
@@ -79,13 +73,9 @@ class StepRun(Model):
     """One step, predicted and judged by itself."""
 
     pattern: str
-    """Name of the pattern."""
     step: str
-    """Id of the step."""
     status: Status
-    """How it ended."""
     seconds: float
-    """How long it took."""
 
 
 class Fingerprint(Model):
@@ -103,13 +93,9 @@ class FailureSeen(Fingerprint):
     """A step that failed."""
 
     pattern: str
-    """Name of the pattern."""
     step: str
-    """Id of the step."""
     message: str
-    """The error message of the step."""
     hint: str = ""
-    """What the step said to do next."""
     cured_by: str | None = None
     """The session with which it was gone, and what was done; None while it was not."""
 
@@ -118,9 +104,7 @@ class Judgement(Model):
     """What the checks of a session say of one build of a variant, on one number of threads."""
 
     variant: str
-    """Name of the variant."""
     build: str = ""
-    """Build that was checked; empty where nothing is built."""
     threads: int = 0
     """CPU threads of a call; 0 on a GPU."""
     seed: int = 0
@@ -137,11 +121,8 @@ class SessionResults(Model):
     """Which session it is, what became of its variants, and what it cost."""
 
     id: str
-    """Name of the session."""
     target: str
-    """Name of the target."""
     device: Device
-    """Where it ran."""
     grade: str = ""
     """Its letter; empty while it is open."""
     kept: tuple[KeptChange, ...] = ()
@@ -149,11 +130,8 @@ class SessionResults(Model):
     regressed: tuple[str, ...] = ()
     """Variants that were slower than their known good."""
     incorrect: tuple[str, ...] = ()
-    """Variants whose output was wrong."""
     charges: tuple[Charge, ...] = ()
-    """Priced use."""
     unmeasured: tuple[Unmeasured, ...] = ()
-    """Resources without a figure."""
 
 
 class SessionRow(SessionResults):
@@ -162,17 +140,13 @@ class SessionRow(SessionResults):
     started: datetime.datetime | None
     """When it began, UTC; None for a recorded session, whose rows stand in order and have no clock."""
     plan: str
-    """Name of the plan, or of the pattern that ran alone."""
     status: Status | None
     """How it ended; None while it is open."""
     reason: str = ""
-    """Why it ended so."""
     seconds: float = 0.0
-    """Wall time of all its walks."""
     own_seconds: float = 0.0
     """Part of it spent by the runner itself, outside any step."""
     variants: tuple[str, ...] = ()
-    """Variants that were built, verified and measured."""
     emulated: tuple[str, ...] = ()
     """Variants that ran under the emulator."""
     workloads: tuple[str, ...] = ()
@@ -192,11 +166,8 @@ class SessionRow(SessionResults):
     commit: str | None = None
     """Revision of the target; None where files were not committed."""
     base: str | None = None
-    """The commit that the checkout stood on, whatever was not committed beside it."""
     loop_version: str = ""
-    """Version of loop."""
     environment: Environment
-    """What its numbers stand beside."""
     attended: bool = False
     """Whether somebody stated that an engineer attends to it."""
     hosts: tuple[HostUse, ...] = ()
@@ -204,14 +175,12 @@ class SessionRow(SessionResults):
     savings: tuple[Saving, ...] = ()
     """What was spared, as measured, pattern by pattern."""
     usd: float = 0.0
-    """Sum of the charges."""
     notes: tuple[str, ...] = ()
     """What a reader has to know of its bill."""
     lasting: dict[str, bool] = Field(default_factory=dict)
     """Hashes of what its own results rest on, to whether all of these were good: a later session may take one
     over."""
     runs: tuple[PatternRun, ...] = ()
-    """Runs of patterns, in order."""
     steps: tuple[StepRun, ...] = ()
     """Steps, in order, the last attempt of each."""
     ratios: dict[str, float] = Field(default_factory=dict)
@@ -231,7 +200,6 @@ class SessionRow(SessionResults):
     predicted: Predicted | None = None
     """What was expected when it began; None for sessions that did not store it."""
     builds: dict[str, str] = Field(default_factory=dict)
-    """Variant to the build that was judged."""
     speeds: dict[str, dict[str, float]] = Field(default_factory=dict)
     """Ratios against the baseline by variant and workload; those that could not be judged are left out."""
     promises: tuple[Promised, ...] = ()
@@ -239,9 +207,7 @@ class SessionRow(SessionResults):
     gains: tuple[GainOutcome, ...] = ()
     """What came of the promises in the briefs of its changes."""
     failures: tuple[FailureSeen, ...] = ()
-    """Steps that failed."""
     recorded: bool = False
-    """Whether it was recorded elsewhere and imported."""
 
     @property
     def measured(self) -> str:

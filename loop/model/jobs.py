@@ -13,18 +13,15 @@ class Where(Model):
 
     host: str
     device: str = "cpu"
-    """Name of the GPU, or `cpu`."""
     uuid: str = ""
     """Of the GPU; of a processor what names it (`processor_identity`)."""
     driver: str = ""
     cuda: str = ""
     torch: str = ""
     loop: str = ""
-    """Version of `loop`."""
     began: float = 0.0
     """Seconds since 1970, by the clock of whoever submitted it where that is known."""
     seconds: float = 0.0
-    """How long it ran."""
     usd_per_hour: float | None = None
     """What an hour there costs, where its host says."""
     timed: bool = False
@@ -35,13 +32,9 @@ class JobRun(Where):
     """One job of a step."""
 
     id: str
-    """Its id."""
     title: str
-    """What it did, in a few words."""
     state: State
-    """How it ended."""
     tries: int
-    """How often it was begun."""
     host: str = ""
 
 
@@ -49,7 +42,6 @@ class HostUse(Model):
     """A host with a price, for as long as jobs ran on it."""
 
     host: str
-    """Its name in `hosts.yaml`."""
     seconds: float
     """A second counts once, however many jobs shared it."""
     usd: float

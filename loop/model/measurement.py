@@ -32,13 +32,11 @@ class Build(Model):
     """One shared library, and what it was built from; of a Python variant a copy of its files."""
 
     variant: str
-    """Name of the variant."""
     build_id: str
     """Hash of every file the build read, programs and libraries included, the flags, and the processor."""
     library: str
     """Path of the shared library, or of the folder of the copy."""
     seconds: float
-    """Time the compiler took when the library was built."""
     cached: bool
     """True when the library was there already."""
     units: int
@@ -50,57 +48,38 @@ class Build(Model):
     note: str | None = None
     """What was mended on the way, such as a damaged binary in the cache; or why each command builds it again."""
     compiled: bool = True
-    """Whether it is a library."""
 
 
 class Mismatch(Model):
     """One element that is wrong, and where it is."""
 
     index: dict[str, int]
-    """Position by dimension name."""
     expected: float | None
-    """The reference's value; None stands for NaN."""
     got: float | None
-    """The variant's value; None stands for NaN."""
     allowed: float
-    """The error this element may have."""
     around: tuple[tuple[float | None, float | None], ...] = ()
     """Expected and got of this element and its neighbours along the last dimension."""
 
 
-class MapPart(Model):
-    """A stretch of one dimension in an error map."""
-
-    first: int
-    """Its first index."""
-    last: int
-    """Its last index."""
-    wrong: int
-    """Wrong elements in it."""
-    largest: float | None
-    """Largest absolute error in it; None stands for NaN."""
-
-
 class Span(Model):
-    """Where along one dimension something is wrong."""
+    """A stretch of one dimension, or the whole of it, in which something is wrong."""
 
     first: int
-    """First index with a wrong element."""
+    """Its first index; of a whole dimension the first wrong one."""
     last: int
-    """Last index with a wrong element."""
     count: int
-    """Indices with a wrong element."""
-    size: int
-    """Indices in all."""
+    """Wrong elements in it; of a whole dimension indices with one."""
+    size: int = 0
+    """Indices of the dimension."""
+    largest: float | None = None
+    """Largest absolute error in a stretch; None stands for NaN."""
 
 
 class Check(Model):
     """A variant's output on one workload, held against the reference."""
 
     workload: Workload
-    """What was computed."""
     inputs: Layout = "contiguous"
-    """How the inputs lay in memory."""
     threads: int | None = None
     """CPU threads of the process; None on a GPU."""
     status: Literal["right", "unsupported", "not judged", "wrong", "tampered", "crashed", "hung", "refused"]
@@ -110,7 +89,6 @@ class Check(Model):
     message: str
     """One line: the error, or what happened and where."""
     cause: Cause = ""
-    """What is wrong, as a code."""
     fault: Fault | None = None
     """What was said where there is no output."""
     beyond: str = ""
@@ -133,7 +111,7 @@ class Check(Model):
     """The element furthest outside."""
     first: Mismatch | None = None
     """The first element outside, in memory order."""
-    map: dict[str, tuple[MapPart, ...]] = Field(default_factory=dict)
+    map: dict[str, tuple[Span, ...]] = Field(default_factory=dict)
     """Where the wrong elements are: each dimension of the output in at most eight parts."""
     spans: dict[str, Span] = Field(default_factory=dict)
     """The same to the index: each dimension's first and last wrong one."""
@@ -155,13 +133,9 @@ class VariantChecks(Model):
     """All checks of one variant."""
 
     emulated: bool = False
-    """Whether it ran under the emulator."""
     variant: str
-    """Name of the variant; `baseline` for the library it is compared with."""
     build_id: str | None
-    """Build that was checked; None where nothing is built."""
     checks: tuple[Check, ...]
-    """One a workload."""
 
     @property
     def right(self) -> bool:
@@ -208,29 +182,19 @@ class VariantChecks(Model):
 
 
 class DeviceReading(Model):
-    """What a GPU's sensors said at one moment; None for what its driver does not tell."""
+    """What a GPU's sensors said at one moment."""
 
     sm_clock_mhz: int | None = None
-    """Clock of the multiprocessors."""
-    memory_clock_mhz: int | None = None
-    """Clock of the device memory."""
-    power_w: float | None = None
-    """Power draw of the board."""
-    temperature_c: int | None = None
-    """Temperature of the chip."""
+    """Clock of the multiprocessors; None where its driver does not tell."""
     throttle: tuple[str, ...] = ()
     """What held the clocks back."""
-    at_s: float | None = None
-    """When it was read, by a clock that only goes forward."""
 
 
 class Segment(Model):
     """Consecutive timings of one side; the raw material of a ratio."""
 
     side: str
-    """`baseline`, or a variant's name."""
     workload: str
-    """Name of the workload."""
     round: Annotated[int, Field(ge=0)]
     """Which round it comes from: fresh processes and values, unless they are kept for several rounds."""
     calls: Annotated[int, Field(ge=1)]
@@ -252,7 +216,6 @@ class SideSensors(Model):
     """What a GPU's sensors said while one side was timed; None for what its driver does not tell."""
 
     side: str
-    """`baseline`, or a variant's name."""
     segments: int
     """Segments with a reading before and one after."""
     sm_clock_mhz: tuple[int, int, int] | None = None
@@ -265,11 +228,8 @@ class Measurement(Model):
     """One variant on one workload against a reference, measured turn about."""
 
     variant: str
-    """Name of the variant."""
     workload: Workload
-    """What was computed."""
     against: Against
-    """What it was compared with."""
     rounds: int
     """Rounds that count: the replicates."""
     outliers: int = 0
@@ -277,19 +237,15 @@ class Measurement(Model):
     ratio: float
     """Reference time / candidate time: exp of the mean log ratio of the rounds, outliers pulled in."""
     interval: Interval
-    """99 % confidence interval of the ratio, from the rounds; wider where many comparisons share the 1 %."""
     ranged: bool = False
     """Whether the rounds allow no useful interval: then the ratio is their median, the interval their range."""
     reference_us: float
-    """Latency of the reference in microseconds: the geometric mean of its segments' medians."""
     candidate_us: float
-    """Latency of the candidate in microseconds, likewise."""
     reference_peak_bytes: int | None
     """Memory that the reference's first call added; None where it could not be read."""
     candidate_peak_bytes: int | None
     """Memory that the candidate's first call added; None where it could not be read."""
     timed_by: Literal["loop", "itself"] = "loop"
-    """Whose clock it was."""
     flops_per_s: float | None = None
     """Counted operations over the candidate's time."""
     bytes_per_s: float | None = None
@@ -304,28 +260,21 @@ class PropertyCheck(Model):
     """A relation between a variant's outputs, tried on one workload."""
 
     variant: str
-    """Name of the variant."""
     property: str
-    """Name of the relation."""
     workload: str
     """Name of the workload whose inputs it started from."""
     status: Literal["holds", "failed", "inapplicable"]
     """Whether it holds, or has no meaning there."""
     message: str
-    """By how much the two sides differ."""
 
 
 class NullControl(Model):
     """A variant against itself, in processes of its own: it must never come out faster or slower."""
 
     variant: str
-    """Name of the variant."""
     comparisons: int
-    """Workloads compared."""
     same: int
-    """How many came out the same."""
     inconclusive: int
-    """How many could not be told."""
     false: tuple[str, ...]
     """Those that came out faster or slower: `slower on ...`."""
     blocks: int
@@ -338,7 +287,6 @@ class PositiveControl(Model):
     """A variant made slower on purpose against itself: the measurement must see it."""
 
     variant: str
-    """Name of the variant."""
     workload: str
     """Where it was tried: the workload with most elements."""
     slowdown: float
@@ -346,11 +294,8 @@ class PositiveControl(Model):
     verdict: Literal["faster", "slower", "same", "inconclusive"]
     """What the measurement said of the slowed side."""
     e_value: float
-    """Evidence for it."""
     blocks: int
-    """Blocks it took."""
     reason: str
-    """Why the verdict is this one."""
 
     @property
     def seen(self) -> bool:
@@ -370,13 +315,9 @@ class ControlResult(Model):
     workload: str
     """Name of the workload it was rejected on; empty when it passed."""
     stage: Literal["verify", "measure"]
-    """Where it was rejected, or passed last."""
     killed: bool
-    """Whether it was rejected."""
     reason: str
-    """Why, in the gate's words; empty when it passed."""
     cause: Cause = ""
-    """The same as a code."""
     expected: str
     """Codes that it should be rejected for, `|` between them; empty for honest candidates."""
     right_reason: bool

@@ -42,11 +42,9 @@ class ModelUse(Model):
     """What one model was used for."""
 
     model: str
-    """Its name, as the agent wrote it."""
     calls: Count
     """How often it was called; 0 where that is not told."""
     tokens: Tokens
-    """What it read and wrote."""
     usd: float | None
     """What that cost; None where its price is not known."""
 
@@ -57,7 +55,6 @@ class AiUse(Model):
     source: AiSource
     """An agent's own result, or somebody's word."""
     agents: tuple[str, ...] = ()
-    """Which agents: `claude-code`, `codex`."""
     models: tuple[ModelUse, ...] = ()
     """Model by model; none for a stated amount."""
     usd: float | None
@@ -127,15 +124,11 @@ class Rate(Model):
     """The price of an hour of something, with its source and date."""
 
     name: Text
-    """Name of the rate within its card."""
     resource: Literal["gpu", "engineer", "ai"]
-    """What is paid for."""
     usd_per_hour: Price
     """Dollars an hour. Catalogues write 0 or 700 for "not offered": both are refused."""
     source: Text
-    """Where the figure comes from."""
     as_of: datetime.date
-    """When it was true."""
     gpu: Text | None = None
     """The GPU that it is for, as its driver names it; where none is named it is for any."""
     cloud: Text | None = None
@@ -156,19 +149,14 @@ class MachineRate(HourPrices):
     """
 
     gpu: Text
-    """Its GPU, as the driver names it."""
     count: Annotated[int, Field(ge=1)] = 1
     """How many it has."""
     cloud: Text
-    """Who rents it out."""
     region: Text
     """Where; `any` where all regions cost the same."""
     shape: Text
-    """What the cloud calls it."""
     source: Text
-    """Where the figures come from."""
     as_of: datetime.date
-    """When they were true."""
 
     @property
     def name(self) -> str:
@@ -191,11 +179,9 @@ class RateCard(Model):
     """Dated prices, and which a session is charged at; a project's own may leave fields to the shipped one."""
 
     format: Literal[1]
-    """Format number of this file."""
     rates: Annotated[tuple[Rate, ...], Field(min_length=1)]
     """Prices of people, of AI, and of machines that are nobody's product."""
     machines: tuple[MachineRate, ...] = ()
-    """Prices of rented machines."""
     gpu: Text
     """Name of the rate that a session on a GPU is charged at."""
     waiting: Text | None = None
@@ -222,13 +208,11 @@ class Charge(Model):
     """Use of one resource, priced."""
 
     resource: Resource
-    """What was used."""
     rate: str
     """Name of the rate; for AI, where the figure comes from."""
     seconds: Annotated[float, Field(ge=0)]
     """Measured use; 0 for AI that is not charged by time."""
     usd: Annotated[float, Field(ge=0)]
-    """Use times rate."""
     basis: Basis = "measured"
     """Measured use at a dated price, or something that somebody stated."""
 
@@ -237,11 +221,9 @@ class Saving(Model):
     """Time and money that something spared here, by a time that was measured here without it."""
 
     pattern: str
-    """Name of the pattern."""
     source: str
     """What was measured."""
     minutes: float
-    """Minutes spared."""
     usd: float
     """The minutes at the rates of the session."""
 
@@ -250,16 +232,13 @@ class Unmeasured(Model):
     """A resource whose use or price is not known: shown as such, never as zero."""
 
     resource: Resource
-    """What may have been used."""
     reason: str
-    """Why there is no figure."""
 
 
 class Gains(Model):
     """What a session brought, counted so that its cost can be divided by it."""
 
     accepted: int = 0
-    """Changes that were kept."""
     accepted_us: float | None = None
     """Microseconds a call that they save, mean over the timed workloads, added up; None where none was timed."""
 
@@ -268,20 +247,13 @@ class Bill(Model):
     """What a session cost, and what it measurably saved."""
 
     charges: tuple[Charge, ...]
-    """Priced use."""
     unmeasured: tuple[Unmeasured, ...]
-    """Resources without a figure."""
     savings: tuple[Saving, ...]
-    """What was spared, as measured here."""
     usd: float
-    """Sum of the charges."""
     saved_usd: float = 0.0
-    """Sum of the savings."""
     roi: float | None = None
     """(savings - charges) / charges; None where nothing was charged, or no saving was measured."""
     ai: AiUse | None = None
     """What agents used; None where nothing is known."""
     gains: Gains = Gains()
-    """What it brought."""
     notes: tuple[str, ...] = ()
-    """What a reader has to know of these figures: an old price, a clock that jumped."""

@@ -20,17 +20,12 @@ class Output(Model):
     """Actions that find it; empty for what any of them finds."""
 
     ok: bool
-    """Whether it found nothing wrong."""
     message: str
-    """One line on the outcome."""
     hint: str | None = None
-    """What to do next, when something is wrong."""
     identity: str | None = None
     """What the result stands on; a resumed session repeats the step when this has changed."""
     verdicts: tuple[Verdict, ...] = ()
-    """Verdicts it leads to."""
     not_exercised: tuple[str, ...] = ()
-    """What it did not run, and why."""
     learned: tuple[str, ...] = ()
     """What it shows, in sentences."""
     rests_on: str = ""
@@ -88,7 +83,6 @@ class Checked(Output):
     actions: ClassVar[tuple[str, ...]] = ("kernel.verify", "kernel.emulate", "kernel.check")
 
     variants: tuple[VariantChecks, ...] = ()
-    """One a variant."""
     control: VariantChecks | None = None
     """The baseline library through the same checks: it has to pass."""
 
@@ -101,11 +95,9 @@ class VerifyOutput(Checked):
     seed: int = 0
     """Base seed of the inputs; the same seed replays them."""
     right: tuple[str, ...] = ()
-    """Variants without a wrong answer."""
     jobs: tuple[JobRun, ...] = ()
     """What became of its parts, where an executor ran them."""
     wrong: tuple[str, ...] = ()
-    """Variants that failed a check."""
 
     def of(self, name: str) -> Ours:
         """The verdict on a variant: none where the control failed as well, or nothing was checked."""
@@ -147,7 +139,6 @@ class MeasureOutput(Output):
     actions = ("kernel.measure",)
 
     measurements: tuple[Measurement, ...] = ()
-    """One a variant and workload."""
     rounds: int = 0
     """Fresh sets of processes."""
     called: dict[str, str] = Field(default_factory=dict)
@@ -161,7 +152,6 @@ class MeasureOutput(Output):
     sensors: tuple[SideSensors, ...] = ()
     """What the GPU's sensors said, one a side; none on a CPU."""
     threads: int = 0
-    """Threads of each process on the CPU."""
     block_sd: float | None = None
     """Median over workloads of the standard deviation of a round's log ratio: the noise of this machine."""
 
@@ -174,6 +164,4 @@ class CommandOutput(Output):
     code: int = 0
     """Exit status."""
     seconds: float = 0.0
-    """How long it took."""
     output: str = ""
-    """The end of what it printed."""

@@ -48,7 +48,6 @@ class TimeBudget(Model):
     """What something is thought or meant to take."""
 
     minutes: Positive
-    """Minutes."""
 
 
 class Next(Model):
@@ -75,7 +74,6 @@ class Pattern(Model):
     """A named way of working: ordered steps, and the patterns that answer its outcomes."""
 
     format: Literal[1]
-    """Format number of this file."""
     name: Name
     """Name; the same as the file's."""
     number: Annotated[int, Field(ge=1)]

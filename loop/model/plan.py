@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from loop.base.expressions import Miss
 from loop.model.base import Model
 from loop.model.pattern import Name, Pattern, Positive, Text, TimeBudget
 
@@ -17,20 +18,16 @@ class Phase(Model):
     first: Name
     """The pattern of the plan that it begins with."""
     minutes: Positive
-    """Minutes."""
 
 
 class Plan(Model):
     """An ordered list of patterns and the workloads they run on."""
 
     format: Literal[1]
-    """Format number of this file."""
     name: Name
-    """Name; the same as the file's."""
     title: Text
     """What it is for, in one sentence."""
     patterns: Annotated[tuple[Name, ...], Field(min_length=1)]
-    """Patterns, in order."""
     workloads: Annotated[tuple[str, ...], Field(min_length=1)]
     """Names of workload sets of the target that are verified and timed."""
     checks: tuple[str, ...] = ()
@@ -75,11 +72,8 @@ class Predicted(Model):
     widened: float = 1.0
     """Factor by which earlier predictions had widened the interval's logarithm."""
     usd: float
-    """Cost of the median."""
     low_usd: float
-    """Cost of `low_s`."""
     high_usd: float
-    """Cost of `high_s`."""
 
 
 class PlannedPattern(Model):
@@ -90,7 +84,6 @@ class PlannedPattern(Model):
     planned: bool
     """True when the plan lists it; false when only an outcome leads to it."""
     seconds: float
-    """Predicted seconds."""
     low_s: float | None = None
     """One run in ten is predicted to take less; None before it was predicted."""
     high_s: float | None = None
@@ -105,7 +98,6 @@ class ResolvedPlan(Model):
     """A plan with every pattern it could reach, read and checked before anything runs."""
 
     plan: Plan
-    """The plan itself."""
     patterns: tuple[PlannedPattern, ...]
     """Listed patterns in order, then those that outcomes could lead to."""
 
@@ -119,23 +111,11 @@ class ResolvedPlan(Model):
         return sum(self.find(name).seconds for name in self.plan.patterns)
 
 
-class Missed(Model):
-    """A part of the objective that was not reached."""
-
-    part: str
-    """As the plan has it."""
-    words: str
-    """What there is instead, and how far off that is."""
-    off: float | None
-    """Share of what is asked by which it is off; None where no amount is asked."""
-
-
 class Reached(Model):
     """Whether the objective was reached."""
 
     success: str
-    """The plan's expression."""
-    missed: tuple[Missed, ...] = ()
+    missed: tuple[Miss, ...] = ()
     """Its parts that are not true; empty when it was reached."""
     judged: bool = True
     """Whether it could be judged: one that speaks of variants needs a variant that was judged."""
@@ -145,8 +125,5 @@ class PhaseTime(Model):
     """What a phase was meant to take, and took."""
 
     name: str
-    """Its name."""
     minutes: float
-    """Minutes that the plan gives it."""
     seconds: float
-    """Seconds of its steps."""

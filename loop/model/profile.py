@@ -44,7 +44,7 @@ Fact = bool | int | float | str | None
 def _condition(text: str) -> str:
     """A rule's condition. Raises ValueError with both sides where it cannot be read, or reads what is no fact."""
     try:
-        names = Expression.parse(text, arithmetic=True).names
+        names = Expression.parse(text).names
     except ExpressionError as error:
         place = f" at column {error.column} of it" if error.column else ""
         raise ValueError(f"expected {error.expected}, got {error.got}{place}") from error
@@ -83,13 +83,9 @@ class Promised(Model):
     """A promise of one session, which a later one can be held against."""
 
     promise: Promise
-    """What was promised."""
     variant: str
-    """The variant it is about."""
     workload: str
-    """The workload it is about: where the variant did worst."""
     build: str
-    """The build that was to be made faster."""
     ratio: Annotated[float, Field(gt=0)]
     """Its speed there, against the baseline."""
 
@@ -98,17 +94,13 @@ class GainOutcome(Model):
     """What came of one promise."""
 
     promise: Promise
-    """What was promised."""
     variant: str
-    """The variant it was about."""
     workload: str
-    """The workload it was about."""
     actual: Annotated[float, Field(gt=0)]
     """Ratio of speeds there, after over before."""
     basis: Basis
     """Timed side by side as a change, or in a later session, each against the baseline."""
     session: str = ""
-    """The session that timed it."""
 
     @property
     def side(self) -> str:
@@ -147,27 +139,20 @@ class Profile(Model):
     """Why one variant is as fast as it is on the workload where it does worst."""
 
     variant: str
-    """Name of the variant."""
     workload: str
-    """Its workload with the lowest ratio."""
     facts: dict[str, Fact]
     """Everything in the table of facts; None is unknown."""
     sources: dict[str, str] = Field(default_factory=dict)
-    """Where facts come from, where that is not plain."""
     unknown: dict[str, str] = Field(default_factory=dict)
-    """Why facts are unknown."""
     severity: str | None
     """How urgent it is; None where no rule matched, so that it may be left alone."""
     tool: str | None
     """What to look with."""
     bottleneck: str | None
-    """What holds it back; None where no rule matched."""
     when: str | None
     """The condition that matched."""
     fix: str | None
-    """What to do about it."""
     gain: str | None
-    """What that may bring."""
     promise: Promise | None = None
     """The same as an interval, with what came of such advice before; None where the rule states none."""
     undecided: tuple[str, ...] = ()
@@ -180,9 +165,7 @@ class Occupancy(Model):
     """How far one launch fills the device."""
 
     variant: str
-    """Name of the variant."""
     workload: str
-    """Name of the workload."""
     on: str
     """Threads of this machine, or the GPU reckoned with."""
     at_hand: bool

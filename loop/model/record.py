@@ -26,54 +26,37 @@ class StepKey(Model):
     run: Annotated[int, Field(ge=1)]
     """Number of the run within the session, from 1."""
     pattern: str
-    """Name of the pattern."""
     step: str
-    """Id of the step."""
 
 
 class Started(StepKey):
     """Written before a step begins, so that a kill leaves at most one step open."""
 
     event: Literal["started"] = "started"
-    """Kind of the line."""
     attempt: Annotated[int, Field(ge=1)] = 1
-    """1, or more after a resume."""
     title: str
-    """What the step does."""
     index: int
-    """Place of the step in its pattern, from 1."""
     of: int
-    """Steps in the pattern."""
     budget_s: float
-    """Seconds it is meant to take."""
 
 
 class EndedStep(StepKey):
     """How one attempt at a step ended."""
 
     attempt: Annotated[int, Field(ge=1)] = 1
-    """1, or more after a resume."""
     action: str
-    """Kind of thing that was done."""
     status: Status
-    """How it ended."""
     seconds: float
-    """How long it took."""
     budget_s: float
-    """How long it was meant to take."""
     message: str
-    """One line on the outcome."""
 
 
 class Finished(EndedStep):
     """Written when a step has ended, with everything it found."""
 
     event: Literal["finished"] = "finished"
-    """Kind of the line."""
     hint: str | None = None
-    """What to do next, when it failed."""
     output: dict[str, Any] = Field(default_factory=dict)
-    """What the action found."""
     skipped_because: str = ""
     """Why it was skipped, as in `only when verify.right != []`; empty for any other step."""
     killed: bool = False
@@ -101,24 +84,19 @@ class Opened(Model):
     """First line of a journal, and of every resumption."""
 
     event: Literal["opened"] = "opened"
-    """Kind of the line."""
     resumed: bool = False
     """True when the session goes on after an interruption."""
     fresh: bool = False
     """True when the target's files had changed by then: nothing written before it stands any more."""
     pid: int
-    """Process that writes."""
 
 
 class Closed(Model):
     """Last line of a finished or interrupted walk."""
 
     event: Literal["closed"] = "closed"
-    """Kind of the line."""
     status: Status
-    """How the session ended."""
     reason: str = ""
-    """Why, when it did not run to its end."""
 
 
 Event = Annotated[Started | Finished | Opened | Closed, Field(discriminator="event")]
@@ -128,24 +106,18 @@ class Line(Model):
     """One line of the journal; on disk its event's own fields stand beside these three."""
 
     format: Literal[1] = 1
-    """Format number."""
     seq: Annotated[int, Field(ge=1)]
     """Number of the line, without gaps."""
     at: datetime.datetime
-    """When it was written, UTC."""
     event: Event
-    """What happened."""
 
 
 class Revision(Model):
     """Which sources the session saw."""
 
     commit: str | None
-    """Commit of the target's repository; None outside one."""
     branch: str | None = None
-    """Branch, when HEAD is on one."""
     dirty: bool = False
-    """Whether tracked or untracked files differ from the commit."""
     changed: tuple[str, ...] = ()
     """Files that differ, the first twenty."""
 
@@ -154,40 +126,27 @@ class KnownGood(Model):
     """What a variant was the last time all gates passed, on this device and these workloads."""
 
     session: str
-    """The session that found it good."""
     build_id: str
-    """Its build."""
     commit: str | None
     """Its revision; None where files were not committed."""
     branch: str | None = None
-    """The branch on which it was."""
 
 
 class Machine(Model):
     """Machine, driver and toolchain facts beside every number."""
 
     name: str
-    """Host name."""
     system: str
-    """Operating system and release."""
     processor: str
-    """Model of the processor."""
     cores: int
-    """Cores this process may use."""
     memory_gb: float
-    """Memory in GiB."""
     python: str
-    """Version of Python."""
     torch: str | None = None
     """Version of the torch that is installed; None when there is none, or where it was not yet written down."""
     compiler: str | None
-    """Version line of g++, None when there is none."""
     nvcc: str | None
-    """Release of the CUDA compiler, None when there is none."""
     gpus: tuple[str, ...] = ()
-    """Names of the GPUs the driver shows."""
     driver: str | None = None
-    """Version of the NVIDIA driver."""
     capability: str | None = None
     """Compute capability of the first GPU, as in 8.9."""
     load: float | None = None
@@ -198,36 +157,25 @@ class SessionFacts(Model):
     """Which session it is, and what it ran on."""
 
     id: str
-    """Name of the session and of its folder."""
     started: datetime.datetime
-    """When it began, UTC."""
     target: str
-    """Name of the target."""
     device: Device
-    """Where its variants run."""
     baseline: str = "the baseline"
     """Name of the library function that variants are compared with."""
     variants: tuple[str, ...]
-    """Variants that are built, verified and measured."""
     roles: dict[str, Role] = Field(default_factory=dict)
     """Variants that are not `main`, with what they are there for."""
     seed: int
-    """Base of all input seeds."""
     revision: Revision
-    """Sources."""
     machine: Machine
-    """Environment."""
     loop_version: str
-    """Version of loop."""
 
 
 class SessionHead(SessionFacts):
     """What is known when a session begins; everything needed to resume it."""
 
     format: Literal[1] = 1
-    """Format number."""
     plan: ResolvedPlan
-    """Chain as it was resolved."""
     predicted: Predicted | None = None
     """Time and cost that were expected; None where nothing was predicted."""
     target_folder: str
@@ -235,7 +183,6 @@ class SessionHead(SessionFacts):
     emulated: tuple[str, ...] = ()
     """Variants made for a GPU that are verified under the emulator instead."""
     threads: int
-    """Threads of each process on the CPU."""
     attended: bool = False
     """Whether the user states that an engineer attends to it."""
     hypothesis: str = ""
@@ -302,40 +249,29 @@ class Conclusion(Model):
     """How a session ended, and what that means."""
 
     status: Status
-    """How it ended."""
     reason: str
-    """Why it ended so, in one line."""
     verdicts: tuple[Verdict, ...]
-    """What it says of each variant on each workload."""
     grade: str
     """A to F, by the rule printed in the report."""
     grade_reason: str
-    """Which line of the rule applied."""
     seconds: float
-    """Wall time of all its walks."""
     objective: Reached | None = None
     """Whether the objective was reached; None where the plan states none, and before the end."""
     phases: tuple[PhaseTime, ...] = ()
-    """What each phase of the plan took."""
     not_exercised: tuple[str, ...]
-    """What was not run, and why."""
     learnings: tuple[str, ...]
     """What the records show, in sentences."""
     proposal: str
-    """What the next session should do."""
 
 
 class SessionRecord(Conclusion):
     """The final record: what a session found, cost and proposes."""
 
     format: Literal[1] = 1
-    """Format number."""
     head: SessionHead
-    """What was known at the start."""
     own_seconds: float
     """Part of it spent by the runner itself, outside any step."""
     bill: Bill
-    """Cost and saving."""
     lines: int = 0
     """Lines of its journal when this was written."""
 
@@ -344,11 +280,8 @@ class StepTick(StepKey):
     """What a step said it was doing, and when. Nothing rests on it: a session without it is whole."""
 
     format: Literal[1] = 1
-    """Format number."""
     attempt: Annotated[int, Field(ge=1)] = 1
-    """1, or more after a resume."""
     seconds: Annotated[float, Field(ge=0)]
-    """Seconds since the step began."""
     note: str
     """What it was doing from then on."""
     heartbeat: bool = False

@@ -14,7 +14,6 @@ class KernelResources(Model):
     """What one compiled kernel takes, by ptxas."""
 
     symbol: str
-    """Mangled name."""
     name: str
     """Demangled name with parameters; the mangled one where there is no c++filt."""
     architecture: str
@@ -22,15 +21,11 @@ class KernelResources(Model):
     entry: bool = True
     """Whether it can be launched; false for a function that kernels call."""
     registers: int | None = None
-    """Registers a thread; None for a function that is no entry."""
     spill_stores: int = 0
     """Bytes of registers that it stores for want of room, each store counted once."""
     spill_loads: int = 0
-    """Bytes that it loads again, likewise."""
     stack_bytes: int = 0
-    """Stack frame of a thread."""
     shared_bytes: int = 0
-    """Static shared memory of a block."""
 
     @property
     def spill_bytes(self) -> int:
@@ -59,13 +54,9 @@ class KernelLaunch(Model):
     """One launch, as the host code of a variant made it in a dry run."""
 
     kernel: str
-    """Mangled name of the kernel."""
     grid: Three
-    """Blocks along x, y and z."""
     block: Three
-    """Threads of a block along x, y and z."""
     shared: Annotated[int, Field(ge=0)]
-    """Dynamic shared memory of a block."""
     shared_static: Annotated[int, Field(ge=0)] = 0
     """Static shared memory of a block, where the emulator knows it; the compiler's report does."""
 
@@ -84,34 +75,24 @@ class WorkloadLaunches(Model):
     """What one call launches."""
 
     workload: Workload
-    """The call."""
     status: Literal["told", "declined", "lost"]
     """The host code told what it launches; it returned an error; or it could not be asked, nor any call after."""
     launches: tuple[KernelLaunch, ...] = ()
-    """In order."""
     why: str = ""
-    """The error, or what went wrong."""
 
 
 class Placement(Model):
     """One shape of launch on a GPU: how many such blocks a multiprocessor holds."""
 
     variant: str
-    """Variant whose host code launches it."""
     kernel: str
-    """The kernel, demangled, without parameters."""
     symbol: str
-    """Its mangled name."""
     threads: int
-    """Threads of a block."""
     shared_bytes: int
-    """Shared memory of a block, static and dynamic."""
     registers: int | None
-    """Registers a thread; None where no compiler told."""
     resident: int
     """Blocks that one multiprocessor holds at a time; 0 where the kernel cannot be launched."""
     limited_by: str
-    """What keeps it from holding more."""
     workload: str
     """The first workload that launches it so."""
     workloads: int
@@ -124,10 +105,7 @@ class CompiledLibrary(Model):
     """The compiler's report on one built library."""
 
     variants: tuple[str, ...]
-    """Variants that are in it."""
     build_id: str
-    """Its build."""
     architecture: str
-    """Code in it that the GPU would run, as in `sm_89`."""
     kernels: tuple[KernelResources, ...]
     """Its kernels for that architecture, and functions of theirs that use the stack."""

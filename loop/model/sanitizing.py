@@ -15,7 +15,6 @@ class SanitizerReport(Model):
     """One thing that a tool of compute-sanitizer found."""
 
     kind: Kind
-    """What kind of thing it is."""
     severity: Literal["error", "warning"] = "error"
     """A warning may be meant so, the tool says: it fails nothing."""
     words: str
@@ -25,26 +24,20 @@ class SanitizerReport(Model):
     places: tuple[str, ...] = ()
     """`file:line`, and from where that was called, outwards; empty for code without line information."""
     thread: str = ""
-    """Index of the thread, `(64,0,0)`."""
     block: str = ""
-    """Index of its block."""
 
 
 class SanitizerRun(Model):
     """One variant under one tool."""
 
     variant: str
-    """Name of the variant."""
     build_id: str
-    """The very build that is measured."""
     tool: SanitizerTool
-    """Which tool."""
     status: Literal["clean", "found", "unknown"]
     """Nothing was found, something was, or the tool did not get to say."""
     workloads: tuple[str, ...]
     """Workloads of which one call each was made."""
     seconds: Annotated[float, Field(ge=0)]
-    """How long it took."""
     reports: tuple[SanitizerReport, ...] = ()
     """What it found, the first few."""
     total: int = 0
@@ -81,10 +74,9 @@ class SanitizeOutput(Output):
     actions = ("kernel.sanitize",)
 
     runs: tuple[SanitizerRun, ...] = ()
-    """One a variant and tool."""
     clean: tuple[str, ...] = ()
     """Variants in which none of the tools found anything, and all of them looked."""
     found: tuple[str, ...] = ()
     """Variants in which one of them found something."""
     version: str = ""
-    """Version of the tool."""
+    """Of the tool."""

@@ -92,7 +92,6 @@ class CAbiVariant(_Variant):
     """Compiled, loaded with ctypes."""
     title: Text = "compiled variant"
     device: Device
-    """Where it runs."""
     sources: Annotated[tuple[Text, ...], Field(min_length=1)]
     """Translation units, relative to the target's folder."""
     entry: Identifier
@@ -137,7 +136,6 @@ class PythonVariant(_Variant):
     """Imported in a child process that has torch."""
     title: Text = "Python variant"
     device: Literal["cpu", "cuda", "any"]
-    """Where it runs."""
     module: Annotated[str, StringConstraints(pattern=r"^([A-Za-z_]\w*(\.[A-Za-z_]\w*)*|.+\.py)$")]
     """Module, found from the target's folder or among the installed packages; or a file, as in `answers/1.py`."""
     function: Word
@@ -156,7 +154,6 @@ class CommandVariant(_Variant):
     """Run once a call; its own figures are marked as its own."""
     title: Text = "external program"
     device: Device
-    """Where it runs."""
     run: Annotated[tuple[Text, ...], Field(min_length=1)]
     """The command line. `{N}` stands for a size, `{factor}` for an attribute, `{dtype}` for the element type,
     `{x}` and `{output}` for the files of tensors. The environment has them, too: LOOP_N, LOOP_factor, LOOP_dtype,
@@ -172,7 +169,6 @@ class Component(Model):
     of: Identifier | Annotated[tuple[Identifier, ...], Field(min_length=1)]
     """The compiled variant whose library has it, or several."""
     title: Text
-    """What it computes, in a few words."""
     entry: Annotated[str, StringConstraints(pattern=r"^[a-z]([a-z0-9_]|\{of\})*$")]
     """The exported function; `{of}` stands for the variant's name."""
     flags: tuple[str, ...] = ()

@@ -26,24 +26,18 @@ def is_vague(interval: Interval) -> bool:
 
 class _Judged(Model):
     variant: str
-    """Name of the variant."""
     workload: str
-    """Name of the workload."""
     against: Against
-    """What it was compared with."""
     reason: str
-    """Why the verdict is this one."""
 
 
 class SpeedVerdict(_Judged):
     """A verdict on a variant whose outputs were right."""
 
     verdict: Literal["faster", "slower", "same", "inconclusive"]
-    """What the evidence allows to say."""
     ratio: Annotated[float, Field(gt=0)]
     """Reference time / candidate time; above 1 the candidate is faster."""
     interval: Interval
-    """99 % confidence interval of the ratio."""
     e_value: float | None = None
     """Evidence by the sequential rule; None against the baseline, which too few processes are compared with."""
 
@@ -57,13 +51,9 @@ class NoSpeedVerdict(_Judged):
     """A verdict on a variant that is wrong or could not be judged: it has no speed."""
 
     verdict: Literal["incorrect", "invalid"]
-    """Wrong output, or no trustworthy answer."""
     cause: Cause = ""
-    """What is wrong, as a code."""
     ratio: None = None
-    """Always absent."""
     interval: None = None
-    """Always absent."""
 
 
 Verdict = Annotated[SpeedVerdict | NoSpeedVerdict, Field(discriminator="verdict")]

@@ -151,7 +151,7 @@ def counted(formula: str | None, workload: Workload) -> float | None:
     """The value of a target's `flops` or `bytes` for one call; None where it does not say."""
     if formula is None:
         return None
-    return Expression.parse(formula, arithmetic=True).evaluate_number(formula_values(workload))
+    return Expression.parse(formula).evaluate_number(formula_values(workload))
 
 
 def operations(target: Target, workload: Workload) -> float:
@@ -172,7 +172,7 @@ def unsupported(variant: Takes, workload: Workload, layout: Layout = "contiguous
     if variant.takes is None:
         return ""
     values = {"layout": layout, **formula_values(workload), "dtype": workload.dtype}
-    for part in Expression.parse(variant.takes, remainders=True).parts:
+    for part in Expression.parse(variant.takes).parts:
         if not part.evaluate_bool(values):
             read = {name: value for name, value in values.items() if name in part.names}
             return ", ".join(f"{name}={_text(value)}" for name, value in read.items()) or variant.takes

@@ -17,7 +17,7 @@ from loop.builds.python_builds import files_of, imports
 from loop.gate.kernel import extra_sets, workloads
 from loop.model.base import Model
 from loop.model.campaign import Proposal
-from loop.model.change import Brief, BriefOutput, JudgedChange, Standing
+from loop.model.change import Brief, BriefOutput, Standing, TriedChange
 from loop.model.measurement import Measurement
 from loop.model.profile import FACTS
 from loop.model.target import PythonVariant, Target
@@ -100,7 +100,7 @@ def lost(brief: Brief) -> Table | None:
     return filled(columns("Session", "Files", ">Speed", "Why it was taken back", "Patch"), rows)
 
 
-def _gain(change: JudgedChange) -> str:
+def _gain(change: TriedChange) -> str:
     return say.times(change.gain) if change.gain else "not timed"
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from loop.agents.results import together
 from loop.base.stats import geometric_mean
@@ -18,7 +19,6 @@ from loop.model.change import (
     as_of_target,
     proposals,
 )
-from loop.model.exported import ExportedChanges
 from loop.model.money import AiUse
 from loop.model.output import MeasureOutput, by_run, outputs_of, read_output
 from loop.model.record import Finished, latest_attempts
@@ -127,14 +127,14 @@ def _row(run: int, change: TriedChange, records: Sequence[Finished]) -> tuple[st
     )
 
 
-def changes_json(finished: Sequence[Finished]) -> ExportedChanges:
+def changes_json(finished: Sequence[Finished]) -> dict[str, tuple[Any, ...]]:
     """The same for programs."""
     records = latest_attempts(finished)
-    return ExportedChanges(
-        judged=tuple(output.tried for output in outputs_of(records, DecisionOutput) if output.tried),
-        proposals=proposals(outputs_of(records, BriefOutput)),
-        confirmed=tuple(figure for output in outputs_of(records, ConfirmOutput) for figure in output.confirmed),
-    )
+    return {
+        "judged": tuple(output.tried for output in outputs_of(records, DecisionOutput) if output.tried),
+        "proposals": proposals(outputs_of(records, BriefOutput)),
+        "confirmed": tuple(figure for output in outputs_of(records, ConfirmOutput) for figure in output.confirmed),
+    }
 
 
 def _campaign(records: Sequence[Finished]) -> Iterator[str]:

@@ -97,7 +97,7 @@ def first(rules: Sequence[Rule], facts: Mapping[str, Fact]) -> FirstMatch[Rule]:
     known = {name: value for name, value in facts.items() if value is not None}
     undecided: dict[int, tuple[str, ...]] = {}
     for place, rule in enumerate(rules):
-        expression = Expression.parse(rule.when, arithmetic=True)
+        expression = Expression.parse(rule.when)
         try:
             if expression.evaluate_bool(known):
                 return FirstMatch(rule, undecided)

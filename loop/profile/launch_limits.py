@@ -130,7 +130,7 @@ def whole(formula: int | str, values: Mapping[str, object]) -> int:
     """The value of a formula, rounded up. Raises ExpressionError where it has none."""
     if isinstance(formula, int):
         return formula
-    return math.ceil(Expression.parse(formula, arithmetic=True).evaluate_number(values))
+    return math.ceil(Expression.parse(formula).evaluate_number(values))
 
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)

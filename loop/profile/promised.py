@@ -20,7 +20,7 @@ def _stated(rule: TreeRule, facts: Mapping[str, Fact]) -> Interval | None:
         return None
     known = {name: value for name, value in facts.items() if value is not None}
     try:
-        low, high = (Expression.parse(str(end), arithmetic=True).evaluate_number(known) for end in rule.times)
+        low, high = (Expression.parse(str(end)).evaluate_number(known) for end in rule.times)
     except ExpressionError:
         return None
     return (low, high) if 0 < low <= high else None

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from loop.base.stats import geometric_mean
 from loop.model.change import standing
-from loop.model.measurement import Check, MapPart, Measurement, Mismatch, VariantChecks
+from loop.model.measurement import Check, Measurement, Mismatch, Span, VariantChecks
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
 from loop.model.record import Finished
 from loop.model.verdict import SpeedVerdict, Verdict
@@ -114,13 +114,13 @@ def _map(check: Check) -> Iterator[str]:
         yield f"around the first: {pairs}"
 
 
-def _spans(parts: Sequence[MapPart]) -> str:
+def _spans(parts: Sequence[Span]) -> str:
     """`0-31 nothing wrong, 32-63 0.4`; one figure where all parts are alike."""
-    errors = [math.inf if part.largest is None else part.largest for part in parts if part.wrong]
+    errors = [math.inf if part.largest is None else part.largest for part in parts if part.count]
     if len(errors) == len(parts) and max(errors) <= ALIKE * min(errors):
         return f"alike everywhere, up to {_number(max(errors), 2)}"
     spans = (f"{part.first}" if part.first == part.last else f"{part.first}-{part.last}" for part in parts)
-    largest = (_number(part.largest, 2) if part.wrong else "right" for part in parts)
+    largest = (_number(part.largest, 2) if part.count else "right" for part in parts)
     return ", ".join(map(" ".join, zip(spans, largest, strict=True)))
 
 

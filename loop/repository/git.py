@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -11,19 +11,10 @@ from loop.base.errors import WorkFailed
 from loop.base.remarks import remark
 
 QUIET = (
-    "core.hooksPath=/dev/null",
-    "core.fsmonitor=false",
-    "commit.gpgsign=false",
-    "tag.gpgsign=false",
-    "log.showSignature=false",
-    "merge.verifySignatures=false",
-    "protocol.ext.allow=never",
-    "gc.auto=0",
-    "maintenance.auto=false",
-    "advice.detachedHead=false",
-    "submodule.recurse=false",
-    "i18n.logOutputEncoding=UTF-8",
-    "i18n.commitEncoding=UTF-8",
+    *("core.hooksPath=/dev/null", "core.fsmonitor=false", "commit.gpgsign=false", "tag.gpgsign=false"),
+    *("log.showSignature=false", "merge.verifySignatures=false", "protocol.ext.allow=never", "gc.auto=0"),
+    *("maintenance.auto=false", "advice.detachedHead=false", "submodule.recurse=false"),
+    *("i18n.logOutputEncoding=UTF-8", "i18n.commitEncoding=UTF-8"),
 )
 """Settings under which git runs here, whatever the user's are."""
 ENVIRONMENT = {
@@ -41,36 +32,47 @@ OFFLINE = {"GIT_ALLOW_PROTOCOL": "file", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL
 NONE: Mapping[str, str] = MappingProxyType({})
 
 ELSEWHERE = (
-    "GIT_DIR",
-    "GIT_WORK_TREE",
-    "GIT_IMPLICIT_WORK_TREE",
-    "GIT_COMMON_DIR",
-    "GIT_INDEX_FILE",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_NAMESPACE",
-    "GIT_PREFIX",
-    "GIT_GRAFT_FILE",
-    "GIT_SHALLOW_FILE",
-    "GIT_INTERNAL_SUPER_PREFIX",
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_IMPLICIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_NAMESPACE"),
+    *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_PREFIX", "GIT_GRAFT_FILE"),
+    *("GIT_SHALLOW_FILE", "GIT_INTERNAL_SUPER_PREFIX"),
 )
 """Variables that point git at one repository, whatever folder it is asked about. Git sets them for aliases and
 hooks: with them a command meant for a worktree of ours would work on the user's checkout."""
 
 
-def forget_the_callers_repository() -> None:
-    """Let git look for the repository of the folder it is asked about, in this process and all it starts."""
-    for name in ELSEWHERE:
-        os.environ.pop(name, None)
-
-
 def git(
     folder: Path, *arguments: str, index: Path | None = None, stdin: str = "", variables: Mapping[str, str] = NONE
 ) -> str:
-    """What git prints as text; see `read_bytes`. `index`: in the place of the checkout's."""
-    return read_bytes(folder, *arguments, index=index, stdin=stdin, variables=variables).decode(
-        errors="surrogateescape"
-    )
+    """What git prints as text; see `read_bytes`."""
+    printed = read_bytes(folder, *arguments, index=index, stdin=stdin, variables=variables)
+    return printed.decode(errors="surrogateescape")
+
+
+def read_bytes(
+    folder: Path, *arguments: str, index: Path | None = None, stdin: str = "", variables: Mapping[str, str] = NONE
+) -> bytes:
+    """What git prints. Raises WorkFailed with its own words.
+
+    `index`: in the place of the checkout's. `stdin`: what it reads as its input. `variables`: of its environment.
+    """
+    for name in ELSEWHERE:  # In this process, and in all that it starts.
+        os.environ.pop(name, None)
+    try:
+        from git import Git, GitError
+    except ImportError as error:  # GitPython raises it when there is no git program.
+        raise WorkFailed("there is no git program", hint="install git (`apt-get install git`)") from error
+    command = ["git", *(word for setting in QUIET for word in ("-c", setting)), *arguments]
+    env = ENVIRONMENT | dict(variables) | ({} if index is None else {"GIT_INDEX_FILE": str(index)})
+    with tempfile.TemporaryFile() as source:
+        try:
+            source.write(stdin.encode())
+            source.seek(0)
+            terms: dict[str, Any] = {"env": env, "istream": source}
+            terms |= {"stdout_as_string": False, "strip_newline_in_stdout": False}
+            return bytes(Git(folder).execute(command, **terms))
+        except (GitError, OSError, ValueError) as error:  # ValueError: NUL, or half of a pair, in an argument.
+            message = str(getattr(error, "stderr", "") or error).strip()
+            raise WorkFailed(f"git {arguments[0]} in {folder}: {message}") from error
 
 
 def shown(data: bytes) -> str:
@@ -82,25 +84,6 @@ def shown(data: bytes) -> str:
         except UnicodeDecodeError:
             lines.append(line.decode("latin-1"))
     return "".join(lines)
-
-
-def read_bytes(
-    folder: Path, *arguments: str, index: Path | None = None, stdin: str = "", variables: Mapping[str, str] = NONE
-) -> bytes:
-    """What git prints. Raises WorkFailed with its own words. `stdin`: what it reads as its input; `variables`: of
-    its environment."""
-    forget_the_callers_repository()
-    try:
-        from git import GitError
-    except ImportError as error:  # GitPython raises it when there is no git program.
-        raise WorkFailed("there is no git program", hint="install git (`apt-get install git`)") from error
-    try:
-        words = [word for setting in QUIET for word in ("-c", setting)]
-        env = ENVIRONMENT | dict(variables) | ({} if index is None else {"GIT_INDEX_FILE": str(index)})
-        return _execute(folder, [*words, *arguments], env, stdin)
-    except (GitError, OSError, ValueError) as error:  # ValueError: NUL, or half of a pair, in an argument.
-        message = str(getattr(error, "stderr", "") or error).strip()
-        raise WorkFailed(f"git {arguments[0]} in {folder}: {message}") from error
 
 
 def author(folder: Path) -> dict[str, str]:
@@ -117,16 +100,3 @@ def author(folder: Path) -> dict[str, str]:
         return {}
     people = ("AUTHOR", "COMMITTER")
     return {f"GIT_{who}_NAME": name for who in people} | {f"GIT_{who}_EMAIL": address for who in people}
-
-
-def _execute(folder: Path, arguments: Sequence[str], env: Mapping[str, str], stdin: str = "") -> bytes:
-    """Raises GitError, OSError, or ValueError for what cannot be an argument, such as a NUL."""
-    from git import Git
-
-    with tempfile.TemporaryFile() as source:
-        source.write(stdin.encode())
-        source.seek(0)
-        command = ["git", *arguments]
-        terms: dict[str, Any] = {"env": dict(env), "istream": source}
-        terms |= {"stdout_as_string": False, "strip_newline_in_stdout": False}
-        return bytes(Git(folder).execute(command, **terms))

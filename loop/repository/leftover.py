@@ -21,7 +21,6 @@ class Owner(Model):
     """The note."""
 
     format: int = 1
-    """Format number."""
     session: str
     """The session folder's whole path."""
 
@@ -38,12 +37,9 @@ class KeptWorktree:
 
     def edits(self) -> dict[str, int] | None:
         """Files with uncommitted edits, to lines that differ; None where git cannot say."""
-        if self.tree is None:
-            return None
-        try:
-            return self.tree.changed()
-        except LoopError:
-            return None
+        with contextlib.suppress(LoopError):
+            return self.tree.changed() if self.tree else None
+        return None
 
     def remove(self) -> None:
         """Take it away, with git's note of it; commits and branches stay."""
@@ -53,12 +49,12 @@ class KeptWorktree:
 def note_owner(tree: Worktree, session: Path) -> None:
     """Write down which session a worktree is for; one that cannot be noted is nobody's, and stays."""
     with contextlib.suppress(OSError, LoopError):
-        sums.write_sealed(_own_folder(tree.root) / OWNER, Owner(session=str(session.absolute())))
+        sums.write_sealed(_note_of(tree.root), Owner(session=str(session.absolute())))
 
 
 def is_noted(tree: Worktree) -> bool:
     """Whether it was made to its end: the note is written last."""
-    return _owner(_own_folder(tree.root) / OWNER) is not None
+    return _owner(tree.root) is not None
 
 
 def every(folder: Path) -> Iterator[KeptWorktree]:
@@ -69,20 +65,21 @@ def every(folder: Path) -> Iterator[KeptWorktree]:
         tree = owner = None
         with contextlib.suppress(LoopError):
             if (root / ".git").exists():
-                owner = _owner(_own_folder(root) / OWNER)
+                owner = _owner(root)
                 common = Path(git(root, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
                 repository = common.parent if common.name == ".git" else common
                 tree = Worktree(root, root, None if (root / ".git").is_dir() else repository)
         yield KeptWorktree(root, tree, owner)
 
 
-def _own_folder(root: Path) -> Path:
-    """Where git keeps what it knows of this worktree alone."""
-    return Path(git(root, "rev-parse", "--absolute-git-dir").strip())
+def _note_of(root: Path) -> Path:
+    """In the folder where git keeps what it knows of this worktree alone."""
+    return Path(git(root, "rev-parse", "--absolute-git-dir").strip()) / OWNER
 
 
-def _owner(note: Path) -> Path | None:
-    """None where there is none, or where it is damaged: then the worktree is nobody's, and stays."""
+def _owner(root: Path) -> Path | None:
+    """None where there is no note, or a damaged one: then the worktree is nobody's, and stays."""
+    note = _note_of(root)
     try:
         return Path(sums.read_sealed(Owner, note).session)
     except OSError:

@@ -52,10 +52,7 @@ class Worktree:
         """
         self._notice_new_files()
         text = git(self.root, "diff", "--numstat", "--no-renames", "-z", "HEAD", *COUNTED)
-        return {self._from_target(name): count for name, count in lines_changed(text).items()}
-
-    def _from_target(self, name: str) -> str:
-        return os.path.relpath(self.root / name, self.target)
+        return {os.path.relpath(self.root / name, self.target): n for name, n in lines_changed(text).items()}
 
     def write_patch(self, path: Path, base: str = "HEAD") -> None:
         """Write what differs from a commit: a patch that `git apply` takes at the repository's top."""
@@ -93,13 +90,14 @@ class Worktree:
 
     def known(self) -> set[str]:
         """Files that git has or would take, by their path from the target's folder."""
-        listed = git(self.root, "ls-files", "--cached", "--others", "--exclude-standard", "-z")
-        return {self._from_target(name) for name in listed.split("\0") if name}
+        return self._named(git(self.root, "ls-files", "--cached", "--others", "--exclude-standard", "-z"))
 
     def committed(self) -> set[str]:
         """Files that `head` has, by their path from the target's folder."""
-        listed = git(self.root, "ls-tree", "-r", "-z", "--name-only", "HEAD")
-        return {self._from_target(name) for name in listed.split("\0") if name}
+        return self._named(git(self.root, "ls-tree", "-r", "-z", "--name-only", "HEAD"))
+
+    def _named(self, listed: str) -> set[str]:
+        return {os.path.relpath(self.root / name, self.target) for name in listed.split("\0") if name}
 
     def _is_ours(self) -> None:
         """Raises LoopError where git would work on another folder than this one."""
@@ -151,19 +149,21 @@ def make(target: Path, root: Path) -> Worktree:
     middle of a merge with conflicts.
     """
     repository = top_of(target)
-    try:
-        root.parent.mkdir(parents=True, exist_ok=True)
-        if repository is None:
-            return _copy(target, root)
-    except OSError as error:
-        raise _no_room(root, error) from error
+    if repository is None:
+        try:
+            shutil.copytree(target, root / target.name, ignore=IGNORED)
+        except OSError as error:
+            raise _no_room(root, error) from error
+        git(root, "init", "--quiet")
+        tree = Worktree(root, root / target.name, None)
+        tree.commit(AS_IT_STOOD)
+        return tree
     unmerged = git(repository, "diff", "--name-only", "--diff-filter=U").splitlines()
     if unmerged:
         raise UsageError(
             f"{repository / unmerged[0]} is in conflict", hint="finish the merge, or `git merge --abort`"
         )
-    _add(repository, root, "HEAD")
-    tree = Worktree(root, root / target.resolve().relative_to(repository), repository)
+    tree = _add(repository, target, root, "HEAD")
     if _bring_over(repository, target, tree):
         tree.commit(AS_IT_STOOD)
     return tree
@@ -177,17 +177,7 @@ def make_at(target: Path, root: Path, commit: str) -> Worktree:
     repository = top_of(target)
     if repository is None:
         raise UsageError(f"{target} is not under git", hint="git init, and commit what works")
-    try:
-        root.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _no_room(root, error) from error
-    _add(repository, root, commit)
-    return Worktree(root, root / target.resolve().relative_to(repository), repository)
-
-
-def _no_room(root: Path, error: OSError) -> LoopError:
-    hint = "set LOOP_STATE to a folder that can be written"
-    return WorkFailed(f"{root}: no worktree can be made there: {error.strerror or error}", hint)
+    return _add(repository, target, root, commit)
 
 
 def copy_of(tree: Worktree, root: Path) -> Worktree:
@@ -203,11 +193,15 @@ def copy_of(tree: Worktree, root: Path) -> Worktree:
     return copy
 
 
-def _add(repository: Path, root: Path, commit: str) -> None:
+def _add(repository: Path, target: Path, root: Path, commit: str) -> Worktree:
     """A worktree of the user's repository. Raises LoopError where git may not write its note of it.
 
     Its files are checked out from inside: a configuration may name other programs there (`includeIf`).
     """
+    try:
+        root.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _no_room(root, error) from error
     _forget_gone(repository, root)
     try:
         git(repository, "worktree", "add", "--quiet", "--detach", "--force", "--no-checkout", str(root), commit)
@@ -215,6 +209,12 @@ def _add(repository: Path, root: Path, commit: str) -> None:
     except LoopError as error:
         hint = f"git has to note it in the repository; if that is read-only: git clone {repository} COPY"
         raise WorkFailed(error.message, hint) from error
+    return Worktree(root, root / target.resolve().relative_to(repository), repository)
+
+
+def _no_room(root: Path, error: OSError) -> LoopError:
+    hint = "set LOOP_STATE to a folder that can be written"
+    return WorkFailed(f"{root}: no worktree can be made there: {error.strerror or error}", hint)
 
 
 def _write(root: Path, *arguments: str, variables: Mapping[str, str] = NONE) -> None:
@@ -292,15 +292,6 @@ def top_of(target: Path) -> Path | None:
         return top if git(top, "ls-tree", "HEAD", "--", f"{inside}/" if inside != "." else ".") else None
     except LoopError:
         return None
-
-
-def _copy(target: Path, root: Path) -> Worktree:
-    """A repository of its own that holds a copy of the target."""
-    shutil.copytree(target, root / target.name, ignore=IGNORED)
-    git(root, "init", "--quiet")
-    tree = Worktree(root, root / target.name, None)
-    tree.commit(AS_IT_STOOD)
-    return tree
 
 
 def _bring_over(repository: Path, target: Path, tree: Worktree) -> bool:

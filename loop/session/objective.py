@@ -14,7 +14,7 @@ from loop.learning import learnings
 from loop.model.change import kept
 from loop.model.money import RateCard
 from loop.model.output import VerifyOutput, outputs_of
-from loop.model.plan import Missed, PhaseTime, Plan, Reached
+from loop.model.plan import PhaseTime, Plan, Reached
 from loop.model.record import Finished, Machine, Revision, SessionHead, SessionRecord, Status, latest_attempts
 from loop.money.bill import hourly_usd
 from loop.report import format as say
@@ -142,9 +142,7 @@ class Objective:
             return None
         parts = misses(Expression.parse(self.plan.success), self._values(finished, session))
         return Reached(
-            success=self.plan.success,
-            missed=tuple(Missed(part=part.part, words=part.words, off=part.off) for part in parts),
-            judged=anything_judged(finished) or not self.needs_verdict,
+            success=self.plan.success, missed=parts, judged=anything_judged(finished) or not self.needs_verdict
         )
 
     @property
@@ -180,8 +178,8 @@ def refuse_unless_met(head: SessionHead) -> None:
     }
     missing = misses(Expression.parse(plan.requires), values)
     if missing:
-        what = "; ".join(f"`{part.part}`, and {part.got}" for part in missing)
-        raise UsageError(f"plan {plan.name} requires {what}", hint="loop plan list")
+        what = "; ".join(part.words for part in missing)
+        raise UsageError(f"plan {plan.name} requires what is not so: {what}", hint="loop plan list")
 
 
 def phase_times(plan: Plan, finished: Sequence[Finished]) -> tuple[PhaseTime, ...]:

@@ -7,13 +7,13 @@ terminal shows it at the end of the session, too. `--json` has all of them.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from loop.actions import ACTIONS
 from loop.bisect.section import searches
 from loop.jobs.groups import groups
 from loop.learning.calibration import predicted
 from loop.model.change import jobs_of
-from loop.model.exported import ExportedSection
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of, read_output
 from loop.model.record import Finished, latest_attempts
 from loop.money import section as spending
@@ -77,10 +77,10 @@ def on_screen(view: View) -> list[Section]:
     return [section for _, parts in folds_of(view) for section in parts if section.screen]
 
 
-def in_json(view: View) -> list[ExportedSection]:
+def in_json(view: View) -> list[dict[str, Any]]:
     """Every section for programs, with the fold in which it stands."""
     every = [(name, section) for name, parts in folds_of(view) for section in parts]
-    return [ExportedSection(fold=name, **sections.fields(section)) for name, section in every]
+    return [{"fold": name, **sections.fields(section)} for name, section in every]
 
 
 def correctness(view: View) -> Iterator[Section]:

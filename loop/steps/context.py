@@ -11,7 +11,7 @@ from loop.base.processes import Tick
 from loop.cloud import Watch
 from loop.model.base import Model
 from loop.model.campaign import Campaign
-from loop.model.change import ON_CHANGE, LostIdea, PastSearch
+from loop.model.change import ON_CHANGE, PastSearch, TriedChange
 from loop.model.debugging import EarlierTry
 from loop.model.index import SessionRow
 from loop.model.measurement import Segment
@@ -87,7 +87,7 @@ class Past:
     """Variant to what it was when all gates last passed."""
     tries: tuple[EarlierTry, ...] = ()
     """Builds that went through the gate in earlier sessions, oldest first."""
-    lost: tuple[LostIdea, ...] = ()
+    lost: tuple[TriedChange, ...] = ()
     """Changes that earlier sessions took back, in the same environment."""
     searches: tuple[PastSearch, ...] = ()
     """Searches over values of earlier sessions, in the same environment, oldest first."""

@@ -58,10 +58,6 @@ def allow(project: Project, screen: Screen) -> None:
         screen.say(f"{trust.shown(project)} would run:")
         for line in what_runs(project):
             screen.say(f"  {line}")
-        if changed := trust.difference(project):
-            screen.say("changed since it was allowed:")
-            for line in changed:
-                screen.say(f"  {line}")
         if not screen.confirm("Allow it, until what they run changes?"):
             raise trust.refusal(project)
         trust.grant(project, digest, machines)

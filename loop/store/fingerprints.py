@@ -22,17 +22,18 @@ LONGEST = 160
 KEY = 12
 """Letters of its hash."""
 
-TELLING = (
-    *("undefined symbol", "undefined reference", "multiple definition", "cannot find -l", "error:", "error :"),
-    *("fatal:", "fatal   :", "cuda error", "cudaerror", "cuda_error", "no kernel image", "driver version"),
-    *("needs driver", "out of memory", "bad_alloc", "memoryerror", "killed after", "timed out", "crashed with"),
-    *("segmentation fault", "no such file", "not found", "permission denied", "no space left", "assertion"),
-    "cannot open shared object",
+TELLING = re.compile(
+    "undefined symbol|undefined reference|multiple definition|cannot find -l|error ?:|fatal ?  :|fatal:"
+    "|cuda ?_?error|no kernel image|driver version|needs driver|out of memory|bad_alloc|memoryerror|killed after"
+    "|timed out|crashed with|segmentation fault|no such file|not found|permission denied|no space left|assertion"
+    "|cannot open shared object",
+    re.IGNORECASE,
 )
 """Words by which the line that names an error is known."""
-NOISE = (
-    *(": in function", "collect2: error", "compilation terminated", "warning:", "note:", "error(s) generated"),
-    *("errors generated", "error generated", "error detected in the", "errors detected in the"),
+NOISE = re.compile(
+    ": in function|collect2: error|compilation terminated|warning:|note:|errors? generated|error\\(s\\) generated"
+    "|errors? detected in the",
+    re.IGNORECASE,
 )
 """Lines that have such words, and only go with an error."""
 EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,100}(?:Error|Exception|Interrupt|Warning)(?::|$)")
@@ -56,32 +57,15 @@ NUMBER = re.compile(r"(?<![\w.])(exit |status |code |error |signal )?[-+]?\d[\d.
 REPEATED = re.compile(r"\bN(?:[ ,x/:-]{1,3}N\b)+")
 ANCHORS = ("undefined symbol: ", "undefined reference to ", "multiple definition of ", "cannot find -l", "fatal: ")
 """Where an error begins: what stands before says who met it, and in which file."""
-MEMORY = (
-    "out of memory",
-    "out_of_memory",
-    "cudaerrormemoryallocation",
-    "bad_alloc",
-    "memoryerror",
-    "cannot allocate",
+MEMORY = re.compile(
+    "out of memory|out_of_memory|cudaerrormemoryallocation|bad_alloc|memoryerror|cannot allocate", re.IGNORECASE
 )
 """How programs, libraries and drivers say that there was no memory left."""
 HEADERS = (".h", ".hpp", ".hh", ".cuh", ".so", ".a", ".inc")
 """Files whose name says what is missing, wherever they lie."""
-PROGRAMS = (
-    "sh",
-    "bash",
-    "ld",
-    "nvcc",
-    "g++",
-    "gcc",
-    "clang",
-    "clang++",
-    "ptxas",
-    "cc1plus",
-    "cicc",
-    "nvlink",
-    "git",
-)
+PROGRAMS = re.compile(r"sh|bash|ld|nvcc|g\+\+|gcc|clang(\+\+)?|ptxas|cc1plus|cicc|nvlink|git")
+KEPT = 400
+"""Characters of a message that the index keeps."""
 
 
 def _known_by(text: str, subject: str = "") -> Fingerprint:
@@ -106,18 +90,14 @@ def telling_line(text: str) -> str:
 
 def tells(line: str) -> bool:
     """Whether a line names an error."""
-    low = line.lower()
-    if any(words in low for words in NOISE):
-        return False
-    return any(words in low for words in TELLING) or EXCEPTION.match(line) is not None
+    return not NOISE.search(line) and bool(TELLING.search(line) or EXCEPTION.match(line))
 
 
 def normal(line: str) -> str:
     """One line without what differs from machine to machine and from run to run."""
     text = COLOUR.sub("", line[:LONGEST_LINE])
-    low = text.lower()
-    if any(words in low for words in MEMORY):
-        return "CUDA out of memory" if "cuda" in low else "out of memory"
+    if MEMORY.search(text):
+        return "CUDA out of memory" if "cuda" in text.lower() else "out of memory"
     # What stands before the error goes: the last place in a file, the variant, the program that met it.
     places = [match.end() for match in PLACE.finditer(text)]
     text = text[places[-1] :] or text if places else text
@@ -139,7 +119,7 @@ def _file(match: re.Match[str]) -> str:
     name = text.rstrip("/.").rpartition("/")[2]
     name = name.partition(".so")[0] + ".so" if ".so" in name else name
     stable = name.endswith(HEADERS) and not TEMPORARY.search(name)
-    return name if stable or name in PROGRAMS else "PATH"
+    return name if stable or PROGRAMS.fullmatch(name) else "PATH"
 
 
 def _hash(match: re.Match[str]) -> str:
@@ -150,10 +130,6 @@ def _hash(match: re.Match[str]) -> str:
 def _number(match: re.Match[str]) -> str:
     """Codes of errors and exits say what failed; other numbers say when and where."""
     return match[0].rstrip(".,") if match[1] else "N" + ("" if match[0][-1].isdigit() else match[0][-1])
-
-
-KEPT = 400
-"""Characters of a message that the index keeps."""
 
 
 def failures_of(session: str, finished: Iterable[Finished]) -> tuple[FailureSeen, ...]:

@@ -35,21 +35,14 @@ class SessionListing(NamedTuple):
     """What a list says of one session folder; None: not known, or not yet."""
 
     folder: str
-    """Name of the folder."""
     target: str | None
-    """Name of the target."""
     plan: str | None
-    """Name of the plan."""
     device: str | None
-    """Where it ran."""
     status: str | None
     """How it ended; None while it is open."""
     grade: str | None
-    """Its letter."""
     seconds: float | None
-    """Wall time."""
     usd: float | None
-    """What it cost."""
     fastest: str | None
     """The variant with the best mean ratio."""
     recorded: bool
@@ -75,16 +68,16 @@ def rows(root: Path, *, last: int | None = None, target: str | None = None) -> "
 def read(root: Path) -> "tuple[list[SessionRow], list[SessionListing]]":
     """All rows, and the folders that are damaged, of another format or copies."""
     entries = _entries(root)
-    return _rows(entries), [_listing(entry) for entry in entries if entry["problem"]]
+    return _rows(entries), [row for row in _listing(entries) if row.problem]
 
 
 def listing(root: Path) -> list[SessionListing]:
     """A line for every session folder, oldest first, damaged ones and copies included."""
-    return [_listing(entry) for entry in _entries(root)]
+    return _listing(_entries(root))
 
 
-def _listing(entry: dict[str, Any]) -> SessionListing:
-    return SessionListing(**{name: entry[name] for name in SessionListing._fields})
+def _listing(entries: list[dict[str, Any]]) -> list[SessionListing]:
+    return [SessionListing(*(entry[name] for name in SessionListing._fields)) for entry in entries]
 
 
 def _rows(entries: list[dict[str, Any]], last: int | None = None) -> "list[SessionRow]":

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from loop.base.errors import LoopError
-from loop.model.change import BriefOutput, DecisionOutput, LostIdea, PastSearch, TuneOutput
+from loop.model.change import BriefOutput, DecisionOutput, PastSearch, TriedChange, TuneOutput
 from loop.model.debugging import EarlierTry, SmallestOutput
 from loop.model.output import VerifyOutput, by_run, outputs_of
 from loop.model.record import Finished, KnownGood, SessionHead
@@ -36,20 +36,16 @@ def tries(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
 
     There is one for each variant of a session: its last verification counts.
     """
-    same = (head.target, head.target_folder, head.device)
+
+    def alike(then: SessionHead) -> bool:
+        return (then.target, then.target_folder, then.device) == (head.target, head.target_folder, head.device)
+
     attempts = []
-    for folder, then, steps in _earlier(
-        root, head, lambda then: (then.target, then.target_folder, then.device) == same
-    ):
-        checked = {
-            checks.variant: checks for output in outputs_of(steps, VerifyOutput) for checks in output.variants
-        }
-        smallest = {
-            case.variant: case.check.workload.name
-            for output in outputs_of(steps, SmallestOutput)
-            for case in output.smallest
-        }
-        for variant, checks in checked.items():
+    for folder, then, steps in _earlier(root, head, alike):
+        verified, searched = outputs_of(steps, VerifyOutput), outputs_of(steps, SmallestOutput)
+        smallest = {case.variant: case.check.workload.name for output in searched for case in output.smallest}
+        last = {checks.variant: checks for output in verified for checks in output.variants}
+        for variant, checks in last.items():
             failure = checks.first_failure
             attempts.append(
                 EarlierTry(
@@ -123,24 +119,17 @@ def environment(head: SessionHead) -> tuple[object, ...]:
     return head.target, head.target_folder, head.device, head.threads, place, machine.compiler
 
 
-def lost_ideas(root: Path, head: SessionHead) -> tuple[LostIdea, ...]:
+def lost_ideas(root: Path, head: SessionHead) -> tuple[TriedChange, ...]:
     """Changes that earlier sessions in this environment took back, oldest first; each once, as judged last."""
-    ideas: dict[str, LostIdea] = {}
+    ideas: dict[str, TriedChange] = {}
     for folder, _, steps in _earlier(root, head, lambda then: environment(then) == environment(head)):
         digests = {run: brief.digest for run, brief in by_run(steps, BriefOutput)}
         for run, decision in by_run(steps, DecisionOutput):
             tried = decision.tried
             if tried is not None and tried.outcome == "reverted":
                 digest = digests.get(run, "")
-                ideas[digest or f"{folder.id} {tried.patch}"] = LostIdea(
-                    session=folder.id,
-                    variant=tried.variant,
-                    reason=tried.reason,
-                    gain=tried.gain,
-                    files=tried.files,
-                    patch=tried.patch,
-                    digest=digest,
-                )
+                change = tried.model_copy(update={"session": folder.id, "digest": digest})
+                ideas[digest or f"{folder.id} {tried.patch}"] = change
     return tuple(ideas.values())
 
 

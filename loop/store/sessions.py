@@ -21,7 +21,7 @@ from loop.store import journal
 
 HEAD, RECORD, REPORT, LOCK, SAMPLES = "session.json", "record.json", "report.md", "lock", "samples"
 CHANGES = "changes"
-RESERVE, RESERVE_BYTES = ".reserve", 1 << 20
+RESERVE_BYTES = 1 << 20
 NOT_SESSIONS = ("plans", "history")
 RECENT = 50
 """Sessions that predictions look back on."""
@@ -87,7 +87,7 @@ class SessionFolder:
     @property
     def reserve(self) -> Path:
         """The file that is given up when the disk is full, so that the last record can be written."""
-        return self.path / RESERVE
+        return self.path / ".reserve"
 
     def keep_reserve(self) -> None:
         """Take room for the last record. Raises LoopError when there is none."""

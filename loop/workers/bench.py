@@ -419,7 +419,7 @@ def check_memory(target: Target, workload: Workload) -> float:
     free."""
     if target.memory is None:
         return 0.0
-    needed = Expression.parse(target.memory, arithmetic=True).evaluate_number(formula_values(workload))
+    needed = Expression.parse(target.memory).evaluate_number(formula_values(workload))
     free = available_memory()
     if needed > free:
         raise WorkFailed(

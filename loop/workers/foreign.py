@@ -118,7 +118,7 @@ def _sizes(sizes: Mapping[str, int | str], given: Mapping[str, Any]) -> dict[str
     known |= {name: size for name, size in sizes.items() if isinstance(size, int)}
     for name, formula in sizes.items():
         if isinstance(formula, str):
-            known[name] = int(Expression.parse(formula, arithmetic=True).evaluate_number(known))
+            known[name] = int(Expression.parse(formula).evaluate_number(known))
     return known
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from loop.calls.call import Call, Plain, Value
 from loop.model.dtypes import Device
 from loop.model.functions import Fill, PythonFunction, Tolerance
-from loop.model.measurement import MapPart, Mismatch, Span
+from loop.model.measurement import Mismatch, Span
 from loop.model.signature import Checker, Generator, Modules, Signature
 from loop.workers.wire import Done, R, Request
 
@@ -105,7 +105,7 @@ class Finding(Plain):
     """What it loses beyond the plain implementation; empty when nothing."""
     first: Mismatch | None
     worst: Mismatch | None
-    map: dict[str, tuple[MapPart, ...]]
+    map: dict[str, tuple[Span, ...]]
     spans: dict[str, Span]
     allowed_error: float | None = None
     """What is allowed for the element with the largest error."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from loop.calls.call import TensorFile
 from loop.model.dtypes import is_floating
 from loop.model.functions import Tolerance
-from loop.model.measurement import MapPart, Mismatch, Span
+from loop.model.measurement import Mismatch, Span
 from loop.workers.judge_messages import Finding
 
 FIRST, LAST = -500, 500
@@ -193,17 +193,17 @@ def around(reference: Tensor, output: Tensor, index: list[int]) -> tuple[tuple[f
     return tuple((number(reference[row][i]), number(output[row][i])) for i in range(low, high))
 
 
-def error_map(wrong: Tensor, error: Tensor, dimensions: list[str]) -> dict[str, tuple[MapPart, ...]]:
+def error_map(wrong: Tensor, error: Tensor, dimensions: list[str]) -> dict[str, tuple[Span, ...]]:
     """Along each dimension, in at most eight parts: how many elements are wrong, and the largest error."""
     maps = {}
     for axis, name in enumerate(dimensions):
-        size, axis_parts = wrong.shape[axis], list[MapPart]()
+        size, axis_parts = wrong.shape[axis], list[Span]()
         step = -(-size // MAP_PARTS)
         for first in range(0, size, step):
             length = min(step, size - first)
             count = int(wrong.narrow(axis, first, length).sum())
             largest = number(error.narrow(axis, first, length).nan_to_num(math.inf).max())
-            axis_parts.append(MapPart(first=first, last=first + length - 1, wrong=count, largest=largest))
+            axis_parts.append(Span(first=first, last=first + length - 1, count=count, largest=largest))
         maps[name] = tuple(axis_parts)
     return maps
 

@@ -1,4 +1,4 @@
-"""The language of conditions and formulas: what it answers, and what it refuses to answer."""
+"""The language of conditions and formulas: what it answers, and what it refuses to read or to answer."""
 
 import ast
 import os
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from loop.base.expressions import ALWAYS, FORMULA, Expression, ExpressionError
+from loop.base.expressions import ALLOWED, Expression, ExpressionError, misses
 from loop.model.base import Model
 from tests.effort import MOST_CALLS, counted
 
@@ -59,18 +59,15 @@ def truth(text: str, values: Mapping[str, object] = VALUES) -> bool:
 
 def number(text: str) -> float:
     """The answer of a formula."""
-    return Expression.parse(text, arithmetic=True).evaluate_number(VALUES)
+    return Expression.parse(text).evaluate_number(VALUES)
 
 
 CONDITIONS = [
     ("true", True),
     ("failed and packages.extension == 'missing'", False),
-    ("passed and packages.extension == 'missing'", True),
     ("device in ['cpu', 'cuda']", True),
-    ("device not in ('cuda',)", True),
     ("'-O3' in build.flags", True),
     ("'a' in build.note", True),
-    ("'ok' in build", True),
     ("-1 in [-1]", True),
     ("build.units <= 2", True),
     ("0 < build.seconds < 5", True),
@@ -79,14 +76,11 @@ CONDITIONS = [
     ("build.seconds / 2 - 1 > 1", True),
     ("-build.units < 0", True),
     ("build.unknown is none", True),
-    ("build.units is not none", True),
     ("build.absent is defined", False),
-    ("absent.deeper is defined", False),
     ("build.unknown.deeper is defined", False),
     ("absent is not defined", True),
     ("absent is defined and absent.x > 1", False),
     ("failed and build.unknown > 1", False),
-    ("build.unknown == 0", False),
     ("'a' < 'b'", True),
     ("\n  passed\n  and not failed\n", True),
 ]
@@ -104,9 +98,7 @@ FORMULAS = [
     ("B if S > 1000 else S if S > 600 else 7", 7.0),
     ("(S + 1) / B - 0.5", 256.0),
     ("-S", -512.0),
-    ("1_000", 1000.0),
     ("(S + 63) // 64 * B", 16.0),
-    ("(S + 64) // 64 * B", 18.0),
     ("-S // 1000", -1.0),
 ]
 
@@ -121,27 +113,19 @@ NO_ANSWER = [
     ("faild", "`faild`: expected a known name, got 'faild' (did you mean 'failed'?)"),
     ("build.second > 1", "got 'build.second' (did you mean 'seconds'?)"),
     ("packages.secret", "got 'packages.secret'"),
-    ("packages.model_fields", "got 'packages.model_fields'"),
     ("build.keys", "got 'build.keys'"),
-    ("device.upper", "got 'device.upper'"),
     ("trap.ok", "got 'trap.ok'"),
     ("build.unknown.deeper", "expected build.unknown to have a field 'deeper', got a value that is not known"),
     ("build.unknown < 1", "expected a number beside `<`, got a value that is not known"),
-    ("1 >= build.unknown", "got a value that is not known"),
     ("not build.unknown", "expected true or false, got a value that is not known"),
     ("build.unknown + 1 > 0", "expected a number, got a value that is not known"),
-    ("absent is none", "got 'absent'"),
     ("nan < 1", "expected a number beside `<`, got not-a-number"),
     ("device < 1", "expected a number beside `<`, got 'cpu'"),
-    ("passed < 2", "got true"),
-    ("build.flags < 1", "got a list"),
     ("'a' + 'b' == 'ab'", "expected a number, got 'a'"),
-    ("passed + 1 > 0", "expected a number, got true"),
     ("1 in 'abc'", "expected text to look for in a text, got 1"),
     ("1 in 5", "expected a list, a mapping or text behind `in`, got 5"),
     ("build.units / 0 > 1", "expected a divisor other than zero, got zero"),
     ("build.units", "expected true or false, got 2"),
-    ("[1]", "expected true or false, got a list"),
     ("huge / 2 > 1", "expected a number that a double can hold, got a larger one"),
 ]
 
@@ -151,27 +135,6 @@ def test_a_condition_without_an_answer_is_an_error(text: str, words: str) -> Non
     """What is not known is never zero, and never false."""
     with pytest.raises(ExpressionError) as refused:
         truth(text)
-    assert words in refused.value.message
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("causal", "expected a number, got true"),
-        ("device", "expected a number, got 'cpu'"),
-        ("nan", "expected a finite number, got nan"),
-        ("huge", "a number that a double can hold"),
-        ("1e299 * 1e299", "expected a finite number, got inf"),
-        ("S if B else 1", "expected true or false, got 2"),
-        ("B / (S - S)", "expected a divisor other than zero"),
-        ("B // (S - S)", "expected a divisor other than zero"),
-        ("B // causal", "expected a number, got true"),
-    ],
-)
-def test_a_formula_without_an_answer_is_an_error(text: str, words: str) -> None:
-    """The answer is a finite number or none."""
-    with pytest.raises(ExpressionError) as refused:
-        number(text)
     assert words in refused.value.message
 
 
@@ -187,7 +150,6 @@ PIECES = [
     *("**", "//", "==", "!=", ">=", "and", "or", "not", "in", "not in", "is", "is not", "defined"),
     *("if", "else", "for"),
 ]
-ALLOWED = {*ALWAYS, *FORMULA}
 
 
 def grow(chance: random.Random, depth: int = 0) -> str:
@@ -218,8 +180,84 @@ def test_generated_text_is_answered_or_refused(make: Any) -> None:
     for _ in range(ROUNDS):
         text = make(chance)
         with counted() as effort, suppress(ExpressionError):
-            expression = Expression.parse(text, arithmetic=chance.random() < 0.7)
-            assert {type(node).__name__ for node in ast.walk(expression.tree)} <= ALLOWED, text
+            expression = Expression.parse(text)
+            assert all(isinstance(node, ALLOWED) for node in ast.walk(expression.tree)), text
             answer = expression.evaluate_number(VALUES)
             assert isinstance(answer, float)
         assert effort.calls < MOST_CALLS, text
+
+
+OUTSIDE = [
+    *("9**(9**9)", "a|upper", "a|attr('__class__')", "a.b()", "a(**b)", "a['b']", "a.0", "a[1:2]", "''.__class__"),
+    *("().__class__.__bases__", "a.__class__", "_a", "__import__('os')", "{}", "[a]", "(a, b)", "[x for x in y]"),
+    *("lambda: 1", "a := 1", "a = 1", "a is callable", "a is defined(b)", "a[0] is defined", "(1 / 0) is none"),
+    *("+a", "{{ a }}", "{% if a %}", "a\\b", "a @ b", "a & b", "!a", "a ? b : c", "$a", "a\x00"),
+]
+
+
+@pytest.mark.parametrize("text", OUTSIDE)
+def test_nothing_outside_the_language_is_read(text: str) -> None:
+    """Calls, filters, indices, powers, private names, templates: each is refused with its column."""
+    with pytest.raises(ExpressionError) as refused:
+        Expression.parse(text)
+    assert refused.value.column is not None
+    assert 1 <= refused.value.column <= len(text) + 1
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "words"),
+    [
+        ("build.ok and f(x)", 14, "a call"),
+        ("ab = 1", 4, "invalid syntax"),
+        ("a and 'open", 7, "unterminated string"),
+        ("a <", 4, "invalid syntax"),
+        ("x < 9e999999", 5, "a larger one"),
+        ("a is odd", 1, "`is odd`"),
+    ],
+)
+def test_a_mistake_is_found_at_its_column(text: str, column: int, words: str) -> None:
+    """Columns count from 1, in the text of the expression, where the part that is refused begins."""
+    with pytest.raises(ExpressionError) as refused:
+        Expression.parse(text)
+    assert column == refused.value.column
+    assert words in refused.value.got
+
+
+HOSTILE = {
+    "blank": " \n ",
+    "brackets": "(" * 1000,
+    "sum": "+".join(["1"] * 500),
+    "and": " and ".join(["a"] * 160),
+    "comparisons": "<".join(["1"] * 500),
+    "choices": "1 if a else " * 80 + "1",
+    "far too long": "(" * 1_000_000,
+    "hexadecimal": "0x" + "f" * 900,
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_hostile_text_is_refused_without_much_work(text: str) -> None:
+    """No traceback and no waiting, however it is nested; what can be read is short enough to answer."""
+    Expression.parse("a")
+    with counted() as effort, pytest.raises(ExpressionError) as refused:
+        Expression.parse(text).evaluate_number({"a": True})
+    assert effort.calls < MOST_CALLS
+    assert len(refused.value.message) < 400
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("B > 1 and S <= 512 and 'cpu' in device", []),
+        ("S >= 600", ["S is 512, 15 % off `S >= 600`"]),
+        ("S >= 520", ["S is 512, 1.5 % off `S >= 520`"]),
+        ("build.seconds <= 1.5", ["build.seconds is 4.5, 200 % off `build.seconds <= 1.5`"]),
+        ("5 <= build.seconds and B < 4", ["build.seconds is 4.5, 10 % off `5 <= build.seconds`"]),
+        ("build.flags == []", ["build.flags is -O3, -g, asked: `build.flags == []`"]),
+        ("build.units < 0", ["build.units is 2, asked: `build.units < 0`"]),
+        ("build.unknown >= 1", ["build.unknown is not known, asked: `build.unknown >= 1`"]),
+    ],
+)
+def test_what_does_not_hold_is_told_by_itself(text: str, expected: list[str]) -> None:
+    """Each part of it, off by a share of what is asked for; of zero, and of the unknown, there is none."""
+    assert expected == [miss.words for miss in misses(Expression.parse(text), VALUES)]

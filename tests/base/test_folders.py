@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from loop.base.machine_failures import LEAST_BYTES, Folders, glance, temporary, write
+from loop.base.machine_failures import LEAST_BYTES, Folders, glance, temporary
 
 ROOM = SimpleNamespace(f_blocks=1 << 20, f_bfree=1 << 19, f_bavail=1 << 19, f_frsize=4096, f_flag=0)
 
@@ -37,20 +37,6 @@ def test_a_folder_that_may_not_be_written_says_why(
     monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(**{**vars(ROOM), "f_flag": flag}))
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     assert expected == glance(tmp_path)
-
-
-def test_of_a_folder_that_is_to_be_made_the_one_above_counts(tmp_path: Path) -> None:
-    """Nothing is made by looking, or by trying."""
-    assert 0 == glance(tmp_path / "a" / "b")
-    assert 0 == write(tmp_path / "a" / "b", 4096)
-    assert [] == [one for one in tmp_path.iterdir() if one.name != "here"]
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_permission_is_found(tmp_path: Path) -> None:
-    """By looking and by writing."""
-    (tmp_path / "shut").mkdir(mode=0o500)
-    assert (errno.EACCES, errno.EACCES) == (glance(tmp_path / "shut"), write(tmp_path / "shut", 4096))
 
 
 def test_only_our_own_folders_have_to_be_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

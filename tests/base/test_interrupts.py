@@ -28,15 +28,6 @@ def test_nothing_is_raised_before_somebody_looks(number: signal.Signals) -> None
     assert before == signal.getsignal(number)
 
 
-def test_the_first_of_several_is_named() -> None:
-    """A terminal and a parent both send theirs."""
-    with flagged():
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
-            signal.raise_signal(number)
-        with pytest.raises(Stopped, match="SIGTERM"):
-            check()
-
-
 def test_one_that_nobody_saw_is_raised_at_the_end() -> None:
     """Of the outermost, which has put the handlers back."""
     passed = []

@@ -2,19 +2,15 @@
 
 import json
 import os
-import pwd
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from loop.base import owners
 from loop.base.documents import content_hash, sums
-from loop.base.owners import make_private, private_folder, stranger
+from loop.base.owners import private_folder, stranger
 from loop.base.places import cache_folder, state_folder
 from loop.base.remarks import forget
-from loop.cli import app
-from tests.store.folders import make_session
 from tests.targets import build_one, compiled, open_bench, write_target
 
 SOMEBODY = 12345
@@ -53,7 +49,7 @@ def _from(top: Path, way):  # type: ignore[no-untyped-def]
     return lambda path: (one for one in way(path) if one[0].is_relative_to(top))
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o757, 0o722])
+@pytest.mark.parametrize("mode", [0o777, 0o1777])
 def test_what_everybody_can_write_is_refused(place: Path, mode: int) -> None:
     """With the mode; the sticky bit protects entries that are there, no new ones."""
     assert "" == stranger(place)
@@ -78,20 +74,6 @@ def test_behind_a_closed_folder_modes_do_not_matter(place: Path) -> None:
     assert "" == stranger(inner)
 
 
-def test_a_group_of_the_user_alone_may_write(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many systems give each user a group of the same name, and a umask of 002."""
-    place.chmod(0o775)
-    me = pwd.getpwuid(os.geteuid())
-    entry = type("Group", (), {"gr_name": me.pw_name, "gr_mem": []})
-    monkeypatch.setattr("grp.getgrgid", lambda gid: entry)
-    monkeypatch.setattr("pwd.getpwall", lambda: [me])
-    assert "" == stranger(place)
-    entry.gr_mem = ["mallory"]  # type: ignore[attr-defined]
-    assert stranger(place).startswith("group ")
-    entry.gr_mem, entry.gr_name = [], "users"  # type: ignore[attr-defined]
-    assert f"group users can write {place} (mode 0775)" == stranger(place)
-
-
 def test_what_belongs_to_another_user_is_refused(place: Path) -> None:
     """Also a folder above, whatever its mode."""
     (place / "inner").mkdir(mode=0o700)
@@ -110,24 +92,13 @@ def test_a_planted_link_is_refused_wherever_it_leads(place: Path, tmp_path: Path
     assert f"{link} belongs to user {SOMEBODY}" == stranger(link) == stranger(link / "inner")
 
 
-@pytest.mark.parametrize("link", ["../open", "/{top}/open", "inner/../../open"])
-def test_a_link_of_ours_is_judged_by_where_it_leads(place: Path, tmp_path: Path, link: str) -> None:
-    """Relative or whole."""
+def test_a_link_of_ours_is_judged_by_where_it_leads(place: Path, tmp_path: Path) -> None:
+    """As ssh looks."""
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o1777)
     (place / "inner").mkdir()
-    (place / "loop").symlink_to(link.format(top=tmp_path).replace("//", "/"))
+    (place / "loop").symlink_to("inner/../../open")
     assert f"everybody can write {tmp_path / 'open'} (mode 1777)" == stranger(place / "loop")
-
-
-def test_folders_of_ours_are_made_for_us_alone(place: Path) -> None:
-    """Those above that are missing too, whatever the umask."""
-    before = os.umask(0)
-    try:
-        make_private(place / "one" / "two")
-    finally:
-        os.umask(before)
-    assert [0o700, 0o700] == [(place / name).stat().st_mode & 0o777 for name in ("one", "one/two")]
 
 
 @pytest.mark.parametrize(("folder", "name"), [(cache_folder, "LOOP_CACHE"), (state_folder, "LOOP_STATE")])
@@ -150,25 +121,6 @@ def test_a_folder_that_others_can_write_is_not_used_and_that_is_said_once(
     used.chmod(0o777)
     private = folder()
     assert (Path(os.environ["HOME"]) / "tmp", 0o700) == (private.parents[1], private.stat().st_mode & 0o777)
-
-
-def test_a_taken_name_among_temporary_files_is_not_used(place: Path, tmp_path: Path) -> None:
-    """Then this process has a folder for itself, which goes with it."""
-    (tmp_path / "tmp" / f"loop-{os.geteuid()}").mkdir()
-    (tmp_path / "tmp" / f"loop-{os.geteuid()}").chmod(0o777)
-    found = private_folder("cache")
-    assert "" == stranger(found)
-    assert tmp_path / "tmp" == found.parent
-
-
-def test_a_command_says_it_and_goes_on(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a cache for everybody, where the index would have been."""
-    place.chmod(0o777)
-    monkeypatch.setenv("LOOP_CACHE", str(place))
-    make_session(Path(os.environ["LOOP_SESSIONS"]), "2026-01-02-000000-a")
-    done = CliRunner().invoke(app, ["sessions", "list"])
-    assert (0, 1) == (done.exit_code, done.stderr.count(f"{place} is not used")), done.output
-    assert [] == list(place.iterdir())
 
 
 def test_a_build_that_another_user_made_is_built_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field, StringConstraints, model_validator
 
-from loop.base.documents import complain, load_yaml, nearest, parse
+from loop.base.documents import load_yaml, parse
 from loop.base.errors import Complaint, DefinitionError
 from loop.model.base import Model
 from tests.effort import counted
@@ -78,36 +78,27 @@ class Plan(Model):
 
 WRONG = [
     ("just text", "1:1: expected a mapping, got 'just text'"),
-    ("~", "1:1: expected a mapping, got nothing"),
     ("name: 3", "1:7: name: expected text, got 3"),
-    ("name: ''", "1:7: name: expected text of at least 1 characters, got ''"),
     ("count: soon", "1:8: count: expected a whole number, got 'soon'"),
     ("count: true", "1:8: count: expected a whole number, got true"),
     ("count: 0", "1:8: count: expected a number of at least 1, got 0"),
-    ("count: 11", "1:8: count: expected a number of at most 10, got 11"),
-    ("ratio: true", "1:8: ratio: expected a number, got true"),
     ("ratio: .nan", "1:8: ratio: expected a finite number, got .nan"),
     ("ok: yes", "1:5: ok: expected true or false, got 'yes'"),
     ("day: 2026-02-30", "1:6: day: expected a date as 2026-11-21, got '2026-02-30'"),
     ("at: noon", "1:5: at: expected a date and time as"),
-    ("colour: green", "1:9: colour: expected one of red, blue, got 'green'"),
     ("colour: blu", "1:9: colour: expected one of red, blue, got 'blu' (did you mean 'blue'?)"),
     ("priority: P3", "1:11: priority: expected one of P0, P1, P2, got 'P3'"),
     ("nmae: x", "1:1: nmae: expected a known name, got 'nmae' (did you mean 'name'?)"),
     ("steps: []", "1:8: steps: expected at least 1 of them, got 0"),
-    ("steps: [a]", "1:9: steps.0: expected a mapping, got 'a'"),
-    ("steps: [{}]", "1:9: steps.0: expected a value for 'id', got nothing"),
     ("steps: [{id: A}]", "1:14: steps.0.id: expected a name that matches ^[a-z]+$, got 'A'"),
     (
         "steps:\n  - id: a\n    budget: 3",
         "3:5: steps.0.budget: expected a known name, got 'budget' (did you mean 'budget_s'?)",
     ),
-    ("steps:\n  - id: a\n    budget_s: soon", "3:15: steps.0.budget_s: expected a number, got 'soon'"),
     ("steps:\n  - id: a\n    budget_s: -1", "3:15: steps.0.budget_s: expected a number above 0"),
     ("steps: [{id: a, arguments: {}}]", "1:17: steps.0.arguments: expected a known name"),
     ("pair: [1]", "1:7: pair: expected a value for '1', got nothing"),
     ("sizes: {A: 1}", "1:9: sizes.A: expected a name that matches ^[a-z]+$, got 'A'"),
-    ("sizes: {a: x}", "1:12: sizes.a: expected a whole number, got 'x'"),
     (
         "entry: {a: {}}",
         "1:12: entry.a: expected true or false, a whole number, text or a list, got an empty mapping",
@@ -117,8 +108,6 @@ WRONG = [
         "1:16: entry.a.1: expected true or false, a whole number or text, got an empty mapping",
     ),
     ("variants: {a: {kind: script}}", "1:22: variants.a.kind: expected one of compiled, imported, got 'script'"),
-    ("variants: {a: {kind: importd}}", "got 'importd' (did you mean 'imported'?)"),
-    ("variants: {a: {kind: imported}}", "1:15: variants.a: expected a value for 'module', got nothing"),
     (
         "variants: {a: {kind: imported, module: m, imported: 1}}",
         "1:43: variants.a.imported: expected a known name",
@@ -136,7 +125,6 @@ WRONG = [
         "1:8: range: expected values that fit together, got a mapping: low is above high",
     ),
     (f"name: [{'x' * 300}]", "1:7: name: expected text, got a list"),
-    (f"count: {'x' * 300}", "1:8: count: expected a whole number, got '" + "x" * 56 + "..."),
 ]
 
 
@@ -168,13 +156,6 @@ def test_right_data_becomes_the_model() -> None:
     assert {"x": [1]} == plan.steps[0].arguments
 
 
-def test_every_scalar_keeps_its_kind_in_a_union() -> None:
-    """Where several kinds are allowed, none is turned into another."""
-    plan = parse(Plan, load_yaml("entry: {a: true, b: 1, c: '1', d: [false, 0, '0']}", "x"))
-    assert {"a": True, "b": 1, "c": "1", "d": (False, 0, "0")} == plan.entry
-    assert [bool, int, str] == [type(plan.entry[name]) for name in "abc"]
-
-
 def test_part_of_a_document_keeps_its_positions() -> None:
     """A part is read as a model of its own; an absent part is an empty mapping."""
     document = load_yaml("steps:\n  - with:\n      low: 1\n      hihg: 2\n", "x")
@@ -185,31 +166,6 @@ def test_part_of_a_document_keeps_its_positions() -> None:
         "x:4:7: steps.0.with.hihg: expected a known name, got 'hihg' (did you mean 'high'?)",
     } == {str(complaint) for complaint in refused.value.complaints}
     assert Plan() == parse(Plan, document, ("steps", 3, "with"))
-
-
-def test_a_later_check_complains_at_the_same_places() -> None:
-    """Checks that a model cannot make point to values and keys too, and long texts are cut."""
-    document = load_yaml("steps:\n  - action: buidl\n", "x.yaml")
-    place = ("steps", 0, "action")
-    said = complain(document, place, "an action", "'buidl'", "did you mean 'build'?")
-    assert "x.yaml:2:13: steps.0.action: expected an action, got 'buidl' (did you mean 'build'?)" == str(said)
-    assert 5 == complain(document, place, "a", "b", key=True).column
-    assert len(str(complain(document, place, "e" * 9000, "g" * 9000))) < 1000
-
-
-def test_odd_keys_do_not_break_a_complaint() -> None:
-    """A key with a line end, or a very long one, is shown on one short line."""
-    for key in ('"a\\nb"', f'"{"k" * 900}"'):
-        said = str(complaints_of(f"{{{key}: 1}}")[0])
-        assert "\n" not in said
-        assert len(said) < 400
-
-
-def test_the_nearest_names_come_first() -> None:
-    """Best first; nothing when nothing is near, or the word is absurd."""
-    assert ["budget_s", "budget"] == nearest("budget_", ["limit", "budget", "budget_s"])
-    assert [] == nearest("zzz", ["limit"])
-    assert [] == nearest("a" * 100_000, ["a" * 100])
 
 
 def test_thousands_of_mistakes_are_counted_without_much_work() -> None:

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from loop.base.errors import MachineFailure, UsageError
-from loop.base.screen import Screen, fold, seconds_text, shorten, table_lines
+from loop.base.screen import Screen, fold, table_lines
 
 
 def test_a_table_fits_its_columns() -> None:
@@ -15,12 +15,6 @@ def test_a_table_fits_its_columns() -> None:
     lines = table_lines(("name", "text"), [("a", "word " * 40), ("bcd", "short")], 40)
     assert 40 >= max(len(line) for line in lines)
     assert lines[-1] == "bcd   short"
-
-
-def test_another_column_may_wrap_instead() -> None:
-    """Numbers on the right stay whole."""
-    lines = table_lines(("name", "n"), [("one two three four", "1234567890")], 26, wrap=0)
-    assert ["name            n", "one two three   1234567890", "four"] == [line.rstrip() for line in lines]
 
 
 def test_where_one_column_is_not_enough_the_widest_is_folded_too() -> None:
@@ -31,15 +25,6 @@ def test_where_one_column_is_not_enough_the_widest_is_folded_too() -> None:
     assert 72 >= max(len(line) for line in lines)
     assert "reference:bias_gelu" in "".join(lines)
     assert {*" ".join(row).split()} <= {*" ".join(lines).split()}
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [(0.001, "0.00 s"), (0.32, "0.32 s"), (2.34, "2.3 s"), (12.4, "12 s"), (119, "119 s"), (185, "3 min 05 s")],
-)
-def test_seconds_are_said_as_people_say_them(seconds: float, expected: str) -> None:
-    """Two digits where they matter, minutes when there are some."""
-    assert expected == seconds_text(seconds)
 
 
 COMMAND = "loop run session --resume 2026-11-21-120000-baseline --target /home/you/somewhere/else"
@@ -119,36 +104,6 @@ def test_colours_where_nobody_watches(
     err = io.StringIO()
     Screen(io.StringIO(), err).outcome("failed", ": build")
     assert "failed: build\n" == err.getvalue()
-
-
-@pytest.mark.parametrize("name", ["NO_COLOR", "CI"])
-def test_plain_lines_fit_a_terminal_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who wants no colour wants no broken words either."""
-    monkeypatch.setenv(name, "1")
-    monkeypatch.setenv("COLUMNS", "40")
-    err = Watched()
-    Screen(io.StringIO(), err).say("word " * 20)
-    assert 40 >= max(len(line) for line in err.getvalue().splitlines())
-
-
-def test_a_status_line_is_one_line() -> None:
-    """Line ends are gone, the end is cut."""
-    assert "a b cc..." == shorten("a\nb   cccccccc", 9)
-
-
-def test_quiet_silences_talk_but_not_errors() -> None:
-    """A program reads stdout; what went wrong is said all the same, with the next step."""
-    err = io.StringIO()
-    screen = Screen(io.StringIO(), err, quiet=True)
-    screen.say("talk")
-    screen.fail(UsageError("it broke", hint="mend it"))
-    assert "error: it broke\n  next: mend it\n" == err.getvalue()
-
-
-def test_a_row_of_blanks_stays_a_row() -> None:
-    """Though there is nothing in it to wrap."""
-    lines = table_lines(("name", "n"), [(" " * 200, 1), ("a", 2)], 40, wrap=0)
-    assert [["name", "n"], ["1"], ["a", "2"]] == [line.split() for line in lines]
 
 
 @pytest.mark.parametrize("stream", ["out", "err"])

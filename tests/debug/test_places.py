@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from loop.debug.places import common_place, whereabouts
-from loop.model.measurement import Check, MapPart, Span
+from loop.model.measurement import Check, Span
 from loop.model.signature import Signature
 from tests.makers import make_check
 
@@ -20,9 +20,9 @@ def spans(**found: tuple[int, int, int, int]) -> dict[str, Span]:
     return {name: Span(**dict(zip(names, numbers, strict=True))) for name, numbers in found.items()}
 
 
-def parts(*errors: float | None, wrong: int = 1) -> tuple[MapPart, ...]:
+def parts(*errors: float | None, wrong: int = 1) -> tuple[Span, ...]:
     """Parts of a dimension with these largest errors; 0 stands for nothing wrong."""
-    return tuple(MapPart(first=n, last=n, wrong=wrong if e != 0 else 0, largest=e) for n, e in enumerate(errors))
+    return tuple(Span(first=n, last=n, count=wrong if e != 0 else 0, largest=e) for n, e in enumerate(errors))
 
 
 def wrong(**fields: Any) -> Check:

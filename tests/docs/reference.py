@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.actions import ACTIONS
-from loop.base.documents.schema import draft7
+from loop.base.documents.schema import schema_of
 from loop.base.errors import ERROR_CODES, EXIT_CODES
 from loop.cli.checking import SCHEMAS, schema_text
 from loop.model.base import Model
@@ -101,7 +101,7 @@ def _format(name: str) -> Iterator[str]:
     yield f"{written}. `loop patterns schema {name}` prints the JSON Schema that editors use."
     yield ""
     yield from _model(schema, SCHEMAS[name].__name__)
-    for title, inner in sorted(schema.get("definitions", {}).items()):
+    for title, inner in sorted(schema.get("$defs", {}).items()):
         yield from _model(inner, title)
 
 
@@ -168,7 +168,7 @@ def _actions() -> Iterator[str]:
     yield "What a step of a pattern can do. Arguments stand under `with:`; a `gate` reads the output by its names,"
     yield "the step's own and, as `step.name`, those of earlier steps. Every output also has:"
     yield ""
-    common = draft7(next(iter(ACTIONS.values())).output.__mro__[1])["properties"]
+    common = schema_of(next(iter(ACTIONS.values())).output.__mro__[1])["properties"]
     yield from _fields({"properties": common})
     yield from table(
         ("Action", "What it does"),
@@ -184,7 +184,7 @@ def _actions() -> Iterator[str]:
 
 
 def _part(title: str, model: type[Model], without: set[str]) -> Iterator[str]:
-    schema = draft7(model)
+    schema = schema_of(model)
     own = {name: one for name, one in schema.get("properties", {}).items() if name not in without}
     if own:
         yield from (f"{title}:", "")

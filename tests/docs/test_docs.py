@@ -122,9 +122,9 @@ SHIPPED = [(kind, path) for kind, paths in DEFINITIONS.items() for path in paths
 def test_bundled_definitions_satisfy_the_schema_they_point_at(kind: str, path: Any) -> None:
     """What an editor checks agrees with what the program checks, and the comment leads to the schema."""
     schema = json.loads(schema_text(kind))
-    jsonschema.Draft7Validator.check_schema(schema)
+    jsonschema.Draft202012Validator.check_schema(schema)
     data = json.loads(json.dumps(yaml.safe_load(path.read_text()), default=str))
-    jsonschema.validate(data, schema, cls=jsonschema.Draft7Validator)
+    jsonschema.validate(data, schema, cls=jsonschema.Draft202012Validator)
     pointer = re.match(r"# yaml-language-server: \$schema=(\S+)", path.read_text())
     assert pointer is not None
     assert (path.parent / pointer[1]).resolve() == ROOT / "loop" / "schema" / f"{kind}.json"
@@ -152,4 +152,4 @@ def test_the_architecture_names_files_that_are_there() -> None:
 def test_a_card_of_one_line_satisfies_the_schema_too(text: str) -> None:
     """What a project's own card leaves out is the shipped one's."""
     schema = json.loads(schema_text("rates"))
-    jsonschema.validate(yaml.safe_load(f"format: 1\n{text}"), schema, cls=jsonschema.Draft7Validator)
+    jsonschema.validate(yaml.safe_load(f"format: 1\n{text}"), schema, cls=jsonschema.Draft202012Validator)

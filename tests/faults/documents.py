@@ -1,11 +1,13 @@
 """Generated YAML and expressions: read, or refused with line and column, quickly and in little memory."""
 
 import ast
+import copy
 import functools
 import json
 import random
 import re
 import resource
+import string
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,11 +15,13 @@ from typing import Any
 
 from loop.base.documents import load_yaml, parse
 from loop.base.errors import DefinitionError
-from loop.base.expressions import Expression, ExpressionError
+from loop.base.expressions import ALLOWED, Expression, ExpressionError
+from loop.model.base import Model
 from loop.model.pattern import Pattern
-from tests.base.test_expressions import ALLOWED, PIECES, VALUES, grow
-from tests.base.test_parse_fuzz import FILES, damage
-from tests.base.test_yaml_fuzz import damaged, made, pieces
+from loop.model.target import Target
+from tests.base.test_expressions import PIECES, VALUES, grow
+from tests.base.test_yaml_fuzz import damaged, pieces
+from tests.conftest import ROOT
 from tests.faults import Case
 
 NAME = "YAML 10,000 and expressions 5,000, generated, 100 a case"
@@ -26,6 +30,11 @@ YAML, EXPRESSIONS, EACH = 10_000, 5_000, 100
 YAML_S, EXPRESSION_S = 1.0, 0.05
 """Processor seconds of one."""
 LARGEST_MIB = 200
+FILES: list[tuple[type[Model], Path]] = [
+    (Pattern, ROOT / "patterns" / "baseline-first.yaml"),
+    (Target, ROOT / "kernels" / "attention" / "target.yaml"),
+]
+DAMAGE = [None, True, 0, -1, 1.5, 10**299, "", "soon", "c_abi", "é" * 200, [], {}, [[]], {"kind": "python"}, ["x"]]
 PLACED = re.compile(r"x\.yaml:\d+:\d+: .*expected .*, got ", re.DOTALL)
 
 
@@ -99,18 +108,18 @@ def definition(draw: random.Random) -> str:
 def expression(draw: random.Random) -> str:
     """One that is most often of the language, or pieces of it in any order."""
     text = grow(draw) if draw.random() < 0.5 else " ".join(draw.choices(PIECES, k=draw.randint(1, 15)))
-    arithmetic = draw.random() < 0.7
-    return within(EXPRESSION_S, text, lambda: answered(text, arithmetic=arithmetic))
+    number = draw.random() < 0.7
+    return within(EXPRESSION_S, text, lambda: answered(text, number=number))
 
 
-def answered(text: str, *, arithmetic: bool) -> str:
+def answered(text: str, *, number: bool) -> str:
     """Answer it, or refuse it; nothing outside the allow-list is evaluated."""
     try:
-        parsed = Expression.parse(text, arithmetic=arithmetic)
-        foreign = {type(node).__name__ for node in ast.walk(parsed.tree)} - ALLOWED
+        parsed = Expression.parse(text)
+        foreign = {type(node).__name__ for node in ast.walk(parsed.tree) if not isinstance(node, ALLOWED)}
         if foreign:
             return f"{sorted(foreign)} in {text!r}"
-        answer = parsed.evaluate_number(VALUES) if arithmetic else parsed.evaluate_bool(VALUES)
+        answer = parsed.evaluate_number(VALUES) if number else parsed.evaluate_bool(VALUES)
         return "" if isinstance(answer, float | bool) else f"the answer {answer!r} of {text!r}"
     except ExpressionError:
         return in_a_pattern(text)
@@ -136,3 +145,39 @@ def within(limit_s: float, text: str, does: Callable[[], str]) -> str:
         if broken or took[-1] <= limit_s:
             return broken
     return f"{min(took):.2f} s of {text[:200]!r}"
+
+
+def damage(data: Any, chance: random.Random) -> None:
+    """Replace, remove or add one value somewhere in nested data."""
+    inner = [
+        value
+        for value in (data.values() if isinstance(data, dict) else data)
+        if value and type(value) in (dict, list)
+    ]
+    if inner and chance.random() < 0.8:
+        damage(chance.choice(inner), chance)
+        return
+    keys = list(data) if isinstance(data, dict) else list(range(len(data)))
+    if not keys or chance.random() < 0.2:
+        keys = ["with", "kind", "bogus"] if isinstance(data, dict) else []
+    elif chance.random() < 0.3:
+        del data[chance.choice(keys)]
+        return
+    if keys:
+        data[chance.choice(keys)] = copy.deepcopy(chance.choice(DAMAGE))
+
+
+def made(chance: random.Random, depth: int = 0) -> Any:
+    """Any plain data."""
+    kind = chance.randint(0, 8 if depth < 5 else 5)
+    if kind > 6:
+        return {word(chance): made(chance, depth + 1) for _ in range(chance.randint(0, 4))}
+    if kind == 6:
+        return [made(chance, depth + 1) for _ in range(chance.randint(0, 4))]
+    scalars = (None, chance.random() < 0.5, chance.randint(-(10**12), 10**12), chance.uniform(-1e9, 1e9))
+    return [*scalars, word(chance), chance.choice(("no", "1e3", "12:30:45", "~", ""))][kind]
+
+
+def word(chance: random.Random) -> str:
+    """Some text."""
+    return "".join(chance.choices(string.ascii_letters + " :#-'\"\\[]{},\n\té", k=chance.randint(0, 8)))

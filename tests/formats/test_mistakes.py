@@ -56,7 +56,7 @@ def test_of_a_kernelbench_task(old: str, new: str, said: str, tmp_path: Path) ->
         ),
         ('source: "@SUBMISSION@"', "source: task.py", "task.yml:2:3: files: expected one file from @SUBMISSION@"),
         ("lang: py\n", "lang: py\nversion: 9\n", "task.yml:7:1: version: expected"),
-        ("lang: py", "lang: [py", "task.yml:7:12: expected ',' or ']'"),
+        ("lang: py", "lang: [py", "task.yml:7:12: expected YAML, got "),
     ],
 )
 def test_of_a_gpumode_manifest(old: str, new: str, said: str, tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_a_changed_task_has_to_be_allowed_again(tmp_path: Path, answer: Path) ->
 def test_what_would_run_is_shown(tmp_path: Path) -> None:
     """The generator's code, too."""
     folder, _ = as_target(tasks.kernelbench(tmp_path))
-    lines = trust.what_runs(project(folder, tmp_path))
+    lines = [*trust.what_runs(project(folder, tmp_path))]
     assert "generator: Python task.py:get_inputs" in lines
     assert "constructors' arguments: Python task.py:get_init_inputs" in lines
 

@@ -126,15 +126,6 @@ def test_types_that_nobody_wrote_are_those_with_a_tolerance(kind: str, tmp_path:
     assert "got float" not in said
 
 
-def test_a_rate_card_must_have_the_rates_it_names(tmp_path: Path) -> None:
-    """A project's own card is checked like the shipped one."""
-    folder = make_project(tmp_path / "p")
-    card = "format: 1\nrates:\n  - {name: me, resource: engineer, usd_per_hour: 1, source: s, as_of: 2026-01-01}\n"
-    (folder / "rates.yaml").write_text(card + "waiting: nobody\n")
-    with pytest.raises(DefinitionError, match=r"4:10: waiting: expected one of .*, got 'nobody'"):
-        rates(project(folder, tmp_path))
-
-
 def test_an_unknown_name_comes_with_the_nearest_one(tmp_path: Path) -> None:
     """Or with all there are."""
     plans = definitions.plans(project(None, tmp_path))
@@ -173,13 +164,6 @@ def test_mistakes_in_a_component_are_found_where_they_stand(old: str, new: str, 
     """Against its own signature, not the target's."""
     assert old in COMPONENT
     assert said in complaint(TARGET + COMPONENT.replace(old, new, 1), tmp_path / "p")
-
-
-def test_a_component_that_is_well_formed_is_no_complaint(tmp_path: Path) -> None:
-    """Its workloads are those of its own dimensions."""
-    folder = make_project(tmp_path / "p")
-    (folder / "target.yaml").write_text(TARGET + COMPONENT)
-    assert ["part"] == list(targets.target(project(folder, tmp_path)).value.components)
 
 
 @pytest.mark.parametrize(

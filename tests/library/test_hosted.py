@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.errors import UsageError
 from loop.base.places import Project
 from loop.library import hosted, trust
 from loop.library.rates import rates
@@ -41,13 +40,6 @@ def test_the_hosts_price_is_charged(
     assert (rate, pytest.approx(usd)) == (made.rate, made.usd)
 
 
-def test_a_cloud_charges_its_least(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A minute of Google's."""
-    send(monkeypatch, "gcp on_demand", prices=HourPrices(on_demand=60))
-    (made,) = charge(Used(seconds=1, device="cuda"), card(tmp_path)).charges
-    assert 1.0 == pytest.approx(made.usd)
-
-
 def test_a_command_that_was_typed_here_has_the_card_alone(tmp_path: Path) -> None:
     """And nobody is charged for a processor of one's own."""
     assert hosted.hosted() is None
@@ -64,12 +56,3 @@ def test_what_the_sender_allowed_is_allowed(tmp_path: Path, monkeypatch: pytest.
         (folder / "target.yaml").read_text().replace("functions:scale", "functions:other")
     )
     assert not trust.is_trusted(project)
-
-
-def test_nonsense_in_the_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what to do."""
-    monkeypatch.setenv(hosted.VARIABLE, "{")
-    with pytest.raises(UsageError) as wrong:
-        hosted.hosted()
-    assert f"unset {hosted.VARIABLE}" == wrong.value.hint
-    assert (None, None) == hosted.read_terms("\x1b[31mspot spot spot")

@@ -109,17 +109,3 @@ def test_the_shipped_card_has_a_source_and_a_date_for_every_price() -> None:
     assert len(found) >= 30
     assert len(found) == len({rate.name for rate in found})
     assert all(rate.source and rate.as_of <= datetime.date(2026, 11, 21) for rate in found)
-
-
-def test_the_prices_of_an_l4_are_those_of_the_whole_machine() -> None:
-    """Host and GPU together, in three regions, on demand and spot."""
-    found = rates(project(None, ROOT))
-    expected = {
-        "us-central1": (0.70683, 0.28184),
-        "europe-west4": (0.74233, 0.3153),
-        "asia-northeast1": (0.90771, 0.45062),
-    }
-    for region, prices in expected.items():
-        name = f"gcp/{region}/g2-standard-4"
-        both = [rate.usd_per_hour for rate in (found.find(name), found.find(f"{name}/spot")) if rate]
-        assert list(prices) == both

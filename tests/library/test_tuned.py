@@ -48,27 +48,9 @@ def test_a_device_that_is_new_comes_last(name: str) -> None:
     assert "sm_86" == list(yaml.safe_load(made)["tuning"][name]["best"])[-1]
 
 
-@pytest.mark.parametrize(
-    "best", ["{cpu: {rows: 1} , }", "{}", "{\n      cpu: {rows: 1}  # a\n    }", "\n      cpu: {rows: 1}   # a"]
-)
-@pytest.mark.parametrize("device", ["cpu", "sm_90"])
-def test_mappings_in_every_style_take_an_entry(best: str, device: str) -> None:
-    """Commas at the end, none at all, comments between."""
-    manifest = f"tuning:\n  tile:\n    best: {best}\n    title: after\n"
-    made = yaml.safe_load(with_best(manifest, "tile", device, {"rows": 2}))
-    old = yaml.safe_load(manifest)["tuning"]["tile"]["best"]
-    assert {"best": {**old, device: {"rows": 2}}, "title": "after"} == made["tuning"]["tile"]
-
-
 def test_what_cannot_be_written_without_harm_is_refused() -> None:
     """Another part of the manifest points there: nothing is written, and the values are said."""
     manifest = "tuning:\n  tile:\n    best: {sm_90: &a {rows: 1}}\nelsewhere: *a\n"
     with pytest.raises(LoopError, match=r"tuning\.tile\.best\.sm_90 could not be put in") as told:
         with_best(manifest, "tile", "sm_90", {"rows": 2})
     assert "write them in by hand: {rows: 2}" == told.value.hint
-
-
-def test_a_tuning_that_is_not_there() -> None:
-    """Nothing is invented."""
-    with pytest.raises(LoopError, match=r"no tuning\.nothing"):
-        with_best(MANIFEST, "nothing", "cpu", {"rows": 1})

@@ -36,17 +36,3 @@ def test_what_failed_on_some_workloads_names_them() -> None:
     """Which ones they are says something of the mistake."""
     expected = ("refused: error 3: no such shape on a", "refused: error 3: no such shape on b")
     assert expected == failures(refused("a"), make_check("c"), refused("b"))
-
-
-def test_failures_that_differ_are_told_one_by_one() -> None:
-    """Wrong elements differ by their place."""
-    said = [f"3 of 9 elements wrong on {name}; worst N={name}" for name in "ab"]
-    wrong = [make_check(name, right=False, message=message) for name, message in zip("ab", said, strict=True)]
-    assert tuple(f"wrong: {message}" for message in said) == failures(*wrong)
-
-
-def test_declined_layouts_do_not_count() -> None:
-    """An error that every call returns is one failure, though a variant may decline other layouts so."""
-    declined = refused("a", "unsupported")
-    assert ("refused: error 3: no such shape (2 checks)",) == failures(refused("a"), declined, refused("b"))
-    assert () == failures(make_check(), declined)

@@ -6,7 +6,6 @@ import pytest
 
 from loop.model.promises import Instances
 from loop.model.resources import short_name
-from tests.makers import make_launch
 
 SPLIT: dict[str, Any] = {
     "symbol": "scale::rows<{T}, {N}>",
@@ -30,12 +29,6 @@ SPLIT: dict[str, Any] = {
 def test_a_short_name_has_no_return_type_and_no_parameters(name: str, expected: str) -> None:
     """Whatever parentheses its template arguments hold."""
     assert expected == short_name(name)
-
-
-def test_a_launch_counts_along_all_axes() -> None:
-    """Blocks and threads are products."""
-    launch = make_launch(grid=(2, 3, 4), block=(8, 4, 2))
-    assert (24, 64) == (launch.blocks, launch.threads)
 
 
 def test_all_combinations_of_instances_are_promised() -> None:

@@ -1,7 +1,7 @@
 """The page that asks for a change."""
 
 from loop.base.places import shipped
-from loop.model.change import Brief, LostIdea, TriedChange
+from loop.model.change import Brief, TriedChange
 from loop.model.profile import Profile
 from loop.optimize.briefing import render_brief
 
@@ -63,7 +63,15 @@ def test_it_says_where_why_what_and_how() -> None:
 
 def test_what_lost_in_earlier_sessions_stands_there_with_its_figure() -> None:
     """The heading is left out where nothing lost."""
-    one = LostIdea(session="2026-11-20-a", variant="cpu", reason="slower | on 2", gain=0.93, files=("k.c",))
+    one = TriedChange(
+        number=1,
+        outcome="reverted",
+        session="2026-11-20-a",
+        variant="cpu",
+        reason="slower | on 2",
+        gain=0.93,
+        files=("k.c",),
+    )
     page = render_brief(shipped("templates"), BRIEF.model_copy(update={"lost": (one,)}))
     (row,) = [line for line in page.splitlines() if "2026-11-20-a" in line]
     assert all(word in row for word in ("0.93", "k.c", "slower"))

@@ -129,7 +129,7 @@ def hostile() -> Rendered:
         baseline=HOSTILE,
         variants=(HOSTILE,),
     )
-    parts = {"B": [{"first": 0, "last": 1, "wrong": 1, "largest": None}]}
+    parts = {"B": [{"first": 0, "last": 1, "count": 1, "largest": None}]}
     wrong = make_verify(make_check(HOSTILE, right=False, message=HOSTILE, map=parts), variant="other")
     steps = [
         make_finished(output=wrong, status="failed", message=HOSTILE, hint=HOSTILE),

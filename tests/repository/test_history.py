@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import LoopError
-from loop.repository.history import between, difference, line, resolve, trees_of
+from loop.repository.history import between, line, resolve, trees_of
 from loop.repository.history import commit as commit_of
 from tests.repository.test_reading import commit as commit_all
 from tests.repository.test_reading import git
@@ -48,12 +48,6 @@ def test_the_line_goes_by_first_parents(folder: Path) -> None:
     assert {"on the side", "on the side, too", "merge side"} == {
         one.subject for one in between(folder, [found[0].hash], found[1].hash)
     }
-
-
-def test_what_changed_between_two_commits(folder: Path) -> None:
-    """As a patch."""
-    _, merge, fifth = line(folder, "main~3", "main")
-    assert "+5" in difference(folder, merge.hash, fifth.hash)
 
 
 def test_trees_tell_what_is_the_same(folder: Path) -> None:

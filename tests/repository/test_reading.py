@@ -38,18 +38,6 @@ def make_repository(folder: Path) -> Path:
     return folder
 
 
-def test_a_clean_checkout(tmp_path: Path) -> None:
-    """Commit and branch, nothing changed."""
-    folder = make_repository(tmp_path / "r")
-    found = revision(folder)
-    assert (git(folder, "rev-parse", "HEAD"), "main", False, ()) == (
-        found.commit,
-        found.branch,
-        found.dirty,
-        found.changed,
-    )
-
-
 def test_changed_and_untracked_files_are_named(tmp_path: Path) -> None:
     """Both make a checkout dirty; looking leaves it as it was."""
     folder = make_repository(tmp_path / "r")
@@ -58,20 +46,6 @@ def test_changed_and_untracked_files_are_named(tmp_path: Path) -> None:
     before = git(folder, "status", "--porcelain")
     assert (True, ("kernel.cpp", "new.cpp")) == (revision(folder).dirty, revision(folder).changed)
     assert before == git(folder, "status", "--porcelain")
-
-
-def test_a_detached_head_has_no_branch(tmp_path: Path) -> None:
-    """The commit is known all the same."""
-    folder = make_repository(tmp_path / "r")
-    git(folder, "checkout", "-q", "--detach")
-    assert (None, True) == (revision(folder).branch, revision(folder).commit is not None)
-
-
-def test_a_folder_below_counts_to_its_repository(tmp_path: Path) -> None:
-    """A target in a subfolder has its repository's commit."""
-    folder = make_repository(tmp_path / "r")
-    (folder / "deep").mkdir()
-    assert revision(folder).commit == revision(folder / "deep").commit
 
 
 def test_no_repository_and_no_commit_are_no_error(tmp_path: Path) -> None:
@@ -116,18 +90,6 @@ def test_a_subfolder_is_written_out_alone(tmp_path: Path) -> None:
     assert {"target.yaml": "format: 1\n", "cpu/a.cpp": "a\n"} == files(tmp_path / "into")
 
 
-def test_a_program_can_still_be_run(tmp_path: Path) -> None:
-    """The executable bit is part of a commit; other files have none."""
-    folder = make_repository(tmp_path / "r")
-    (folder / "run.sh").write_text("#!/bin/sh\necho here\n")
-    (folder / "run.sh").chmod(0o755)
-    into = tmp_path / "into"
-    into.mkdir()
-    export(folder, commit(folder), into)
-    assert "here\n" == subprocess.run([into / "run.sh"], capture_output=True, text=True, check=True).stdout
-    assert not (into / "kernel.cpp").stat().st_mode & 0o111
-
-
 def test_a_link_is_left_out(tmp_path: Path) -> None:
     """It may lead anywhere: neither it nor what it points to is written."""
     folder = make_repository(tmp_path / "r")
@@ -147,18 +109,6 @@ def test_a_commit_that_is_not_there_is_said(name: str, tmp_path: Path) -> None:
         export(folder, name, tmp_path / "into")
 
 
-def test_a_folder_that_was_not_there_then_is_said(tmp_path: Path) -> None:
-    """Or that is in no repository at all."""
-    folder = make_repository(tmp_path / "r")
-    then = git(folder, "rev-parse", "HEAD")
-    (folder / "later").mkdir()
-    with pytest.raises(LoopError, match=f"{then[:12]} cannot be read"):
-        export(folder / "later", then, tmp_path / "into")
-    (tmp_path / "outside").mkdir()
-    with pytest.raises(LoopError, match="cannot be read"):
-        export(tmp_path / "outside", then, tmp_path / "into")
-
-
 def test_changes_since_a_commit_are_counted_in_lines(tmp_path: Path) -> None:
     """Committed or not; new files are named; what lies outside the folder does not count."""
     folder = make_repository(tmp_path / "r")
@@ -174,25 +124,6 @@ def test_changes_since_a_commit_are_counted_in_lines(tmp_path: Path) -> None:
     expected = {"mine/a.cpp": 3, "mine/gone.cpp": 1, "mine/b.cpp": 0}
     assert expected == changes(folder / "mine", then)
     assert {**expected, "kernel.cpp": 2} == changes(folder, then)
-
-
-def test_nothing_changed_and_nothing_known_are_no_changes(tmp_path: Path) -> None:
-    """Outside a repository nothing can be said, nor of a commit that is not there."""
-    folder = make_repository(tmp_path / "r")
-    assert {} == changes(folder, git(folder, "rev-parse", "HEAD"))
-    assert changes(folder, "f" * 40) is None
-    assert changes(tmp_path, "f" * 40) is None
-
-
-def test_names_that_git_quotes_are_read_as_they_are(tmp_path: Path) -> None:
-    """Changed or new."""
-    folder = make_repository(tmp_path / "r")
-    for name in ('a "b"', "näme", "tab\there"):
-        (folder / name).write_text("one\n")
-    commit(folder)
-    for name in ('a "b"', "tab\there", "neü"):
-        (folder / name).write_text("two\n")
-    assert {'a "b"': 2, "tab\there": 2, "neü": 0} == changes(folder, "HEAD")
 
 
 def test_a_commit_is_taken_back_where_git_revert_would_do_it(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Worktrees of loop's own: the checkout as it stands, edits apart from it, and nothing of the user's touched."""
 
 import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +12,7 @@ from loop import __version__
 from loop.base.errors import LoopError
 from loop.optimize.session_changes import own_tree
 from loop.repository.leftover import note_owner
-from loop.repository.worktree import AS_IT_STOOD, find, make, make_at, remove, top_of
+from loop.repository.worktree import AS_IT_STOOD, find, make, make_at, remove
 from loop.steps.context import Context, Workshop
 from tests.projects import make_project
 from tests.repository.test_reading import git, put_under_git
@@ -60,11 +59,6 @@ def test_it_holds_the_checkout_as_it_stands(target: Path, tmp_path: Path) -> Non
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_clean_checkout_needs_no_commit(target: Path, tmp_path: Path) -> None:
-    """Its head is the checkout's."""
-    assert git(target, "rev-parse", "HEAD") == make(target, tmp_path / "tree").head
-
-
 def test_edits_are_counted_and_become_a_patch(target: Path, tmp_path: Path) -> None:
     """A changed, a new and a removed file; the patch applies to the user's checkout."""
     made = make(target, tmp_path / "tree")
@@ -74,18 +68,6 @@ def test_edits_are_counted_and_become_a_patch(target: Path, tmp_path: Path) -> N
     assert {"kernel.cpp": 3, "more.h": 1, "../../shared.h": 1} == made.changed()
     made.write_patch(tmp_path / "edit.patch")
     git(target.parents[1], "apply", "--check", str(tmp_path / "edit.patch"))
-
-
-def test_reverting_takes_back_everything(target: Path, tmp_path: Path) -> None:
-    """New files as well."""
-    made = make(target, tmp_path / "tree")
-    (made.target / "kernel.cpp").write_text("else\n")
-    (made.target / "more.h").write_text("more\n")
-    made.changed()
-    made.revert()
-    assert {} == made.changed()
-    assert "one\ntwo\n" == (made.target / "kernel.cpp").read_text()
-    assert not (made.target / "more.h").exists()
 
 
 def test_a_kept_edit_stands_on_a_branch_of_its_own(target: Path, tmp_path: Path) -> None:
@@ -132,42 +114,6 @@ def test_a_target_outside_git_is_copied(tmp_path: Path) -> None:
     made.revert()
     assert "one\n" == (made.target / "kernel.cpp").read_text()
     assert not (folder / ".git").exists()
-
-
-def test_a_target_that_is_only_ignored_by_a_repository_is_copied(target: Path, tmp_path: Path) -> None:
-    """An installed package may lie inside somebody's repository without being part of it."""
-    (target.parents[1] / ".gitignore").write_text("installed/\n")
-    inside = target.parents[1] / "installed"
-    inside.mkdir()
-    (inside / "kernel.cpp").write_text("one\n")
-    assert top_of(inside) is None
-    assert make(inside, tmp_path / "tree").repository is None
-
-
-def test_what_git_says_reaches_the_user(target: Path, tmp_path: Path) -> None:
-    """A place that is taken."""
-    (tmp_path / "tree").mkdir()
-    (tmp_path / "tree" / "mine").write_text("mine")
-    with pytest.raises(LoopError, match="already exists"):
-        make(target, tmp_path / "tree")
-    assert "mine" == (tmp_path / "tree" / "mine").read_text()
-
-
-def test_an_index_in_conflict_is_not_touched(target: Path, tmp_path: Path) -> None:
-    """A half-done merge of the user's stays half done."""
-    top = target.parents[1]
-    git(top, "checkout", "-q", "-b", "other")
-    (target / "kernel.cpp").write_text("theirs\n")
-    git(top, "commit", "-q", "-am", "theirs")
-    git(top, "checkout", "-q", "main")
-    (target / "kernel.cpp").write_text("ours\n")
-    git(top, "commit", "-q", "-am", "ours")
-    with pytest.raises(subprocess.CalledProcessError):
-        git(top, "merge", "other")
-    before = (top / ".git" / "index").read_bytes()
-    with pytest.raises(LoopError, match=r"kernel\.cpp is in conflict"):
-        make(target, tmp_path / "tree")
-    assert before == (top / ".git" / "index").read_bytes()
 
 
 def test_sessions_of_the_project_do_not_come_along(target: Path, tmp_path: Path) -> None:

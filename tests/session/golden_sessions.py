@@ -163,9 +163,9 @@ def both_ways() -> dict[str, Any]:
 
 def incorrect() -> Session:
     """One workload is wrong; debugging answers."""
-    parts = [{"first": 32 * n, "last": 32 * n + 31, "wrong": n * 3, "largest": 0.01 * 10**n} for n in range(4)]
+    parts = [{"first": 32 * n, "last": 32 * n + 31, "count": n * 3, "largest": 0.01 * 10**n} for n in range(4)]
     wrong = make_check(
-        WORKLOADS[3], right=False, map={"H": [{"first": 0, "last": 0, "wrong": 18, "largest": None}], "Sq": parts}
+        WORKLOADS[3], right=False, map={"H": [{"first": 0, "last": 0, "count": 18, "largest": None}], "Sq": parts}
     )
     output = make_verify(make_check(WORKLOADS[0]), wrong)
     debugging = make_pattern("defensive-debugging", ("components",))

@@ -94,7 +94,7 @@ def test_json_is_what_its_schema_says(name: str, project: Path, root: Path) -> N
     """Of sessions of every kind."""
     folder = make_session(root, name)
     content = json.loads(told("json", project))
-    jsonschema.validate(content, json.loads(schema_text("report")), jsonschema.Draft7Validator)
+    jsonschema.validate(content, json.loads(schema_text("report")), jsonschema.Draft202012Validator)
     assert (3, folder.id) == (content["schema_version"], content["id"])
     assert len(SESSIONS[name]().finished) == len(content["steps"])
 

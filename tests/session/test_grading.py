@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from loop.model.plan import Missed, Reached
+from loop.base.expressions import Miss
+from loop.model.plan import Reached
 from loop.model.record import Status
 from loop.session.grading import grade as graded
 from tests.makers import make_finished, make_plan
@@ -18,7 +19,7 @@ def grade(status: Status = "passed", reason: str = "", steps: Any = STEPS, **mor
 
 def missed(off: float | None) -> Reached:
     """An objective that was missed by a share of what it asks."""
-    one = Missed(part="cpu.ratio >= 1.5", words="cpu.ratio is 1.31, 13 % off `cpu.ratio >= 1.5`", off=off)
+    one = Miss(part="cpu.ratio >= 1.5", words="cpu.ratio is 1.31, 13 % off `cpu.ratio >= 1.5`", off=off)
     return Reached(success="cpu.ratio >= 1.5", missed=(one,))
 
 

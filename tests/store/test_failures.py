@@ -55,15 +55,3 @@ def test_a_failure_that_a_later_attempt_got_past_was_cured_in_the_session() -> N
     assert ["s"] == [one.cured_by for one in failures_of("s", [failed(), passed])]
     assert [None] == [one.cured_by for one in failures_of("s", [passed, failed()])]
     assert [None, None] == [one.cured_by for one in failures_of("s", [failed(), failed(message="other")])]
-
-
-def test_the_same_failure_twice_in_a_session_counts_once() -> None:
-    """However often it was resumed."""
-    assert 1 == len(failures_of("s", [failed(), failed(attempt=2, message="y.cu(9): error: broken")]))
-
-
-def test_records_of_unknown_actions_and_torn_outputs_still_have_a_signature() -> None:
-    """Their message is all there is."""
-    (one,) = of_step(failed(action="no.such.action", output={"variants": 3}))
-    (two,) = of_step(failed("verify", output={"variants": "torn"}))
-    assert "broken" == one.text == two.text

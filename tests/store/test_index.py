@@ -1,12 +1,7 @@
 """The index: what the folders say and nothing else, whatever happens to its file, and with every damage named."""
 
 import datetime
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -72,30 +67,6 @@ def test_only_what_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest
     assert ["s1", "s9"] == read
 
 
-def test_what_is_gone_is_forgotten(tmp_path: Path) -> None:
-    """The folders are the truth."""
-    make_some(tmp_path)
-    assert ["s0", "s1", "s2"] == names(tmp_path)
-    shutil.rmtree(tmp_path / "s1")
-    assert ["s0", "s2"] == names(tmp_path)
-
-
-def test_a_session_that_goes_on_is_read_again(tmp_path: Path) -> None:
-    """An open session becomes one that has ended."""
-    folder = make_session(tmp_path, "s0", Opened(pid=1), status="")
-    assert [None] == [row.status for row in index.rows(tmp_path)]
-    folder.write_record(make_record(folder.head(), status="failed"))
-    assert ["failed"] == [row.status for row in index.rows(tmp_path)]
-
-
-def test_the_last_sessions_of_one_target(tmp_path: Path) -> None:
-    """Oldest first."""
-    make_some(tmp_path)
-    make_session(tmp_path, "t0", target="other", started=NOON + datetime.timedelta(minutes=1, seconds=30))
-    assert ["s1", "s2"] == [row.id for row in index.rows(tmp_path, last=2, target="attention")]
-    assert ["t0", "s2"] == [row.id for row in index.rows(tmp_path, last=2)]
-
-
 def test_order_is_by_start_whatever_the_names_say(tmp_path: Path) -> None:
     """A clock that was set back sorts a session before its predecessors; nothing else comes of it."""
     make_session(tmp_path, "2026-b", started=NOON)
@@ -137,15 +108,6 @@ def test_of_a_damaged_journal_the_lines_before_count(tmp_path: Path) -> None:
     assert found.problem.endswith("journal.jsonl:3: damaged journal line")
 
 
-def test_a_torn_last_line_is_no_damage(tmp_path: Path) -> None:
-    """A kill leaves one; what was acknowledged is there."""
-    make_some(tmp_path, 1)
-    with open(tmp_path / "s0" / "journal.jsonl", "ab") as file:
-        file.write(b'{"format": 1, "seq": 4, "at"')
-    assert ["s0"] == names(tmp_path)
-    assert [] == index.read(tmp_path)[1]
-
-
 @pytest.mark.parametrize("content", [b"", b"no index", b"\xff" * 4096])
 def test_a_torn_index_is_made_anew(content: bytes, tmp_path: Path) -> None:
     """It is derived."""
@@ -153,15 +115,6 @@ def test_a_torn_index_is_made_anew(content: bytes, tmp_path: Path) -> None:
     index.rows(tmp_path)
     index.file_of(tmp_path).write_bytes(content)
     assert ["s0", "s1", "s2"] == names(tmp_path)
-
-
-def test_an_index_of_another_format_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one that a newer loop wrote."""
-    make_some(tmp_path)
-    index.rows(tmp_path)
-    monkeypatch.setattr(index, "FORMAT", "of the future")
-    assert ["s0", "s1", "s2"] == names(tmp_path)
-    assert 3 == index.file_of(tmp_path).read_text().count("of the future")
 
 
 def test_a_flipped_bit_never_changes_a_figure(tmp_path: Path) -> None:
@@ -182,38 +135,6 @@ def test_without_a_place_for_the_index_it_is_done_without(tmp_path: Path, monkey
     (tmp_path / "file").touch()
     monkeypatch.setenv("LOOP_CACHE", str(tmp_path / "file"))
     assert ["s0", "s1", "s2"] == names(tmp_path)
-
-
-def test_a_folder_without_sessions_says_nothing(tmp_path: Path) -> None:
-    """Nor does one that is not there."""
-    (tmp_path / "plans").mkdir()
-    assert [] == names(tmp_path)
-    assert [] == names(tmp_path / "none")
-
-
-def test_several_processes_agree(tmp_path: Path) -> None:
-    """Three make the index at once, while sessions are still being written."""
-    make_some(tmp_path, 40)
-    command = [sys.executable, "-c", READ, str(tmp_path)]
-    readers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    for number in range(40, 50):
-        make_session(tmp_path, f"s{number}", started=NOON + datetime.timedelta(minutes=number))
-    counts = [int(reader.communicate()[0]) for reader in readers]
-    assert all(40 <= count <= 50 for count in counts), counts
-    assert 50 == len(names(tmp_path))
-
-
-def test_a_kill_while_the_index_is_made_loses_nothing(tmp_path: Path) -> None:
-    """At three moments; the next one finds every session."""
-    make_some(tmp_path, 30)
-    for number in range(3):
-        index.rows(tmp_path / "none")
-        index.file_of(tmp_path).unlink(missing_ok=True)
-        maker = subprocess.Popen([sys.executable, "-c", READ, str(tmp_path)], stdout=subprocess.DEVNULL)
-        time.sleep(0.3 + 0.2 * number)
-        os.kill(maker.pid, signal.SIGKILL)
-        maker.wait()
-        assert 30 == len(names(tmp_path))
 
 
 def test_every_field_of_a_row_comes_back(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """The journal: what was acknowledged stays, what was torn off is dropped, what is damaged is named."""
 
-import json
 import os
 import signal
 import subprocess
@@ -48,29 +47,6 @@ def write(path: Path, events: Sequence[Event] = EVENTS) -> Path:
         made.append(event)
     made.close()
     return path
-
-
-def test_a_line_is_one_flat_object(tmp_path: Path) -> None:
-    """The event's own fields stand beside format, seq and time, in readable text."""
-    text = write(tmp_path / "j").read_text().splitlines()[2]
-    fields = json.loads(text)
-    assert {"format", "seq", "at", "event", "run", "pattern", "step", "status"} <= set(fields)
-    assert "finished" == fields["event"]
-    assert "größer als α" in text
-
-
-def test_a_journal_that_is_not_there_is_empty(tmp_path: Path) -> None:
-    """Nothing has been written yet: that is no damage."""
-    assert [] == read(tmp_path / "none")
-
-
-def test_numbers_go_on_where_another_process_ended(tmp_path: Path) -> None:
-    """A journal that is opened again carries on."""
-    path = write(tmp_path / "j")
-    again = Journal(path)
-    assert 5 == again.append(Opened(pid=8, resumed=True)).seq
-    assert [1, 2, 3, 4, 5] == [line.seq for line in again.lines]
-    again.close()
 
 
 def test_every_truncation_keeps_the_lines_before_it(tmp_path: Path) -> None:
@@ -124,14 +100,6 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.Mon
     made.append(Opened(pid=10))
     made.close()
     assert [*EVENTS, Opened(pid=10)] == [line.event for line in read(tmp_path / "j")]
-
-
-@pytest.mark.parametrize("name", ["gone/j", "folder"])
-def test_a_journal_that_cannot_be_opened_is_said(name: str, tmp_path: Path) -> None:
-    """No folder for it, or a folder in its place."""
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(LoopError, match="cannot be"):
-        Journal(tmp_path / name)
 
 
 def test_no_acknowledged_line_is_lost_to_a_kill(tmp_path: Path) -> None:

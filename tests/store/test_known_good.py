@@ -7,10 +7,9 @@ import pytest
 
 from loop.model.measurement import VariantChecks
 from loop.model.output import VerifyOutput
-from loop.model.plan import ResolvedPlan
 from loop.model.record import Event, KnownGood, Opened, Revision
 from loop.store.past_changes import known_good, needed
-from tests.makers import make_check, make_finished, make_machine, make_plan, make_session_head
+from tests.makers import make_check, make_finished, make_machine, make_session_head
 from tests.store.folders import make_session
 
 NOW = "2026-11-21-120000-baseline"
@@ -38,12 +37,6 @@ def build_of(root: Path, variant: str = "cpu", **head: Any) -> str | None:
     return good.build_id if good else None
 
 
-def with_workloads(*sets: str) -> ResolvedPlan:
-    """The usual plan on these sets."""
-    plan = make_plan()
-    return plan.model_copy(update={"plan": plan.plan.model_copy(update={"workloads": sets})})
-
-
 def test_the_last_session_that_passed_counts(tmp_path: Path) -> None:
     """With its build, its revision and its name."""
     make_session(tmp_path, "2026-11-19-090000-a", verified(cpu="first"))
@@ -58,13 +51,6 @@ def test_a_session_that_did_not_pass_is_passed_over(status: str, tmp_path: Path)
     make_session(tmp_path, "2026-11-19-090000-a", verified(cpu="first"))
     make_session(tmp_path, "2026-11-20-090000-a", verified(cpu="second"), status=status)
     assert "first" == build_of(tmp_path)
-
-
-def test_each_variant_has_a_known_good_of_its_own(tmp_path: Path) -> None:
-    """A session that only ran one leaves the other where it was."""
-    make_session(tmp_path, "2026-11-19-090000-a", verified(cpu="first", gpu="first"))
-    make_session(tmp_path, "2026-11-20-090000-a", verified(cpu="second"))
-    assert {"cpu": "second", "gpu": "first"} == {name: one.build_id for name, one in found(tmp_path).items()}
 
 
 def test_what_was_wrong_or_has_no_build_is_not_good(tmp_path: Path) -> None:
@@ -85,21 +71,6 @@ def test_another_ground_has_another_known_good(head: dict[str, Any], tmp_path: P
     assert "there" == build_of(tmp_path, **head)
 
 
-def test_another_plan_has_the_same_known_good(tmp_path: Path) -> None:
-    """It is held against today's workloads before it is compared."""
-    make_session(tmp_path, "2026-11-20-090000-a", verified(cpu="there"), threads=4, plan=with_workloads("quick"))
-    assert "there" == build_of(tmp_path)
-
-
-def test_on_a_gpu_the_gpu_is_the_ground(tmp_path: Path) -> None:
-    """Whatever processor sits beside it."""
-    on_l4 = make_machine(gpus=("NVIDIA L4",))
-    make_session(tmp_path, "2026-11-20-090000-a", verified(cpu="there"), device="cuda", machine=on_l4)
-    beside = make_machine(gpus=("NVIDIA L4", "NVIDIA L4"), processor="Another CPU", name="other")
-    assert "there" == build_of(tmp_path, device="cuda", machine=beside)
-    assert None is build_of(tmp_path, device="cuda", machine=make_machine(gpus=("NVIDIA H200",)))
-
-
 def test_files_that_were_not_committed_have_no_revision(tmp_path: Path) -> None:
     """The commit would build to something else."""
     make_session(tmp_path, "2026-11-20-090000-a", verified(cpu="b"), revision=Revision(commit=COMMIT, dirty=True))
@@ -114,25 +85,11 @@ def test_a_resumed_session_keeps_what_it_began_with(tmp_path: Path) -> None:
     assert "before" == build_of(tmp_path)
 
 
-def test_a_damaged_session_says_nothing(tmp_path: Path) -> None:
-    """The one before it counts."""
-    make_session(tmp_path, "2026-11-19-090000-a", verified(cpu="first"))
-    make_session(tmp_path, "2026-11-20-090000-a", verified(cpu="second"))
-    (tmp_path / "2026-11-20-090000-a" / "record.json").write_text("{")
-    assert "first" == build_of(tmp_path)
-
-
 def test_after_a_fresh_start_what_was_verified_before_does_not_count(tmp_path: Path) -> None:
     """The target's files had changed by then."""
     events = (verified(cpu="before"), Opened(pid=1, resumed=True, fresh=True), verified(cpu="after"))
     make_session(tmp_path, "2026-11-20-090000-a", *events)
     assert "after" == build_of(tmp_path)
-
-
-def test_the_last_verification_of_a_session_counts(tmp_path: Path) -> None:
-    """A step that was done again found what all later steps stood on."""
-    make_session(tmp_path, "2026-11-20-090000-a", verified(cpu="first"), verified(cpu="again"))
-    assert "again" == build_of(tmp_path)
 
 
 def test_a_build_that_any_session_found_wrong_is_not_good(tmp_path: Path) -> None:
@@ -143,8 +100,3 @@ def test_a_build_that_any_session_found_wrong_is_not_good(tmp_path: Path) -> Non
     make_session(tmp_path, "2026-11-20-090000-quick", verified(cpu="second"))
     assert "first" == build_of(tmp_path)
     assert {"2026-11-19-090000-edges", "2026-11-18-090000-a"} <= needed(tmp_path)
-
-
-def test_without_sessions_nothing_is_known(tmp_path: Path) -> None:
-    """Nor is it an error when there is no folder."""
-    assert {} == found(tmp_path / "none")

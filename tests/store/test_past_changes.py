@@ -42,13 +42,6 @@ def test_a_change_that_was_taken_back_is_a_lost_idea(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-def test_the_same_change_twice_is_listed_once_as_it_was_judged_last(tmp_path: Path) -> None:
-    """By the hash of its patch."""
-    make_session(tmp_path, "2026-11-19-090000-a", *judged(), started=BEFORE)
-    make_session(tmp_path, "2026-11-20-090000-a", *judged(reason="wrong", gain=None), started=BEFORE)
-    assert [("2026-11-20-090000-a", "wrong")] == [(one.session, one.reason) for one in lost_ideas(tmp_path, NOW)]
-
-
 def test_another_environment_says_nothing(tmp_path: Path) -> None:
     """Another processor, compiler, number of threads, device or target; damaged sessions neither."""
     others: list[dict[str, Any]] = [

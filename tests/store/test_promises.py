@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from loop.model.record import Opened
 from loop.store import index
 from tests.makers import make_finished, make_record, make_speed
@@ -29,15 +27,6 @@ def test_a_promise_is_kept_with_its_build(tmp_path: Path) -> None:
     assert ("cpu", "w", "b1", 0.5) == (one.variant, one.workload, one.build, one.ratio)
     assert {"cpu": "b1"} == row.builds
     assert [{"w": 0.5}] == list(row.speeds.values())
-
-
-@pytest.mark.parametrize("missing", ["promise", "build"])
-def test_what_promised_nothing_is_left_out(tmp_path: Path, missing: str) -> None:
-    """A rule without an interval, an older session, or a variant that `loop` does not build."""
-    look = make_finished("profile", output={"profiles": [profiled(**{missing: None})]})
-    make_session(tmp_path, "s0", Opened(pid=1), *([BUILT] if missing == "promise" else []), look)
-    (row,) = index.rows(tmp_path)
-    assert () == row.promises
 
 
 def test_what_a_change_came_to_is_kept(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.documents import sums, to_json
+from loop.base.documents import sums
 from loop.base.errors import LoopError
 from loop.model.measurement import Segment
 from loop.store import journal
@@ -86,15 +86,6 @@ def test_lines_of_a_journal_cannot_be_exchanged(tmp_path: Path) -> None:
     with pytest.raises(LoopError, match=r"journal.jsonl:3: damaged journal line: its checksum does not match"):
         one.lines()
     assert 2 == len(journal.whole_lines(one.path / journal.NAME)[0])
-
-
-@pytest.mark.parametrize("value", [{"a": 1}, {"a": {"sum": "0123456789abcdef"}}, {"a": [1, "ü"], "b": None}])
-def test_what_is_sealed_is_json_and_comes_back(tmp_path: Path, value: dict[str, object]) -> None:
-    """Indented or in one line."""
-    for text in (to_json(value), json.dumps(value, ensure_ascii=False)):
-        sealed = sums.sealed(text)
-        assert {**value, "sum": json.loads(sealed)["sum"]} == json.loads(sealed)
-        assert value == json.loads(sums.opened(tmp_path, sealed.encode()))
 
 
 @pytest.mark.parametrize("name", [HEAD, RECORD, journal.NAME])

@@ -50,9 +50,3 @@ def test_the_file_does_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.
         for place in range(100):
             written.add(tick(float(place), f"walk {walk}, {place}"))
     assert (tmp_path / ticks.NAME).stat().st_size <= 1000
-
-
-def test_a_folder_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
-    """No session fails for the want of a sign of life."""
-    Ticks(tmp_path / "not there" / ticks.NAME).add(tick(1.0))
-    assert not (tmp_path / "not there").exists()

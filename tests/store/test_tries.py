@@ -28,12 +28,6 @@ def test_each_variant_of_each_session_is_a_try(tmp_path: Path) -> None:
     assert (True, "", "") == (second.right, second.message, second.hypothesis)
 
 
-def test_the_last_verification_of_a_session_counts(tmp_path: Path) -> None:
-    """As where it was resumed after an edit."""
-    make_session(tmp_path, "2026-11-19-090000-a", verified(True), verified(False, attempt=2))
-    assert [False] == [one.right for one in tries(tmp_path, NOW)]
-
-
 def test_the_smallest_failing_workload_is_kept(tmp_path: Path) -> None:
     """Where it was looked for."""
     check = make_check("B1 H1 S1 D1 float32", right=False)

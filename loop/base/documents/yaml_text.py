@@ -41,28 +41,6 @@ SPECIAL = {
 FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 """Control characters, lone surrogates, byte-order marks, and line ends that only some editors count."""
 
-GRAMMAR = (
-    (
-        "mapping values are not allowed",
-        "one 'key: value' here",
-        "a second ': '; quote the text if it is one value",
-    ),
-    ("did not find expected key", "a key in line with those above it", "something else; look at the indentation"),
-    ("expected <block end>", "a key in line with those above it", "something else; look at the indentation"),
-    ("did not find expected '-' indicator", "a '-' in line with those above it", "something else"),
-    ("',' or ']'", "',' or ']'", "something else"),
-    ("',' or '}'", "',' or '}'", "something else"),
-    ("unexpected end of stream", "a closing quote", "the end of the file"),
-    ("could not find expected ':'", "'key: value'", "a line without ': '"),
-    ("<document start>", "one value", "more after its end"),
-    ("node content", "a value", "punctuation"),
-    ("unknown escape character", "an escape YAML knows", "another; write \\\\ for a backslash"),
-)
-"""What PyYAML and libyaml say of common mistakes, and what we say."""
-
-BEGAN_EARLIER = ("unexpected end of stream", "could not find expected ':'")
-"""Where these began, at an open quote or a lone word, says more than where they were noticed."""
-
 
 def load_yaml(source: Path | str, name: str | None = None) -> Document:
     """Read a YAML file, or text when a `name` for it is given.
@@ -129,31 +107,21 @@ class _Builder:
         self.events = self._events()
 
     def _events(self) -> Iterator[Any]:
-        """Parser events; a mistake in the grammar becomes a DefinitionError."""
+        """Parser events; a mistake in the grammar becomes a DefinitionError in the parser's own words."""
         try:
             source = PARSER(self.text)
             while source.check_event():
                 yield source.get_event()
         except yaml.MarkedYAMLError as error:
-            raise self._grammar(error) from error
+            mark = error.problem_mark or error.context_mark
+            if error.context_mark and "quoted" in str(
+                error.context
+            ):  # An open quote is noticed at the end of the file.
+                mark = error.context_mark
+            place = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+            raise _error(self.name, place, "YAML", error.problem or "a mistake in it") from error
         except (ValueError, IndexError, KeyError, RecursionError, OverflowError, yaml.YAMLError) as error:
             raise _error(self.name, (1, 1), "YAML", f"{type(error).__name__}: {error}"[:80]) from error
-
-    def _grammar(self, error: yaml.MarkedYAMLError) -> DefinitionError:
-        """A parser's message as what was expected, and what was there."""
-        problem, mark = error.problem or "a mistake", error.problem_mark or error.context_mark
-        if any(fragment in problem for fragment in BEGAN_EARLIER):
-            mark = error.context_mark or mark
-        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        expected, got = "YAML", problem.removeprefix("found ")
-        if "cannot start any token" in problem:
-            lines = re.split(r"\r\n|\r|\n", self.text)
-            sign = lines[line - 1][column - 1 : column] if line <= len(lines) else ""
-            expected, got = (
-                ("spaces", "a tab") if sign == "\t" else ("a value", f"{sign!r}; quote it if it is text")
-            )
-        known = (words for fragment, *words in GRAMMAR if fragment in problem)
-        return _error(self.name, (line, column), *next(known, (expected, got)))
 
     def document(self) -> Document:
         """The one document of the text."""
