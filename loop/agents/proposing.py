@@ -113,18 +113,28 @@ def _once(errand: Errand, begun: float) -> Generator[Tick, None, Errands]:
     env["PATH"] = os.pathsep.join(programs())  # The brief names commands of loop's.
     with Child([*errand.under, *command], cwd=errand.folder, env=env) as child:
         cut = yield from _watch(child, errand, begun)
-        if child.code is None:
-            yield from _end(child)
+        if child.code is None:  # Its group is asked to end first.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.process.pid, signal.SIGTERM)
+            end = time.monotonic() + GRACE_S
+            while child.code is None and time.monotonic() < end:
+                yield Tick("ending the proposer")
+                child.pump()
         child.kill()
         completed = child.completed(timed_out=cut is not None)
     last = _last_line(completed.errors) or _last_line(completed.output)
-    ended: Ended = cut or ("edited" if completed.ok else _failure(completed.output + completed.errors))
+    printed = completed.output + completed.errors
+    ended: Ended = cut or "edited"
+    if cut is None and not completed.ok:  # Why, it says at its end.
+        known: dict[str, Ended] = {LIMITED: "limited", LOGIN: "login"}
+        reasons = (name for words, name in known.items() if re.search(words, printed[-4000:], re.IGNORECASE))
+        ended = next(reasons, "failed")
     answer = _answer(errand.answer)
     return Errands(
         ended="done" if answer.get("done") is True else ended,
         said=last if ended in ("failed", "limited", "login") else "",
         seconds=completed.seconds,
-        output=completed.output + completed.errors,
+        output=printed,
         use=use_of(errand.preset.command, completed.output),
         idea=str(answer.get("idea", ""))[:200].replace("\n", " "),
     )
@@ -140,7 +150,9 @@ def _watch(child: Child, errand: Errand, begun: float) -> Generator[Tick, None, 
         now, size = time.monotonic(), sum(len(part.head) + len(part.tail) + part.dropped for part in streams)
         if size != size_before:
             size_before, heard = size, now
-            if over is None and _turn_ended(child, errand.preset):
+            last = bytes(child.output.tail[-SEEN:]) or bytes(child.output.head[-SEEN:])
+            ended = errand.preset.ended
+            if over is None and ended and re.search(ended, last.decode(errors="replace"), re.MULTILINE):
                 over = now
         if over is not None and now - over > LINGERS_S:
             return None
@@ -149,23 +161,6 @@ def _watch(child: Child, errand: Errand, begun: float) -> Generator[Tick, None, 
         if now - heard > errand.quiet_s:
             return "stalled"
     return None
-
-
-def _turn_ended(child: Child, preset: Preset) -> bool:
-    if not preset.ended:
-        return False
-    last = bytes(child.output.tail[-SEEN:]) or bytes(child.output.head[-SEEN:])
-    return re.search(preset.ended, last.decode(errors="replace"), re.MULTILINE) is not None
-
-
-def _end(child: Child) -> Generator[Tick, None, None]:
-    """Ask its group to end, and wait for a moment."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.process.pid, signal.SIGTERM)
-    end = time.monotonic() + GRACE_S
-    while child.code is None and time.monotonic() < end:
-        yield Tick("ending the proposer")
-        child.pump()
 
 
 def sweep_orphans(before: Sequence[int]) -> int:
@@ -181,35 +176,22 @@ def sweep_orphans(before: Sequence[int]) -> int:
         ]
         if not orphans:
             return ended
-        for process in (member for orphan in orphans for member in (orphan, *_below(orphan))):
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-                ended += 1
         for orphan in orphans:
+            below: list[psutil.Process] = []
+            with contextlib.suppress(psutil.Error):
+                below = orphan.children(recursive=True)
+            for process in (orphan, *below):
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+                    ended += 1
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(orphan.pid, 0)
     return ended
 
 
-def _below(process: psutil.Process) -> list[psutil.Process]:
-    try:
-        children: list[psutil.Process] = process.children(recursive=True)
-    except psutil.Error:
-        return []
-    return children
-
-
 def children() -> list[int]:
     """Children of ours by now."""
     return [child.pid for child in psutil.Process().children()]
-
-
-def _failure(printed: str) -> Ended:
-    """Why it failed, by what it printed at its end."""
-    last = printed[-4000:]
-    if re.search(LIMITED, last, re.IGNORECASE):
-        return "limited"
-    return "login" if re.search(LOGIN, last, re.IGNORECASE) else "failed"
 
 
 def _last_line(text: str) -> str:

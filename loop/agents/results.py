@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from loop.base.documents import sums
-from loop.base.errors import LoopError, UsageError, WorkFailed
+from loop.base.errors import LoopError, UsageError
 from loop.model.base import Model
 from loop.model.campaign import Proposal
 from loop.model.money import AiUse, ModelUse, Tokens
@@ -14,6 +14,9 @@ from loop.store.sessions import SessionFolder
 
 NAMELESS = "a model without a name"
 FREE = "it states no cost for its tokens, as under a subscription"
+NAME = "ai.json"
+PROPOSALS = "changes/candidates/[0-9][0-9][0-9][0-9].json"
+"""What became of each candidate of a campaign, below a session's folder."""
 
 
 def read_result(printed: str) -> AiUse | None:
@@ -26,7 +29,7 @@ def read_result(printed: str) -> AiUse | None:
         use = _claude(objects) or _codex(objects)
         last = next((line for line in reversed(objects) if isinstance(line.get("usage"), dict)), None)
         if use is None and last is not None:  # Tokens without a cost, from an agent that nobody knows.
-            use = _unpriced("an agent", _name(last), [_tokens(last["usage"])])
+            use = _unpriced("an agent", str(last.get("model") or NAMELESS), [_tokens(last["usage"])])
     except ValueError:
         return None
     return use
@@ -47,29 +50,27 @@ def _claude(objects: Sequence[Mapping[str, Any]]) -> AiUse | None:
     usd = final["total_cost_usd"]
     if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 <= usd < float("inf"):
         raise ValueError(f"total_cost_usd: expected dollars, got {usd!r}")
-    models = [_model(name, fields) for name, fields in _inner(final, "modelUsage").items()]
+    models = []
+    for name, fields in _inner(final, "modelUsage").items():
+        values = fields if isinstance(fields, dict) else {}
+        own = values.get("costUSD")
+        is_known = isinstance(own, int | float) and not isinstance(own, bool) and own > 0
+        tokens = Tokens(
+            input=_count(values, "inputTokens"),
+            output=_count(values, "outputTokens"),
+            cache_read=_count(values, "cacheReadInputTokens"),
+            cache_write=_count(values, "cacheCreationInputTokens"),
+            searches=_count(values, "webSearchRequests"),
+        )
+        models.append(ModelUse(model=name, calls=0, tokens=tokens, usd=own if is_known else None))
     if not models and isinstance(final.get("usage"), dict):
-        models = [ModelUse(model=_name(final), calls=0, tokens=_tokens(final["usage"]), usd=float(usd))]
+        name = str(final.get("model") or NAMELESS)
+        models = [ModelUse(model=name, calls=0, tokens=_tokens(final["usage"]), usd=float(usd))]
     use = AiUse(source="result", agents=("claude-code",), models=tuple(models), usd=float(usd))
     if usd == 0 and any(model.tokens.total > 0 for model in models):
         names = tuple(model.model for model in models)
         return use.model_copy(update={"usd": None, "unpriced": names, "notes": (FREE,)})
     return use
-
-
-def _model(name: str, fields: object) -> ModelUse:
-    values = fields if isinstance(fields, dict) else {}
-    usd = values.get("costUSD")
-    tokens = Tokens(
-        input=_count(values, "inputTokens"),
-        output=_count(values, "outputTokens"),
-        cache_read=_count(values, "cacheReadInputTokens"),
-        cache_write=_count(values, "cacheCreationInputTokens"),
-        searches=_count(values, "webSearchRequests"),
-    )
-    if isinstance(usd, bool) or not isinstance(usd, int | float) or usd <= 0:
-        usd = None
-    return ModelUse(model=name, calls=0, tokens=tokens, usd=usd)
 
 
 def _codex(objects: Sequence[Mapping[str, Any]]) -> AiUse | None:
@@ -101,10 +102,6 @@ def _tokens(usage: Mapping[str, Any]) -> Tokens:
     )
 
 
-def _name(fields: Mapping[str, Any]) -> str:
-    return str(fields.get("model") or NAMELESS)
-
-
 def _count(fields: Mapping[str, Any], name: str) -> int:
     """A number of tokens; 0 where none is told. Raises ValueError for what is no number of anything."""
     value = fields.get(name)
@@ -119,11 +116,6 @@ def _inner(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """A mapping within another; an empty one where there is none."""
     value = fields.get(name)
     return value if isinstance(value, dict) else {}
-
-
-NAME = "ai.json"
-PROPOSALS = "changes/candidates/[0-9][0-9][0-9][0-9].json"
-"""What became of each candidate of a campaign, below a session's folder."""
 
 
 class AiGiven(Model):
@@ -142,15 +134,6 @@ def stated(usd: float | None) -> AiGiven:
     return AiGiven(stated_usd=usd)
 
 
-def read(folder: SessionFolder) -> AiGiven:
-    """What was given so far. Raises LoopError when the file is damaged."""
-    path = folder.path / NAME
-    try:
-        return sums.read_sealed(AiGiven, path) if path.exists() else AiGiven()
-    except OSError as error:
-        raise WorkFailed(f"{path}: cannot be read: {error.strerror}") from error
-
-
 def add(folder: SessionFolder, more: AiGiven) -> None:
     """Keep what is stated in the place of what was."""
     if more.stated_usd is not None:
@@ -159,8 +142,11 @@ def add(folder: SessionFolder, more: AiGiven) -> None:
 
 def used(folder: SessionFolder) -> tuple[AiUse | None, str]:
     """What is known of a session's AI, the best source alone; else None, and why where a file is damaged."""
+    path = folder.path / NAME
     try:
-        known, results = read(folder), proposed(folder)
+        known, results = sums.read_sealed(AiGiven, path) if path.exists() else AiGiven(), proposed(folder)
+    except OSError as error:
+        return None, f"{path}: cannot be read: {error.strerror}"
     except LoopError as error:
         return None, error.message
     use = together(results) if results else None

@@ -102,30 +102,38 @@ def _guarded(work: Callable[[], object]) -> None:
 
 
 def answered(work: Callable[[], Answer]) -> Answer:
-    """Call a function and return its result. Whatever goes wrong in it is raised as a LoopError, a bug too."""
+    """Call a function and return its result. Whatever goes wrong in it is raised as a LoopError.
+
+    It is a failure of the machine, a mistake of the user, or a bug, whose traceback is put where it can be found.
+    """
     try:
         return work()
     except BrokenPipeError:
         raise
     except Exception as error:
-        raise _as_loop_error(error) from error
+        from loop.base.machine_failures import Folders, behind
+
+        failure = behind(error, Folders.of())
+        if failure is not None:
+            raise (
+                failure if isinstance(error, MachineFailure) else failure.then("run the same command again")
+            ) from error
+        if isinstance(error, LoopError):
+            raise
+        if isinstance(error, FileNotFoundError) and error.filename is None and _is_nowhere():
+            gone = "the folder in which this was called is gone"
+            raise UsageError(gone, "go to one that is there, with `cd`") from error
+        what = f"bug in loop: {type(error).__name__}: {error}"
+        raise LoopError(what, _log_bug(), exit_code=ExitCode.BUG) from error
 
 
-def _as_loop_error(error: Exception) -> LoopError:
-    """An error as one of loop's: a failure of the machine, a mistake of the user, or a bug."""
-    from loop.base.machine_failures import Folders, behind
-
-    failure = behind(error, Folders.of())
-    if failure is not None:
-        return failure if isinstance(error, MachineFailure) else failure.then("run the same command again")
-    if isinstance(error, LoopError):
-        return error
-    if isinstance(error, FileNotFoundError) and error.filename is None:
-        try:
-            os.getcwd()
-        except FileNotFoundError:
-            return UsageError("the folder in which this was called is gone", "go to one that is there, with `cd`")
-    return LoopError(f"bug in loop: {type(error).__name__}: {error}", _log_bug(), exit_code=ExitCode.BUG)
+def _is_nowhere() -> bool:
+    """Whether somebody has removed the current folder."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:

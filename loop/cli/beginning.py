@@ -23,10 +23,10 @@ from loop.cli.options import (
 
 @command(
     "trust",
+    "cli.requests:trust_project",
+    "TrustGranted",
     "loop trust ../my-kernel",
     "loop trust level1/23_Softmax.py answer.py",
-    calls="loop.cli.requests:trust_project",
-    result="TrustGranted",
 )
 def trust(
     target: Annotated[
@@ -43,11 +43,11 @@ def trust(
 
 @command(
     "init",
+    "starting.command:init",
+    "model.exported:MadeTarget",
     "loop init my-softmax --from ops:softmax --like x=N,M",
     "loop init my-scale --from scale.cu --reference ops:scale --like x=64,1000",
     "loop init mine --command ./run --reference ops:scale --like x=N,M",
-    calls="loop.starting.command:init",
-    result="loop.model.exported:MadeTarget",
 )
 def init(
     folder: Annotated[Path, Argument(metavar="DIR", help="A new folder.")],
@@ -74,9 +74,9 @@ def init(
 
 @command(
     "targets inspect",
+    "formats.command:inspect",
+    "formats.model:Inspected",
     "loop targets inspect level1/23_Softmax.py",
-    calls="loop.formats.command:inspect",
-    result="loop.formats.model:Inspected",
     agents="reads",
 )
 def targets_inspect(
@@ -91,10 +91,10 @@ def targets_inspect(
 
 @command(
     "targets judge",
+    "cli.tasks:judge",
+    "TwoVerdicts",
     "loop targets judge level1/23_Softmax.py answer.py --evaluator ~/KernelBench",
     "loop targets judge problems/pmpp_v2/vectoradd_py submission.py --measure",
-    calls="loop.cli.tasks:judge",
-    result="TwoVerdicts",
 )
 def targets_judge(
     path: Task,
@@ -119,10 +119,10 @@ def targets_judge(
 
 @command(
     "targets audit",
+    "cli.tasks:audit",
+    "Audited",
     "loop targets audit level1/23_Softmax.py --device cpu",
     "loop targets audit problems/pmpp_v2/vectoradd_py --json",
-    calls="loop.cli.tasks:audit",
-    result="Audited",
 )
 def targets_audit(
     path: Task,
@@ -149,19 +149,17 @@ def targets_audit(
     """
 
 
-@command(
-    "kernels list", "loop kernels list", calls="loop.cli.bench:list_variants", result="VariantList", agents="reads"
-)
+@command("kernels list", "cli.bench:list_variants", "VariantList", "loop kernels list", agents="reads")
 def kernels_list(target: Target = None, json: Json = False) -> None:
     """List the variants of the target; with --json, how each is built."""
 
 
-@command("kernels header", 'cp "$(loop kernels header)" .', calls="loop.cli.bench:header", result="HeaderPath")
+@command("kernels header", "cli.bench:header", "HeaderPath", 'cp "$(loop kernels header)" .')
 def kernels_header(json: Json = False) -> None:
     """Print the path of the C header that a kernel includes."""
 
 
-@command("mcp", "loop mcp", "claude mcp add loop -- loop mcp", calls="loop.driving.command:serve")
+@command("mcp", "driving.command:serve", "", "loop mcp", "claude mcp add loop -- loop mcp")
 def mcp() -> None:
     """Serve loop's commands to an agent, as tools of the Model Context Protocol on stdin and stdout.
 
@@ -172,10 +170,10 @@ def mcp() -> None:
 
 @command(
     "agents install",
+    "driving.install:install",
+    "AgentFiles",
     "loop agents install",
     "loop agents install ../my-kernel --yes",
-    calls="loop.driving.install:install",
-    result="AgentFiles",
 )
 def agents_install(
     folder: Annotated[Path | None, Argument(help="Folder of a project. Default: here.")] = None,

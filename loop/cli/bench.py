@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from loop.actions import ACTIONS
 from loop.base.documents import did_you_mean, to_json
-from loop.base.errors import ExitCode, Stopped, UsageError
+from loop.base.errors import ExitCode, UsageError
 from loop.base.expressions import Expression
 from loop.base.machine_failures import Folders
 from loop.base.places import include_folder, shipped
@@ -110,14 +110,6 @@ def run_bench(request: BenchRequest, screen: Screen) -> int:
     return shown(request, *walk_bench(request, screen), screen)
 
 
-def walk_first(request: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], int]:
-    """The same for a command that has more to do afterwards. Raises Stopped where it was interrupted."""
-    finished, code = walk_bench(request, screen)
-    if code == ExitCode.INTERRUPTED:
-        raise Stopped("interrupted", code)
-    return finished, code
-
-
 def walk_bench(request: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], int]:
     """The steps that build, verify or measure variants, and the exit code."""
     setting = with_given(trusted_setting(request.target, screen), request.workloads)
@@ -134,11 +126,8 @@ def walk_bench(request: BenchRequest, screen: Screen) -> tuple[Sequence[Finished
 
 def parameters_of(request: BenchRequest, chosen: Chosen) -> dict[str, bool | int | float | str]:
     """What patterns of the bench may ask: which of their steps have anything to do."""
-    return {
-        "variants": bool(chosen.variants),
-        "emulated": bool(chosen.emulated),
-        "sanitized": request.sanitize and chosen.device == "cuda",
-    }
+    sanitized = request.sanitize and chosen.device == "cuda"
+    return {"variants": bool(chosen.variants), "emulated": bool(chosen.emulated), "sanitized": sanitized}
 
 
 def bench_pattern(request: BenchRequest, target: Target, chosen: Chosen) -> Pattern:
@@ -198,24 +187,11 @@ def run_step(request: StepRequest, screen: Screen) -> int:
         hint = """--with '{"seeds": 2}'"""
         raise UsageError(f"--with {request.arguments!r}: expected a JSON object", hint=hint)
     setting = with_given(trusted_setting(request.target, screen), [*request.workloads, *request.checks])
-    step = Step(
-        id="step",
-        title=action,
-        action=action,
-        arguments=arguments,
-        budget_s=request.budget_s,
-        limit_s=request.limit_s,
-    )
-    pattern = Pattern(
-        format=1,
-        name="step",
-        number=1,
-        title=action,
-        problem=action,
-        use_when=(action,),
-        estimate=TimeBudget(minutes=request.limit_s / 60),
-        steps=(step,),
-    )
+    limits = {"budget_s": request.budget_s, "limit_s": request.limit_s}
+    step = Step(id="step", title=action, action=action, arguments=arguments, **limits)
+    words = {"title": action, "problem": action, "use_when": (action,)}
+    minutes = TimeBudget(minutes=request.limit_s / 60)
+    pattern = Pattern(format=1, name="step", number=1, estimate=minutes, steps=(step,), **words)
 
     def store(event: Happening) -> Happening:
         if samples is not None and isinstance(event, StepEnded):
@@ -284,29 +260,20 @@ def shown(request: BenchRequest, finished: Sequence[Finished], code: int, screen
         return code
     explained = outputs_of(finished, ExplainOutput)
     explanations = tuple(explanation for output in explained for explanation in output.explanations)
-    failed = any(record.status != "passed" for record in finished)
-    screen.data(
-        to_json(
-            BenchAnswer(status="failed" if failed else "passed", steps=tuple(finished), explanations=explanations)
-        )
-    )
+    status = "failed" if any(record.status != "passed" for record in finished) else "passed"
+    answer = {"status": status, "steps": tuple(finished), "explanations": explanations}
+    screen.data(to_json(BenchAnswer.model_validate(answer)))
     return code
 
 
 def again(request: BenchRequest) -> Callable[[str, int], str]:
     """Makes the command that verifies a variant as it was asked for, on the same values."""
-    sets = [word for name in request.workloads for word in ("--workloads", name)]
-    device = ["--device", request.device] if request.device != "auto" else []
-    how = [*device, *(["--emulate"] if request.emulate else []), *(["--sanitize"] if request.sanitize else [])]
-    threads = ["--threads", str(request.threads)] if request.threads else []
-    target = ["--target", str(request.target)] if request.target else []
-
-    def command(variant: str, seed: int) -> str:
-        return shlex.join(
-            ["loop", "kernels", "verify", variant, *sets, *how, *threads, *target, "--seed", str(seed)]
-        )
-
-    return command
+    words = [word for name in request.workloads for word in ("--workloads", name)]
+    words += ["--device", request.device] if request.device != "auto" else []
+    words += [f"--{name}" for name in ("emulate", "sanitize") if getattr(request, name)]
+    words += ["--threads", str(request.threads)] if request.threads else []
+    words += ["--target", str(request.target)] if request.target else []
+    return lambda variant, seed: shlex.join(["loop", "kernels", "verify", variant, *words, "--seed", str(seed)])
 
 
 class BenchAnswer(Printed):
@@ -336,19 +303,17 @@ class HeaderPath(Printed):
     """Where it is."""
 
 
-def list_variants(target: Path | None, screen: Screen, *, as_json: bool) -> int:
+def list_variants(target: Path | None, screen: Screen, *, as_json: bool) -> None:
     """The variants of a target."""
-    setting = read_setting(target)
+    here = read_setting(target).target
     if as_json:
-        screen.data(to_json(VariantList(target=setting.target.name, variants=setting.target.variants)))
-        return ExitCode.OK
-    rows = [(name, v.kind, v.device, ", ".join(v.dtypes), v.title) for name, v in setting.target.variants.items()]
+        screen.data(to_json(VariantList(target=here.name, variants=here.variants)))
+        return
+    rows = [(name, v.kind, v.device, ", ".join(v.dtypes), v.title) for name, v in here.variants.items()]
     screen.table(("variant", "kind", "device", "types", "idea"), rows)
-    return ExitCode.OK
 
 
-def header(screen: Screen, *, as_json: bool) -> int:
+def header(screen: Screen, *, as_json: bool) -> None:
     """Path of the C header that a kernel includes."""
     path = str(include_folder() / "loop_kernel.h")
     screen.data(to_json(HeaderPath(path=path)) if as_json else path)
-    return ExitCode.OK

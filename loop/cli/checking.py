@@ -25,6 +25,19 @@ from loop.model.target import Target
 from loop.session.plan import check_pattern, check_plan
 from loop.steps.setting import read_setting
 
+SCHEMAS: dict[str, type[Model]] = {
+    "pattern": Pattern,
+    "plan": Plan,
+    "target": Target,
+    "rates": RateCard,
+    "history": History,
+    "report": ExportedSession,
+}
+"""JSON Schemas that ship with loop, by file name."""
+PRINTED = "commands"
+"""The schema of what all commands print with `--json`."""
+NAMES = (*SCHEMAS, PRINTED)
+
 
 class CheckedDefinitions(Printed):
     """Whether definitions are what they have to be."""
@@ -49,6 +62,7 @@ def check_definitions(path: Path | None, target: Path | None, screen: Screen, *,
 
 
 def _check_all(target: Path | None) -> int:
+    """How many definitions there are. Raises DefinitionError."""
     setting = read_setting(target)
     rates(setting.project)
     histories()
@@ -61,56 +75,40 @@ def _check_all(target: Path | None) -> int:
 
 
 def _check_file(path: Path, target: Path | None) -> int:
-    """A pattern, unless the file is a target or plan by name or place."""
+    """How many files there are: each a pattern, unless it is a target or plan by name or place.
+
+    A plan or pattern below a target's own folder is that target's. Raises DefinitionError.
+    """
     if path.is_dir():
         files = sorted(path.glob("*.yaml"))
         if not files:
             raise UsageError(f"{path}: no .yaml file there")
         return sum(_check_file(file, target) for file in files)
+    around = path.resolve().parent.parent
+    target = target or (around if (around / "target.yaml").is_file() else None)
     if path.name == "target.yaml":
         targets.target(project(path, Path.cwd()))
-    elif path.parent.name == "plans":
-        plan, setting = definitions.read_file(path, Plan), read_setting(target or _around(path))
-        known_plans = {*setting.plans, plan.value.name}
-        if complaints := check_plan(plan, setting.patterns, known_plans, setting.target.variants):
-            raise DefinitionError(complaints)
+        return 1
+    if path.parent.name == "plans":
+        plan, setting = definitions.read_file(path, Plan), read_setting(target)
+        plans = {*setting.plans, plan.value.name}
+        complaints = check_plan(plan, setting.patterns, plans, setting.target.variants)
     else:
         read = definitions.read_file(path, Pattern)
-        known = {**definitions.patterns(project(target or _around(path), Path.cwd())), read.value.name: read}
-        if complaints := check_pattern(read, known, {}):
-            raise DefinitionError(complaints)
+        known = {**definitions.patterns(project(target, Path.cwd())), read.value.name: read}
+        complaints = check_pattern(read, known, {})
+    if complaints:
+        raise DefinitionError(complaints)
     return 1
-
-
-def _around(file: Path) -> Path | None:
-    """The target whose own plan or pattern this is; None for one that lies elsewhere."""
-    folder = file.resolve().parent.parent
-    return folder if (folder / "target.yaml").is_file() else None
-
-
-SCHEMAS: dict[str, type[Model]] = {
-    "pattern": Pattern,
-    "plan": Plan,
-    "target": Target,
-    "rates": RateCard,
-    "history": History,
-    "report": ExportedSession,
-}
-"""JSON Schemas that ship with loop, by file name."""
-
-
-PRINTED = "commands"
-"""The schema of what all commands print with `--json`."""
-
-
-def printed() -> dict[str, Any]:
-    """What each command prints with `--json`, by its words; and what any that fails prints."""
-    return {**{command.words: command.printed for command in ALL if command.result}, "error": Failed}
 
 
 def schema_text(name: str) -> str:
     """One JSON Schema as it is stored."""
-    schema = schema_of(SCHEMAS[name]) if name != PRINTED else schema_of_all(printed())
+    if name == PRINTED:
+        printed: dict[str, Any] = {command.words: command.printed for command in ALL if command.result}
+        schema = schema_of_all({**printed, "error": Failed})
+    else:
+        schema = schema_of(SCHEMAS[name])
     if name == "pattern":
         step = schema["$defs"]["Step"]["properties"]
         step["action"] = {**step["action"], "enum": list(ACTIONS)}
@@ -123,20 +121,13 @@ def write_schemas() -> list[Path]:
     """Write all JSON Schemas where the bundled files point; their paths."""
     folder = PACKAGE / "schema"
     folder.mkdir(exist_ok=True)
-    paths = {name: folder / f"{name}.json" for name in (*SCHEMAS, PRINTED)}
-    for name, path in paths.items():
-        write_atomic(path, schema_text(name))
-    return list(paths.values())
+    for name in NAMES:
+        write_atomic(folder / f"{name}.json", schema_text(name))
+    return [folder / f"{name}.json" for name in NAMES]
 
 
-def show_schema(name: str, write: bool, screen: Screen) -> int:
+def show_schema(name: str, write: bool, screen: Screen) -> None:
     """Print one JSON Schema, or write all of them."""
-    names = (*SCHEMAS, PRINTED)
-    if name not in names:
-        raise UsageError(f"no schema {name!r}", hint=f"there are {', '.join(names)}")
-    if not write:
-        screen.data(schema_text(name))
-        return ExitCode.OK
-    for path in write_schemas():
-        screen.data(str(path))
-    return ExitCode.OK
+    if name not in NAMES:
+        raise UsageError(f"no schema {name!r}", hint=f"there are {', '.join(NAMES)}")
+    screen.data("\n".join(map(str, write_schemas())) if write else schema_text(name))

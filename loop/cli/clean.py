@@ -24,6 +24,11 @@ from loop.store.sessions import HEAD, LOCK, SessionFolder
 
 State = Literal["in use", "waits", "left over", "unknown"]
 COMMAND = "loop clean"
+CACHED = {
+    "builds": "compiled kernels",
+    "index": "index of sessions",
+    "tasks": "targets made of tasks in other formats",
+}
 
 
 class LeftItem(Model):
@@ -62,8 +67,14 @@ def folder() -> Path:
 def worktrees() -> Iterator[LeftItem]:
     """All worktrees."""
     for tree in leftover.every(folder()):
-        state, why = _state(tree)
-        loses = "" if state in ("in use", "waits") else _edits(tree)
+        (state, why), loses = _state(tree), ""
+        if state not in ("in use", "waits"):
+            edits = tree.edits()
+            if edits is None:
+                loses = "edits: not known" if any(tree.root.iterdir()) else ""
+            elif edits:
+                files, lines = len(edits), sum(edits.values())
+                loses = f"edits: {files} file{'s' * (files != 1)}, {lines} line{'s' * (lines != 1)}"
         yield LeftItem(
             kind="worktree",
             name=tree.root.name,
@@ -75,26 +86,15 @@ def worktrees() -> Iterator[LeftItem]:
         )
 
 
-def _edits(tree: KeptWorktree) -> str:
-    """Uncommitted edits in words."""
-    edits = tree.edits()
-    if edits is None:
-        return "edits: not known" if any(tree.root.iterdir()) else ""
-    files, lines = len(edits), sum(edits.values())
-    return f"edits: {files} file{'s' * (files != 1)}, {lines} line{'s' * (lines != 1)}" if files else ""
-
-
 def _state(tree: KeptWorktree) -> tuple[State, str]:
+    """Where a worktree stands, by the process or the session that made it; and why."""
     parts = tree.root.name.split("-")
     if parts[0] == "bisect" and len(parts) > 1 and parts[1].isdigit():
         alive = psutil.pid_exists(int(parts[1]))
         return ("in use", f"process {parts[1]} bisects") if alive else ("left over", "its bisection was killed")
     if tree.owner is None:
         return "unknown", "it does not say whose it is"
-    return _of_session(SessionFolder(tree.owner))
-
-
-def _of_session(session: SessionFolder) -> tuple[State, str]:
+    session = SessionFolder(tree.owner)
     if not (session.path / HEAD).is_file():
         return "left over", f"its session is gone: {session.path}"
     if held(session.path / LOCK):
@@ -106,13 +106,6 @@ def _of_session(session: SessionFolder) -> tuple[State, str]:
     except LoopError as error:
         return "unknown", error.message
     return "left over", f"{session.id} has ended"
-
-
-CACHED = {
-    "builds": "compiled kernels",
-    "index": "index of sessions",
-    "tasks": "targets made of tasks in other formats",
-}
 
 
 def cached() -> Iterator[LeftItem]:
@@ -130,30 +123,10 @@ def clean(
 ) -> int:
     """List what is there, ask, and remove what nobody needs; 1 where something stays for what it would lose.
 
-    `names`: only these, whatever is lost with them; none: all that is left over.
+    `names`: only these, whatever is lost with them; none: all that is left over. Raises UsageError for a name that
+    is not there, or is needed.
     """
     every = [*(cached() if cache else worktrees())]
-    chosen = _chosen(names, every)
-    stay = [item for item in chosen if item.loses and not names]
-    go = [item for item in chosen if item not in stay]
-    agreed = yes
-    if not as_json:
-        if every:
-            cells = [(item.kind, item.name, item.state, item.loses or "-", item.why) for item in every]
-            screen.table(("what", "name", "", "would lose", "why"), cells)
-        agreed = agreed or (bool(go) and screen.confirm(f"Remove {_counted(go)}?"))
-    for item in go if agreed else ():
-        item.remove()
-    if as_json:
-        rows = tuple(item.model_copy(update={"removed": agreed and item in go}) for item in every)
-        screen.data(to_json(LeftBehind(found=rows)))
-    else:
-        _tell(go, stay, screen, agreed=agreed)
-    return ExitCode.GATE_FAILED if stay and agreed else ExitCode.OK
-
-
-def _chosen(names: Sequence[str], every: Sequence[LeftItem]) -> list[LeftItem]:
-    """What would be removed. Raises LoopError for a name that is not there, or is in use."""
     by_name = {item.name: item for item in every}
     for name in names:
         if name not in by_name:
@@ -162,25 +135,28 @@ def _chosen(names: Sequence[str], every: Sequence[LeftItem]) -> list[LeftItem]:
             raise UsageError(f"{name} is in use: {by_name[name].why}", hint="wait for it to end")
         if by_name[name].state == "waits":
             raise UsageError(f"a session waits for {name}", hint=f"end it: {by_name[name].why} --decline")
-    if names:
-        return [by_name[name] for name in dict.fromkeys(names)]
-    return [item for item in every if item.state == "left over"]
-
-
-def _counted(items: Sequence[LeftItem]) -> str:
-    """`worktree: 2`."""
-    kinds = [item.kind for item in items]
-    return ", ".join(f"{kind}: {kinds.count(kind)}" for kind in dict.fromkeys(kinds))
-
-
-def _tell(go: Sequence[LeftItem], stay: Sequence[LeftItem], screen: Screen, *, agreed: bool) -> None:
-    """What was removed, what stays, and how to have it otherwise."""
-    if not go and not stay:
+    left = [item for item in every if item.state == "left over"]
+    go = [by_name[name] for name in dict.fromkeys(names)] if names else [item for item in left if not item.loses]
+    stay = [] if names else [item for item in left if item.loses]
+    kinds = [item.kind for item in go]
+    counted = ", ".join(f"{kind}: {kinds.count(kind)}" for kind in dict.fromkeys(kinds))
+    agreed = yes
+    if not as_json:
+        if every:
+            cells = [(item.kind, item.name, item.state, item.loses or "-", item.why) for item in every]
+            screen.table(("what", "name", "", "would lose", "why"), cells)
+        agreed = agreed or (bool(go) and screen.confirm(f"Remove {counted}?"))
+    for item in go if agreed else ():
+        item.remove()
+    if as_json:
+        rows = tuple(item.model_copy(update={"removed": agreed and item in go}) for item in every)
+        screen.data(to_json(LeftBehind(found=rows)))
+    elif not go and not stay:
         screen.say("nothing is left over")
     elif go:
-        screen.say(f"removed: {_counted(go)}" if agreed else "nothing was removed; to do it: add --yes")
-    for item in stay:
-        screen.say(f"{item.name} stays: {item.loses}, in {item.path}")
-    if stay:
-        names = " ".join(item.name for item in stay)
-        screen.say(f"look at them first; to lose them: {COMMAND} {names}")
+        screen.say(f"removed: {counted}" if agreed else "nothing was removed; to do it: add --yes")
+    if stay and not as_json:
+        for item in stay:
+            screen.say(f"{item.name} stays: {item.loses}, in {item.path}")
+        screen.say(f"look at them first; to lose them: {COMMAND} {' '.join(item.name for item in stay)}")
+    return ExitCode.GATE_FAILED if stay and agreed else ExitCode.OK

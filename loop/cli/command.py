@@ -14,33 +14,27 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from loop.cli.names import refuse_unknown
 
-ON_HOST = "loop.cli.on_host"
+ON_HOST = "cli.on_host:run"
 """Does a command on another machine, where `--on` names one. It knows commands, so it is imported by name."""
 HELP = {"help_option_names": ["-h", "--help"]}
 FIRST = (
-    "run session",
-    "init",
-    "trust",
-    "kernels verify",
-    "kernels measure",
-    "optimize",
-    "bisect",
-    "report",
-    "status",
-    "doctor",
+    *("run session", "init", "trust", "kernels verify", "kernels measure"),
+    *("optimize", "bisect", "report", "status", "doctor"),
 )
 """What `loop --help` shows first: the commands that most people need."""
 ALL: list["Command"] = []
 """Every command, in the order in which they are defined."""
 METAVARS = {int: "NUMBER", float: "NUMBER", str: "TEXT", Path: "PATH"}
 """What help calls the value of an option that names no metavar of its own, by its type."""
+Agents = Literal["", "reads", "edits", "starts", "ends"]
+"""What a call through MCP does, where a command is a tool; `starts`: it begins work that may outlast the call."""
 Function = TypeVar("Function", bound=Callable[..., int | None])
 Request = TypeVar("Request")
 
@@ -95,23 +89,6 @@ class RootGroup(QuickGroup):
             formatter.write_text(", ".join(option.opts[-1] for option in self.get_params(ctx)))
 
 
-def group(text: str, cls: type[QuickGroup] = QuickGroup) -> typer.Typer:
-    """A group of commands with its one-line help; the root with typer's options for shells."""
-    return typer.Typer(
-        cls=cls,
-        help=text,
-        no_args_is_help=True,
-        context_settings=HELP,
-        add_completion=cls is RootGroup,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
-    )
-
-
-Agents = Literal["", "reads", "edits", "starts", "ends"]
-"""What a call through MCP does, where a command is a tool; `starts`: it begins work that may outlast the call."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Command:
     """One command, as its function says."""
@@ -121,7 +98,7 @@ class Command:
     function: Callable[..., int | None]
     examples: tuple[str, ...] = ()
     calls: str = ""
-    """Module and function that do the work, `loop.cli.bench:doctor`; empty: the function itself does it."""
+    """Module of loop's and function that do the work, `cli.bench:doctor`; empty: the function itself does it."""
     result: str = ""
     """Class of what `--json` prints, with its module where that is not the one of `calls`; empty where none is."""
     agents: Agents = ""
@@ -167,7 +144,10 @@ class Command:
         for parameter in parameters:
             option = parameter.annotation.__metadata__[0]
             if isinstance(option, typer.models.OptionInfo) and option.metavar is None:
-                option.metavar = METAVARS.get(_value_type(parameter))
+                kind = parameter.annotation.__origin__  # `int` of `list[int] | None`.
+                for _ in range(2):
+                    kind = next((part for part in get_args(kind) if part is not type(None)), kind)
+                option.metavar = METAVARS.get(kind)
         if self.words in GROUPS:
             parameters.insert(0, Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context))
             app.info.no_args_is_help = False
@@ -201,11 +181,11 @@ class Command:
         """
         screen = screen or screen_for(bool(values.get("json") or values.get("events")))
         if values.get("on") or values.get("keep_until"):
-            return int(importlib.import_module(ON_HOST).run(self, values, screen))
+            return int(_imported(ON_HOST)(self, values, screen))
         refuse_unknown(self.parameters, values)
         if "target" in values and values["target"] is None and not values.get("path"):
             _say_target(screen)
-        lists = [parameter.name for parameter in self.parameters if _is_list(parameter.annotation.__origin__)]
+        lists = [p.name for p in self.parameters if "list[" in str(p.annotation.__origin__)]
         values = {**_with_task(values), "screen": screen}
         values |= {name: tuple(values[name] or ()) for name in lists}
         if not self.calls:
@@ -215,19 +195,13 @@ class Command:
         wanted = inspect.signature(work).parameters
         if "request" in wanted:
             values["request"] = asked(wanted["request"].annotation, values)
-        if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in wanted.values()):
-            return int(work(**values))
-        return int(work(**{name: values[name] for name in wanted if name in values}))
+        if all(parameter.kind is not Parameter.VAR_KEYWORD for parameter in wanted.values()):
+            values = {name: values[name] for name in wanted if name in values}
+        return int(work(**values) or 0)
 
 
 def command(
-    words: str,
-    *examples: str,
-    calls: str = "",
-    result: str = "",
-    agents: Agents = "",
-    rest: bool = False,
-    **fixed: Any,
+    words: str, calls: str, result: str, *examples: str, agents: Agents = "", rest: bool = False, **fixed: Any
 ) -> Callable[[Function], Function]:
     """Make a function the command that these words call; its docstring is the help. The rest: see `Command`."""
 
@@ -241,9 +215,9 @@ def command(
 
 
 def _imported(place: str) -> Any:
-    """What `module:name` names."""
+    """What `module:name` names, of a module of loop's."""
     module, _, name = place.partition(":")
-    return getattr(importlib.import_module(module), name)
+    return getattr(importlib.import_module(f"loop.{module}"), name)
 
 
 def asked(kind: Callable[..., Request], values: Mapping[str, Any], **more: Any) -> Request:
@@ -292,18 +266,6 @@ def _say_target(screen: Any) -> None:
         screen.say(f"target: the bundled one ({BUNDLED_TARGET})")
 
 
-def _is_list(kind: Any) -> bool:
-    return any(get_origin(part) is list for part in (kind, *get_args(kind)))
-
-
-def _value_type(parameter: Parameter) -> Any:
-    """`int` of `list[int] | None`."""
-    kind = parameter.annotation.__origin__
-    for _ in range(2):
-        kind = next((part for part in get_args(kind) if part is not type(None)), kind)
-    return kind
-
-
 def screen_for(as_json: bool = False) -> Any:
     """A screen; with --json, talk is left out unless somebody watches, or keeps it."""
     from loop.base.screen import TALKS, Screen
@@ -327,29 +289,37 @@ def _root(
     """Run GPU-kernel optimisation sessions, and learn from them. Start with: loop run session"""
 
 
-app = group("Run GPU-kernel optimisation sessions, and learn from them.", RootGroup)
-app.callback()(_root)
+HELPS = {
+    "": "Run GPU-kernel optimisation sessions, and learn from them.",
+    "run": "Run a session, a single pattern or one step.",
+    "kernels": "Build, verify and measure kernels without a session.",
+    "patterns": "Browse and check the pattern catalogue.",
+    "plan": "Look at session plans, and at what the next session should do.",
+    "sessions": "Look at recorded sessions.",
+    "targets": "Look at tasks in other formats.",
+    "cost": "What sessions cost, and decisions with money.",
+    "agents": "Files that tell a coding agent how to use loop.",
+    "hosts": "Machines that are reached by ssh.",
+    "jobs": "What waits, runs and has ended, here and on other machines.",
+    "job": "Run one job, wherever its folder lies.",
+    "catalog": "The catalogue of patterns, sessions and kernels as pages.",
+}
+"""Words to the help of the group that they call; the root has no words."""
 GROUPS = {
-    "": app,
-    **{
-        name: group(text)
-        for name, text in {
-            "run": "Run a session, a single pattern or one step.",
-            "kernels": "Build, verify and measure kernels without a session.",
-            "patterns": "Browse and check the pattern catalogue.",
-            "plan": "Look at session plans, and at what the next session should do.",
-            "sessions": "Look at recorded sessions.",
-            "targets": "Look at tasks in other formats.",
-            "cost": "What sessions cost, and decisions with money.",
-            "agents": "Files that tell a coding agent how to use loop.",
-            "hosts": "Machines that are reached by ssh.",
-            "jobs": "What waits, runs and has ended, here and on other machines.",
-            "job": "Run one job, wherever its folder lies.",
-            "catalog": "The catalogue of patterns, sessions and kernels as pages.",
-        }.items()
-    },
+    name: typer.Typer(
+        cls=QuickGroup if name else RootGroup,
+        help=text,
+        no_args_is_help=True,
+        context_settings=HELP,
+        add_completion=not name,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    for name, text in HELPS.items()
 }
 """Words to what typer makes of them: the root and its groups."""
+app = GROUPS[""]
+app.callback()(_root)
 for _name, _group in GROUPS.items():
     if _name:
         app.add_typer(_group, name=_name)

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from loop.base.documents import to_json
-from loop.base.errors import ExitCode, UsageError, WorkFailed
+from loop.base.errors import UsageError, WorkFailed
 from loop.base.places import project
 from loop.base.screen import Screen
 from loop.learning.comparison import LETTERS, ComparedSession, compare, sections
 from loop.model.index import SessionResults
-from loop.model.record import SessionHead, SessionRecord
+from loop.model.record import SessionHead
 from loop.model.verdict import Verdict
 from loop.report.sections import show
 from loop.session import recorded
@@ -19,13 +19,12 @@ from loop.store.rows import row_of
 MOST = len(LETTERS)
 
 
-def compare_sessions(names: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool) -> int:
+def compare_sessions(names: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool) -> None:
     """Two or more sessions beside each other, in the order in which they are named."""
     chosen = project(target, Path.cwd())
     if not 2 <= len(names) <= MOST:
-        raise UsageError(
-            f"{len(names)} sessions named: expected 2 to {MOST}", hint="loop sessions compare last~1 last"
-        )
+        hint = "loop sessions compare last~1 last"
+        raise UsageError(f"{len(names)} sessions named: expected 2 to {MOST}", hint=hint)
     compared = [_find(chosen.sessions, name) for name in names]
     ids = [session.id for session in compared]
     if len(set(ids)) < len(ids):
@@ -36,7 +35,6 @@ def compare_sessions(names: Sequence[str], target: Path | None, screen: Screen, 
         screen.data(to_json(comparison))
     else:
         show(sections(comparison), screen)
-    return ExitCode.OK
 
 
 def _find(root: Path, name: str) -> ComparedSession:
@@ -52,7 +50,10 @@ def _find(root: Path, name: str) -> ComparedSession:
     if row is None:
         raise WorkFailed(problem, hint=f"move {folder.path} aside")
     head, record = folder.head(), folder.record()
-    results = {name: getattr(row, name) for name in SessionResults.model_fields}
+    verdicts: dict[str, dict[str, Verdict]] = {}
+    for verdict in record.verdicts if record else ():
+        if verdict.against == "baseline":  # A wrong variant has no other.
+            verdicts.setdefault(verdict.variant, {})[verdict.workload] = verdict
     return ComparedSession(
         started=head.started,
         status=row.status or "open",
@@ -60,10 +61,10 @@ def _find(root: Path, name: str) -> ComparedSession:
         plan=row.plan,
         sets=head.plan.plan.workloads,
         facts=_facts(head, row.environment.torch),
-        verdicts=_verdicts(record) if record else {},
+        verdicts=verdicts,
         seconds=row.seconds if record else None,
         usd=row.usd if record else None,
-        **results,
+        **{name: getattr(row, name) for name in SessionResults.model_fields},
     )
 
 
@@ -86,12 +87,3 @@ def _facts(head: SessionHead, torch: str | None) -> dict[str, str | None]:
         "commit": head.revision.commit
         and head.revision.commit[:12] + (" + changes" if head.revision.dirty else ""),
     }
-
-
-def _verdicts(record: SessionRecord) -> dict[str, dict[str, Verdict]]:
-    """Verdicts against the baseline; a wrong variant has no other."""
-    verdicts: dict[str, dict[str, Verdict]] = {}
-    for verdict in record.verdicts:
-        if verdict.against == "baseline":
-            verdicts.setdefault(verdict.variant, {})[verdict.workload] = verdict
-    return verdicts

@@ -37,6 +37,8 @@ LOOKS_S = (0.3, 0.3, 0.3, 0.3, 0.5, 0.5, 0.5, 1.0)
 """Seconds between two looks at a job; the last is repeated. A look takes 20 ms of the other machine."""
 AWAY_S = 3600.0 * 12
 """Seconds after which a machine that does not answer is given up."""
+COMMAND_S = 900.0
+"""Time for `start:` and `stop:`."""
 
 
 def until(text: str | None, now: datetime.datetime) -> float | None:
@@ -52,8 +54,13 @@ def until(text: str | None, now: datetime.datetime) -> float | None:
 
 
 def follow_job(job: str, cancel: bool, screen: Screen) -> int:
-    """Follow a job by its id to its end; with `cancel`, have it end first."""
-    folder = _chosen(job)
+    """Follow a job by its id to its end; with `cancel`, have it end first. Raises UsageError where none is."""
+    folders = {folder.id: folder for folder, _ in noted.away()}
+    chosen = [*folders][-1:] if job == "last" else [name for name in folders if name.startswith(job)]
+    if len(chosen) != 1:
+        hint = f"there are {', '.join(folders)}" if folders else "loop hosts"
+        raise UsageError(f"no job {job!r} is on another machine" if job != "last" else "no job is away", hint=hint)
+    folder = folders[chosen[0]]
     if not cancel:
         return follow(folder, screen)
     sent = noted.read(folder)
@@ -66,16 +73,6 @@ def follow_job(job: str, cancel: bool, screen: Screen) -> int:
         except Held as busy:
             screen.say(f"job {folder.id} ends; {busy.holder} follows it, and brings back what it made")
             return ExitCode.OK
-
-
-def _chosen(name: str) -> JobFolder:
-    """A job that was sent to another machine and has not been brought back. Raises UsageError."""
-    folders = {folder.id: folder for folder, _ in noted.away()}
-    chosen = [*folders][-1:] if name == "last" else [job for job in folders if job.startswith(name)]
-    if len(chosen) == 1:
-        return folders[chosen[0]]
-    hint = f"there are {', '.join(folders)}" if folders else "loop hosts"
-    raise UsageError(f"no job {name!r} is on another machine" if name != "last" else "no job is away", hint=hint)
 
 
 def host_of(sent: Sent) -> Listed:
@@ -147,10 +144,10 @@ class _Streams:
         """Stream to the part of a line that has come so far."""
 
     @property
-    def sizes(self) -> tuple[int, int]:
+    def sizes(self) -> list[int]:
         """Bytes of both that are here."""
-        out, talk = ((self.folder.path / name) for name in (OUT, TALK))
-        return (out.stat().st_size if out.exists() else 0), (talk.stat().st_size if talk.exists() else 0)
+        paths = [self.folder.path / name for name in (OUT, TALK)]
+        return [path.stat().st_size if path.exists() else 0 for path in paths]
 
     def take(self, look: Seen) -> None:
         """Keep and show new output."""
@@ -169,10 +166,7 @@ class _Streams:
 
     def _show(self, name: str, line: bytes) -> None:
         text = self.sent.here(line.decode(errors="replace"), self.folder.id)
-        if name == OUT:
-            self.screen.data(text)
-        else:
-            self.screen.say(text)
+        (self.screen.data if name == OUT else self.screen.say)(text)
 
 
 def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, last: Seen, screen: Screen) -> int:
@@ -189,7 +183,13 @@ def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, las
         raise
     write_atomic(folder.path / RC, str(last.code if last.code is not None else ExitCode.PAUSED))
     there.forget(folder.id)
-    stuck = sent.last and not _left(folder, sent, host, there, sessions, screen)
+    stuck = False
+    if sent.last:
+        try:
+            leave(folder, sent, host, there, sessions, screen)
+        except LoopError as error:  # What the command itself found is printed already.
+            screen.fail(error)
+            stuck = True
     if last.code is None or last.code < 0:
         heads = [SessionFolder(session).head() for session in sessions if (session / HEAD).is_file()]
         again = heads[0].resume_command if heads else "run the same command again"
@@ -220,20 +220,6 @@ def _taken_in(folder: JobFolder, sent: Sent, there: There, last: Seen, screen: S
             if branches:
                 screen.say(f"branches from {sent.host}: {', '.join(branches)}")
     return sessions
-
-
-def _left(folder: JobFolder, sent: Sent, host: Listed, there: There, sessions: list[Path], screen: Screen) -> bool:
-    """Keep or stop the machine. False, after a loud message, where it should be stopped and could not be."""
-    try:
-        leave(folder, sent, host, there, sessions, screen)
-    except LoopError as error:  # What the command itself found is printed already.
-        screen.fail(error)
-        return False
-    return True
-
-
-COMMAND_S = 900.0
-"""Time for `start:` and `stop:`."""
 
 
 def leave(folder: JobFolder, sent: Sent, host: Listed, there: There, sessions: list[Path], screen: Screen) -> None:

@@ -9,17 +9,18 @@ from loop.cli.command import command
 from loop.cli.options import HostName, JobId, Json, Target
 
 
-@command("jobs", "loop jobs", "watch loop jobs", calls="loop.cli.jobs:list_jobs", result="JobList", agents="reads")
+@command("jobs", "cli.jobs:list_jobs", "JobList", "loop jobs", "watch loop jobs", agents="reads")
 def jobs(limit: Annotated[int, Option(help="The newest so many.", min=1)] = 40, json: Json = False) -> None:
     """List jobs: what waits, runs and has ended, where, and at what cost."""
 
 
 @command(
     "jobs follow",
+    "cli.following:follow_job",
+    "",
     "loop jobs follow",
     "loop jobs follow 20261123-120000-3fa9c1",
     "loop jobs follow last --cancel",
-    calls="loop.cli.following:follow_job",
 )
 def jobs_follow(
     job: JobId = "last", cancel: Annotated[bool, Option("--cancel", help="End it first, as Ctrl-C does.")] = False
@@ -27,9 +28,7 @@ def jobs_follow(
     """Show what a job on another machine says until it ends, and bring back what it made."""
 
 
-@command(
-    "job run", "loop job run ~/.local/state/loop/jobs/4f2a90c1", calls="loop.cli.jobs:run_job", result="JobAnswer"
-)
+@command("job run", "cli.jobs:run_job", "JobAnswer", "loop job run ~/.local/state/loop/jobs/4f2a90c1")
 def job_run(folder: Annotated[Path, Argument(help="Folder with a job.json.")], json: Json = False) -> None:
     """Run the job in a folder: a `loop` command with the files it works on.
 
@@ -37,7 +36,7 @@ def job_run(folder: Annotated[Path, Argument(help="Folder with a job.json.")], j
     """
 
 
-@command("hosts", "loop hosts", "loop hosts --json", calls="loop.cli.hosts:list_hosts", result="HostList")
+@command("hosts", "cli.hosts:list_hosts", "HostList", "loop hosts", "loop hosts --json")
 def hosts(target: Target = None, json: Json = False) -> None:
     """List the machines of hosts.yaml: in your configuration folder, and next to target.yaml.
 
@@ -51,7 +50,7 @@ def hosts(target: Target = None, json: Json = False) -> None:
     """
 
 
-@command("hosts setup", "loop hosts setup l4", calls="loop.cli.hosts:set_up", result="HostList")
+@command("hosts setup", "cli.hosts:set_up", "HostList", "loop hosts setup l4")
 def hosts_setup(host: HostName, target: Target = None, json: Json = False) -> None:
     """Install this loop on a machine, and name what is missing there.
 
@@ -59,6 +58,6 @@ def hosts_setup(host: HostName, target: Target = None, json: Json = False) -> No
     """
 
 
-@command("hosts stop", "loop hosts stop l4", calls="loop.cli.hosts:stop", result="HostList")
+@command("hosts stop", "cli.hosts:stop", "HostList", "loop hosts stop l4")
 def hosts_stop(host: HostName, target: Target = None, json: Json = False) -> None:
     """Stop a machine by the command that hosts.yaml names."""

@@ -1,10 +1,9 @@
 """`loop hosts`: the machines of `hosts.yaml`, and what they need to run a session."""
 
 from pathlib import Path
-from typing import TypeVar
 
 from loop.base.documents import to_json
-from loop.base.errors import ExitCode, UsageError, WorkFailed
+from loop.base.errors import UsageError, WorkFailed
 from loop.base.places import config_folder, project
 from loop.base.screen import Screen
 from loop.cli.following import still_costs, stop_machine
@@ -18,8 +17,6 @@ from loop.library.trust import is_trusted, refusal
 from loop.model.base import Model, Printed
 from loop.model.money import HourPrices
 from loop.report import format as say
-
-T = TypeVar("T")
 
 
 class OneHost(Model):
@@ -48,18 +45,18 @@ class HostList(Printed):
     """By name."""
 
 
-def list_hosts(target: Path | None, screen: Screen, *, as_json: bool) -> int:
+def list_hosts(target: Path | None, screen: Screen, *, as_json: bool) -> None:
     """The machines, a row each. Nothing is connected to."""
     rows = tuple(_row(listed) for listed in known.hosts(own(project(target, Path.cwd()))).values())
     if as_json:
         screen.data(to_json(HostList(hosts=rows)))
-        return ExitCode.OK
-    if not rows:
+    elif not rows:
         screen.say(f"no hosts; write {config_folder() / FILE}: format: 1, hosts: {{gpu: {{ssh: me@ADDRESS}}}}")
-        return ExitCode.OK
-    cells = [(row.name, row.ssh, _price(row.usd_per_hour), ", ".join(row.jobs) or "-", row.file) for row in rows]
-    screen.table(("host", "ssh", "an hour", "jobs there", "file"), cells)
-    return ExitCode.OK
+    else:
+        cells = [
+            (row.name, row.ssh, _price(row.usd_per_hour), ", ".join(row.jobs) or "-", row.file) for row in rows
+        ]
+        screen.table(("host", "ssh", "an hour", "jobs there", "file"), cells)
 
 
 def _row(listed: Listed, lacks: tuple[str, ...] = ()) -> OneHost:
@@ -83,7 +80,7 @@ def _price(prices: HourPrices | None) -> str:
     return ", ".join(f"{say.usd(usd)} {name}" for name, usd in named.items() if usd is not None)
 
 
-def set_up(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
+def set_up(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> None:
     """Install this `loop` on the machines of a name or label, and name what they lack."""
     here = project(target, Path.cwd())
     hosts = known.choose(known.hosts(own(here)), host)
@@ -92,10 +89,9 @@ def set_up(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> 
     ready = tuple(_row(listed, _set_up(listed, screen)) for listed in hosts)
     if as_json:
         screen.data(to_json(HostList(hosts=ready)))
-    return ExitCode.OK
 
 
-def stop(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
+def stop(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> None:
     """Run `stop:` of the machines of a name or label. Raises WorkFailed where one goes on running."""
     here = project(target, Path.cwd())
     hosts = known.choose(known.hosts(own(here)), host)
@@ -105,7 +101,6 @@ def stop(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> in
         stop_machine(listed, str(here.target), screen)
     if as_json:
         screen.data(to_json(HostList(hosts=tuple(map(_row, hosts)))))
-    return ExitCode.OK
 
 
 def _set_up(host: Listed, screen: Screen) -> tuple[str, ...]:

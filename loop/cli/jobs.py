@@ -1,11 +1,11 @@
 """`loop jobs` and `loop job run`: what waits, runs and has ended, where, and at what cost."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from loop.base.documents import to_json
-from loop.base.errors import ExitCode, LoopError
+from loop.base.errors import LoopError
 from loop.base.places import project
 from loop.base.remarks import remark
 from loop.base.screen import Screen
@@ -46,26 +46,30 @@ def run_job(folder: Path, screen: Screen, *, as_json: bool) -> int:
     return code if code >= 0 else 128 - code  # As a shell says it.
 
 
-def list_jobs(screen: Screen, *, limit: int, as_json: bool) -> int:
-    """A table of the newest jobs."""
-    card, every = rates(project(None, Path.cwd())), tuple(_read(jobs.every()))
-    ran = every[-limit:]
+def list_jobs(screen: Screen, *, limit: int, as_json: bool) -> None:
+    """A table of the newest jobs; one that is damaged, or of another version, is named and left out."""
+    card, every = rates(project(None, Path.cwd())), list[JobRun]()
+    for folder in jobs.every():
+        try:
+            every.append(folder.ran)
+        except LoopError as error:
+            remark(f"{error.message}; {error.hint}")
+    ran = tuple(every[-limit:])
     costs = {job.id: _usd_per_hour(job, card) * _charged_s(job, every) / 3600 for job in ran}
     listed = JobList(jobs=ran, usd={job_id: usd for job_id, usd in costs.items() if usd})
     if as_json:
         screen.data(to_json(listed))
-    else:
-        _table(listed, screen)
-    return ExitCode.OK
-
-
-def _read(folders: Iterable[JobFolder]) -> Iterator[JobRun]:
-    """What became of jobs; one that is damaged, or of another version, is named and left out."""
-    for folder in folders:
-        try:
-            yield folder.ran
-        except LoopError as error:
-            remark(f"{error.message}; {error.hint}")
+        return
+    if not ran:
+        screen.say("no jobs: --executor and --on make some")
+        return
+    rows = []
+    for job in ran:
+        state = f"{job.state}, {job.tries} times" if job.tries > 1 else job.state
+        place = job.host if job.device == "cpu" else f"{job.device}, {job.host}"
+        usd = f"{listed.usd[job.id]:.3f}" if job.id in listed.usd else "-"
+        rows.append((job.id, state, job.title, place, f"{job.seconds:.0f}", usd))
+    screen.table(("job", "state", "work", "where", "s", "$"), rows, wrap=2)
 
 
 def _charged_s(job: JobRun, others: Sequence[JobRun]) -> float:
@@ -92,16 +96,3 @@ def _usd_per_hour(job: JobRun, card: RateCard) -> float:
         return job.usd_per_hour
     charged = rates_of(card, "cpu") if job.device == "cpu" else rates_of(card, "cuda", job.device)
     return sum((rate.usd_per_hour for rate in charged), 0.0)
-
-
-def _table(listed: JobList, screen: Screen) -> None:
-    if not listed.jobs:
-        screen.say("no jobs: --executor and --on make some")
-        return
-    rows = []
-    for job in listed.jobs:
-        state = f"{job.state}, {job.tries} times" if job.tries > 1 else job.state
-        place = job.host if job.device == "cpu" else f"{job.device}, {job.host}"
-        usd = f"{listed.usd[job.id]:.3f}" if job.id in listed.usd else "-"
-        rows.append((job.id, state, job.title, place, f"{job.seconds:.0f}", usd))
-    screen.table(("job", "state", "work", "where", "s", "$"), rows, wrap=2)

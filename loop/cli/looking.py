@@ -10,19 +10,12 @@ from loop.cli.command import command
 from loop.cli.options import Json, PatternName, SessionName, Target, Yes
 
 
-@command("status", "loop status", calls="loop.cli.status:show_status", result="Status", agents="reads")
+@command("status", "cli.status:show_status", "Status", "loop status", agents="reads")
 def status(target: Target = None, json: Json = False) -> None:
     """Show what runs, what waits, what it cost, what is next."""
 
 
-@command(
-    "clean",
-    "loop clean",
-    "loop clean --yes",
-    "loop clean --cache",
-    calls="loop.cli.clean:clean",
-    result="LeftBehind",
-)
+@command("clean", "cli.clean:clean", "LeftBehind", "loop clean", "loop clean --yes", "loop clean --cache")
 def clean(
     names: Annotated[
         list[str] | None, Argument(metavar="NAME", help="Only these, edits included. Default: all left over.")
@@ -42,11 +35,11 @@ def clean(
 
 @command(
     "report",
+    "session.command:report",
+    "model.exported:ExportedSession",
     "loop report last > report.md",
     "loop report last --format html --output report.html",
     'loop report last --format summary --limit 1000000 >> "$GITHUB_STEP_SUMMARY"',
-    calls="loop.session.command:report",
-    result="loop.model.exported:ExportedSession",
     agents="reads",
 )
 def report(
@@ -69,10 +62,10 @@ def report(
 
 @command(
     "patterns list",
+    "cli.pattern_rows:list_patterns",
+    "PatternList",
     "loop patterns list --json",
     'loop patterns list "link error"',
-    calls="loop.cli.pattern_rows:list_patterns",
-    result="PatternList",
     agents="reads",
 )
 def patterns_list(
@@ -87,9 +80,9 @@ def patterns_list(
 
 @command(
     "patterns show",
+    "cli.patterns:show_pattern",
+    "ShownPattern",
     "loop patterns show baseline-first",
-    calls="loop.cli.patterns:show_pattern",
-    result="ShownPattern",
     agents="reads",
 )
 def patterns_show(name: PatternName, target: Target = None, json: Json = False) -> None:
@@ -98,9 +91,9 @@ def patterns_show(name: PatternName, target: Target = None, json: Json = False) 
 
 @command(
     "patterns check",
+    "cli.checking:check_definitions",
+    "CheckedDefinitions",
     "loop patterns check patterns/mine.yaml",
-    calls="loop.cli.checking:check_definitions",
-    result="CheckedDefinitions",
     agents="reads",
 )
 def patterns_check(
@@ -111,7 +104,7 @@ def patterns_check(
     """Check definitions without running anything."""
 
 
-@command("patterns schema", "loop patterns schema target > target.json", calls="loop.cli.checking:show_schema")
+@command("patterns schema", "cli.checking:show_schema", "", "loop patterns schema target > target.json")
 def patterns_schema(
     name: Annotated[str, Argument(help="pattern, plan, target, rates, history, report or commands.")] = "pattern",
     write: Annotated[bool, Option("--write", help="Write all of them into the package.")] = False,
@@ -119,46 +112,33 @@ def patterns_schema(
     """Print the JSON Schema of a kind of file, for editors and programs."""
 
 
-@command("plan list", "loop plan list", calls="loop.cli.patterns:list_plans", result="PlanList", agents="reads")
+@command("plan list", "cli.patterns:list_plans", "PlanList", "loop plan list", agents="reads")
 def plan_list(target: Target = None, json: Json = False) -> None:
     """List all plans; `loop run session PLAN --dry-run` shows the steps of one."""
 
 
-@command(
-    "plan next", "loop plan next --json", calls="loop.cli.status:show_next", result="NextSession", agents="reads"
-)
+@command("plan next", "cli.status:show_next", "NextSession", "loop plan next --json", agents="reads")
 def plan_next(target: Target = None, json: Json = False) -> None:
     """Propose the next session: what, why, time, cost and benefit. Nothing runs."""
 
 
-@command(
-    "sessions list",
-    "loop sessions list",
-    calls="loop.cli.sessions:list_sessions",
-    result="SessionList",
-    agents="reads",
-)
+@command("sessions list", "cli.sessions:list_sessions", "SessionList", "loop sessions list", agents="reads")
 def sessions_list(target: Target = None, json: Json = False) -> None:
     """List all sessions, oldest first."""
 
 
 @command(
     "sessions show",
+    "cli.sessions:show_session",
+    "session.recorded:AnySession",
     "loop sessions show last",
-    calls="loop.cli.sessions:show_session",
-    result="loop.session.recorded:AnySession",
     agents="reads",
 )
 def sessions_show(name: SessionName, target: Target = None, json: Json = False) -> None:
     """Show one session: its facts and its steps."""
 
 
-@command(
-    "sessions import",
-    "loop sessions import history",
-    calls="loop.session.recorded:import_sessions",
-    result="Imported",
-)
+@command("sessions import", "session.recorded:import_sessions", "Imported", "loop sessions import history")
 def sessions_import(
     name: Annotated[str, Argument(metavar="FILE", help="A history in YAML; `history`: what ships with loop.")],
     target: Target = None,
@@ -172,9 +152,9 @@ def sessions_import(
 
 @command(
     "sessions compare",
+    "cli.comparing:compare_sessions",
+    "learning.comparison:SessionComparison",
     "loop sessions compare last~1 last",
-    calls="loop.cli.comparing:compare_sessions",
-    result="loop.learning.comparison:SessionComparison",
     agents="reads",
 )
 def sessions_compare(
@@ -194,9 +174,7 @@ def sessions_compare(
     """
 
 
-@command(
-    "catalog build", "loop catalog build --out catalogue", calls="loop.site.command:build_site", result="BuiltSite"
-)
+@command("catalog build", "site.command:build_site", "BuiltSite", "loop catalog build --out catalogue")
 def catalog_build(
     out: Annotated[Path, Option(metavar="DIR", help="Folder to write; an older catalogue is replaced.")],
     target: Target = None,
@@ -210,28 +188,28 @@ def catalog_build(
 
 @command(
     "cost show",
+    "money.command:show_costs",
+    "money.model:Ledger",
     "loop cost show",
     "loop cost show --json",
-    calls="loop.money.command:show_costs",
-    result="loop.money.model:Ledger",
     agents="reads",
 )
 def cost_show(target: Target = None, json: Json = False) -> None:
     """What sessions cost, and what was measurably spared; what nobody measured is `?`, in part `+`."""
 
 
-@command("cost rates", "loop cost rates", calls="loop.money.command:show_rates", result="loop.money.model:Prices")
+@command("cost rates", "money.command:show_rates", "money.model:Prices", "loop cost rates")
 def cost_rates(target: Target = None, json: Json = False) -> None:
     """Show the prices of the rate card, each with its source and age."""
 
 
 @command(
     "cost keep-or-stop",
+    "money.command:keep_or_stop",
+    "money.model:KeptOrStopped",
     "loop cost keep-or-stop --idle-hours 5",
     "loop cost keep-or-stop --idle-hours 12 --waiting nobody --restart-minutes 4",
     "loop cost keep-or-stop --idle-hours 5 --stop-cost-usd 0.80",
-    calls="loop.money.command:keep_or_stop",
-    result="loop.money.model:KeptOrStopped",
 )
 def cost_keep_or_stop(
     idle_hours: Annotated[float | None, Option(help="Hours until the GPU is needed again.")] = None,
@@ -253,12 +231,7 @@ def cost_keep_or_stop(
     """
 
 
-@command(
-    "cost pivot",
-    "loop cost pivot --options pivot.yaml",
-    calls="loop.money.command:pivot",
-    result="loop.money.model:Pivoted",
-)
+@command("cost pivot", "money.command:pivot", "money.model:Pivoted", "loop cost pivot --options pivot.yaml")
 def cost_pivot(
     options: Annotated[
         Path | None, Option(help="YAML file with the options; without one, the stop rules.")

@@ -104,9 +104,12 @@ def run(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
         variables = _variables(host, setting.project, resumed)
         sends.enter_context(locked(folder.path / LOCK))
         noted.write(folder, sent)
-        with _forgotten_unless_sent(folder):
-            patiently(lambda: there.send_past(sending.tree, setting.project.sessions, files, past))
+        try:
+            patiently(lambda: there.send_past(sending.tree, root, files, past))
             patiently(lambda: there.send_tree(sending.tree, sending.root or PACKAGE, sending.names, config))
+        except BaseException:  # Nothing knows of it then.
+            shutil.rmtree(folder.path, ignore_errors=True)
+            raise
         patiently(lambda: there.submit(folder, variables, sending.tree))
         screen.say(f"on {host.name}: job {folder.id}")
         sends.close()
@@ -121,16 +124,6 @@ def _away(host: Listed, project: Project, sending: "_Sending", resumed: SessionF
         if resumed is not None and sent.sessions == str(project.sessions):
             return folder
     return None
-
-
-@contextlib.contextmanager
-def _forgotten_unless_sent(folder: JobFolder) -> Iterator[None]:
-    """Remove the job's folder where sending it fails."""
-    try:
-        yield
-    except BaseException:
-        shutil.rmtree(folder.path, ignore_errors=True)
-        raise
 
 
 def _check(ready: Ready, sending: "_Sending", there: There, screen: Screen) -> None:
@@ -184,7 +177,8 @@ class _Sending:
         root = (root_of(project.target) or project.target).resolve() if checkout else root_of(here)
         if root is None:
             return cls(None, None, ".", (), "none")
-        names = tuple(name for name in carried(root) if not _is_session(root / name, project))
+        heads = [head.parent for head in project.sessions.glob(f"*/{sessions.HEAD}")]
+        names = tuple(name for name in carried(root) if not any(map((root / name).is_relative_to, heads)))
         cwd = here.relative_to(root).as_posix() if here.is_relative_to(root) else "."
         target = project.target.resolve().relative_to(root).as_posix() if checkout else None
         digest = content_hash([boot_host(), str(root)])[:12]
@@ -207,14 +201,6 @@ def boot_host() -> str:
         with contextlib.suppress(OSError):
             return path.read_text().strip()
     return os.uname().nodename or boot_id()
-
-
-def _is_session(path: Path, project: Project) -> bool:
-    """Whether a file is one of a session of here."""
-    if not path.is_relative_to(project.sessions):
-        return False
-    first = path.relative_to(project.sessions).parts[0]
-    return (project.sessions / first / sessions.HEAD).is_file()
 
 
 def _prepared(command: Command, options: Mapping[str, Any], cwd: str, resumed: SessionFolder | None) -> JobFolder:

@@ -1,9 +1,9 @@
-"""`loop patterns list`: a row each, from the files as they are. No model is imported, so that it is quick.
+"""`loop patterns list`: a row each, from the files as they are. Without words no model is imported: it is quick.
 
 What is wrong with a pattern is said by `loop patterns check`, and by every command that runs one.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,39 +38,45 @@ class PatternList(TypedDict):
 
 
 def list_patterns(words: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """All patterns, a row each; with words, those that answer a problem."""
-    if words:
-        return _search(words, target, screen, as_json=as_json)
+    """All patterns, a row each; with words, those that answer a problem, the best first."""
     chosen = project(target, Path.cwd())
-    folders = [folder for folder in (shipped("patterns"), chosen.own("patterns")) if folder]
-    paths = [path for folder in folders for path in sorted(folder.glob("*.yaml"))]
-    try:  # A project's own pattern replaces a bundled one of its name.
-        named = {row["name"]: row for row in (summary(load_yaml(path).data) for path in paths)}
-        rows = sorted(named.values(), key=lambda row: int(row["number"]))
-    except (KeyError, TypeError, AttributeError):
-        from loop.library import definitions
+    if words:
+        rows = _search(" ".join(words), chosen, screen)
+        if not rows and not as_json:
+            screen.say(f"no pattern mentions {' '.join(words)!r}; `loop patterns list` shows all")
+            return ExitCode.GATE_FAILED
+    else:
+        folders = [folder for folder in (shipped("patterns"), chosen.own("patterns")) if folder]
+        paths = [path for folder in folders for path in sorted(folder.glob("*.yaml"))]
+        try:  # A project's own pattern replaces a bundled one of its name.
+            named = {row["name"]: row for row in (summary(load_yaml(path).data) for path in paths)}
+            rows = sorted(named.values(), key=lambda row: int(row["number"]))
+        except (KeyError, TypeError, AttributeError):
+            from loop.library import definitions
 
-        rows = [summary(read.value.model_dump(mode="json")) for read in definitions.patterns(chosen).values()]
-    return show_rows(rows, screen, as_json=as_json)
+            rows = [summary(read.value.model_dump(mode="json")) for read in definitions.patterns(chosen).values()]
+    if as_json:
+        answer: PatternList = {"schema_version": 1, "patterns": rows}
+        screen.data(to_json(answer))
+        return ExitCode.OK
+    cells = [(row["number"], row["priority"], row["name"], row["steps"], row["problem"]) for row in rows]
+    screen.table(("#", "", "pattern", "steps", "answers"), cells)
+    screen.say("how one stands, and by which runs: loop patterns show NAME")
+    return ExitCode.OK
 
 
-def _search(words: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """Patterns by what they are for, the best first; those with some of the words where none has all."""
+def _search(question: str, chosen: Any, screen: Screen) -> list[PatternRow]:
+    """Patterns by what they are for; those with some of the words where none has all."""
     from loop.learning.searching import pattern_fields, search
     from loop.library import definitions
     from loop.store import index
 
-    question, chosen = " ".join(words), project(target, Path.cwd())
     patterns = definitions.patterns(chosen)
     earlier = index.rows(chosen.sessions, last=LOOKED_BACK)
     hits = search(question, [(name, pattern_fields(read.value, earlier)) for name, read in patterns.items()])
-    if not hits and not as_json:
-        screen.say(f"no pattern mentions {question!r}; `loop patterns list` shows all")
-        return ExitCode.GATE_FAILED
     if hits and hits[0].matched < hits[0].asked:
         screen.say(f"no pattern has all of these words; with {hits[0].matched} of {hits[0].asked}:")
-    rows = [summary(patterns[hit.key].value.model_dump(mode="json")) for hit in hits]
-    return show_rows(rows, screen, as_json=as_json)
+    return [summary(patterns[hit.key].value.model_dump(mode="json")) for hit in hits]
 
 
 def summary(pattern: Mapping[str, Any]) -> PatternRow:
@@ -84,15 +90,3 @@ def summary(pattern: Mapping[str, Any]) -> PatternRow:
         "priority": pattern.get("priority", "P2"),
         "steps": len(pattern["steps"]),
     }
-
-
-def show_rows(rows: Iterable[PatternRow], screen: Screen, *, as_json: bool) -> int:
-    """Patterns as a table or as JSON."""
-    if as_json:
-        answer: PatternList = {"schema_version": 1, "patterns": list(rows)}
-        screen.data(to_json(answer))
-        return ExitCode.OK
-    cells = [(row["number"], row["priority"], row["name"], row["steps"], row["problem"]) for row in rows]
-    screen.table(("#", "", "pattern", "steps", "answers"), cells)
-    screen.say("how one stands, and by which runs: loop patterns show NAME")
-    return ExitCode.OK

@@ -1,9 +1,8 @@
-"""`loop patterns list WORD`, `loop patterns show`, `loop plan list`: look at definitions; nothing executes."""
+"""`loop patterns show`, `loop plan list`: look at definitions; nothing executes."""
 
 from pathlib import Path
 
 from loop.base.documents import to_json
-from loop.base.errors import ExitCode
 from loop.base.places import project
 from loop.base.screen import Screen, seconds_text
 from loop.learning.statistics import PatternStatistics, gather, lines
@@ -31,20 +30,19 @@ class PlanList(Printed):
     """By name."""
 
 
-def show_pattern(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
+def show_pattern(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> None:
     """One pattern in full."""
-    read = definitions.choose(definitions.patterns(project(target, Path.cwd())), name, "pattern")
-    pattern = read.value
-    shown = gather(project(target, Path.cwd()), {name: read})[name]
+    here = project(target, Path.cwd())
+    read = definitions.choose(definitions.patterns(here), name, "pattern")
+    pattern, shown = read.value, gather(here, {name: read})[name]
     if as_json:
         screen.data(to_json(ShownPattern(file=str(read.path), statistics=shown, **dict(pattern))))
-        return ExitCode.OK
+        return
     screen.prose(
         f"{pattern.number}. {pattern.title} ({pattern.name}, {pattern.priority})\n\n{pattern.problem}\n\n"
     )
     screen.prose(f"use when: {', '.join(pattern.use_when)}")
-    screen.prose(f"takes about {seconds_text(pattern.estimate.minutes * 60)}")
-    screen.data("")
+    screen.prose(f"takes about {seconds_text(pattern.estimate.minutes * 60)}\n\n")
     rows = [(step.id, step.action, f"{step.budget_s:g} s", step.title) for step in pattern.steps]
     screen.table(("step", "action", "budget", "what"), rows)
     for answer in pattern.next:
@@ -54,15 +52,13 @@ def show_pattern(name: str, target: Path | None, screen: Screen, *, as_json: boo
         screen.table(("session", "evidence"), [(e.session, e.note) for e in pattern.evidence])
     screen.prose("\n" + "\n".join(lines(shown)))
     screen.data(f"\n{read.path}\nrun it: loop run pattern {pattern.name}")
-    return ExitCode.OK
 
 
-def list_plans(target: Path | None, screen: Screen, *, as_json: bool) -> int:
+def list_plans(target: Path | None, screen: Screen, *, as_json: bool) -> None:
     """All plans, a row each."""
     plans = [read.value for read in definitions.plans(project(target, Path.cwd())).values()]
     if as_json:
         screen.data(to_json(PlanList(plans=tuple(plans))))
-        return ExitCode.OK
+        return
     rows = [(plan.name, len(plan.patterns), f"{plan.budget.minutes:g}", plan.title) for plan in plans]
     screen.table(("plan", "patterns", "min", "objective"), rows)
-    return ExitCode.OK

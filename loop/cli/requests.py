@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from loop.agents.results import stated
 from loop.base.documents import to_json
-from loop.base.errors import ExitCode, UsageError
+from loop.base.errors import UsageError
 from loop.base.screen import Screen
 from loop.cli.command import asked
 from loop.formats.translated import made_of
@@ -147,33 +147,26 @@ def campaign(**fields: Any) -> Campaign:
         raise UsageError(f"{flag}: {first['msg'].lower()}", hint="loop optimize --help") from error
 
 
-def trust_project(target: Path | None, variants: Sequence[str], screen: Screen, *, as_json: bool) -> int:
+def trust_project(target: Path | None, variants: Sequence[str], screen: Screen, *, as_json: bool) -> None:
     """Show every command of a project or a stored session, and allow it. Saying so by name is the consent."""
     if target is not None and (target / sessions.HEAD).is_file():
         folder = SessionFolder(target.resolve())
         lines = trust.session_runs(folder.head())
         trust.grant_session(folder.path, folder.head())
-        return _show_granted(folder.path, lines, ["allowed, for this session"], screen, as_json=as_json)
-    setting = read_setting(target)
-    if unknown := [name for name in variants if name not in setting.target.variants]:
-        raise UsageError(f"{unknown[0]}: no answer to a task of another format", hint=f"loop trust {target}")
-    project = setting.project
-    notes = ["it ships with loop: always trusted"]
-    if not project.bundled:
-        notes = ["allowed, until what these definitions run changes"]
-        trust.grant(project, trust.definition_hash(project), trust.hosts_hash(project))
-    return _show_granted(project.target, what_runs(project), notes, screen, as_json=as_json)
-
-
-def _show_granted(
-    folder: Path, runs: Sequence[str], notes: Sequence[str], screen: Screen, *, as_json: bool
-) -> int:
-    """Print what a project or a session runs, now that it is allowed."""
+        place, notes = folder.path, ["allowed, for this session"]
+    else:
+        setting = read_setting(target)
+        if unknown := [name for name in variants if name not in setting.target.variants]:
+            raise UsageError(f"{unknown[0]}: no answer to a task of another format", hint=f"loop trust {target}")
+        project = setting.project
+        place, lines, notes = project.target, tuple(what_runs(project)), ["it ships with loop: always trusted"]
+        if not project.bundled:
+            notes = ["allowed, until what these definitions run changes"]
+            trust.grant(project, trust.definition_hash(project), trust.hosts_hash(project))
     if as_json:
-        screen.data(to_json(TrustGranted(target=str(folder), runs=tuple(runs))))
-        return ExitCode.OK
-    for line in runs:
+        screen.data(to_json(TrustGranted(target=str(place), runs=tuple(lines))))
+        return
+    for line in lines:
         screen.data(line)
     for note in notes:
         screen.say(note)
-    return ExitCode.OK

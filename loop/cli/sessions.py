@@ -6,7 +6,6 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
-from loop.base.errors import ExitCode
 from loop.base.locks import held
 from loop.base.places import project
 from loop.base.screen import Screen, seconds_text
@@ -17,42 +16,6 @@ LOCK = "lock"
 """Held by the process that writes a session."""
 SHOWN = 5
 """Damaged folders that are named below a list; `--json` has all."""
-
-
-def list_sessions(target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """All sessions, a row each, oldest first; folders with something wrong are named."""
-    root = project(target, Path.cwd()).sessions
-    listed = index.listing(root)
-    rows = [_row(session, root) for session in listed]
-    if as_json:
-        answer: SessionList = {"schema_version": 1, "sessions": rows}
-        screen.data(json.dumps(answer, indent=1, ensure_ascii=False))
-        return ExitCode.OK
-    if not rows:
-        screen.say(f"no sessions in {root}; `loop run session` makes one")
-        return ExitCode.OK
-    keys = ("id", "status", "grade", "device", "seconds", "usd", "fastest")
-    heads = ("session", "status", "", "device", "took", "usd", "fastest")
-    screen.table(heads, [[_cell(key, dict(row)[key]) for key in keys] for row in rows], wrap=0)
-    say_damage(listed, screen)
-    return ExitCode.OK
-
-
-def say_damage(listed: list[SessionListing], screen: Screen) -> None:
-    """Name the folders that are damaged, copied or of another format."""
-    bad = [session for session in listed if session.problem]
-    for session in bad[:SHOWN]:
-        screen.say(f"{session.folder}: {session.problem}")
-    if len(bad) > SHOWN:
-        screen.say(f"{len(bad) - SHOWN} more folders have something wrong: loop sessions list --json")
-
-
-def _cell(key: str, value: object) -> str:
-    if value is None or (key == "usd" and not value):
-        return "-"
-    if isinstance(value, float):
-        return seconds_text(value) if key == "seconds" else f"{value:.4f}"
-    return str(value)
 
 
 class SessionLine(TypedDict):
@@ -78,15 +41,48 @@ class SessionList(TypedDict):
     sessions: list[SessionLine]
 
 
+def list_sessions(target: Path | None, screen: Screen, *, as_json: bool) -> None:
+    """All sessions, a row each, oldest first; folders with something wrong are named."""
+    root = project(target, Path.cwd()).sessions
+    listed = index.listing(root)
+    rows = [_row(session, root) for session in listed]
+    if as_json:
+        answer: SessionList = {"schema_version": 1, "sessions": rows}
+        screen.data(json.dumps(answer, indent=1, ensure_ascii=False))
+        return
+    if not rows:
+        screen.say(f"no sessions in {root}; `loop run session` makes one")
+        return
+    keys = ("id", "status", "grade", "device", "seconds", "usd", "fastest")
+    heads = ("session", "status", "", "device", "took", "usd", "fastest")
+    screen.table(heads, [[_cell(key, dict(row)[key]) for key in keys] for row in rows], wrap=0)
+    say_damage(listed, screen)
+
+
+def say_damage(listed: list[SessionListing], screen: Screen) -> None:
+    """Name the folders that are damaged, copied or of another format."""
+    bad = [session for session in listed if session.problem]
+    for session in bad[:SHOWN]:
+        screen.say(f"{session.folder}: {session.problem}")
+    if len(bad) > SHOWN:
+        screen.say(f"{len(bad) - SHOWN} more folders have something wrong: loop sessions list --json")
+
+
+def _cell(key: str, value: object) -> str:
+    if value is None or (key == "usd" and not value):
+        return "-"
+    if isinstance(value, float):
+        return seconds_text(value) if key == "seconds" else f"{value:.4f}"
+    return str(value)
+
+
 def _row(session: SessionListing, root: Path) -> SessionLine:
     """What a list says of one folder."""
     ended = session.readable and (session.recorded or session.status is not None)
-    if not session.readable:
-        status = "damaged"
-    elif session.recorded:
-        status = "recorded"
-    else:
-        status = session.status or ("running" if held(root / session.folder / LOCK) else "open")
+    status = "damaged"
+    if session.readable:
+        now = "running" if held(root / session.folder / LOCK) else "open"
+        status = "recorded" if session.recorded else session.status or now
     row: SessionLine = {
         "id": session.folder,
         "target": session.target,
@@ -108,6 +104,7 @@ def _row(session: SessionListing, root: Path) -> SessionLine:
 def show_session(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """One session: its facts and its steps."""
     from loop.base.documents import to_json
+    from loop.model.record import RESUMABLE
     from loop.session import recorded
     from loop.session.recorded import ShownSession
     from loop.store import sessions
@@ -120,7 +117,7 @@ def show_session(name: str, target: Path | None, screen: Screen, *, as_json: boo
     head, record, finished = folder.head(), folder.record(), folder.finished()
     if as_json:
         screen.data(to_json(ShownSession(head=head, record=record, steps=finished)))
-        return ExitCode.OK
+        return 0
     screen.prose(f"{head.id}: {head.plan.plan.title}")
     screen.prose(f"target {head.target} ({', '.join(head.variants)}) on {head.device}, seed {head.seed}")
     revision = head.revision
@@ -131,11 +128,11 @@ def show_session(name: str, target: Path | None, screen: Screen, *, as_json: boo
         (f"{step.pattern}/{step.step}", step.status, seconds_text(step.seconds), step.message) for step in finished
     ]
     screen.table(("step", "status", "took", "outcome"), rows)
-    if record is not None:
-        screen.prose(f"\n{record.status}: {record.reason}\ngrade {record.grade}: {record.grade_reason}")
-        screen.data(f"report: {folder.report}")
-    if record is not None and record.status in ("aborted", "paused"):
-        screen.data(f"go on with: {head.resume_command}")
     if record is None:
         screen.data(f"\nnot finished; go on with: {head.resume_command}")
-    return ExitCode.OK
+        return 0
+    screen.prose(f"\n{record.status}: {record.reason}\ngrade {record.grade}: {record.grade_reason}")
+    screen.data(f"report: {folder.report}")
+    if record.status in RESUMABLE:
+        screen.data(f"go on with: {head.resume_command}")
+    return 0

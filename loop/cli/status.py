@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from loop.base.documents import to_json
-from loop.base.errors import ExitCode, LoopError
+from loop.base.errors import LoopError
 from loop.base.locks import held
 from loop.base.places import Project, project
 from loop.base.screen import Screen
@@ -123,17 +123,16 @@ class Status(Printed):
     """Why there is none."""
 
 
-def show_status(target: Path | None, screen: Screen, *, as_json: bool = False) -> int:
+def show_status(target: Path | None, screen: Screen, *, as_json: bool = False) -> None:
     """Everything, on a terminal or as JSON."""
     status = gather(target, datetime.datetime.now(datetime.UTC))
     if as_json:
         screen.data(to_json(status))
     else:
         show(sections(status), screen)
-    return ExitCode.OK
 
 
-def show_next(target: Path | None, screen: Screen, *, as_json: bool) -> int:
+def show_next(target: Path | None, screen: Screen, *, as_json: bool) -> None:
     """The most urgent thing to do, and what else there is."""
     setting = read_setting(target)
     proposed = propose(setting, ["--target", str(target)] if target else [])
@@ -141,7 +140,6 @@ def show_next(target: Path | None, screen: Screen, *, as_json: bool) -> int:
         screen.data(to_json(proposed))
     else:
         show([*correctness(proposed), next_section(proposed)], screen)
-    return ExitCode.OK
 
 
 def gather(target: Path | None, now: datetime.datetime) -> Status:
@@ -218,13 +216,11 @@ def _waiting(row: SessionListing, root: Path, card: RateCard) -> WaitingSession:
 
 def _left(listed: Sequence[SessionListing]) -> Iterator[str]:
     """Worktrees and damaged folders, each with its command."""
-    trees = [tree for tree in clean.worktrees() if tree.state == "left over"]
-    if trees:
+    if trees := [tree for tree in clean.worktrees() if tree.state == "left over"]:
         edited = sum(bool(tree.loses) for tree in trees)
         edits = f"in {edited}, which stay until they are looked at" if edited else "none"
         yield f"{_some([tree.name for tree in trees], 'worktree')} left over, edits: {edits}: {clean.COMMAND}"
-    bad = [row.folder for row in listed if row.problem]
-    if bad:
+    if bad := [row.folder for row in listed if row.problem]:
         yield f"{_some(bad, 'session folder')} with something wrong: loop sessions list"
 
 
@@ -244,13 +240,11 @@ def _gpu(
     if not on_gpu:
         return GpuDecision("unknown", "no session has run on a GPU here")
     last = on_gpu[-1]
-    rate = gpu_rate(card, last.environment.gpu)
     if running:
         return GpuDecision("in use", "a session runs")
-    if rate is None:
+    if (rate := gpu_rate(card, last.environment.gpu)) is None:
         return GpuDecision("unknown", no_price(card, last.environment.gpu))
-    restart = keeping.restart_of(on_gpu, "cuda")
-    if restart is None:
+    if (restart := keeping.restart_of(on_gpu, "cuda")) is None:
         why = "no restart was measured: in no session was anything compiled and then timed on a GPU"
         return GpuDecision("unknown", why)
     try:
@@ -269,7 +263,12 @@ def _gpu(
 def sections(status: Status) -> Iterator[Section]:
     """What runs, what waits, what is wrong or not judged, what is left over, money, and what comes next."""
     for run in status.running:
-        yield Section(f"{run.id} runs{f', at {run.step}' if run.step else ''}", tuple(_lines_of(run)))
+        lines = [f"{run.done} of {say.count(run.of, 'step')}; {_usd(run.usd)} so far"]
+        lines.append(_against(run.seconds, run.budget_s))
+        if run.since is not None:
+            since = f"since {say.day(run.since)}: {_against(run.step_s, run.step_budget_s)}"
+            lines = [f"{run.title}{': ' if run.note else ''}{run.note}", since, *lines]
+        yield Section(f"{run.id} runs{f', at {run.step}' if run.step else ''}", tuple(lines))
     for session in status.waiting:
         yield Section(f"{session.id} waits", (f"{session.status}: {session.why}", f"go on: {session.command}"))
     if not status.running and not status.waiting:
@@ -307,14 +306,6 @@ def next_section(next_: NextSession) -> Section:
             *(f"also: {other.objective} (plan {other.plan}): {other.why[0]}" for other in next_.others[:OTHERS]),
         ),
     )
-
-
-def _lines_of(run: Running) -> Iterator[str]:
-    if run.since is not None:
-        yield f"{run.title}{': ' if run.note else ''}{run.note}"
-        yield f"since {say.day(run.since)}: {_against(run.step_s, run.step_budget_s)}"
-    yield f"{run.done} of {say.count(run.of, 'step')}; {_usd(run.usd)} so far"
-    yield _against(run.seconds, run.budget_s)
 
 
 def _against(seconds: float, budget_s: float) -> str:

@@ -11,19 +11,17 @@ import re
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from loop.base.documents import content_hash, did_you_mean, to_json
-from loop.base.errors import ExitCode, UsageError, WorkFailed
+from loop.base.errors import ExitCode, Stopped, UsageError, WorkFailed
 from loop.base.places import tasks_folder
 from loop.base.processes import finish, python_path, run
 from loop.base.screen import Screen
-from loop.cli.bench import BenchRequest, walk_first
+from loop.cli.bench import BenchRequest, walk_bench
 from loop.formats import erring, flashinfer, gpumode, kernelbench, table
 from loop.formats.disagreements import VERDICTS, causes
 from loop.formats.evaluators import EVALUATORS
@@ -90,7 +88,9 @@ def judge(request: TaskRequest, screen: Screen) -> int:
     own_request = BenchRequest(
         command, names, folder, request.device, threads=request.threads, seed=request.seed, json=request.json
     )
-    finished, code = walk_first(own_request, screen)
+    finished, code = walk_bench(own_request, screen)
+    if code == ExitCode.INTERRUPTED:
+        raise Stopped("interrupted", code)
     both = []
     for name, answer in zip(names, request.answers, strict=True):
         screen.status(f"{task.format}: its own evaluator")
@@ -177,11 +177,9 @@ class Audited(Printed):
     """What is odd about the task."""
     controls: tuple[Row, ...]
     """Each wrong answer, and what both said of it."""
-    seconds: dict[str, float]
-    """What each part of the audit took."""
 
 
-def audit(request: TaskRequest, screen: Screen) -> int:
+def audit(request: TaskRequest, screen: Screen) -> None:
     """Print which controls each side lets pass, and what is odd about the task itself."""
     task = table.load(request.path.absolute(), request.form)
     if task.format not in erring.ANSWERS:
@@ -190,9 +188,8 @@ def audit(request: TaskRequest, screen: Screen) -> int:
     setting = trusted_setting(folder, screen)
     device, threads = choose_device(request.device, setting.target), choose_threads(request.threads)
     terms = device, threads, request.terms.limit_s
-    took = Took(screen)
-    with took.by("inputs and reference"):
-        interface = Stated(task, setting, *terms).look()
+    screen.status("inputs and reference")
+    interface = Stated(task, setting, *terms).look()
     if not interface["inputs"] or not interface["outputs"]:
         raise UsageError(f"{request.path}: no floating-point inputs and outputs: loop has no controls for it")
     controls = named(list(chosen_controls(interface["inputs"], interface["outputs"][0], device)), request.controls)
@@ -203,7 +200,7 @@ def audit(request: TaskRequest, screen: Screen) -> int:
         raise trust.refusal(own.project)
     trust.grant(own.project, trust.definition_hash(own.project))
     answers = dict(zip(names, zip(controls, files, strict=True), strict=True))
-    rows, why = _judged(request, task, own, answers, terms, took, screen)
+    rows, why = _judged(request, task, own, answers, terms, screen)
     # FlashInfer's evaluator is slow: it is asked about some of the cases alone.
     is_cut = task.format == flashinfer.TRACE and len(task.cases) > MOST_CASES
     cut = f", on {MOST_CASES} of {len(task.cases)} workloads" if is_cut else ""
@@ -220,13 +217,11 @@ def audit(request: TaskRequest, screen: Screen) -> int:
         theirs=whose,
         findings=(*findings, *(AuditFinding(kind="text", what=hint) for hint in task.hints)),
         controls=rows,
-        seconds=took.seconds,
     )
     if request.json:
         screen.data(to_json(audited))
     else:
         _show(audited, screen)
-    return ExitCode.OK
 
 
 def _judged(
@@ -235,63 +230,34 @@ def _judged(
     setting: Setting,
     answers: Mapping[str, tuple[Control, Path]],
     terms: tuple[Device, int, float],
-    took: "Took",
     screen: Screen,
 ) -> tuple[tuple[Row, ...], str]:
     """Our verdict and theirs on each answer; and why their evaluator gave none, empty where it did.
 
     `answers`: name of a variant of the target to its control and file.
     """
-    with took.by("our verification"):
-        own = _ours(request, setting, "verify", [*answers])
+    screen.status("our verification")
+    own = _ours(request, setting, "verify", [*answers])
     themes = {name: control.theme for name, (control, _) in answers.items()}
     if passing := [name for name in answers if themes[name] == "cheat" and own[name].passes]:
         # A cheat that gives back an earlier output is wrong only in timed calls: inputs change between them.
-        with took.by("our timed calls of what verification lets pass"):
-            own |= _ours(request, setting, "measure", passing)
-    with took.by("its own evaluator"):
-        others, why = _theirs(request, task, {name: path for name, (_, path) in answers.items()}, screen)
+        screen.status("our timed calls of what verification lets pass")
+        own |= _ours(request, setting, "measure", passing)
+    others, why = _theirs(request, task, {name: path for name, (_, path) in answers.items()}, screen)
     # Without their evaluator the stated rule judges all. Else it only tells of each mistake that we let pass
     # whether it changes any value.
     names = [name for name in answers if why or (themes[name] != "honest" and own[name].passes)]
-    with took.by("the rule that its format states"):
-        stated = Stated(task, setting, *terms).verdicts(names) if names else {}
+    screen.status("the rule that its format states")
+    stated = Stated(task, setting, *terms).verdicts(names) if names else {}
     rows = []
     for name, (control, path) in answers.items():
         verdict, other = own[name], (others or stated)[name]
         kind: Kind = "honest" if control.theme == "honest" else "mistake"
         if kind == "mistake" and verdict.passes and name in stated and stated[name].result is True:
             kind = "idle"  # No output and no input differed from the reference's.
-        row = Row(
-            control=control.name,
-            make=control.make,
-            file=str(path),
-            kind=kind,
-            ours=verdict.verdict,
-            theirs=other.status,
-            why=other.why,
-            ours_why=verdict.why,
-            ours_cause=verdict.cause,
-            causes=causes(task, verdict, other),
-        )
-        rows.append(row)
+        words = (verdict.verdict, other.status, other.why, verdict.why, verdict.cause)
+        rows.append(Row(control.name, control.make, str(path), kind, *words, causes(task, verdict, other)))
     return tuple(rows), why
-
-
-class Took:
-    """Seconds of each part of an audit. A terminal shows the part while it lasts."""
-
-    def __init__(self, screen: Screen) -> None:
-        self.screen = screen
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def by(self, part: str) -> Iterator[None]:
-        """While a part lasts."""
-        self.screen.status(part)
-        begun = time.monotonic()
-        yield
-        self.seconds[part] = round(time.monotonic() - begun, 2)
 
 
 def _of_task(setting: Setting) -> tuple[str, str]:
@@ -344,7 +310,9 @@ def _ours(request: TaskRequest, erring_ones: Setting, command: str, names: Seque
     some = [spelled(entry_of(target.signature, workload)) for workload in chosen]
     terms = folder, request.device, some, request.threads, request.seed
     bench = BenchRequest(command, names, *terms, rounds=ROUNDS, enough=True)
-    finished, _ = walk_first(bench, Screen(quiet=True))
+    finished, code = walk_bench(bench, Screen(quiet=True))
+    if code == ExitCode.INTERRUPTED:
+        raise Stopped("interrupted", code)
     return {name: ours_on(name, finished) for name in names}
 
 
@@ -368,7 +336,7 @@ def _theirs(
 
 
 def _show(audited: Audited, screen: Screen) -> None:
-    """A row a control, then what follows from them."""
+    """A row a control, then what follows from them, in lines."""
     words = {"right": "passes", "wrong": "found"}
     rows = []
     for row in audited.controls:
@@ -377,30 +345,20 @@ def _show(audited: Audited, screen: Screen) -> None:
             why = row.why or next(iter(row.causes), row.ours_why if row.ours not in VERDICTS else "")
             rows.append((row.control, words.get(row.ours, row.ours), words.get(row.theirs, row.theirs), why))
     screen.table(("control", "ours", "theirs", "why"), rows)
-    for text in _summary(audited):
-        screen.prose(text)
-
-
-def _summary(audited: Audited) -> Iterator[str]:
-    """What follows from the table, in lines."""
-    yield f"theirs: {audited.theirs}"
+    screen.prose(f"theirs: {audited.theirs}")
     wrong = [row for row in audited.controls if row.kind == "mistake"]
-    yield from (_passing(name, wrong) for name in ("ours", "theirs"))
+    for name in ("ours", "theirs"):
+        passed = [row.control for row in wrong if getattr(row, name) == "right"]
+        judged = sum(getattr(row, name) in VERDICTS for row in wrong)
+        listed = f": {', '.join(passed)}" if passed else ""
+        unjudged = f"; {len(wrong) - judged} not judged" if judged < len(wrong) else ""
+        screen.prose(f"{name}: lets {len(passed)} of {judged} mistakes pass{unjudged}{listed}")
     if any({row.ours, row.theirs} != {"right"} for row in audited.controls if row.kind == "honest"):
-        yield "the honest control did not pass: what was found may not be the mistakes"
+        screen.prose("the honest control did not pass: what was found may not be the mistakes")
     if idle := [row.control for row in audited.controls if row.kind == "idle"]:
-        yield f"not counted, as they make no difference to this task: {', '.join(idle)}"
+        screen.prose(f"not counted, as they make no difference to this task: {', '.join(idle)}")
     for finding in audited.findings:
-        yield f"{finding.kind}: {finding.what}"
-
-
-def _passing(name: str, wrong: Sequence[Row]) -> str:
-    """How many mistakes one of the two lets pass, and which. `name`: `ours` or `theirs`."""
-    passed = [row.control for row in wrong if getattr(row, name) == "right"]
-    judged = sum(getattr(row, name) in VERDICTS for row in wrong)
-    listed = f": {', '.join(passed)}" if passed else ""
-    unjudged = f"; {len(wrong) - judged} not judged" if judged < len(wrong) else ""
-    return f"{name}: lets {len(passed)} of {judged} mistakes pass{unjudged}{listed}"
+        screen.prose(f"{finding.kind}: {finding.what}")
 
 
 TRIALS = {kernelbench.NAME: 5, gpumode.NAME: 1, flashinfer.TRACE: 3, flashinfer.SOL: 10}
@@ -409,13 +367,16 @@ MOST_CASES = 8
 """Cases on which controls are tried: by us, by the stated rule and, in FlashInfer Trace, by the evaluator."""
 
 
+@dataclass(frozen=True)
 class Stated:
     """The program that looks at the task, and applies the rule that the format states."""
 
-    def __init__(self, task: ForeignTask, setting: Setting, device: Device, threads: int, limit_s: float) -> None:
-        """`limit_s`: for each answer."""
-        self.task, self.target, self.project = task, setting.target, setting.project
-        self.device, self.threads, self.limit_s = device, threads, limit_s
+    task: ForeignTask
+    setting: Setting
+    device: Device
+    threads: int
+    limit_s: float
+    """For each answer."""
 
     def look(self) -> dict[str, Any]:
         """Shapes of inputs and outputs, and what is odd about the task itself."""
@@ -423,11 +384,12 @@ class Stated:
 
     def verdicts(self, names: Sequence[str]) -> dict[str, Verdict]:
         """By the names of answers: right or wrong by the stated rule; the result is whether nothing differed."""
-        functions = {}
-        for name in names:
-            variant = self.target.variants[name]
-            if isinstance(variant, PythonVariant):
-                functions[name] = f"{variant.module}:{variant.function}"
+        variants = {name: self.setting.target.variants[name] for name in names}
+        functions = {
+            name: f"{variant.module}:{variant.function}"
+            for name, variant in variants.items()
+            if isinstance(variant, PythonVariant)
+        }
         return {
             name: Verdict(status=answer["status"], why=answer["why"], result=answer.get("same", False))
             for name, answer in self._run(functions)["verdicts"].items()
@@ -451,11 +413,11 @@ class Stated:
             shutil.rmtree(scratch, ignore_errors=True)
 
     def _terms(self, answers: Mapping[str, str]) -> dict[str, Any]:
-        target, judging = self.target, self.task.judging
+        target, judging = self.setting.target, self.task.judging
         generator, modules, checker = target.generator, target.modules, target.checker
         assert generator is not None
         return {
-            "folder": str(self.project.target),
+            "folder": str(self.setting.project.target),
             "device": self.device,
             "threads": self.threads,
             "generator": generator.python,
@@ -482,6 +444,6 @@ class Stated:
             able = [] if hindrances(self.task, len(gpus().usable)) else self.task.cases
             cases = [case for case in few(able, MOST_CASES) if "check" in case.use]
             return [{"name": case.name, "given": case.arguments} for case in cases]
-        target = self.target
+        target = self.setting.target
         workloads = expand(target, target.workloads, target.dtypes[self.device])
         return [{"name": load.name, "given": generator_parameters(load)} for load in few(workloads, MOST_CASES)]

@@ -43,6 +43,8 @@ Resume = Annotated[
 
 @command(
     "run session",
+    "cli.requests:start_session",
+    "SessionAnswer",
     "loop run session",
     "loop run session quick --variant cpu",
     "loop run session --target ../my-kernel --json",
@@ -50,8 +52,6 @@ Resume = Annotated[
     "loop run session --budget-minutes 10 --max-usd 2",
     "loop run session --target 23_Softmax.py --variant mine.py --evaluator DIR",
     "loop run session optimize --variant cpu",
-    calls="loop.cli.requests:start_session",
-    result="SessionAnswer",
     agents="starts",
 )
 def run_session(
@@ -89,10 +89,7 @@ def run_session(
 
 
 @command(
-    "run pattern",
-    "loop run pattern baseline-first --variant cpu",
-    calls="loop.cli.requests:start_pattern",
-    result="SessionAnswer",
+    "run pattern", "cli.requests:start_pattern", "SessionAnswer", "loop run pattern baseline-first --variant cpu"
 )
 def run_pattern(
     pattern: PatternName,
@@ -107,12 +104,7 @@ def run_pattern(
     """Run one pattern as a session of its own."""
 
 
-@command(
-    "run step",
-    "loop run step kernel.verify --variant cpu --json",
-    calls="loop.cli.bench:run_step",
-    result="BenchAnswer",
-)
+@command("run step", "cli.bench:run_step", "BenchAnswer", "loop run step kernel.verify --variant cpu --json")
 def run_step(
     action: Annotated[str, Argument(help="Name of an action; `make docs` writes docs/reference/actions.md.")],
     arguments: Annotated[str, Option("--with", metavar="JSON", help="Its arguments as JSON.")] = "{}",
@@ -134,20 +126,18 @@ def run_step(
     """
 
 
-@command(
-    "doctor", "loop doctor --device cuda", calls="loop.cli.bench:doctor", result="BenchAnswer", agents="starts"
-)
+@command("doctor", "cli.bench:doctor", "BenchAnswer", "loop doctor --device cuda", agents="starts")
 def doctor(target: Target = None, device: Device = "auto", json: Json = False) -> None:
     """Check the environment; name what mends each failure."""
 
 
 @command(
     "kernels verify",
+    "cli.bench:run_bench",
+    "BenchAnswer",
     "loop kernels verify cpu --seed 7",
     "loop kernels verify --emulate split_k --workloads edges",
     "loop kernels verify split_k --sanitize",
-    calls="loop.cli.bench:run_bench",
-    result="BenchAnswer",
     agents="starts",
     what="verify",
 )
@@ -181,10 +171,10 @@ def kernels_verify(
 
 @command(
     "kernels check",
+    "cli.bench:run_bench",
+    "BenchAnswer",
     "loop kernels check cpu",
     "loop kernels check cpu --json",
-    calls="loop.cli.bench:run_bench",
-    result="BenchAnswer",
     agents="starts",
     what="check",
 )
@@ -207,10 +197,10 @@ def kernels_check(
 
 @command(
     "kernels measure",
+    "cli.bench:run_bench",
+    "BenchAnswer",
     "loop kernels measure cpu",
     "loop kernels measure cpu --workloads large --threads 1 --rounds 7",
-    calls="loop.cli.bench:run_bench",
-    result="BenchAnswer",
     agents="starts",
     what="measure",
 )
@@ -230,9 +220,9 @@ def kernels_measure(
 
 @command(
     "kernels resources",
+    "cli.bench:run_bench",
+    "BenchAnswer",
     "loop kernels resources --gpu sm_89",
-    calls="loop.cli.bench:run_bench",
-    result="BenchAnswer",
     agents="starts",
     what="resources",
 )
@@ -247,11 +237,7 @@ def kernels_resources(
 
 
 @command(
-    "kernels prove-gate",
-    "loop kernels prove-gate cpu",
-    calls="loop.cli.bench:run_bench",
-    result="BenchAnswer",
-    what="prove-gate",
+    "kernels prove-gate", "cli.bench:run_bench", "BenchAnswer", "loop kernels prove-gate cpu", what="prove-gate"
 )
 def kernels_prove_gate(
     variants: VariantNames = None,
@@ -266,11 +252,11 @@ def kernels_prove_gate(
 
 @command(
     "optimize",
+    "cli.requests:start_campaign",
+    "SessionAnswer",
     "loop optimize --proposer claude --max-usd 5",
     "loop optimize my-kernel --proposer './propose.sh {brief}' --max-minutes 60",
     "loop optimize 23_Softmax.py --variant mine.py --proposer codex --stall 5",
-    calls="loop.cli.requests:start_campaign",
-    result="SessionAnswer",
     agents="starts",
 )
 def optimize(
@@ -329,12 +315,12 @@ def optimize(
 
 @command(
     "bisect",
+    "bisect.command:run_bisect",
+    "Bisected",
     "loop bisect --variant cpu",
     "loop bisect --good v1.2 --variant cpu",
     "loop bisect --good HEAD~40 --metric correctness --workloads edges",
     "loop bisect --good HEAD~9 --probe exit -- make test",
-    calls="loop.bisect.command:run_bisect",
-    result="Bisected",
     agents="starts",
     rest=True,
 )

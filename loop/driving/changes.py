@@ -14,7 +14,6 @@ from loop.base.screen import Screen
 from loop.cli.options import Target
 from loop.jobs.folder import read_text
 from loop.library import trust
-from loop.model.base import Printed
 from loop.model.change import Brief, BriefOutput
 from loop.model.output import by_run
 from loop.optimize.edits import LARGEST, may_change, page_of
@@ -25,34 +24,6 @@ from loop.session.run import tree_of
 from loop.store.sessions import CHANGES, LOCK, SessionFolder
 
 SessionId = Annotated[str, Argument(help="An id of a session, its beginning, or last.")]
-
-
-class AskedChange(Printed):
-    """What a waiting session asks for."""
-
-    session: str
-    """The session."""
-    brief: Brief
-    """The change, and how it is judged."""
-    sources: dict[str, str]
-    """What the files that may change hold now."""
-    page: str
-    """The brief as a page, in Markdown."""
-    next: str
-    """What to do now."""
-
-
-class Edited(Printed):
-    """A file of a change was written."""
-
-    session: str
-    """The session."""
-    file: str
-    """The file."""
-    changed: bool
-    """Whether it now holds something else than before."""
-    next: str
-    """What to do now."""
 
 
 @dataclass(frozen=True)
@@ -88,32 +59,29 @@ def waiting(session: str, target: Path | None) -> WaitingChange:
     if held(folder.path / LOCK):
         raise UsageError(f"{folder.id} is at work", hint="job_wait, then read the brief again")
     finished = folder.finished()
-    page = brief_page(folder, finished)
-    brief = by_run(finished, BriefOutput)[-1][1].brief if page else None
+    brief = by_run(finished, BriefOutput)[-1][1].brief if brief_page(folder, finished) else None
     if brief is None:
-        raise UsageError(
-            f"{folder.id} waits for no change",
-            hint="run_session with plan=optimize begins a session that asks for one; sessions_list shows all",
-        )
+        hint = "run_session with plan=optimize begins a session that asks for one; sessions_list shows all"
+        raise UsageError(f"{folder.id} waits for no change", hint)
     tree = worktree.find(here.target, tree_of(folder.head(), folder))
     if tree is None:
         raise UsageError(f"the worktree of {folder.id} is gone", hint="run_session with plan=optimize begins anew")
     return WaitingChange(folder, brief, tree.target.resolve(), frozenset(tree.committed()))
 
 
-def change_brief(session: SessionId = "last", target: Target = None, *, screen: Screen) -> int:
+def change_brief(session: SessionId = "last", target: Target = None, *, screen: Screen) -> None:
     """Read what a waiting session asks for: the brief, how changes are judged, and the files that may change."""
     change = waiting(session, target)
-    answer = AskedChange(
-        session=change.folder.id,
-        brief=change.brief,
-        sources={name: read_text(change.file(name)) for name in change.brief.files},
-        page=read_text(page_of(change.folder.path / CHANGES, change.brief)),
-        next=f"change_edit, kernels_check with target={change.top}, then {change.judged(target)}; "
+    answer = {
+        "schema_version": 1,
+        "session": change.folder.id,
+        "brief": change.brief,
+        "sources": {name: read_text(change.file(name)) for name in change.brief.files},
+        "page": read_text(page_of(change.folder.path / CHANGES, change.brief)),
+        "next": f"change_edit, kernels_check with target={change.top}, then {change.judged(target)}; "
         "with decline=true the session ends without a further change",
-    )
+    }
     screen.data(to_json(answer))
-    return 0
 
 
 def change_edit(
@@ -123,15 +91,14 @@ def change_edit(
     target: Target = None,
     *,
     screen: Screen,
-) -> int:
+) -> None:
     """Write one file of the change that a waiting session asks for, in the session's own worktree.
 
     `kernels_check` with the folder as target says in seconds whether it is right. `run_session` with
     `resume` has it judged.
     """
     change = waiting(session, target)
-    brief, path = change.brief, change.file(file)
-    name = str(Path(file))
+    brief, path, name = change.brief, change.file(file), str(Path(file))
     if not may_change(name, brief.files, change.committed):
         shared = f"; others are built from it: {', '.join(brief.shared[name])}" if name in brief.shared else ""
         raise UsageError(f"{file} may not change{shared}", hint=f"these may: {', '.join(brief.files)}")
@@ -139,12 +106,6 @@ def change_edit(
         raise UsageError(f"{file} would be larger than {LARGEST} bytes", hint="split what is generated")
     changed = not path.is_file() or path.read_text(errors="replace") != text
     write_atomic(path, text)
-    answer = Edited(
-        session=change.folder.id,
-        file=file,
-        changed=changed,
-        next=f"kernels_check with target={change.top} and variants=[{brief.variant}], "
-        f"then {change.judged(target)}",
-    )
-    screen.data(to_json(answer))
-    return 0
+    check = f"kernels_check with target={change.top} and variants=[{brief.variant}]"
+    answer = {"schema_version": 1, "session": change.folder.id, "file": file, "changed": changed}
+    screen.data(to_json({**answer, "next": f"{check}, then {change.judged(target)}"}))

@@ -44,15 +44,17 @@ def install(folder: Path | None, screen: Screen, *, yes: bool, as_json: bool) ->
     if not here.is_dir():
         raise UsageError(f"{here}: no such folder", hint="name the folder of your project")
     before = {place: _read(here / place) for place in (*SKILLS, PAGE)}
-    after = {place: skill() for place in SKILLS} | {PAGE: _page(here / PAGE, before[PAGE])}
     for place in SKILLS:
         if before[place] and BEGIN not in before[place]:
             raise UsageError(f"{here / place}: it is not loop's, and stays", hint="move it away")
+    after = {place: skill() for place in SKILLS} | {PAGE: _page(here / PAGE, before[PAGE])}
     todo = [place for place in after if after[place] != before[place]]
-    files = []
-    for place in after:
-        change = "unchanged" if place not in todo else "updated" if before[place] else "made"
-        files.append(TouchedFile(file=str(place), change=change))
+    files = [
+        TouchedFile(
+            file=str(place), change="unchanged" if place not in todo else "updated" if before[place] else "made"
+        )
+        for place in after
+    ]
     agreed = yes
     if not as_json:
         for file in files:

@@ -79,7 +79,14 @@ def status(job: JobFolder) -> JobState:
     """Where it stands."""
     running, objects, code = runs(job), printed(job), job.rc
     session = next((str(event["session"]) for event in objects if event.get("happening") == "SessionBegan"), "")
-    result = {} if running else _result(objects)
+    last: dict[str, Any] = objects[-1] if objects and not running else {}
+    whole = last.get("happening", "SessionEnded") == "SessionEnded"  # Else it was killed between two events.
+    result = {name: value for name, value in last.items() if whole and name != "happening"}
+    steps = [event for event in objects if event.get("happening") in ("StepBegan", "Ticked", "StepEnded")]
+    doing = folders.last_line(job.path / folders.TALK)
+    if steps:
+        text = steps[-1].get("message") or steps[-1].get("note") or steps[-1].get("title", "")
+        doing = f"{steps[-1]['pattern']}/{steps[-1]['step']}: {text}"
     ended = max(folders.modified(job.path / name) for name in (folders.OUT, folders.RC))
     until = time.time() if running else ended
     return JobState(
@@ -89,19 +96,11 @@ def status(job: JobFolder) -> JobState:
         exit_code=code,
         means=EXIT_CODES.get(code, ""),
         seconds=round(max(0.0, until - folders.modified(job.path / folders.WHAT)), 1),
-        doing=_doing(objects) or folders.last_line(job.path / folders.TALK),
+        doing=doing,
         session=session,
         result=result or None,
         next=f"job_wait with job={job.id}" if running else _next(session, code, result),
     )
-
-
-def _result(printed: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What a command that has ended found: nothing where it was killed between two events."""
-    last = printed[-1] if printed else {}
-    if last.get("happening", "SessionEnded") != "SessionEnded":
-        return {}
-    return {name: value for name, value in last.items() if name != "happening"}
 
 
 def _next(session: str, code: int | None, result: Mapping[str, Any]) -> str:
@@ -117,15 +116,6 @@ def _next(session: str, code: int | None, result: Mapping[str, Any]) -> str:
     return " ".join(str(result.get("proposal", "")).split())
 
 
-def _doing(printed: Sequence[dict[str, Any]]) -> str:
-    """The step of a session that is under way."""
-    for event in reversed(printed):
-        if event.get("happening") in ("StepBegan", "Ticked", "StepEnded"):
-            text = event.get("message") or event.get("note") or event.get("title", "")
-            return f"{event['pattern']}/{event['step']}: {text}"
-    return ""
-
-
 def begin(words: Sequence[str], name: str) -> JobFolder:
     """Start `loop` with these words, apart from this process, and return at once."""
     folders.forget_old(KEPT, PREFIX)
@@ -138,7 +128,7 @@ def begin(words: Sequence[str], name: str) -> JobFolder:
 
 def find(name: str) -> JobFolder:
     """A job by its id, or `last`. Raises UsageError for one that is not there."""
-    known = {job.id: job for job in [job for job in folders.every() if job.id.startswith(PREFIX)]}
+    known = {job.id: job for job in folders.every() if job.id.startswith(PREFIX)}
     chosen = max(known, default=name) if name == "last" else name
     if chosen not in known:
         recent = f"the newest: {', '.join(sorted(known)[-3:])}" if known else "a tool that starts work returns one"
@@ -154,10 +144,9 @@ def wait(job: JobFolder, seconds: float) -> JobState:
     return status(job)
 
 
-def job_status(job: JobId = "last", *, screen: Screen) -> int:
+def job_status(job: JobId = "last", *, screen: Screen) -> None:
     """Say what a job does, or what came of it. Without an id: the last one."""
     screen.data(to_json(status(find(job))))
-    return 0
 
 
 def job_wait(
@@ -165,15 +154,13 @@ def job_wait(
     wait_s: Annotated[float, Option(help="Seconds to wait.", min=0, max=LONGEST_WAIT_S)] = LONGEST_WAIT_S,
     *,
     screen: Screen,
-) -> int:
+) -> None:
     """Wait for a job to end, up to 50 s; call it again while the state is `running`."""
     screen.data(to_json(wait(find(job), wait_s)))
-    return 0
 
 
-def job_cancel(job: JobId = "last", *, screen: Screen) -> int:
+def job_cancel(job: JobId = "last", *, screen: Screen) -> None:
     """End a job in good order. A session that is cancelled can be resumed."""
     chosen = find(job)
     chosen.cancel()
     screen.data(to_json(wait(chosen, ENDS_S)))
-    return 0

@@ -24,26 +24,20 @@ loop judges changes to GPU and CPU kernels: correctness first, then speed with e
 Start with `status`, or `targets_inspect` and `kernels_list` for a target that you do not know.
 A tool that starts work returns a job: `job_wait` until its state is `ended`.
 An error has `code`, `message` and `next`. `untrusted` means: ask your user to run the command in `next`."""
-HINTS: dict[str, dict[str, bool]] = {
-    "reads": {"read_only_hint": True, "idempotent_hint": True, "destructive_hint": False},
-    "edits": {"read_only_hint": False, "idempotent_hint": True, "destructive_hint": False},
-    "starts": {"read_only_hint": False, "idempotent_hint": False, "destructive_hint": False},
-    "ends": {"read_only_hint": False, "idempotent_hint": True, "destructive_hint": True},
-}
-"""What each kind of tool does to its surroundings. None reaches beyond this machine."""
 SAYS_S = 1.0
 """Between two notes of progress."""
 
 
 def described(tool: Tool) -> types.Tool:
-    """A tool as the protocol lists it."""
+    """A tool as the protocol lists it, with what it does to its surroundings. None reaches beyond this machine."""
+    kind = tool.command.agents
+    hints = {"read_only_hint": kind == "reads", "destructive_hint": kind == "ends", "open_world_hint": False}
     return types.Tool(
         name=tool.name,
         title=tool.command.summary.rstrip("."),
         description=tool.command.help,
         input_schema=tool.arguments.model_json_schema(schema_generator=Untitled),
-        output_schema=tool.output_schema,
-        annotations=types.ToolAnnotations(open_world_hint=False, **HINTS[tool.command.agents]),
+        annotations=types.ToolAnnotations(idempotent_hint=not tool.starts, **hints),
     )
 
 
@@ -75,8 +69,7 @@ class Calls:
 
     async def _done(self, tool: Tool, values: dict[str, Any], ctx: Any) -> dict[str, Any]:
         if tool.starts:
-            seconds = values.pop(WAIT)
-            words = tool.words(values)
+            seconds, words = values.pop(WAIT), tool.words(values)
             job = await run_sync(answered, lambda: jobs.begin(words, tool.name))
             return await self._awaited(job, seconds, ctx)
         if tool.name == "job_wait":

@@ -1,4 +1,4 @@
-"""Commands as tools: name, arguments, annotations, results; and tools that no command line needs."""
+"""Commands as tools: name, arguments, answers; and tools that no command line needs."""
 
 import io
 import json
@@ -8,10 +8,9 @@ from functools import cached_property
 from inspect import Parameter
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from loop.base.documents import did_you_mean
-from loop.base.documents.schema import Untitled
 from loop.base.errors import UsageError
 from loop.base.screen import Screen
 from loop.cli import ALL
@@ -31,13 +30,12 @@ HIDDEN = frozenset(
 """Parameters that no tool takes: only a person gives them."""
 WAIT = "wait_s"
 WAITED_S = 30.0
-JOB = "loop.driving.jobs:JobState"
 OWN = (
-    Command("job status", jobs.job_status, result=JOB, agents="reads"),
-    Command("job wait", jobs.job_wait, result=JOB, agents="reads"),
-    Command("job cancel", jobs.job_cancel, result=JOB, agents="ends"),
-    Command("change brief", changes.change_brief, result="loop.driving.changes:AskedChange", agents="reads"),
-    Command("change edit", changes.change_edit, result="loop.driving.changes:Edited", agents="edits"),
+    Command("job status", jobs.job_status, agents="reads"),
+    Command("job wait", jobs.job_wait, agents="reads"),
+    Command("job cancel", jobs.job_cancel, agents="ends"),
+    Command("change brief", changes.change_brief, agents="reads"),
+    Command("change edit", changes.change_edit, agents="edits"),
 )
 """Tools that no command line needs: jobs, and a change that is made without a shell."""
 
@@ -66,24 +64,18 @@ class Tool:
     @cached_property
     def arguments(self) -> type[BaseModel]:
         """The arguments as a model; nothing else is taken."""
-        fields: dict[str, Any] = {name: _field(name, parameter) for name, parameter in self.parameters.items()}
+        fields: dict[str, Any] = {}
+        for name, parameter in self.parameters.items():
+            option, kind = parameter.annotation.__metadata__[0], parameter.annotation.__origin__
+            text, default = option.help, ... if parameter.default is Parameter.empty else parameter.default
+            if name == "proposer":
+                kind = Literal["person", "tuner"]
+                text = "You (`person`: it pauses with a brief), or a search (`tuner`)."
+            fields[name] = kind, Field(default, description=text, ge=option.min, le=option.max)
         if self.starts:
             text = "Wait so long for the end; after that `job_wait` goes on waiting."
             fields[WAIT] = (float, Field(WAITED_S, ge=0, le=jobs.LONGEST_WAIT_S, description=text))
         return create_model(f"{self.name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
-
-    @cached_property
-    def output_schema(self) -> dict[str, Any]:
-        """What it answers, in JSON Schema."""
-        kind = self.command.printed
-        if not self.starts:
-            return {
-                "type": "object",
-                **TypeAdapter(kind).json_schema(mode="serialization", schema_generator=Untitled),
-            }
-        result: Any = (kind | None, None)
-        model = create_model("Job", __base__=jobs.JobState, __doc__=jobs.JobState.__doc__, result=result)
-        return model.model_json_schema(mode="serialization", schema_generator=Untitled)
 
     def read(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Its arguments, checked. Raises UsageError that says which one is wrong, and what it takes."""
@@ -104,11 +96,9 @@ class Tool:
         """Do what only reads, in this process; what `--json` prints."""
         out = io.StringIO()
         defaults = {parameter.name: default_of(parameter) for parameter in self.command.parameters}
-        json_too = {"json": True} if "json" in defaults else {}
-        self.command.call({**defaults, **values, **json_too}, Screen(out, io.StringIO(), quiet=True))
-        answer = json.loads(out.getvalue())
-        assert isinstance(answer, dict)
-        return answer
+        as_json = {"json": True} if "json" in defaults else {}
+        self.command.call({**defaults, **values, **as_json}, Screen(out, io.StringIO(), quiet=True))
+        return json.loads(out.getvalue())  # type: ignore[no-any-return]
 
     def words(self, values: Mapping[str, Any]) -> list[str]:
         """What follows `loop` on the command line that does the same."""
@@ -129,11 +119,3 @@ def chosen(name: str, known: Mapping[str, Tool]) -> Tool:
         others = f"there are {', '.join(known)}; the rest is for a person: loop --help"
         raise UsageError(f"there is no tool {name!r}", hint=did_you_mean(name, list(known)) or others)
     return known[name]
-
-
-def _field(name: str, parameter: Parameter) -> Any:
-    option, kind = parameter.annotation.__metadata__[0], parameter.annotation.__origin__
-    text, default = option.help, ... if parameter.default is Parameter.empty else parameter.default
-    if name == "proposer":
-        kind, text = Literal["person", "tuner"], "You (`person`: it pauses with a brief), or a search (`tuner`)."
-    return kind, Field(default, description=text, ge=option.min, le=option.max)

@@ -238,37 +238,22 @@ READER.add_render_rule("td_open", _cell_html)
 READER.add_render_rule("td_close", lambda *_: "</span></td>")
 
 
-TEMPLATE, CSS, SCRIPT = "report.html.j2", "report.css", "report.js"
-
-
 def page(templates: Path, markdown: str, figures: Sequence[Figure], status: str) -> str:
     """The report as HTML. `markdown`: the report as it is in Markdown; `status`: how the session ended."""
     content = body(markdown, figures)
-    style = css() + (templates / CSS).read_text() + STYLE
-    script = (templates / SCRIPT).read_text()
-    return (
-        _jinja(templates)
-        .get_template(TEMPLATE)
-        .render(
-            title=Markup(content.title),
-            verdict=Markup(content.verdict),
-            kind=kind(status),
-            content=Markup(content.content),
-            style=Markup(style),
-            script=Markup(script),
-            policy=policy(style, script),
-        )
-    )
+    style = css() + (templates / "report.css").read_text() + STYLE
+    script = (templates / "report.js").read_text()
+    names = {"title": content.title, "verdict": content.verdict, "content": content.content}
+    marked = {name: Markup(text) for name, text in {**names, "style": style, "script": script}.items()}
+    template = _jinja(templates).get_template("report.html.j2")
+    return template.render(kind=kind(status), policy=policy(style, script), **marked)
 
 
 def policy(style: str, script: str) -> str:
     """What the page may do: this very style and this very script, and nothing from anywhere."""
-    sources = f"style-src '{_digest(style)}'; script-src '{_digest(script)}'"
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
+    sources = f"style-src 'sha256-{digests[0]}'; script-src 'sha256-{digests[1]}'"
     return f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
-
-
-def _digest(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 _jinja = functools.cache(jinja)

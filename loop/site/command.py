@@ -1,39 +1,25 @@
 """`loop catalog build`: the catalogue as a folder of pages."""
 
 import datetime
-import itertools
 import os
 import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from loop import __version__
 from loop.base.documents import to_json
-from loop.base.errors import ExitCode, LoopError
 from loop.base.interrupts import flagged
 from loop.base.places import shipped
 from loop.base.screen import Screen, seconds_text
 from loop.learning import statistics
-from loop.learning.statistics import PatternStatistics
 from loop.model.base import Printed
-from loop.model.index import SessionRow
-from loop.model.output import outputs_of
-from loop.model.pattern import Pattern
-from loop.profile.model import ResourcesOutput
-from loop.profile.resources_section import kernel_rows
 from loop.report import format as say
 from loop.site import folder
-from loop.site.contents import CompilerReport, Contents, Known
+from loop.site.contents import Contents, Known
 from loop.site.pages import pages
 from loop.site.plain import stem
 from loop.steps.setting import Setting, read_setting
 from loop.store import index
-from loop.store.sessions import REPORT, SessionFolder
-
-ASKS = "kernel.resources"
-"""The action that asks the compiler."""
-LOOKED_BACK = 20
-"""Sessions whose journals are read for what the compiler said."""
+from loop.store.sessions import REPORT
 
 
 class BuiltSite(Printed):
@@ -61,10 +47,9 @@ class BuiltSite(Printed):
     """How long that took."""
 
 
-def build_site(out: Path, target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """Write the catalogue into a folder."""
-    begun = time.monotonic()
-    place = folder.check_place(out)
+def build_site(out: Path, target: Path | None, screen: Screen, *, as_json: bool) -> None:
+    """Write the catalogue into a folder. Raises LoopError for a folder that is something else."""
+    begun, place = time.monotonic(), folder.check_place(out)
     contents = gather(read_setting(target), datetime.datetime.now(datetime.UTC))
     counts = {
         "patterns": len(contents.patterns),
@@ -81,68 +66,34 @@ def build_site(out: Path, target: Path | None, screen: Screen, *, as_json: bool)
     if as_json:
         built = {**facts, "out": str(place), "index": first, "files": files, "seconds": seconds}
         screen.data(to_json(BuiltSite.model_validate(built)))
-        return ExitCode.OK
+        return
     screen.data(first)
     parts = ", ".join(f"{count} {name}" for name, count in counts.items())
     screen.say(f"{parts}: {files} files in {seconds_text(seconds)}")
     screen.say(f"look at it: open {first}")
-    return ExitCode.OK
 
 
 def gather(setting: Setting, now: datetime.datetime) -> Contents:
-    """What the catalogue of a project shows."""
+    """What the catalogue of a project shows. A link that leads out of a session's folder is no report of it."""
     root = setting.project.sessions
     rows, damaged = index.read(root)
     known = statistics.gather(setting.project, setting.patterns)
+    patterns = {}
+    for name, read in setting.patterns.items():
+        patterns[name] = Known(read.value)
+        if stats := known.get(name):
+            share = f"{100 * stats.success[0]:.0f}-{100 * stats.success[2]:.0f} %" if stats.success else "-"
+            lines = tuple(statistics.lines(stats))
+            patterns[name] = Known(read.value, stats.status, lines, share, stats.applied)
+    top = Path(os.path.realpath(root))
+    places = {row.id: top / row.id / REPORT for row in rows if stem(row.id) == row.id}
     return Contents(
         target=setting.target,
-        patterns={name: _known(read.value, known.get(name)) for name, read in setting.patterns.items()},
+        patterns=patterns,
         plans={name: plan.value for name, plan in setting.plans.items()},
         rows=tuple(rows),
         damaged=tuple(damaged),
-        resources=_resources(setting, rows),
-        reports=dict(_reports(root, rows)),
+        reports={name: p for name, p in places.items() if p.is_file() and Path(os.path.realpath(p)) == p},
         version=__version__,
         date=say.day(now),
     )
-
-
-def _known(pattern: Pattern, known: PatternStatistics | None) -> Known:
-    if known is None:
-        return Known(pattern, "proposed", (), "-", 0)
-    share = f"{100 * known.success[0]:.0f}-{100 * known.success[2]:.0f} %" if known.success else "-"
-    return Known(pattern, known.status, tuple(statistics.lines(known)), share, known.applied)
-
-
-def _reports(root: Path, rows: Sequence[SessionRow]) -> Iterator[tuple[str, Path]]:
-    """The reports that stand in session folders; a link that leads out of its folder is no report."""
-    top = Path(os.path.realpath(root))
-    for row in rows:
-        path = top / row.id / REPORT
-        if stem(row.id) == row.id and path.is_file() and Path(os.path.realpath(path)) == path:
-            yield row.id, path
-
-
-def _resources(setting: Setting, rows: Sequence[SessionRow]) -> dict[str, tuple[CompilerReport, ...]]:
-    """What the compiler said of each variant for each GPU, the last time it was asked."""
-    steps = {
-        (name, step.id)
-        for name, read in setting.patterns.items()
-        for step in read.value.steps
-        if step.action == ASKS
-    }
-    telling = (row for row in reversed(rows) if any((s.pattern, s.step) in steps for s in row.steps))
-    latest: dict[str, dict[str, CompilerReport]] = {}
-    for row in itertools.islice(telling, LOOKED_BACK):
-        try:
-            outputs = outputs_of(SessionFolder(setting.project.sessions / row.id).finished(), ResourcesOutput)
-        except LoopError:
-            continue
-        for output in outputs:
-            gpu = output.device_name or output.device
-            for name in sorted({name for library in output.libraries for name in library.variants}):
-                libraries = tuple(library for library in output.libraries if name in library.variants)
-                placements = tuple(place for place in output.placements if place.variant == name)
-                own = output.model_copy(update={"libraries": libraries, "placements": placements})
-                latest.setdefault(name, {}).setdefault(gpu, CompilerReport(row.id, gpu, kernel_rows(own)))
-    return {name: tuple(by_gpu.values()) for name, by_gpu in latest.items()}

@@ -9,7 +9,6 @@ from loop.model.index import SessionRow
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan
 from loop.model.target import Target
-from loop.profile.resources_section import KernelRow
 from loop.store.index import SessionListing
 
 
@@ -18,23 +17,14 @@ class Known:
     """A pattern and what the sessions say of it."""
 
     pattern: Pattern
-    standing: str
+    standing: str = "proposed"
     """Proposed, applied, validated, doubtful or retired."""
-    statistics: tuple[str, ...]
+    statistics: tuple[str, ...] = ()
     """Its statistics in sentences."""
-    share: str
+    share: str = "-"
     """How often it answers, `80-95 %`; a dash where it was never run."""
-    runs: int
+    runs: int = 0
     """Runs that say something."""
-
-
-@dataclass(frozen=True)
-class CompilerReport:
-    """What the compiler said of a variant's kernels, in the last session that asked."""
-
-    session: str
-    gpu: str
-    rows: tuple[KernelRow, ...]
 
 
 @dataclass(frozen=True)
@@ -47,8 +37,6 @@ class Contents:
     rows: tuple[SessionRow, ...]
     """Sessions, oldest first."""
     damaged: tuple[SessionListing, ...] = ()
-    resources: Mapping[str, tuple[CompilerReport, ...]] = field(default_factory=dict)
-    """By variant."""
     reports: Mapping[str, Path] = field(default_factory=dict)
     """By session: its report in Markdown."""
     version: str = ""
@@ -60,10 +48,6 @@ class Contents:
     def by_id(self) -> dict[str, SessionRow]:
         """Sessions by their id."""
         return {row.id: row for row in self.rows}
-
-    def of_pattern(self, name: str) -> list[SessionRow]:
-        """Sessions in which a pattern ran, newest first."""
-        return [row for row in reversed(self.rows) if any(run.pattern == name for run in row.runs)]
 
     def of_plan(self, name: str) -> list[SessionRow]:
         """Sessions of a plan, newest first."""

@@ -1,6 +1,6 @@
 """The catalogue as pages of plain HTML: each yielded by its path, so that whoever writes them needs no list."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,17 @@ from markupsafe import Markup
 from loop.base.documents import to_json
 from loop.base.statuses import css, kind
 from loop.model.index import SessionRow
-from loop.model.target import CAbiVariant, Target, Variant
+from loop.model.target import CAbiVariant
 from loop.report import format as say
 from loop.report.templates import jinja
 from loop.site.contents import Contents, status_of
 from loop.site.plain import clean, page, stem
 from loop.site.reports import ratio_figure, report_page
+
+NEWEST = 12
+"""Sessions on the first page."""
+MOST_USED = 100
+"""Sessions that a page of a pattern, plan or kernel lists, the newest."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +65,6 @@ def place(row: SessionRow) -> str:
     return row.environment.gpu or row.environment.processor or "an unknown machine"
 
 
-NEWEST = 12
-"""Sessions on the first page."""
-MOST_USED = 100
-"""Sessions that a page of a pattern, plan or kernel lists, the newest."""
-
-
 def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
     """Every file of the site: its path from the top, and its text. `templates`: the folder of home.html.j2."""
     env = environment(templates)
@@ -81,78 +80,59 @@ def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
 
 
 def _pages(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    newest = tuple(reversed(contents.rows))
+    """Path, template and values of each page."""
+    target, newest = contents.target, tuple(reversed(contents.rows))
+    history = {name: points(name, contents.rows) for name in target.variants}
+    latest = {name: judged[-1] for name, judged in history.items() if judged}
     yield "index.html", "home", {"newest": newest[:NEWEST]}
     yield "patterns/index.html", "patterns", {}
     yield "sessions/index.html", "sessions", {"newest": newest}
-    yield "kernels/index.html", "kernels", {"latest": _latest(contents)}
+    yield "kernels/index.html", "kernels", {"latest": latest}
     yield "plans/index.html", "plans", {}
     for name in contents.patterns:
         yield page("patterns", name), "pattern", _pattern(name, contents)
     for name, plan in contents.plans.items():
         yield page("plans", name), "plan", {"plan": plan, **_some(contents.of_plan(name))}
-    for name, variant in contents.target.variants.items():
-        yield page("kernels", name), "kernel", _kernel(name, variant, contents)
-    yield from _sessions(contents)
-
-
-def _sessions(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    ids = [row.id for row in contents.rows]
+    for name, variant in target.variants.items():
+        recipe: tuple[str, ...] = ()  # For the first GPU of the manifest, or for this processor.
+        if isinstance(variant, CAbiVariant):
+            build = target.compiled(name, next(iter(target.devices), "sm_89")).build
+            recipe = build.compiler, *build.flags
+        tuning = [tuning for tuning in target.tuning.values() if tuning.variant == name]
+        judged = _some(tuple(reversed(history[name])))
+        values = {"name": name, "variant": variant, "recipe": recipe, "tuning": tuning}
+        yield page("kernels", name), "kernel", {**values, "points": judged["rows"], "more": judged["more"]}
+    ids = [None, *(row.id for row in contents.rows), None]
     for number, row in enumerate(contents.rows):
-        older = ids[number - 1] if number else None
-        newer = ids[number + 1] if number + 1 < len(ids) else None
         report = contents.reports.get(row.id)
         figure = Markup(ratio_figure(report)) if report else ""
-        yield page("sessions", row.id), "session", {"row": row, "older": older, "newer": newer, "figure": figure}
+        around = {"older": ids[number], "newer": ids[number + 2]}
+        yield page("sessions", row.id), "session", {"row": row, **around, "figure": figure}
 
 
-def _some(rows: Sequence[SessionRow]) -> dict[str, Any]:
+def _some(rows: Sequence[Any]) -> dict[str, Any]:
     return {"rows": rows[:MOST_USED], "more": max(0, len(rows) - MOST_USED)}
 
 
 def _pattern(name: str, contents: Contents) -> dict[str, Any]:
     """A pattern, who it answers, and which plans have it."""
-    return {
-        "known": contents.patterns[name],
-        "asked_by": [
-            (other, answer.when)
-            for other, known in contents.patterns.items()
-            for answer in known.pattern.next
-            if answer.pattern == name
-        ],
-        "plans": [plan.name for plan in contents.plans.values() if name in plan.patterns],
-        **_some(contents.of_pattern(name)),
-    }
-
-
-def _kernel(name: str, variant: Variant, contents: Contents) -> dict[str, Any]:
-    history = points(name, contents.rows)
-    return {
-        "name": name,
-        "variant": variant,
-        "recipe": _recipe(name, contents.target) if isinstance(variant, CAbiVariant) else (),
-        "points": tuple(reversed(history))[:MOST_USED],
-        "more": max(0, len(history) - MOST_USED),
-        "looked": contents.resources.get(name, ()),
-        "tuning": [tuning for tuning in contents.target.tuning.values() if tuning.variant == name],
-    }
-
-
-def _recipe(name: str, target: Target) -> tuple[str, ...]:
-    """How it is compiled for the first GPU of the manifest, or for this processor."""
-    build = target.compiled(name, next(iter(target.devices), "sm_89")).build
-    return build.compiler, *build.flags
-
-
-def _latest(contents: Contents) -> Mapping[str, JudgedSession]:
-    """What the last session that judged each variant said of it."""
-    histories = {name: points(name, contents.rows) for name in contents.target.variants}
-    return {name: points[-1] for name, points in histories.items() if points}
+    asked_by = [
+        (other, answer.when)
+        for other, known in contents.patterns.items()
+        for answer in known.pattern.next
+        if answer.pattern == name
+    ]
+    plans = [plan.name for plan in contents.plans.values() if name in plan.patterns]
+    rows = [row for row in reversed(contents.rows) if any(run.pattern == name for run in row.runs)]
+    return {"known": contents.patterns[name], "asked_by": asked_by, "plans": plans, **_some(rows)}
 
 
 def environment(templates: Path) -> Environment:
-    """Jinja2 for HTML: what a template prints is cleaned and escaped."""
-    env = jinja(templates, finalize=_finalize)
+    """Jinja2 for HTML: what a template prints is cleaned and escaped; markup of templates stays as it is."""
+    env = jinja(
+        templates,
+        finalize=lambda value: clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
+    )
     env.filters |= {
         "usd": say.usd,
         "billed": say.billed,
@@ -167,8 +147,3 @@ def environment(templates: Path) -> Environment:
     }
     env.globals |= {"page": page, "place": place}
     return env
-
-
-def _finalize(value: Any) -> Any:
-    """Text is cleaned before it is escaped; markup of the templates themselves stays as it is."""
-    return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -9,9 +9,7 @@ DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.)*", re.MULTILINE | re.DOTALL)
 ALIASES = (
     re.compile(r"\busing\s+(?P<name>\w+)\s*=\s*(?P<type>[\w: ]+?)\s*;"),
     re.compile(r"\btypedef\s+(?P<type>[\w: ]+?)\s+(?P<name>\w+)\s*;"),
-    re.compile(
-        r"^[ \t]*#[ \t]*define[ \t]+(?P<name>\w+)[ \t]+(?P<type>float|double|int|long|\w+_t)[ \t]*$", re.MULTILINE
-    ),
+    re.compile(r"(?m)^[ \t]*#[ \t]*define[ \t]+(?P<name>\w+)[ \t]+(?P<type>float|double|int|long|\w+_t)[ \t]*$"),
 )
 SIGNATURE = re.compile(
     r"(?P<template>template\s*<(?P<kinds>[^{};()]*?)>\s*)?(?P<before>[\w\s:*&<>,]*?[\s*&>])(?P<name>\w+)\s*"
@@ -19,43 +17,31 @@ SIGNATURE = re.compile(
 )
 INSTANCE = re.compile(r"\btemplate\s+(?!<)[\w\s:*&]*?\b([\w:]+)\s*<([^;(){}]*)>\s*\(")
 CALLED = re.compile(r"\b(\w+)\s*(?:<[^;(){}]*>)?\s*\(")
+SPACE = re.compile(r"(?:inline\s+)?namespace(?:\s+([\w:]+))?|extern \"C\"")
 IGNORED = re.compile(
     r"\b(static|inline|extern|constexpr|__host__|__forceinline__|__inline__|register|volatile|struct|typename|"
     r"__restrict__|__restrict|restrict|RESTRICT|\w*_API|\w*_EXPORT)\b|\"C\"|\[\[[^\]]*\]\]|__attribute__\s*\(\(.*?\)\)"
 )
 TYPES = {
-    "float32": ("float",),
-    "float64": ("double",),
-    "int8": ("int8_t", "char", "signed char"),
-    "uint8": ("uint8_t", "unsigned char", "std::byte"),
-    "int16": ("int16_t", "short"),
-    "int32": ("int", "int32_t", "signed", "unsigned", "unsigned int", "uint32_t", "signed int"),
-    "int64": (
-        "long",
-        "long long",
-        "int64_t",
-        "long int",
-        "long long int",
-        "size_t",
-        "ssize_t",
-        "ptrdiff_t",
-        "uint64_t",
-        "unsigned long",
-        "unsigned long long",
-        "intptr_t",
-        "ssize_t",
-    ),
-    "bool": ("bool", "_Bool"),
-    "float16": ("half", "__half", "_Float16", "at::Half", "c10::Half"),
-    "bfloat16": ("__nv_bfloat16", "nv_bfloat16", "__bf16", "at::BFloat16", "c10::BFloat16"),
+    "float32": "float",
+    "float64": "double",
+    "int8": "int8_t, char, signed char",
+    "uint8": "uint8_t, unsigned char, std::byte",
+    "int16": "int16_t, short",
+    "int32": "int, int32_t, signed, unsigned, unsigned int, uint32_t, signed int",
+    "int64": "long, long long, int64_t, long int, long long int, size_t, ssize_t, ptrdiff_t, uint64_t, "
+    "unsigned long, unsigned long long, intptr_t",
+    "bool": "bool, _Bool",
+    "float16": "half, __half, _Float16, at::Half, c10::Half",
+    "bfloat16": "__nv_bfloat16, nv_bfloat16, __bf16, at::BFloat16, c10::BFloat16",
 }
 """Element type of a tensor to the types in C that hold its elements."""
-DTYPES = {name: dtype for dtype, names in TYPES.items() for name in names}
+DTYPES = {name: dtype for dtype, names in TYPES.items() for name in names.split(", ")}
 STREAM = "cudaStream_t"
 
 
 @dataclass(frozen=True)
-class Parameter:
+class CParameter:
     """One parameter of a function."""
 
     text: str
@@ -81,7 +67,7 @@ class CFunction:
     called: str
     """With its namespace and template arguments."""
     returns: str
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[CParameter, ...]
     line: int
     lacks: str = ""
     """What is not known of it, in words: nothing calls it then."""
@@ -104,8 +90,17 @@ def functions(text: str) -> list[CFunction]:
     definitions = []
     for space, head, line in _heads(plain):
         read = SIGNATURE.fullmatch(" ".join(IGNORED.sub(" ", head).split()) or " ")
-        if read is not None and "__global__" not in head and "__device__" not in head and "operator" not in head:
-            definitions.append(_function(read, space, line, aliases, instances))
+        if read is None or re.search("__global__|__device__|operator", head):
+            continue
+        name, known, chosen, lacks = read["name"], dict(aliases), "", ""
+        if read["template"]:
+            types, lacks = _template_types(read["kinds"], instances.get(name))
+            known |= types
+            chosen = f"<{instances.get(name) or ', '.join(types.values())}>"
+        texts = [part.strip() for part in _split(read["parameters"])]
+        parameters = tuple(_parameter(part, known) for part in texts if part and part != "void")
+        returns = _resolved((read["after"] or read["before"]).replace("const", " ").strip(), known)
+        definitions.append(CFunction(name, f"{space}{name}{chosen}", returns, parameters, line, lacks))
     return definitions
 
 
@@ -116,21 +111,7 @@ def uncalled(candidates: list[CFunction], text: str) -> list[CFunction]:
     return [function for function in candidates if calls.count(function.name) <= names.count(function.name)]
 
 
-def _function(
-    read: re.Match[str], space: str, line: int, aliases: Mapping[str, str], instances: Mapping[str, str]
-) -> CFunction:
-    name, known, chosen, lacks = read["name"], dict(aliases), "", ""
-    if read["template"]:
-        own, lacks = _template_arguments(read["kinds"], instances.get(name))
-        known |= own
-        chosen = f"<{instances.get(name) or ', '.join(own.values())}>"
-    texts = [part.strip() for part in _split(read["parameters"])]
-    parameters = tuple(_parameter(text, known) for text in texts if text and text != "void")
-    returns = _resolved((read["after"] or read["before"]).replace("const", " ").strip(), known)
-    return CFunction(name, f"{space}{name}{chosen}", returns, parameters, line, lacks)
-
-
-def _template_arguments(kinds: str, instance: str | None) -> tuple[dict[str, str], str]:
+def _template_types(kinds: str, instance: str | None) -> tuple[dict[str, str], str]:
     """Template parameters to what stands for them, of an explicit instance or `float`; and what is not known."""
     names = [parameter.split("=")[0].split() for parameter in kinds.split(",") if parameter.strip()]
     if instance:
@@ -145,29 +126,23 @@ def _template_arguments(kinds: str, instance: str | None) -> tuple[dict[str, str
 
 def _split(text: str) -> Iterator[str]:
     """Parameters, at commas outside of brackets. `<` and `>` are taken for brackets, also as operators."""
-    depth, part = 0, ""
-    for letter in text:
-        depth += letter in "<(["
-        depth -= letter in ">)]"
+    depth, start = 0, 0
+    for place, letter in enumerate(text):
+        depth += (letter in "<([") - (letter in ">)]")
         if letter == "," and depth == 0:
-            yield part
-            part = ""
-        else:
-            part += letter
-    yield part
+            yield text[start:place]
+            start = place + 1
+    yield text[start:]
 
 
-def _parameter(text: str, known: Mapping[str, str]) -> Parameter:
+def _parameter(text: str, known: Mapping[str, str]) -> CParameter:
     plain = re.sub(r"(\w+)\s*\[\s*\w*\s*\]$", r"*\1", text.split("=")[0].strip())
-    pointers, is_const = (
-        plain.count("*"),
-        bool(re.match(r".*\bconst\b[^*]*\*|.*\w\s+const\s*\*", plain)) if "*" in plain else True,
-    )
     words = re.sub(r"\bconst\b", " ", plain.replace("*", " ")).split()
     name = words[-1] if len(words) > 1 else ""
     kind = _resolved(" ".join(words[:-1] if name else words), known)
-    aliased = next((value for key, value in known.items() if key in words and "const" in value), "")
-    return Parameter(text, kind, name, pointers, is_const or bool(aliased))
+    is_const = "*" not in plain or bool(re.match(r".*\bconst\b[^*]*\*|.*\w\s+const\s*\*", plain))
+    is_const = is_const or any("const" in value for key, value in known.items() if key in words)
+    return CParameter(text, kind, name, plain.count("*"), is_const)
 
 
 def _resolved(kind: str, known: Mapping[str, str]) -> str:
@@ -184,22 +159,11 @@ def _heads(text: str) -> Iterator[tuple[str, str, int]]:
     head, line = "", 1
     for part in re.findall(r"[{};]|[^{};]+", text):
         if part == "{":
-            words = head.split()
-            space = re.fullmatch(r"(?:inline\s+)?namespace(?:\s+([\w:]+))?", " ".join(words))
-            if words == ["extern", '"C"']:
-                stack.append("")
-            elif space is not None:
-                stack.append(f"{space[1]}::" if space[1] else "")
-            else:
-                if None not in stack:
-                    yield "".join(map(str, stack)), head.strip(), line - head.lstrip().count("\n")
-                stack.append(None)
-            head = ""
+            space = SPACE.fullmatch(" ".join(head.split()))
+            if space is None and None not in stack:
+                yield "".join(map(str, stack)), head.strip(), line - head.lstrip().count("\n")
+            stack.append(None if space is None else f"{space[1]}::" if space[1] else "")
         elif part == "}":
             stack = stack[:-1]
-            head = ""
-        elif part == ";":
-            head = ""
-        else:
-            head += part
+        head = "" if part in "{};" else head + part
         line += part.count("\n")

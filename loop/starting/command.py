@@ -5,7 +5,6 @@ in a process of its own: what it takes and gives is what the target says. Nothin
 """
 
 import ast
-import itertools
 import json
 import re
 import shlex
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.base.documents import did_you_mean, to_json, write_atomic
-from loop.base.errors import ExitCode, UsageError
+from loop.base.errors import UsageError
 from loop.base.places import MANIFEST
 from loop.base.processes import finish, python_path, run
 from loop.base.screen import Screen
@@ -28,7 +27,7 @@ from loop.formats.target import NAMES
 from loop.model.dtypes import ITEM_SIZES
 from loop.model.exported import MadeTarget
 from loop.model.workloads import RESERVED
-from loop.starting.manifest import OUTPUT, manifest
+from loop.starting.manifest import manifest
 from loop.starting.modules import Named, named
 from loop.starting.source import BUILDS, Start, identifier, of_source
 from loop.workers.judge_process import UNTIMED
@@ -42,8 +41,6 @@ OWN = ("seed", "device", "drawn")
 """Names of a generator's own parameters: no size is called so."""
 LETTERS = ("N", "M", "K", "L", "P", "Q", "R", "S")
 LIMIT_S = 180.0
-FREE = 32
-"""A size that the output alone has, and that no number gives."""
 FILES = ("reference", "mine", "inputs")
 
 
@@ -63,138 +60,96 @@ class InitRequest:
     """`module:function` that is right, for a kernel or a program."""
     json: bool = False
 
+    def again(self, folder: Path, *more: str) -> str:
+        """The command with something changed, to be printed."""
+        words = ["--from", self.source] if self.source else ["--command", self.command or "CMD"]
+        words += ["--reference", self.reference] if self.reference else []
+        words += [word for text in self.like for word in ("--like", text)]
+        words += [word for text in self.values for word in ("--set", text)]
+        return shlex.join(["loop", "init", str(folder), *words, *more])
 
-def init(request: InitRequest, screen: Screen) -> int:
+
+def init(request: InitRequest, screen: Screen) -> None:
     """Write a target that verifies and measures at once. Raises UsageError with what it lacks."""
+    folder = request.folder
     if (request.source is None) == (request.command is None):
-        raise UsageError(
-            "give either --from or --command",
-            hint=f"loop init {request.folder} --from module:function --like x=N,M",
-        )
-    if request.folder.exists() and (not request.folder.is_dir() or any(request.folder.iterdir())):
-        message = f"{request.folder}: is there, and not an empty folder"
-        raise UsageError(message, hint=_again(request, request.folder / "target"))
+        hint = f"loop init {folder} --from module:function --like x=N,M"
+        raise UsageError("give either --from or --command", hint=hint)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder}: is there, and not an empty folder", hint=request.again(folder / "target"))
     likes, fixed = _likes(request.like)
     start = _started(request)
     source = request.reference if start else request.source
-    right = named(source) if source else None
-    copied = {**(start.copied if start else {}), **(right.files if right else {})}
+    if source is None:
+        raise UsageError("no function says what is right", request.again(folder, "--reference", "module:function"))
+    right = named(source)
+    copied = {**(start.copied if start else {}), **right.files}
     names = {stem: f"{stem}_of_target" if f"{stem}.py" in copied else stem for stem in FILES}
-    facts = _tried(request, right, start, likes, fixed, names)
-    variant = start.bound(facts) if start else _python(facts["function"], names["mine"])
+    facts = _tried(request, right, start, {"likes": likes, "fixed": fixed, **names})
+    function = facts["function"]
+    python = f"mine: {{kind: python, device: any, module: {names['mine']}, function: {function}}}"
+    variant, entries, guessed = (start or Start(function, python)).bound(facts)
+    notes = [*facts["notes"], *guessed]
     texts = {name: read_text(path) for name, path in copied.items()}
-    texts |= {**{f"{name}.py": text for name, text in facts["files"].items()}, **variant.texts}
-    texts[MANIFEST] = manifest(request.folder, facts, variant, names)
-    _write(request.folder, texts)
-    _tell(request, sorted(texts), [*facts["notes"], *variant.notes], right, screen)
-    return ExitCode.OK
-
-
-def _write(folder: Path, texts: Mapping[str, str]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+    texts |= {**{f"{name}.py": text for name, text in facts["files"].items()}, **entries}
+    texts[MANIFEST] = manifest(folder, facts, variant, notes, names)
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / name, text)
-
-
-def _tell(
-    request: InitRequest, files: list[str], notes: Sequence[str], right: Named | None, screen: Screen
-) -> None:
-    folder = shlex.quote(str(request.folder))
-    after = [f"loop trust {folder}", f"loop kernels verify --target {folder}"]
-    after.append(f"loop run session quick --target {folder}")
-    if right is None:
-        after.insert(0, f"$EDITOR {folder}/reference.py")
+    place, files = shlex.quote(str(folder)), sorted(texts)
+    words = (f"trust {place}", f"kernels verify --target {place}", f"run session quick --target {place}")
+    after = tuple(f"loop {line}" for line in words)
     if request.json:
-        target = MadeTarget(
-            target=str(request.folder.absolute()), files=tuple(files), notes=tuple(notes), next=tuple(after)
-        )
-        screen.data(to_json(target))
+        answer = MadeTarget(target=str(folder.absolute()), files=tuple(files), notes=tuple(notes), next=after)
+        screen.data(to_json(answer))
         return
-    screen.say(f"made {request.folder}: {', '.join(files)}")
+    screen.say(f"made {folder}: {', '.join(files)}")
     screen.say("\n".join([*(f"guessed: {note}" for note in notes), *(f"next: {line}" for line in after)]))
 
 
-def _again(request: InitRequest, folder: Path, *more: str) -> str:
-    """The command with something changed, to be printed."""
-    words = ["--from", request.source] if request.source else ["--command", request.command or "CMD"]
-    words += ["--reference", request.reference] if request.reference else []
-    words += [word for text in request.like for word in ("--like", text)]
-    words += [word for text in request.values for word in ("--set", text)]
-    return shlex.join(["loop", "init", str(folder), *words, *more])
-
-
 def _started(request: InitRequest) -> Start | None:
-    """What the variant is, where that is no function in Python."""
-    if request.command is not None:
-        return _of_command(request.command)
-    assert request.source is not None
-    file, colon, function = request.source.rpartition(":")
-    path = Path(file if colon else request.source)
-    return of_source(path, function if colon else "", _given(request.values)) if path.suffix in BUILDS else None
+    """What the variant is, where that is no function in Python.
 
-
-def _python(function: str, module: str) -> Start:
-    return Start(function, f"mine: {{kind: python, device: any, module: {module}, function: {function}}}")
-
-
-def _of_command(command: str) -> Start:
-    """A program. Words that are files here become whole paths, because it runs in the target's folder."""
+    Words of a program that are files here become whole paths, because it runs in the target's folder.
+    """
+    if request.command is None:
+        assert request.source is not None
+        file, colon, function = request.source.rpartition(":")
+        path = Path(file if colon else request.source)
+        if path.suffix not in BUILDS:
+            return None
+        return of_source(path, function if colon else "", _given(request.values))
     try:
-        words = shlex.split(command)
+        words = shlex.split(request.command)
     except ValueError as error:
-        raise UsageError(f"--command: {command!r} cannot be read: {error}", hint="close its quotes") from error
+        message = f"--command: {request.command!r} cannot be read: {error}"
+        raise UsageError(message, hint="close its quotes") from error
     if not words:
         raise UsageError("--command: expected a program, got nothing", hint="--command './program {x} {output}'")
     whole = [str(Path(word).absolute()) if "{" not in word and Path(word).is_file() else word for word in words]
-    comment = "  # It may also read the environment: LOOP_PATH_x, LOOP_PATH_output, LOOP_CALL and others."
-    text = f"{comment.strip()}\n  mine: {{kind: command, device: cpu, run: {json.dumps(whole)}}}"
-    return Start("computed", text, scalars=tuple(re.findall(r"\{(\w+)\}", command)))
+    comment = "# It may also read the environment: LOOP_PATH_x, LOOP_PATH_output, LOOP_CALL and others."
+    text = f"{comment}\n  mine: {{kind: command, device: cpu, run: {json.dumps(whole)}}}"
+    return Start("computed", text, scalars=tuple(re.findall(r"\{(\w+)\}", request.command)))
 
 
-def _tried(
-    request: InitRequest,
-    right: Named | None,
-    start: Start | None,
-    likes: Likes,
-    fixed: Mapping[str, int],
-    names: Mapping[str, str],
-) -> dict[str, Any]:
+def _tried(request: InitRequest, right: Named, start: Start | None, terms: dict[str, Any]) -> dict[str, Any]:
     """What the function takes and gives, and the files in Python. Raises UsageError with what it lacks."""
-    inputs = {name: shapes for name, shapes in likes.items() if name != OUTPUT}
-    if not inputs and right is None:
-        raise UsageError("no input has a shape", hint=_again(request, request.folder, "--like", "x=N,M"))
-    subject = {"folder": str(Path.cwd()), "module": "", "name": ""}
-    if right is not None:
-        subject = {"folder": str(right.folder), "module": right.module, "name": right.name}
-    name = subject["name"].rpartition(".")[2]
-    variant = {
-        "function": name if name.islower() and name != "forward" else identifier(subject["name"]),
-        "likes": inputs,
-        "vary": True,
-        "attributes": None,
-        "outputs": [],
-    }
-    if start is not None:
-        own = {"likes": start.typed(inputs), "attributes": start.scalars, "outputs": start.outputs}
-        variant = {"function": start.function, "vary": False, **own}
-    terms = {**subject, **variant, "given": _given(request.values), "fixed": fixed, **names}
-    facts = _in_a_process({**terms, "compiled": start is not None})
+    if start is None:
+        name = right.name.rpartition(".")[2]
+        terms["function"] = name if name.islower() and name != "forward" else identifier(right.name)
+        terms["attributes"] = None
+    else:
+        terms["function"], terms["attributes"] = start.function, start.scalars
+        for name, dtype in (start.glue.types([*terms["likes"]]) if start.glue else {}).items():
+            for shape in terms["likes"][name]:
+                shape["dtype"] = shape["dtype"] or dtype
+    terms |= {"folder": str(right.folder), "module": right.module, "name": right.name}
+    facts = _in_a_process({**terms, "given": _given(request.values), "compiled": start is not None})
     if "lacks" in facts:
-        raise _lacking(request, facts)
-    if OUTPUT in likes and not facts["outputs"]:
-        dims = likes[OUTPUT][0]["dims"]
-        facts["outputs"] = [(OUTPUT, " ".join(dims), likes[OUTPUT][0]["dtype"])]
-        for entry in itertools.chain.from_iterable(facts["workloads"].values()):
-            entry |= {dim: fixed.get(dim, FREE) for dim in dims if dim not in entry}
-    return {**facts, "function": variant["function"]}
-
-
-def _lacking(request: InitRequest, facts: Mapping[str, Any]) -> UsageError:
-    """What a target cannot be made without, and the command that gives it."""
-    words = [word for text in facts["like"] for word in text.split()]
-    more = _again(request, request.folder, *words) if words else ""
-    return UsageError(facts["lacks"], hint=f"{more}{facts['hint']}" or None)
+        words = [word for text in facts["like"] for word in text.split()]
+        more = request.again(request.folder, *words) if words else ""
+        raise UsageError(facts["lacks"], hint=f"{more}{facts['hint']}" or None)
+    return {**facts, "function": terms["function"]}
 
 
 def _in_a_process(terms: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,11 +164,8 @@ def _in_a_process(terms: Mapping[str, Any]) -> dict[str, Any]:
         if result_file.is_file():
             return json.loads(result_file.read_text())  # type: ignore[no-any-return]
         last = (done.errors.strip().splitlines() or [done.how])[-1]
-        return {
-            "lacks": f"{terms['module']}:{terms['name']} ended the process that tried it: {last}",
-            "hint": "",
-            "like": [],
-        }
+        lacks = f"{terms['module']}:{terms['name']} ended the process that tried it: {last}"
+        return {"lacks": lacks, "hint": "", "like": []}
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

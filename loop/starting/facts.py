@@ -5,16 +5,13 @@ import re
 import resource
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from loop.calls.torch_side import NAMES, same_bits
+from loop.calls.torch_side import NAMES
 from loop.starting.sizes import SINGLE, Sizes, edges, uneven
 from loop.starting.slots import Scalar, Slots
-from loop.starting.texts import Hypothesis
 from loop.starting.trial import Outcome, Trial
 from loop.workers.wire import described
 
@@ -24,70 +21,69 @@ MOST_EDGES, MOST_VARIED, ODD = 14, 6, (3, 5)
 TOLERANCE, LOST = 1e-4, 4.0
 """What an element may be off by default; and it is at least four times what the function itself loses."""
 WORD = re.compile(r"[A-Za-z]\w{0,63}")
+Dims = dict[str, int]
 
 
-@dataclass
-class TargetFacts:
-    """What target.yaml says of a function."""
+class Trials:
+    """Calls with one hypothesis at many sizes; those that ran are noted with what came out."""
 
-    hypothesis: Hypothesis
-    workloads: dict[str, list[dict[str, Any]]]
-    choices: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    outputs: list[tuple[str, str | None, str]] = field(default_factory=list)
-    """Name, dimensions (None: not known by name) and type of each."""
-    updates: dict[str, str] = field(default_factory=dict)
-    tolerance: float = TOLERANCE
-    notes: list[str] = field(default_factory=list)
-    values: str = "normal"
+    def __init__(self, trial: Trial) -> None:
+        self.trial = trial
+        self.outcomes: list[tuple[Dims, Outcome]] = []
 
-    @property
-    def generated(self) -> bool:
-        """Whether the target's own generator makes the inputs."""
-        plain = ("normal", "positive")
-        is_plain = all(tensor.values in plain and tensor.dims for tensor in self.hypothesis.inputs)
-        return self.hypothesis.subject.kind != "function" or not is_plain
-
-    def as_json(self) -> dict[str, Any]:
-        """As JSON."""
-        hypothesis = self.hypothesis
-        return {
-            "inputs": [(tensor.name, " ".join(tensor.dims), tensor.dtype) for tensor in hypothesis.inputs],
-            "kind": hypothesis.subject.kind,
-            "sizes": hypothesis.dims,
-            "attributes": hypothesis.attributes,
-            "positive": [tensor.name for tensor in hypothesis.inputs if tensor.values == "positive"],
-            "generated": self.generated,
-            **{name: value for name, value in vars(self).items() if name != "hypothesis"},
-        }
+    def ran(self, sizes: Mapping[str, int]) -> bool:
+        """Whether a call runs, with numbers where earlier ones had numbers alone."""
+        try:
+            outcome = self.trial.run(sizes)
+        except Exception:
+            return False
+        if not outcome.finite and all(earlier.finite for _, earlier in self.outcomes):
+            return False
+        self.outcomes.append((dict(sizes), outcome))
+        return True
 
 
-Outcomes = list[tuple[dict[str, int], Outcome]]
-"""Sizes that were tried, and what came out."""
+def facts_of(trial: Trial, base: Dims, sizes: Sizes, slots: Slots, *, vary: bool) -> dict[str, Any]:
+    """What target.yaml says of a function, as a few dozen calls tell it, for JSON.
 
-
-def facts_of(trial: Trial, base: Mapping[str, int], sizes: Sizes, slots: Slots, *, vary: bool) -> TargetFacts:
-    """Everything that a few dozen calls tell; `vary`: whether numbers that are given may be others."""
-    notes = [*slots.notes, *_chosen(trial, slots)]
-    outcomes: Outcomes = []
-    main = _timed(trial, sizes, base, outcomes)
+    `base`: sizes at which it runs; `vary`: whether numbers that are given may be others.
+    """
+    trials, notes = Trials(trial), [*slots.notes, *_chosen(trial, slots)]
+    main = _timed(trials, sizes, base)
     names = sizes.varied(vary=vary)
-    loose = [name for name in names if all(_ran(trial, {**base, name: size}, outcomes) for size in ODD)]
-    checked = _checked(trial, base, names, loose, outcomes)
-    if sizes.free and dict(base) not in checked:
-        checked.append(dict(base))
+    loose = [name for name in names if all(trials.ran({**base, name: size}) for size in ODD)]
+    bound = [name for name in names if name not in loose]
+    checked = [candidate for candidate in edges(base, loose) if trials.ran(candidate)]
+    for name in bound:  # It depends on others, as heads and width do, and changes alone.
+        single = [{**base, name: size} for size in SINGLE]
+        checked += [candidate for candidate in single if candidate not in checked and trials.ran(candidate)][:4]
+    if sizes.free and base not in checked:
+        checked.append(base)
     odd = uneven(main, [name for name in sizes.free if name in loose])
-    quick = [main, odd] if odd != main and _ran(trial, odd, outcomes) else [main]
-    if bound := [dim for dim in names if dim not in loose]:
+    quick = [main, odd] if odd != main and trials.ran(odd) else [main]
+    if bound:
         notes.append(f"not every size of {', '.join(bound)} runs: those that do are checked")
     if not checked:
         notes.append("no other sizes are checked: name those at which a kernel may go wrong under `edges`")
-    place = max(checked or [dict(base)], key=lambda candidate: min(candidate.values(), default=0))
-    varied = [*_other_values(trial, place), *_other_attributes(trial, place, notes, outcomes)]
-    facts = TargetFacts(trial.hypothesis, {"quick": [*quick], "edges": [*checked[:MOST_EDGES], *varied]})
-    facts.choices, facts.notes = dict(slots.choices), notes
-    _outputs(facts, trial, outcomes, base)
-    facts.notes += [*_silent(trial, place), *_rounding(facts, trial, main)]
-    return facts
+    place = max(checked or [base], key=lambda candidate: min(candidate.values(), default=0))
+    varied = [*_other_values(trial, place), *_other_attributes(trials, place, notes)]
+    outputs, updates = _outputs(trials, base, notes)
+    tolerance = _tolerance(trial, main, notes)
+    hypothesis, plain = trial.hypothesis, ("normal", "positive")
+    is_plain = all(tensor.values in plain and tensor.dims for tensor in hypothesis.inputs)
+    return {
+        "kind": hypothesis.subject.kind,
+        "inputs": [(tensor.name, " ".join(tensor.dims), tensor.dtype) for tensor in hypothesis.inputs],
+        "positive": [tensor.name for tensor in hypothesis.inputs if tensor.values == "positive"],
+        "sizes": hypothesis.dims,
+        "attributes": hypothesis.attributes,
+        "outputs": outputs,  # Name, dimensions (None: not known by name) and type of each.
+        "updates": updates,
+        "generated": hypothesis.subject.kind != "function" or not is_plain,  # Whether inputs need a generator.
+        "workloads": {"quick": quick, "edges": [*checked[:MOST_EDGES], *varied]},
+        "tolerance": tolerance,
+        "notes": notes,
+    }
 
 
 def _chosen(trial: Trial, slots: Slots) -> Iterator[str]:
@@ -100,50 +96,24 @@ def _chosen(trial: Trial, slots: Slots) -> Iterator[str]:
             yield f"{path} = {shown}, with which it runs; --set {path}=VALUE changes it"
 
 
-def _checked(
-    trial: Trial, base: Mapping[str, int], names: Sequence[str], loose: Sequence[str], outcomes: Outcomes
-) -> list[dict[str, int]]:
-    """Sizes that are only checked: dimensions that depend on others, as heads and width do, change alone."""
-    checked = [sizes for sizes in edges(base, loose) if _ran(trial, sizes, outcomes)]
-    for name in (dim for dim in names if dim not in loose):
-        single = [{**base, name: size} for size in SINGLE]
-        checked += [sizes for sizes in single if sizes not in checked and _ran(trial, sizes, outcomes)][:4]
-    return checked
-
-
-def _ran(trial: Trial, sizes: Mapping[str, int], outcomes: Outcomes) -> bool:
-    """Whether a call runs; then it is noted."""
-    try:
-        outcome = trial.run(sizes)
-    except Exception:
-        return False
-    if not outcome.finite and all(earlier.finite for _, earlier in outcomes):
-        return False
-    outcomes.append((dict(sizes), outcome))
-    return True
-
-
-def _timed(trial: Trial, sizes: Sizes, base: Mapping[str, int], outcomes: Outcomes) -> dict[str, int]:
+def _timed(trials: Trials, sizes: Sizes, base: Dims) -> Dims:
     """The largest sizes that take little memory and time."""
-    best: dict[str, int] | None = None
+    best: Dims | None = None
     for divisor in (16, 8, 4, 2, 1) if sizes.free else (1,):
-        tried = sizes.timed(divisor)
-        before, began = _peak(), time.monotonic()
-        if not _ran(trial, tried, outcomes):
+        candidate = sizes.timed(divisor)
+        before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+        if not trials.ran(candidate):
             continue
-        outcome = outcomes[-1][1]
-        largest = max((tensor.numel() * tensor.element_size() for tensor in outcome.outputs.values()), default=0)
-        if best and (time.monotonic() - began > LONG_S or largest > MOST_BYTES or _peak() - before > MOST_GROWTH):
+        growth = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10
+        outputs = trials.outcomes[-1][1].outputs.values()
+        largest = max((tensor.numel() * tensor.element_size() for tensor in outputs), default=0)
+        if best and (time.monotonic() - began > LONG_S or largest > MOST_BYTES or growth > MOST_GROWTH):
             break
-        best = tried
-    return best or dict(base)
+        best = candidate
+    return best or base
 
 
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-
-
-def _other_values(trial: Trial, sizes: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+def _other_values(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
     """The same sizes with other values: below zero, far below it, and with the greatest at the end.
 
     Far values stand where float32 still tells: a maximum that begins at 0 is then seen in a softmax, too.
@@ -154,40 +124,35 @@ def _other_values(trial: Trial, sizes: Mapping[str, int]) -> Iterator[dict[str, 
         try:
             is_telling = trial.run(sizes, drawn=drawn).finite
             if drawn == "far":
-                is_telling = is_telling and LOST * lost_by(trial, trial.inputs(sizes, drawn=drawn)) < TOLERANCE
+                is_telling = is_telling and LOST * lost_by(trial, sizes, drawn) < TOLERANCE
         except Exception:
             continue
         if is_telling:
             yield {**sizes, "drawn": drawn}
 
 
-def _other_attributes(
-    trial: Trial, sizes: Mapping[str, int], notes: list[str], outcomes: Outcomes
-) -> Iterator[dict[str, Any]]:
+def _other_attributes(trials: Trials, sizes: Dims, notes: list[str]) -> Iterator[dict[str, Any]]:
     """The same sizes with another value of each attribute: one that keeps the shapes, where there is one."""
-    usual = trial.run(sizes)
-    for name, value in list(trial.attributes.items())[:MOST_VARIED]:
-        best = None
+    usual = trials.trial.run(sizes)
+    shapes = [tensor.shape for tensor in usual.outputs.values()]
+    for name, value in list(trials.trial.attributes.items())[:MOST_VARIED]:
+        telling: list[tuple[bool, Scalar, Outcome]] = []
         for other in _others(value):
             try:
-                outcome = trial.run(sizes, attributes={name: other})
+                outcome = trials.trial.run(sizes, attributes={name: other})
             except Exception:
                 continue
-            if outcome.finite and not _alike(usual, outcome):
-                entry = {**sizes, name: other}, outcome
-                if _shapes(outcome) == _shapes(usual):
-                    best = entry
+            if outcome.finite and not usual.same(outcome):
+                has_shapes = [tensor.shape for tensor in outcome.outputs.values()] == shapes
+                telling.append((not has_shapes, other, outcome))
+                if has_shapes:
                     break
-                best = best or entry
-        if best:
-            outcomes.append((dict(sizes), best[1]))
-            yield best[0]
+        if telling:
+            _, other, outcome = min(telling, key=lambda candidate: candidate[0])
+            trials.outcomes.append((sizes, outcome))
+            yield {**sizes, name: other}
         else:
             notes.append(f"{name} is always {value!r}: no other value that was tried runs and changes the outputs")
-
-
-def _shapes(outcome: Outcome) -> list[torch.Size]:
-    return [tensor.shape for tensor in outcome.outputs.values()]
 
 
 def _others(value: Scalar) -> list[Scalar]:
@@ -200,36 +165,31 @@ def _others(value: Scalar) -> list[Scalar]:
     return []
 
 
-def _alike(usual: Outcome, other: Outcome) -> bool:
-    pairs = [(value, other.results.get(name)) for name, value in usual.results.items()]
-    return all(b is not None and same_bits(a, b) for a, b in pairs) and bool(pairs)
-
-
 def _outputs(
-    facts: TargetFacts, trial: Trial, outcomes: Sequence[tuple[dict[str, int], Outcome]], base: Mapping[str, int]
-) -> None:
-    """Names, dimensions and types of the outputs, and which inputs are changed in place."""
-    if not outcomes:
-        outcomes = [(dict(base), trial.run(base))]
-    inputs, first = trial.hypothesis.inputs, outcomes[0][1]
-    dims = [dim for tensor in inputs for dim in tensor.dims]
-    names = {*(tensor.name for tensor in inputs), *trial.attributes, *dims}
-    is_function = trial.hypothesis.subject.kind == "function"
-    for number in first.changed if is_function else ():
+    trials: Trials, base: Dims, notes: list[str]
+) -> tuple[list[tuple[str, str | None, str]], dict[str, str]]:
+    """Names, dimensions and types of the outputs; and which of them are inputs changed in place."""
+    outcomes, hypothesis = trials.outcomes or [(base, trials.trial.run(base))], trials.trial.hypothesis
+    inputs, first = hypothesis.inputs, outcomes[0][1]
+    names = {*(tensor.name for tensor in inputs), *hypothesis.attributes, *hypothesis.dims}
+    outputs: list[tuple[str, str | None, str]] = []
+    updates: dict[str, str] = {}
+    for number in first.changed if hypothesis.subject.kind == "function" else ():
         updated = inputs[number]
-        facts.updates[f"new_{updated.name}"] = updated.name
-        facts.outputs.append((f"new_{updated.name}", " ".join(updated.dims), updated.dtype))
-        facts.notes.append(f"{updated.name} is changed in place: `updates` says so")
+        updates[f"new_{updated.name}"] = updated.name
+        outputs.append((f"new_{updated.name}", " ".join(updated.dims), updated.dtype))
+        notes.append(f"{updated.name} is changed in place: `updates` says so")
     for name, tensor in first.outputs.items():
         word = name if WORD.fullmatch(name) else f"output_{name}".replace(".", "_")
         word = f"{word}_out" if word in names else word
         kind = NAMES[tensor.dtype]
         shapes = [(sizes, outcome.outputs[name].shape) for sizes, outcome in outcomes if name in outcome.outputs]
-        text = _named(shapes, list(dict.fromkeys(dims))) if len(shapes) == len(outcomes) else None
-        facts.outputs.append((word, text, "" if kind == "float32" else kind))
+        dims = _named(shapes, hypothesis.dims) if len(shapes) == len(outcomes) else None
+        outputs.append((word, dims, "" if kind == "float32" else kind))
+    return outputs, updates
 
 
-def _named(shapes: Sequence[tuple[dict[str, int], torch.Size]], dims: Sequence[str]) -> str | None:
+def _named(shapes: Sequence[tuple[Dims, torch.Size]], dims: Sequence[str]) -> str | None:
     """The dimensions of an output by name; None where sizes do not tell."""
     rank = len(shapes[0][1])
     if rank == 0 or any(len(shape) != rank for _, shape in shapes):
@@ -243,38 +203,23 @@ def _named(shapes: Sequence[tuple[dict[str, int], torch.Size]], dims: Sequence[s
     return " ".join(output_dims)
 
 
-def _silent(trial: Trial, sizes: Mapping[str, int]) -> Iterator[str]:
-    """Inputs that change no output: other values of one alone give the same."""
-    usual, other = trial.inputs(sizes), trial.inputs(sizes, seed=1234)
-    shift = len(usual) - len(trial.hypothesis.inputs)
-    before = trial.run(sizes, inputs=usual)
-    for n, tensor in enumerate(trial.hypothesis.inputs):
-        mixed = list(usual)
-        mixed[n + shift] = other[n + shift]
-        if not isinstance(mixed[n + shift], Tensor) or mixed[n + shift].numel() < 2:
-            continue
-        try:
-            if _alike(before, trial.run(sizes, inputs=mixed)):
-                yield f"{tensor.name} changes no output: other values of it give the same"
-        except Exception:
-            continue
-
-
-def _rounding(facts: TargetFacts, trial: Trial, sizes: Mapping[str, int]) -> Iterator[str]:
-    """What is said of float64; the tolerance is larger where the function itself loses more."""
+def _tolerance(trial: Trial, sizes: Dims, notes: list[str]) -> float:
+    """What an element may be off: more than usual where the function itself loses more in float32."""
     try:
-        lost = lost_by(trial, trial.inputs(sizes))
+        lost = lost_by(trial, sizes, "normal")
     except Exception as error:
-        yield f"the reference runs in its own types alone, not in float64: {described(error)}"
-        return
-    if LOST * lost > TOLERANCE:
-        facts.tolerance = 10.0 ** math.ceil(math.log10(LOST * lost))
-        yield f"tolerance {facts.tolerance:g}: in float32 the function itself loses {lost:.1g}"
+        notes.append(f"the reference runs in its own types alone, not in float64: {described(error)}")
+        return TOLERANCE
+    if LOST * lost <= TOLERANCE:
+        return TOLERANCE
+    tolerance = 10.0 ** math.ceil(math.log10(LOST * lost))
+    notes.append(f"tolerance {tolerance:g}: in float32 the function itself loses {lost:.1g}")
+    return tolerance
 
 
-def lost_by(trial: Trial, inputs: Sequence[Any]) -> float:
+def lost_by(trial: Trial, sizes: Dims, drawn: str) -> float:
     """The largest error of the function in float32, relative to 1 + what it gives in float64."""
-    own, exact, lost = trial.run({}, inputs=inputs), trial.run({}, inputs=inputs, exact=True), 0.0
+    own, exact, lost = trial.run(sizes, drawn=drawn), trial.run(sizes, drawn=drawn, exact=True), 0.0
     for name, result in own.results.items():
         wide = exact.results.get(name)
         if wide is not None and result.is_floating_point() and wide.shape == result.shape and result.numel():

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.base.errors import UsageError
-from loop.starting.c_text import STREAM, CFunction, Parameter
+from loop.starting.c_text import STREAM, CFunction, CParameter
 
 TERMS = "const LoopTensor *loop_in, LoopTensor *loop_out, const double *loop_attributes, void *loop_stream"
 SCRATCH = re.compile(r"(?i).*(scratch|work|tmp|temp|buf|ws|cache).*")
@@ -55,37 +55,22 @@ class Glue:
     """Values of its parameters that the function that is right does not take."""
 
     @property
-    def tensors(self) -> list[Parameter]:
+    def tensors(self) -> list[CParameter]:
         """Its pointers."""
         return [parameter for parameter in self.function.parameters if parameter.pointers == 1 and parameter.dtype]
 
     @property
-    def numbers(self) -> list[Parameter]:
+    def numbers(self) -> list[CParameter]:
         """What it takes by value."""
         return [parameter for parameter in self.function.parameters if not parameter.pointers and parameter.dtype]
 
-    @property
-    def written(self) -> tuple[str, ...]:
-        """Names of the tensors that it may write."""
-        return tuple(pointer.name for pointer in self.tensors if not pointer.is_const)
-
     def types(self, inputs: Sequence[str]) -> dict[str, str]:
-        """The element type of each input by the parameter of its name, else in order."""
+        """The element type of each input by the parameter of its name, else in order; empty for float32."""
         own = {pointer.name: pointer.dtype or "" for pointer in self.tensors}
         constant = [pointer.dtype or "" for pointer in self.tensors if pointer.is_const]
-        in_order = constant or list(own.values())
-        return {name: own.get(name) or (in_order[n] if n < len(in_order) else "") for n, name in enumerate(inputs)}
-
-    def outputs(self, inputs: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-        """Where no function says what is right yet: one for each tensor that is written, as the first input."""
-        input_names = {name for name, _, _ in inputs}
-        written = [pointer for pointer in self.tensors if not pointer.is_const and pointer.name not in input_names]
-        written = written[-max(len(self.tensors) - len(inputs), 0) :] if len(written) > 1 else written
-        if len(written) > 1:
-            written = [pointer for pointer in written if not SCRATCH.fullmatch(pointer.name)]
-        names = [pointer.name for pointer in written] if len(written) > 1 else ["output"]
-        types = ["" if pointer.dtype == "float32" else pointer.dtype or "" for pointer in written]
-        return [(name, inputs[0][1], dtype) for name, dtype in zip(names, types, strict=False)]
+        in_order = dict(zip(inputs, constant or own.values(), strict=False))
+        types = {name: own.get(name) or in_order.get(name, "") for name in inputs}
+        return {name: "" if dtype == "float32" else dtype for name, dtype in types.items()}
 
     def text(self, facts: Mapping[str, Any]) -> tuple[str, list[str]]:
         """The source of the entry, and what was guessed. Raises UsageError for a parameter that is not clear."""
@@ -95,63 +80,78 @@ class Glue:
         if self.path.suffix == ".cu" and not any(parameter.type == STREAM for parameter in parameters):
             message = f"{self.path}:{self.function.line}: {name} does not say on which stream it launches"
             raise UsageError(message, hint=f"give it a parameter `{STREAM} stream`, and launch on that")
-        places, notes = self._places(facts)
+        inputs = {name: f"&loop_in[{n}]" for n, (name, _, _) in enumerate(facts["inputs"])}
+        fresh = [name for name, _, _ in facts["outputs"] if name not in facts["updates"]]
+        outputs = {name: f"&loop_out[{n}]" for n, name in enumerate(fresh)}
+        places, notes = self._places(facts, inputs, outputs)
         call = ", ".join(self._argument(parameter, places, facts) for parameter in parameters)
         types = dict.fromkeys(dtype or "float32" for _, _, dtype in facts["inputs"])
-        body = "".join(f"  {statement}\n" for statement in self._body(call, places, facts))
         wants = f"tensors must be contiguous {', '.join(types)}"
+        lines = [
+            f"if (loop_elements(&loop_in[{n}], {_number_of(dtype)}) < 0) return 1;"
+            for n, (_, _, dtype) in enumerate(facts["inputs"])
+        ]
+        every = [place[1:] for place in (*inputs.values(), *outputs.values())]
+        count = " + ".join(f"loop_elements(&{place}, {place}.dtype)" for place in every)
+        scratch = [pointer for pointer, place in places.items() if place == "scratch"]
+        lines += [f"void *loop_{pointer} = calloc(8 * ({count}) + (1 << 20), 1);" for pointer in scratch]
+        freed = [f"free(loop_{pointer});" for pointer in scratch]
+        is_written = bool(facts["updates"]) or any(place in outputs.values() for place in places.values())
+        lines += self._calling(f"{self.function.called}({call})", freed, is_written=is_written)
+        body = "".join(f"  {line}\n" for line in lines)
         return GLUE.format(name=name, source=self.path.name, terms=TERMS, wants=wants, body=body), notes
+
+    def _calling(self, call: str, freed: Sequence[str], *, is_written: bool) -> list[str]:
+        """The call itself: what it returns is an output where it writes none, else a status."""
+        returns = self.function.returns
+        if is_written and returns in ("int", "cudaError_t", "bool"):
+            status = f"int loop_status = {'!' if returns == 'bool' else '(int)'}{call};"
+            return [status, *freed, "if (loop_status) return 2;"]
+        if not is_written and returns in RESULTS:
+            call = f"*({returns} *)loop_data(&loop_out[0]) = {call}"
+        return [f"{call};", *freed]
 
     def _unclear(self, what: str, hint: str = "") -> UsageError:
         write = f"change it, or write an entry: LOOP_EXPORT int {self.function.name.lower()}_entry({TERMS})"
         return UsageError(f"{self.path}:{self.function.line}: {what}", hint=hint or write)
 
-    def _places(self, facts: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
-        """What each pointer is: `&loop_in[0]`, `&loop_out[0]` or `scratch`; and what was guessed."""
-        inputs, outputs = _inputs(facts), _outputs(facts)
-        places = self._by_name(inputs, outputs)
-        if self.function.returns in RESULTS and not self.written:
-            outputs = {}
-        input_places, output_places = (
-            [place for place in every.values() if place not in places.values()] for every in (inputs, outputs)
-        )
-        unnamed = [pointer for pointer in self.tensors if pointer.name not in places]
-        read, written, scratch = _shared_out(unnamed, len(input_places), len(output_places))
-        if len(read) != len(input_places) or len(written) != len(output_places):
-            raise self._mismatch(facts, read[len(input_places) :], written[len(output_places) :])
-        names = [pointer.name for pointer in read + written]
-        places |= dict(zip(names, input_places + output_places, strict=True))
-        places |= dict.fromkeys((pointer.name for pointer in scratch), "scratch")
-        size = "zeros, 8 bytes for each element of all tensors, and 1 MiB"
-        return places, [f"`{pointer.text}` is scratch memory: {size}" for pointer in scratch]
+    def _places(
+        self, facts: Mapping[str, Any], inputs: Mapping[str, str], outputs: Mapping[str, str]
+    ) -> tuple[dict[str, str], list[str]]:
+        """What each pointer is: `&loop_in[0]`, `&loop_out[0]` or `scratch`; and what was guessed.
 
-    def _by_name(self, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> dict[str, str]:
-        """What each pointer is whose name tells."""
+        A name tells first. Of the others those that are `const` are inputs; what is too much, scratch memory.
+        """
         places: dict[str, str] = {}
         for pointer in self.tensors:
             place = _same(pointer.name, inputs) or (None if pointer.is_const else outputs.get(pointer.name))
             if place and place not in places.values():
                 places[pointer.name] = place
-        return places
+        if self.function.returns in RESULTS and all(pointer.is_const for pointer in self.tensors):
+            outputs = {}
+        to_read = [place for place in inputs.values() if place not in places.values()]
+        to_write = [place for place in outputs.values() if place not in places.values()]
+        unnamed = [pointer for pointer in self.tensors if pointer.name not in places]
+        read = [pointer for pointer in unnamed if pointer.is_const]
+        written = [pointer for pointer in unnamed if not pointer.is_const]
+        unmarked = max(len(to_read) - len(read), 0)
+        extra = max(len(written) - len(to_write) - unmarked, 0)
+        scratch = [pointer for pointer in written if SCRATCH.fullmatch(pointer.name)][:extra]
+        written = [pointer for pointer in written if pointer not in scratch]
+        read, written = read + written[:unmarked], written[unmarked:]
+        if len(read) != len(to_read) or len(written) != len(to_write):
+            surplus = read[len(to_read) :] or written[len(to_write) :]
+            clear = f"`{surplus[0].text}` is not clear" if surplus else "it has too few tensors"
+            several = f"there are {len(facts['inputs'])} inputs and {len(facts['outputs'])} outputs"
+            hint = "--like NAME=N,M for each input; mark inputs `const`, and call scratch memory scratch"
+            raise self._unclear(f"{self.function.name}: {clear}: {several}", hint)
+        names = [pointer.name for pointer in read + written]
+        places |= dict(zip(names, to_read + to_write, strict=True))
+        places |= dict.fromkeys((pointer.name for pointer in scratch), "scratch")
+        size = "zeros, 8 bytes for each element of all tensors, and 1 MiB"
+        return places, [f"`{pointer.text}` is scratch memory: {size}" for pointer in scratch]
 
-    def _mismatch(
-        self, facts: Mapping[str, Any], surplus_inputs: Sequence[Parameter], surplus_outputs: Sequence[Parameter]
-    ) -> UsageError:
-        """What is said of tensors that are neither inputs nor outputs."""
-        name, several = self.function.name, len(facts["outputs"])
-        if surplus_inputs:
-            what = f"`{surplus_inputs[0].text}` of {name} is not clear: there is no input for it"
-            return self._unclear(what, f"give its sizes: --like {surplus_inputs[0].name}=N,M")
-        if surplus_outputs:
-            what = f"`{surplus_outputs[0].text}` of {name} is not clear: what is right gives {several} outputs"
-            return self._unclear(
-                what, "mark inputs `const`, call scratch memory scratch, or have --reference give as many"
-            )
-        return self._unclear(
-            f"{name} has fewer tensors than there are inputs and outputs: {len(facts['inputs'])} and {several}"
-        )
-
-    def _argument(self, parameter: Parameter, places: Mapping[str, str], facts: Mapping[str, Any]) -> str:
+    def _argument(self, parameter: CParameter, places: Mapping[str, str], facts: Mapping[str, Any]) -> str:
         """What a parameter is given."""
         name, kind = parameter.name, f"{parameter.type} *" if parameter.pointers else parameter.type
         if parameter.type == STREAM or (parameter.type == "void" and "stream" in name.lower()):
@@ -164,14 +164,13 @@ class Glue:
             return json.dumps(self.constants[name])
         expression = self._number(parameter, facts) if is_number else None
         if expression is None:
-            wants = (
-                f"expected a pointer to elements for each tensor, and sizes called {' or '.join(_sizes(facts))}"
-            )
+            sizes = " or ".join(_sizes(facts))
+            wants = f"expected a pointer to elements for each tensor, and sizes called {sizes}"
             hint = f"--set {name}=VALUE where it is a constant" if is_number else ""
             raise self._unclear(f"`{parameter.text}` of {self.function.name} is not clear; {wants}", hint)
         return expression
 
-    def _number(self, number: Parameter, facts: Mapping[str, Any]) -> str | None:
+    def _number(self, number: CParameter, facts: Mapping[str, Any]) -> str | None:
         """A size, an attribute, or how many elements the first input has."""
         attributes = {name: f"({number.type})loop_attributes[{n}]" for n, name in enumerate(facts["attributes"])}
         if number.name in attributes or number.dtype in FLOATING:
@@ -185,49 +184,6 @@ class Glue:
         if is_alone or (unknown == [number.name] and COUNT.fullmatch(number.name)):
             return f"loop_elements(&loop_in[0], {_number_of(facts['inputs'][0][2])})"
         return _same(number.name, sizes) or _same(number.name, attributes)
-
-    def _body(self, arguments: str, places: Mapping[str, str], facts: Mapping[str, Any]) -> list[str]:
-        """The lines of the entry."""
-        lines = [
-            f"if (loop_elements(&loop_in[{n}], {_number_of(dtype)}) < 0) return 1;"
-            for n, (_, _, dtype) in enumerate(facts["inputs"])
-        ]
-        scratch = [name for name, place in places.items() if place == "scratch"]
-        every = [place[1:] for place in (*_inputs(facts).values(), *_outputs(facts).values())]
-        count = " + ".join(f"loop_elements(&{place}, {place}.dtype)" for place in every)
-        lines += [f"void *loop_{name} = calloc(8 * ({count}) + (1 << 20), 1);" for name in scratch]
-        call, returns = f"{self.function.called}({arguments})", self.function.returns
-        freed = [f"free(loop_{name});" for name in scratch]
-        is_written = bool(facts["updates"]) or any(place.startswith("&loop_out") for place in places.values())
-        if is_written and returns in ("int", "cudaError_t", "bool"):
-            status = f"int loop_status = {'!' if returns == 'bool' else '(int)'}{call};"
-            return [*lines, status, *freed, "if (loop_status) return 2;"]
-        if not is_written and returns in RESULTS:
-            call = f"*({returns} *)loop_data(&loop_out[0]) = {call}"
-        return [*lines, f"{call};", *freed]
-
-
-def _shared_out(
-    unnamed: Sequence[Parameter], inputs: int, outputs: int
-) -> tuple[list[Parameter], list[Parameter], list[Parameter]]:
-    """Pointers that no name tells, as inputs, outputs and scratch memory: by `const`, then in order."""
-    input_pointers = [pointer for pointer in unnamed if pointer.is_const]
-    output_pointers = [pointer for pointer in unnamed if not pointer.is_const]
-    unmarked = max(inputs - len(input_pointers), 0)
-    extra = max(len(output_pointers) - outputs - unmarked, 0)
-    scratch = [pointer for pointer in output_pointers if SCRATCH.fullmatch(pointer.name)][:extra]
-    output_pointers = [pointer for pointer in output_pointers if pointer not in scratch]
-    return input_pointers + output_pointers[:unmarked], output_pointers[unmarked:], scratch
-
-
-def _inputs(facts: Mapping[str, Any]) -> dict[str, str]:
-    return {name: f"&loop_in[{n}]" for n, (name, _, _) in enumerate(facts["inputs"])}
-
-
-def _outputs(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Those that are no inputs changed in place."""
-    fresh = [name for name, _, _ in facts["outputs"] if name not in facts["updates"]]
-    return {name: f"&loop_out[{n}]" for n, name in enumerate(fresh)}
 
 
 def _sizes(facts: Mapping[str, Any]) -> dict[str, str]:

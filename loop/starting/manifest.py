@@ -2,14 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from loop.base.places import MANIFEST
-from loop.starting.source import Start
 
-OUTPUT = "output"
 FLOATS = {"float16": 1e-2, "bfloat16": 1e-2}
 SHIFT = {
     "negative": "{kind: normal, offset: -8}",
@@ -37,29 +35,35 @@ dtypes: {{cpu: float32, cuda: float32}}
 variants:
   {variant}
 """
+Tensors = Sequence[tuple[str, str | None, str]]
+"""Name, dimensions and type of each."""
 
 
-def manifest(folder: Path, facts: Mapping[str, Any], variant: Start, names: Mapping[str, str]) -> str:
-    """The whole of it; `facts`: what the program that tried the function says."""
+def manifest(
+    folder: Path, facts: Mapping[str, Any], variant: str, notes: Sequence[str], names: Mapping[str, str]
+) -> str:
+    """The whole of it.
+
+    `facts`: what the program that tried the function says; `variant`: its line; `names`: of the files in Python.
+    """
     name = re.sub(r"[^a-z0-9_-]+", "-", folder.absolute().name.lower()).strip("-_")[:48]
-    notes = "".join(f"# guessed: {note}\n" for note in (*facts["notes"], *variant.notes))
-    own = f"{names['inputs']}:make"
+    own, function = f"{names['inputs']}:make", facts["function"]
     edges = facts["workloads"]["edges"]
     checked = "  edges:                          # only checked: add sizes at which your kernel may go wrong\n"
     none = "  # edges: [...]                  # name the sizes at which a kernel may go wrong: 1, 63 and 65"
     return TEXT.format(
         path=MANIFEST,
-        notes=notes,
+        notes="".join(f"# guessed: {note}\n" for note in notes),
         name=name if name[:1].isalpha() else f"target-{name}".rstrip("-"),
-        function=variant.function,
+        function=function,
         signature="\n".join(_signature(facts)),
         generator=f'generator: {{python: "{own}"}}   # makes the inputs\n' if facts["generated"] else "",
-        reference=f"{names['reference']}:{variant.function}",
+        reference=f"{names['reference']}:{function}",
         tolerance="\n".join(_tolerance(facts)),
-        values=_values(facts),
+        values="" if facts["generated"] else _values(facts),
         quick="\n".join(_entries(facts, facts["workloads"]["quick"])),
         edges=checked + "\n".join(_entries(facts, edges)) if edges else none,
-        variant=variant.variant,
+        variant=variant,
     )
 
 
@@ -77,36 +81,28 @@ def _signature(facts: Mapping[str, Any]) -> Iterator[str]:
     yield f"  outputs: {_dims(outputs)}" if is_declared else none
     if facts["updates"]:
         yield f"  updates: {_flow(facts['updates'])}   # changed in place"
-    yield from _types((inputs if is_function else []) + (outputs if is_declared else []))
+    tensors = (inputs if is_function else []) + (outputs if is_declared else [])
+    if types := {name: dtype for name, _, dtype in tensors if dtype}:
+        yield f"  types: {_flow(types)}"
     if facts["attributes"]:
         yield f"  attributes: {_flow({name: _attribute(name, facts) for name in facts['attributes']})}"
     if facts["generated"]:
         yield "  parameters: {drawn: {kind: choice, choices: [normal, negative, far, ends]}}"
 
 
-def _types(tensors: Iterable[tuple[str, str | None, str]]) -> Iterator[str]:
-    """The line with types other than the workload's."""
-    types = {name: dtype for name, _, dtype in tensors if dtype}
-    if types:
-        yield f"  types: {_flow(types)}"
-
-
-def _dims(tensors: Iterable[tuple[str, str | None, str]]) -> str:
+def _dims(tensors: Tensors) -> str:
     return _flow({name: dims or "..." for name, dims, _ in tensors})
 
 
 def _attribute(name: str, facts: Mapping[str, Any]) -> str:
     value = facts["attributes"][name]
-    if isinstance(value, str):
-        return f"{{kind: choice, choices: {json.dumps(facts['choices'][name])}, default: {json.dumps(value)}}}"
-    kind = "flag" if isinstance(value, bool) else "number"
-    return f"{{kind: {kind}, default: {_scalar(value)}}}"
+    return f"{{kind: {'flag' if isinstance(value, bool) else 'number'}, default: {_scalar(value)}}}"
 
 
 def _tolerance(facts: Mapping[str, Any]) -> Iterator[str]:
     own = facts["tolerance"]
-    outputs = {dtype for _, _, dtype in (*facts["inputs"], *facts["outputs"])}
-    every = {"float32": own, **FLOATS, **({"float64": own} if "float64" in outputs else {})}
+    types = {dtype for _, _, dtype in (*facts["inputs"], *facts["outputs"])}
+    every = {"float32": own, **FLOATS, **({"float64": own} if "float64" in types else {})}
     for dtype, least in every.items():
         value = _scalar(max(own, least))
         yield f"  {dtype}: {{atol: {value}, rtol: {value}}}"
@@ -114,8 +110,6 @@ def _tolerance(facts: Mapping[str, Any]) -> Iterator[str]:
 
 def _values(facts: Mapping[str, Any]) -> str:
     """Kinds of values of a target without a generator."""
-    if facts["generated"]:
-        return ""
     above, lines = set(facts["positive"]), []
     inputs = [name for name, _, _ in facts["inputs"]]
     if above:

@@ -3,7 +3,7 @@
 import ast
 import itertools
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -30,43 +30,35 @@ class Named:
 
 
 def named(text: str) -> Named:
-    """The function that `module:function` names, found as Python would find it from here."""
-    module, name, folder = _module(text)
-    path, own = _found(module, folder)
-    if path is None:
-        return Named(module, name, folder, {})
-    read, first = read_module(path), name.partition(".")[0]
-    if own and not read.defines(first) and not _imports_all(read.tree):
-        known = [node.name for node in read.tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-        hint = did_you_mean(first, known) or f"it has {', '.join(known[:8]) or 'none'}"
-        raise UsageError(f"{path}: no function `{first}` there", hint=hint)
-    return Named(module, name, folder, _with_imports(path, folder) if own else {})
+    """The function that `module:function` names, found as Python would find it from here; a file is a module, too.
 
-
-def _imports_all(tree: ast.Module) -> bool:
-    """Whether it imports names that its text does not show."""
-    nodes = (node for node in tree.body if isinstance(node, ast.ImportFrom))
-    return any(alias.name == "*" for node in nodes for alias in node.names)
-
-
-def _module(text: str) -> tuple[str, str, Path]:
-    """Module, function and folder; a file is a module, too."""
+    Raises UsageError for what is not there.
+    """
     module, _, name = text.partition(":")
     folder = Path(module).parent.absolute() if "/" in module else Path.cwd()
-    module = Path(module).name.removesuffix(".py") if "/" in module else module.removesuffix(".py")
+    module = (Path(module).name if "/" in module else module).removesuffix(".py")
     if not all(word.isidentifier() for word in (*module.split("."), *name.split("."))):
         raise UsageError(
             f"{text}: expected module:function, or a file that ends in {', '.join(BUILDS)}",
             hint="loop init DIR --from torch.nn.functional:gelu --like input=N,M",
         )
-    return module, name, folder
+    path = _found(module, folder)
+    others = [Path(entry) for entry in sys.path if entry and Path(entry) != folder]
+    if path is None or not path.is_relative_to(folder) or any(map(path.is_relative_to, others)):
+        return Named(module, name, folder, {})  # It is installed, or has no text.
+    read, first = read_module(path), name.partition(".")[0]
+    nodes = [node for node in read.tree.body if isinstance(node, ast.ImportFrom)]
+    if not read.defines(first) and not any(alias.name == "*" for node in nodes for alias in node.names):
+        known = [node.name for node in read.tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+        hint = did_you_mean(first, known) or f"it has {', '.join(known[:8]) or 'none'}"
+        raise UsageError(f"{path}: no function `{first}` there", hint=hint)
+    return Named(module, name, folder, _with_imports(path, folder))
 
 
-def _found(module: str, folder: Path) -> tuple[Path | None, bool]:
-    """The file of a module, None for one without text; and whether it is a file here, not an installed package."""
+def _found(module: str, folder: Path) -> Path | None:
+    """The file of a module; None for one without text. Raises UsageError where there is no such module."""
     places: list[str] | None = [str(folder), *sys.path]
-    whole = ""
-    spec = None
+    whole, spec = "", None
     for word in module.split("."):
         whole = f"{whole}.{word}".lstrip(".")
         spec = PathFinder.find_spec(whole, places) if places is not None else None
@@ -77,11 +69,7 @@ def _found(module: str, folder: Path) -> tuple[Path | None, bool]:
             )
         places = list(spec.submodule_search_locations) if spec.submodule_search_locations else None
     path = Path(spec.origin) if spec is not None and spec.origin else None
-    if path is None or path.suffix != ".py":
-        return None, False
-    return path, path.is_relative_to(folder) and not any(
-        entry and Path(entry) != folder and path.is_relative_to(entry) for entry in sys.path
-    )
+    return path if path and path.suffix == ".py" else None
 
 
 def _with_imports(path: Path, folder: Path) -> dict[str, Path]:
@@ -90,16 +78,13 @@ def _with_imports(path: Path, folder: Path) -> dict[str, Path]:
     files: dict[str, Path] = {}
     while waiting and len(files) <= MOST_FILES:
         file = waiting.pop()
-        name = str(file.relative_to(folder))
-        if name in files or not file.is_file():
+        name = file.relative_to(folder)
+        if str(name) in files or not file.is_file():
             continue
-        files[name] = file
-        top = folder / file.relative_to(folder).parts[0]
-        waiting += sorted(itertools.islice(top.rglob("*.py"), MOST_FILES)) if top.is_dir() else ()
-        for other in read_module(file).imports:
-            waiting += [folder / f"{other}.py", *sorted(_of_package(folder / other))]
+        files[str(name)] = file
+        packages = [folder / name.parts[0], *(folder / other for other in read_module(file).imports)]
+        waiting += [package.with_name(f"{package.name}.py") for package in packages[1:]]
+        for package in packages:
+            if package.is_dir():
+                waiting += sorted(itertools.islice(package.rglob("*.py"), MOST_FILES))
     return files
-
-
-def _of_package(folder: Path) -> Iterator[Path]:
-    return itertools.islice(folder.rglob("*.py"), MOST_FILES)

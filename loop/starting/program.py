@@ -20,117 +20,93 @@ import torch
 
 from loop.base.documents import did_you_mean
 from loop.calls import torch_side
-from loop.starting.facts import TargetFacts, facts_of
-from loop.starting.sizes import DIFFERENT, Sizes, edges, uneven
-from loop.starting.slots import Argument, Missing, Option, Slots, tensor_options
-from loop.starting.texts import Hypothesis, Subject, stub
-from loop.starting.trial import NOT_SAME, Trial
+from loop.starting.facts import facts_of
+from loop.starting.sizes import DIFFERENT, Sizes
+from loop.starting.slots import Call, Option, Slots
+from loop.starting.texts import Hypothesis, Subject
+from loop.starting.trial import Lacking, Trial
 from loop.workers.wire import described
 
 LIMIT_S, MOST_TRIES = 40.0, 600
 """What is tried before `loop init` gives up, in all and with each set of sizes."""
-MOST = 6
-"""Edges of a target whose reference is still to be written."""
 NO_GRAD = "does not require grad"
-
-
-class Lacking(Exception):
-    """What a target cannot be made without: a message and what to do next."""
-
-    def __init__(self, message: str, hint: str = "", like: Sequence[str] = ()) -> None:
-        super().__init__(message)
-        self.hint, self.like = hint, like
 
 
 def subject_of(terms: dict[str, Any], slots: Slots) -> Subject:
     """What the user named, and the arguments of its calls. Raises Lacking for what is not there."""
     name, function = terms["name"], terms["function"]
-    module = torch_side.import_module(terms["module"])
-    owner, member = _looked_up(module, terms)
-    last = name.rpartition(".")[2]
-    is_method = inspect.isclass(owner) and inspect.isfunction(inspect.getattr_static(owner, last))
-    if not inspect.isclass(member) and not is_method:
-        call = _arguments(slots, member, module, last)
-        return Subject(terms["module"], name, function, call=call, imports=tuple(slots.imports))
-    kind, method = (owner, last) if is_method else (member, "")
-    is_module = issubclass(kind, torch.nn.Module)
-    own = method or ("forward" if is_module else "__call__")
-    call = slots.arguments(getattr(kind, own), bound=True)
-    slots.constructing = True
-    return Subject(
-        terms["module"],
-        name.rpartition(".")[0] if is_method else name,
-        function,
-        kind="module" if is_module else "object",
-        method="" if is_module and own == "forward" else own,
-        constructor=slots.arguments(kind, kind),
-        call=call,
-        imports=tuple(slots.imports),
-    )
-
-
-def _looked_up(module: Any, terms: dict[str, Any]) -> tuple[Any, Any]:
-    """The module or class that has a name, and what the name stands for. Raises Lacking."""
-    owner: Any = module
-    member: Any = module
-    for word in terms["name"].split("."):
+    module: Any = torch_side.import_module(terms["module"])
+    owner = member = module
+    for word in name.split("."):
         owner, member = member, getattr(member, word, None)
         if member is None:
             known = [name for name, value in vars(owner).items() if callable(value) and not name.startswith("_")]
             raise Lacking(f"{terms['module']}: no `{word}` there", did_you_mean(word, known) or "")
-    return owner, member
+    is_method = inspect.isclass(owner) and inspect.isfunction(inspect.getattr_static(owner, word))
+    if not inspect.isclass(member) and not is_method:
+        return Subject(
+            terms["module"], name, function, _arguments(slots, member, module, word), imports=tuple(slots.imports)
+        )
+    kind = owner if is_method else member
+    is_module = issubclass(kind, torch.nn.Module)
+    method = word if is_method else "forward" if is_module else "__call__"
+    call = slots.arguments(getattr(kind, method), bound=True)
+    slots.constructing = True
+    constructor = slots.arguments(kind, kind)
+    return Subject(
+        terms["module"],
+        name.rpartition(".")[0] if is_method else name,
+        function,
+        call,
+        kind="module" if is_module else "object",
+        method="" if is_module and method == "forward" else method,
+        constructor=constructor,
+        imports=tuple(slots.imports),
+    )
 
 
-def _arguments(slots: Slots, function: Any, module: Any, name: str) -> list[Argument]:
+def _arguments(slots: Slots, function: Any, module: Any, name: str) -> Call:
     """Those of a function; where it does not say them, inputs in the order of its text, else as given."""
     try:
         arguments = slots.arguments(function)
     except (ValueError, TypeError):  # Written in C.
         arguments = []
-    if slots.used or slots.missing or not slots.likes or slots.notes:
+    if slots.used or slots.missing or slots.notes:
         return arguments
-    in_text = [parameter for parameter in _in_text(module, name) if parameter in slots.likes]
-    names = in_text if len(in_text) == len(slots.likes) else list(slots.likes)
-    none, how = inspect.Parameter.empty, inspect.Parameter.POSITIONAL_ONLY
-    return [Argument(parameter, slots.text(parameter, None, none, {}) or "", how) for parameter in names]
-
-
-def _in_text(module: Any, name: str) -> list[str]:
-    """Parameters of a function as its text has them, whatever a decorator made of it."""
     try:
-        tree = ast.parse(inspect.getsource(module))
+        nodes = list(ast.walk(ast.parse(inspect.getsource(module))))
     except (OSError, TypeError, SyntaxError):
-        return []
-    every = [node.args for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == name]
-    return [arg.arg for args in every[:1] for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
+        nodes = []
+    every = [node.args for node in nodes if isinstance(node, ast.FunctionDef) and node.name == name][:1]
+    in_text = [arg.arg for args in every for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
+    names = [parameter for parameter in in_text if parameter in slots.likes]
+    names = names if len(names) == len(slots.likes) else list(slots.likes)
+    return [("", slots.text(parameter, None, inspect.Parameter.empty, {}) or "") for parameter in names]
 
 
 def check_names(terms: dict[str, Any], slots: Slots) -> None:
     """Raise Lacking for what has no shape or value, and for what there is no parameter of."""
     what = f"{terms['module']}:{terms['name']}"
-    others = {*slots.used, *terms["outputs"], *(terms["attributes"] or ())}
+    known = {*slots.used, *(terms["attributes"] or ())}
     for option, names in (("--like", slots.likes), ("--set", slots.values)):
-        if unknown := [name for name in names if name not in others]:
+        if unknown := [name for name in names if name not in known]:
             message = f"{what} has no parameter `{unknown[0]}`: {', '.join(slots.names)}"
             raise Lacking(f"{option} {unknown[0]}: {message}", did_you_mean(unknown[0], slots.names) or "")
-    if slots.missing:
-        raise _lacking(what, slots.missing)
-
-
-def _lacking(what: str, missing: Sequence[Missing]) -> Lacking:
-    """What is said of parameters of which nothing is known."""
-    tensors = [slot.path for slot in missing if slot.kind in ("", "tensor", "tensors")]
-    values = " ".join(f"--set {slot.path}=VALUE" for slot in missing if slot.kind not in ("tensor", "tensors"))
-    paths = ", ".join(f"`{slot.path}`" for slot in missing)
+    if not slots.missing:
+        return
+    tensors = [path for path, kind in slots.missing.items() if kind in ("", "tensor", "tensors")]
+    others = [path for path, kind in slots.missing.items() if kind not in ("tensor", "tensors")]
+    values = " ".join(f"--set {path}=VALUE" for path in others)
     hint = f"; or, where it is no tensor, {values}" if tensors and values else values
-    likes = [f"--like {path}=N,M" for path in tensors]
-    return Lacking(f"{paths} of {what} has no shape{' and no value' if values else ''}", hint, likes)
+    message = f"{', '.join(f'`{path}`' for path in slots.missing)} of {what} has no shape"
+    raise Lacking(
+        f"{message}{' and no value' if values else ''}", hint, [f"--like {path}=N,M" for path in tensors]
+    )
 
 
 def by_rank(options: Sequence[Sequence[Option]]) -> Iterator[tuple[Option, ...]]:
     """All combinations, the likeliest choices first."""
-    most = sum(len(choices) - 1 for choices in options)
-    for total in range(most + 1):
+    for total in range(1 + sum(len(choices) - 1 for choices in options)):
         yield from _of_rank(options, total)
 
 
@@ -144,12 +120,12 @@ def _of_rank(options: Sequence[Sequence[Option]], total: int) -> Iterator[tuple[
             yield (first, *rest)
 
 
-def search(subject: Subject, slots: Slots, sizes: Sizes, began: float) -> tuple[Trial, dict[str, int]]:
+def search(subject: Subject, slots: Slots, sizes: Sizes) -> tuple[Trial, dict[str, int]]:
     """What runs, and with which sizes: with finite outputs where anything gives them. Raises Lacking.
 
     The likeliest choice counts more than odd sizes. Equal sizes come last: there anything fits.
     """
-    every = list(sizes.tried())
+    began, every = time.monotonic(), list(sizes.tried())
     different = [candidate for n, candidate in enumerate(every[:DIFFERENT]) if candidate not in every[:n]]
     equal = [candidate for candidate in every[DIFFERENT:] if candidate not in different]
     errors: list[tuple[bool, Exception]] = []
@@ -157,33 +133,42 @@ def search(subject: Subject, slots: Slots, sizes: Sizes, began: float) -> tuple[
     for several in (different, equal):
         for options in itertools.islice(by_rank(list(slots.options.values())), MOST_TRIES):
             hypothesis = Hypothesis(subject, dict(zip(slots.options, options, strict=True)))
-            for tried in several if time.monotonic() - began < LIMIT_S else ():
+            for candidate in several if time.monotonic() - began < LIMIT_S else ():
                 try:
                     trial = Trial(hypothesis)
-                    outcome = trial.run(tried)
-                    small = not trial.has_masks or trial.finite_at_one(tried)
+                    is_good = trial.run(candidate).finite and _leaves_something(trial, candidate)
                 except Exception as error:
                     errors.append((several is different, error))
                     continue
-                if outcome.finite and small:
-                    return _with_largest_indices(trial, slots, tried), tried
-                second_best = second_best or (trial, tried)
+                if is_good:
+                    return _with_largest_indices(trial, slots, candidate), candidate
+                second_best = second_best or (trial, candidate)
         if second_best:
             return second_best
     raise _why(subject, slots, min(errors, key=lambda failure: failure[0])[1])
 
 
-def _with_largest_indices(trial: Trial, slots: Slots, tried: dict[str, int]) -> Trial:
+def _leaves_something(trial: Trial, sizes: dict[str, int]) -> bool:
+    """Whether a mask leaves something where there is one element only."""
+    if not any(tensor.values.startswith("mask") for tensor in trial.hypothesis.inputs):
+        return True
+    try:
+        return trial.run(dict.fromkeys(sizes, 1)).finite
+    except Exception:
+        return True
+
+
+def _with_largest_indices(trial: Trial, slots: Slots, sizes: dict[str, int]) -> Trial:
     """The same with each index below the largest size that it may reach."""
     for path, chosen in trial.hypothesis.options.items():
         if not any(tensor.values in ("index", "distinct", "sorted") for tensor in chosen.inputs):
             continue
         values = chosen.inputs[0].values
         same = [option for option in slots.options[path] if option.inputs and option.inputs[0].values == values]
-        for option in sorted(same, key=lambda option: -tried.get(option.inputs[0].high, 0)):
+        for option in sorted(same, key=lambda option: -sizes.get(option.inputs[0].high, 0)):
             other = Trial(replace(trial.hypothesis, options={**trial.hypothesis.options, path: option}))
             try:
-                if other.run(tried).finite:
+                if other.run(sizes).finite:
                     trial = other
                     break
             except Exception:
@@ -193,67 +178,44 @@ def _with_largest_indices(trial: Trial, slots: Slots, tried: dict[str, int]) -> 
 
 def _why(subject: Subject, slots: Slots, error: Exception) -> Lacking:
     """What a function said that ran with nothing."""
-    if isinstance(error, NOT_SAME):
-        return Lacking(str(error), "name a function that gives tensors")
-    what, text = f"{subject.module}:{subject.name}", described(error)
+    if isinstance(error, Lacking):
+        return error
+    text = described(error)
     if NO_GRAD in text:
         hint = (
             "references run under torch.no_grad(): compute inside `with torch.enable_grad():`, and detach outputs"
         )
-        return Lacking(f"{what} does not run: {text}", hint)
+        return Lacking(f"{subject.full_name} does not run: {text}", hint)
     guessed = [path for path, options in slots.options.items() if len(options) > 1 and not options[0].inputs]
     sets = " ".join(f"--set {path}=VALUE" for path in guessed)
     hint = f"give values that fit: {sets}; or " if guessed else ""
     typed = (
         "give sizes that fit, by number where they depend on each other: --like x=8,64; a type: --like x=N,M:int64"
     )
-    return Lacking(f"{what} does not run with any sizes and values that `loop init` tried: {text}", hint + typed)
+    message = f"{subject.full_name} does not run with any sizes and values that `loop init` tried: {text}"
+    return Lacking(message, hint + typed)
 
 
 def started(terms: dict[str, Any]) -> dict[str, Any]:
     """The files and facts of a target. Raises Lacking."""
-    if not terms["module"]:
-        return _unwritten(terms)
     slots = Slots(terms["likes"], terms["given"], terms["attributes"])
     subject = subject_of(terms, slots)
     check_names(terms, slots)
-    sizes = _sizes(terms, [name for name in slots.likes if name in slots.used])
-    if not sizes.shapes:
-        raise Lacking(f"no input of {terms['module']}:{terms['name']} has a shape", "", ["--like x=N,M"])
-    trial, base = search(subject, slots, sizes, time.monotonic())
+    shapes = [shape["dims"] for name in slots.likes if name in slots.used for shape in terms["likes"][name]]
+    sizes = Sizes(shapes, terms["fixed"])
+    if not shapes:
+        raise Lacking(f"no input of {subject.full_name} has a shape", "", ["--like x=N,M"])
+    trial, base = search(subject, slots, sizes)
     trial = trial.settled(base)
-    facts = facts_of(trial, base, sizes, slots, vary=terms["vary"])
-    return _written(terms, trial.hypothesis, facts)
-
-
-def _sizes(terms: dict[str, Any], names: Sequence[str]) -> Sizes:
-    """The dimensions of these inputs."""
-    return Sizes([shape["dims"] for name in names for shape in terms["likes"][name]], terms["fixed"])
-
-
-def _written(terms: dict[str, Any], hypothesis: Hypothesis, facts: TargetFacts) -> dict[str, Any]:
-    titles = ("What is right", "Your variant, to be made faster. It begins as the reference")
-    files = {terms["reference"]: hypothesis.wrapper(titles[0])}
+    facts = facts_of(trial, base, sizes, slots, vary=not terms["compiled"])
+    files = {terms["reference"]: trial.hypothesis.wrapper("What is right")}
     if not terms["compiled"]:
-        files[terms["mine"]] = hypothesis.wrapper(titles[1])
-    if facts.generated:
-        files[terms["inputs"]] = hypothesis.generator(terms["reference"])
-    return {"files": files, "tried": bool(terms["module"]), **facts.as_json()}
-
-
-def _unwritten(terms: dict[str, Any]) -> dict[str, Any]:
-    """A target of a kernel or a program whose reference is still to be written."""
-    likes = {name: shapes for name, shapes in terms["likes"].items() if name not in terms["outputs"]}
-    sizes = _sizes(terms, list(likes))
-    flat = {path.replace(".", "_"): shapes[0] for path, shapes in likes.items()}
-    options = {name: tensor_options(name, like, "", ())[0] for name, like in flat.items()}
-    hypothesis = Hypothesis(Subject("", "", terms["function"]), options)
-    main, names = sizes.timed(1), sizes.varied(vary=False)
-    quick = [main, uneven(main, names)] if names else [main]
-    facts = TargetFacts(hypothesis, {"quick": quick, "edges": list(edges(main, names))[:MOST]})
-    result = _written({**terms, "compiled": True}, hypothesis, facts)
-    result["files"][terms["reference"]] = stub(terms["function"], list(options))
-    return result
+        files[terms["mine"]] = trial.hypothesis.wrapper(
+            "Your variant, to be made faster. It begins as the reference"
+        )
+    if facts["generated"]:
+        files[terms["inputs"]] = trial.hypothesis.generator(terms["reference"])
+    return {"files": files, **facts}
 
 
 def main(terms: dict[str, Any]) -> dict[str, Any]:
@@ -264,12 +226,6 @@ def main(terms: dict[str, Any]) -> dict[str, Any]:
         return started(terms)
     except Lacking as lacking:
         return {"lacks": str(lacking), "hint": lacking.hint, "like": list(lacking.like)}
-    except NOT_SAME as error:
-        return {
-            "lacks": str(error),
-            "hint": "seed what it draws by an argument, or name a function that draws nothing",
-            "like": [],
-        }
     except Exception as error:
         return {"lacks": f"{terms['module']}:{terms['name']}: {described(error)}", "hint": "", "like": []}
 

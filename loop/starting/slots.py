@@ -4,15 +4,21 @@
 first. Runs in a process of its own, for it imports the user's module.
 """
 
+import ast
+import contextlib
 import enum
 import inspect
 import keyword
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import textwrap
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import Parameter
 from typing import Any
 
-from loop.starting.annotations import class_with, is_object, kind_of, parameters, reads_of
+import torch
 
 TAKEN = ("dtype", "values", "weight", "weights", "seed", "device", "drawn")
 """Names that workloads and generators use themselves."""
@@ -44,7 +50,14 @@ FLOATS = ((r".*eps.*", 1e-5), (r".*(drop|prob).*|p", 0.0), (r".*(theta|base).*",
 FLAG = re.compile(r"(is|use|has|with|do)_.*|causal|bias|affine|training|keepdim|inplace|normalize|reverse")
 AXIS = re.compile(r"(dim|axis|dims|axes|start_dim|end_dim)\d?")
 """Defaults of such names stay as they are: a variant is written for one of them."""
-Scalar = bool | int | float | str
+TENSOR_TYPES = {"Long": "int64", "Int": "int64", "Bool": "bool", "Double": "float64"}
+"""What the name of an annotated tensor begins with, and its type."""
+KINDS = {bool: "bool", int: "int", float: "float", str: "str", torch.dtype: "dtype", torch.device: "device"}
+UNSAID = (None, Parameter.empty, Any, object, list, tuple, dict)
+"""Annotations that say nothing."""
+Scalar = bool | int | float
+Call = list[tuple[str, str]]
+"""Arguments of a call: the name of one that is given by name, else empty, and its text; `{path}`: an option's."""
 
 
 @dataclass(frozen=True)
@@ -74,29 +87,6 @@ class Option:
     notes: tuple[str, ...] = ()
 
 
-class Missing(Exception):
-    """A parameter of which nothing is known: its path, and whether it may be a tensor."""
-
-    def __init__(self, path: str, kind: str) -> None:
-        super().__init__(path)
-        self.path, self.kind = path, kind
-
-
-@dataclass(frozen=True)
-class Argument:
-    """One argument of a call: an expression in which `{token}` stands for the option of a slot."""
-
-    name: str
-    text: str
-    how: inspect._ParameterKind
-
-    def rendered(self) -> str:
-        """As it stands in a call."""
-        if self.how in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
-            return f"{'*' if self.how is inspect.Parameter.VAR_POSITIONAL else '**'}{self.text}"
-        return f"{self.name}={self.text}" if self.how is inspect.Parameter.KEYWORD_ONLY else self.text
-
-
 class Slots:
     """All that is to be chosen for a call, and for the constructor before it."""
 
@@ -112,61 +102,54 @@ class Slots:
         self.imports: dict[str, None] = {}
         self.used: set[str] = set()
         self.notes: list[str] = []
-        self.missing: list[Missing] = []
+        self.missing: dict[str, str] = {}
+        """Path of what nothing is known of, to the kind that is annotated."""
         self.names: list[str] = []
         """All parameters."""
-        self.choices: dict[str, tuple[str, ...]] = {}
+        self.module: Any = None
+        """Of the function: an object without an annotation may be of a class that stands there."""
         self.dims = {dim for shapes in likes.values() for shape in shapes for dim in shape["dims"]}
 
-    def arguments(self, function: Any, owner: Any = None, *, bound: bool = False) -> list[Argument]:
+    def arguments(self, function: Any, owner: Any = None, *, bound: bool = False) -> Call:
         """What to call a function with; `bound`: its first parameter is `self`."""
-        known, arguments, by_name = list(parameters(function))[1 if bound else 0 :], [], False
-        reads, kinds = reads_of(owner or function), inspect.Parameter
-        for parameter in known:
-            name, kind = parameter.name, parameter.kind
-            if kind is kinds.VAR_KEYWORD or (kind is kinds.VAR_POSITIONAL and name not in self.likes):
+        call: Call = []
+        by_name, reads, self.module = False, reads_of(owner or function), inspect.getmodule(owner or function)
+        for parameter in list(parameters(function))[1 if bound else 0 :]:
+            name, is_list = parameter.name, parameter.kind is Parameter.VAR_POSITIONAL
+            if parameter.kind is Parameter.VAR_KEYWORD or (is_list and name not in self.likes):
                 continue
             self.names.append(name)
-            try:
-                text = self.text(name, parameter.annotation, parameter.default, reads, kind)
-            except Missing as missing:
-                self.missing.append(missing)
-                continue
+            text = self.text(name, parameter.annotation, parameter.default, reads, several=is_list)
             if text is None:  # What follows it is given by name.
                 by_name = True
-            elif by_name and kind is kinds.POSITIONAL_OR_KEYWORD:
-                arguments.append(Argument(name, text, kinds.KEYWORD_ONLY))
+            elif is_list:
+                call.append(("", f"*{text}"))
             else:
-                arguments.append(Argument(name, text, kind))
-        return arguments
+                is_named = by_name and parameter.kind is Parameter.POSITIONAL_OR_KEYWORD
+                call.append((name if is_named or parameter.kind is Parameter.KEYWORD_ONLY else "", text))
+        return call
 
     def text(
-        self, path: str, annotation: Any, default: Any, reads: Mapping[str, Any], how: Any = None
+        self, path: str, annotation: Any, default: Any, reads: Mapping[str, Any], *, several: bool = False
     ) -> str | None:
-        """An expression for a parameter or a field; None: it stays at its default. Raises Missing."""
+        """An expression for a parameter or a field; None: it stays at its default."""
         kind, inner, nullable = kind_of(annotation)
-        below = [name for name in (*self.likes, *self.values) if name.startswith(f"{path}.")]
+        name = path.rpartition(".")[2]
+        is_given = any(other.startswith(f"{path}.") for other in (*self.likes, *self.values))
         if path in self.likes:
-            return self._tensors(path, kind, inner, several=how is inspect.Parameter.VAR_POSITIONAL)
+            return self._tensors(path, kind, inner, several=several)
         if path in self.values:
-            self.used.add(path)
-            return self._value(path, self.values[path], kind)
-        if not below and default is not inspect.Parameter.empty:
-            return self._default(path, kind, inner, default)
-        if not below and nullable:
+            return self._value(path, kind)
+        if not is_given and default is not Parameter.empty:
+            return self._default(path, kind, default)
+        if not is_given and nullable:
             self.notes.append(f"{path} stays None")
             return "None"
-        return self._required(path, kind, inner, reads, is_given=bool(below))
-
-    def _required(self, path: str, kind: str, inner: Any, reads: Mapping[str, Any], *, is_given: bool) -> str:
-        """An expression for what has no default: an object, or a value that can be guessed."""
-        name = path.rpartition(".")[2]
-        is_read = not kind and (CONFIG.fullmatch(name) or is_object(reads.get(name, ())))
-        if kind == "class" or is_given or is_read:
+        if kind == "class" or is_given or (not kind and _is_object(name, reads.get(name, ()))):
             return self._object(path, inner if kind == "class" else None, reads)
         options = self._options(path, name, kind, inner)
         if not options:
-            raise Missing(path, kind)
+            self.missing[path] = kind
         return self._slot(path, options)
 
     def _slot(self, path: str, options: list[Option]) -> str:
@@ -184,6 +167,14 @@ class Slots:
         options = tensor_options(flat, shapes[0], hint, [*sizes, *map(str, numbers)])
         return self._slot(path, options if kind else [*options, _listed(flat, shapes)])
 
+    def _value(self, path: str, kind: str) -> str:
+        """What `--set` gives: a number or a flag is an attribute, anything else stands as it is."""
+        self.used.add(path)
+        value = self.values[path]
+        if isinstance(value, bool | int | float):
+            return self._slot(path, [self._attribute(path, value)])
+        return repr(tuple(value)) if isinstance(value, list) and kind != "list" else repr(value)
+
     def _attribute(self, path: str, value: Scalar) -> Option:
         """A value that a workload can change."""
         name = path.rpartition(".")[2]
@@ -193,18 +184,9 @@ class Slots:
             name = f"{path.replace('.', '_')}_"
         return Option(name, attributes={name: value})
 
-    def _value(self, path: str, value: Any, kind: str) -> str:
-        if isinstance(value, bool | int | float):
-            return self._slot(path, [self._attribute(path, value)])
-        return repr(tuple(value)) if isinstance(value, list) and kind != "list" else repr(value)
-
-    def _default(self, path: str, kind: str, inner: Any, default: Any) -> str | None:
+    def _default(self, path: str, kind: str, default: Any) -> str | None:
         """A number or a flag becomes an attribute; anything else stays as it is."""
         name = path.rpartition(".")[2]
-        if kind == "literal" and isinstance(default, str):
-            option = self._attribute(path, default)
-            self.choices[option.text] = tuple(inner)
-            return self._slot(path, [option])
         is_number = isinstance(default, bool | int | float) and not isinstance(default, enum.Enum)
         if is_number and not AXIS.fullmatch(name) and (self.taken is None or name in self.taken):
             return self._slot(path, [self._attribute(path, default)])
@@ -217,28 +199,26 @@ class Slots:
 
     def _object(self, path: str, kind: Any, reads: Mapping[str, Any]) -> str:
         """An object of the user's class, or one with the attributes that the code reads of it."""
-        name = path.rpartition(".")[2]
-        below = {
-            full_path[len(path) + 1 :].partition(".")[0]
-            for full_path in (*self.likes, *self.values)
-            if full_path.startswith(f"{path}.")
-        }
-        attributes, keys = reads.get(name, ((), ()))
-        kind = kind or class_with({*attributes, *below}, reads.get("")) if attributes or below else kind
+        start = f"{path}."
+        below = [other.removeprefix(start) for other in (*self.likes, *self.values) if other.startswith(start)]
+        attributes, keys = reads.get(path.rpartition(".")[2], ((), ()))
+        names = dict.fromkeys((*attributes, *keys, *sorted({name.partition(".")[0] for name in below})))
+        if kind is None and not keys:
+            kind = class_with({*names}, self.module)
         if kind is not None:
+            top = kind.__qualname__.partition(".")[0]
+            self.imports[f"from {kind.__module__} import {top}"] = None
             if issubclass(kind, enum.Enum):
-                self.imports[f"from {kind.__module__} import {kind.__qualname__}"] = None
                 return f"{kind.__qualname__}.{next(iter(kind)).name}"
-            self.imports[f"from {kind.__module__} import {kind.__qualname__.partition('.')[0]}"] = None
             texts = {
                 field.name: self.text(f"{path}.{field.name}", field.annotation, field.default, reads)
                 for field in parameters(kind)
             }
             return f"{kind.__qualname__}({_keywords(texts)})"
-        names = dict.fromkeys((*attributes, *keys, *sorted(below)))
         if not names:
-            raise Missing(path, "")
-        texts = {name: self.text(f"{path}.{name}", None, inspect.Parameter.empty, {}) for name in names}
+            self.missing[path] = ""
+            return ""
+        texts = {name: self.text(f"{path}.{name}", None, Parameter.empty, {}) for name in names}
         change = f"--set {path}.{next(iter(names))}=VALUE changes it"
         self.notes.append(f"{path} has {', '.join(names)}, as the code reads them; {change}")
         if keys or not attributes:
@@ -249,9 +229,7 @@ class Slots:
     def _options(self, path: str, name: str, kind: str, inner: Any) -> list[Option]:
         """What a value without a default is tried as; empty where that cannot be guessed."""
         if kind == "literal":
-            option = self._attribute(path, inner[0])
-            self.choices |= {option.text: tuple(inner)} if isinstance(inner[0], str) else {}
-            return [option]
+            return [Option(repr(value)) for value in inner]
         if kind == "bool" or (not kind and FLAG.fullmatch(name)):
             return [self._attribute(path, value) for value in (False, True)]
         number = _by_name(FLOATS, name)
@@ -262,57 +240,50 @@ class Slots:
         return {"dtype": [Option("torch.float32")], "device": [Option('"cpu"')]}.get(kind, [])
 
     def _whole(self, path: str, name: str, kind: str) -> list[Option]:
-        """A whole number, or several: a size of an input, or one that such names have."""
+        """A whole number, or several: one that such names have, or a size of an input.
+
+        Sizes that are called like the parameter come first, then those of the last dimensions.
+        """
         constants = _by_name(INTS, name) or ()
-        sizes, same = self._sizes(name)
+        single = {
+            path.replace(".", "_"): shapes[0]["dims"] for path, shapes in self.likes.items() if len(shapes) == 1
+        }
         if kind == "ints":
-            last = [Option(f"(<{tensor}.{len(dims) - 1}>,)") for tensor, dims in self._shapes()]
+            last = [Option(f"(<{tensor}.{len(dims) - 1}>,)") for tensor, dims in single.items()]
             return [*last, *(Option(repr((constant,) * n)) for constant in constants for n in (2, 1))]
+        sizes: dict[str, str] = {}
+        for tensor, dims in single.items():
+            for axis in reversed(range(len(dims))):
+                sizes.setdefault(dims[axis], f"<{tensor}.{axis}>")
+        same = [dim for dim in sizes if dim.lower() == name.lower()]
         if not kind and not (self.constructing or "." in path or constants or same):
             return []
         numbers = [self._attribute(path, value) for value in dict.fromkeys((*constants, 4, 2, 1))]
         likely = 0 if same else len(constants)
-        return [*numbers[:likely], *map(Option, sizes), *numbers[likely:]]
-
-    def _shapes(self) -> list[tuple[str, Sequence[str]]]:
-        return [
-            (path.replace(".", "_"), shapes[0]["dims"]) for path, shapes in self.likes.items() if len(shapes) == 1
-        ]
-
-    def _sizes(self, name: str) -> tuple[list[str], bool]:
-        """Sizes of inputs, those called like the parameter first, then from the last; whether one is called so."""
-        sizes: dict[str, str] = {}
-        for tensor, dims in self._shapes():
-            for axis in reversed(range(len(dims))):
-                sizes.setdefault(dims[axis], f"<{tensor}.{axis}>")
-        same = [dim for dim in sizes if dim.lower() == name.lower()]
-        return [sizes[dim] for dim in (*same, *(other for other in sizes if other not in same))], bool(same)
+        ordered = [sizes[dim] for dim in (*same, *(dim for dim in sizes if dim not in same))]
+        return [*numbers[:likely], *map(Option, ordered), *numbers[likely:]]
 
 
 def tensor_options(name: str, like: Mapping[str, Any], hint: Any, highs: Iterable[str]) -> list[Option]:
     """What a tensor is tried as: by the type that is given or annotated, else by its name."""
     dims, dtype = tuple(like["dims"]), like["dtype"] or (hint if isinstance(hint, str) else "")
-    ends = [like["high"]] if like["high"] else list(highs)
-    is_whole = dtype.strip("u").startswith("int")
-
-    def of(values: Sequence[str], kind: str, ends: Sequence[str] = ("",), note: str = "") -> list[Option]:
-        notes = (note,) if note and not dtype else ()
-        return [
-            Option(name, (Drawn(name, dims, kind, fill, end),), notes=notes) for fill in values for end in ends
-        ]
-
     shown, lower = f"--like {name}={','.join(dims)}:float32 for others", name.lower()
-    index_note = f"{name}: whole numbers, as its name or use says; {shown}"
+
+    def options(kind: str, *fills: str, ends: Sequence[str] = ("",), what: str = "") -> list[Option]:
+        notes = (f"{name}: {what}, as its name or use says; {shown}",) if what and not dtype else ()
+        return [Option(name, (Drawn(name, dims, kind, fill, end),), notes=notes) for fill in fills for end in ends]
+
+    is_whole = dtype.strip("u").startswith("int")
     special = [values for pattern, values in ORDERS if pattern.fullmatch(lower)]
-    index = of([*special, "index"], dtype if is_whole else "int64", ends, index_note)
-    masks = of(["mask", "mask_out"], "bool", note=f"{name}: truth values, as its name or use says; {shown}")
-    normal, whole = of(["normal", "positive"], dtype), of(["whole"], dtype)
+    ends = [like["high"]] if like["high"] else list(highs)
+    index = options(dtype if is_whole else "int64", *special, "index", ends=ends, what="whole numbers")
     is_index = bool(special or INDEX.fullmatch(lower) or like["high"])
+    masks, normal = options("bool", "mask", "mask_out", what="truth values"), options(dtype, "normal", "positive")
+    if is_whole:
+        whole = options(dtype, "whole")
+        return [*index, *whole] if is_index else [*whole, *index]
     if dtype:
-        typed: dict[str, list[Option]] = {"bool": masks} | (
-            {dtype: [*index, *whole] if is_index else [*whole, *index]} if is_whole else {}
-        )
-        return typed.get(str(dtype), normal)
+        return masks if dtype == "bool" else normal
     if is_index:
         return [*index, *normal]
     return [*masks, *normal, *index] if MASK.fullmatch(lower) else [*normal, *index, *masks]
@@ -333,3 +304,83 @@ def _by_name(table: Sequence[tuple[str, Any]], name: str) -> Any:
 
 def _keywords(texts: Mapping[str, str | None]) -> str:
     return ", ".join(f"{name}={text}" for name, text in texts.items() if text is not None)
+
+
+def parameters(function: Any) -> Iterator[Parameter]:
+    """Parameters with their annotations worked out, of a function or of a class's constructor.
+
+    Raises ValueError where a function written in C does not say.
+    """
+    signature = inspect.signature(function)
+    try:
+        hints = typing.get_type_hints(function.__init__ if inspect.isclass(function) else function)
+    except Exception:  # Names in annotations that only a type checker sees.
+        hints = {}
+    if inspect.isclass(function):
+        hints = {**getattr(function, "__annotations__", {}), **hints}
+    for parameter in signature.parameters.values():
+        yield parameter.replace(annotation=hints.get(parameter.name, parameter.annotation))
+
+
+def kind_of(annotation: Any) -> tuple[str, Any, bool]:
+    """What an annotation says: a kind, what belongs to it, and whether None is allowed."""
+    arguments, origin = typing.get_args(annotation), typing.get_origin(annotation)
+    if origin in (typing.Union, types.UnionType):
+        first = next(argument for argument in arguments if argument is not type(None))
+        return (*kind_of(first)[:2], type(None) in arguments)
+    if origin is typing.Annotated:
+        return kind_of(arguments[0])
+    if origin is typing.Literal:
+        return "literal", arguments, None in arguments
+    if origin is not None and arguments:
+        kind, inner, _ = kind_of(next(item for item in reversed(arguments) if item is not Ellipsis))
+        return {"tensor": "tensors", "int": "ints"}.get(kind, "other"), inner, False
+    if annotation in UNSAID:
+        return "", None, False
+    is_type = isinstance(annotation, type)
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+    if "Tensor" in text or (is_type and issubclass(annotation, torch.Tensor)):
+        return "tensor", next((kind for word, kind in TENSOR_TYPES.items() if text.startswith(word)), ""), False
+    kind = KINDS.get(annotation) or (text if text in KINDS.values() else "")
+    return ("class", annotation, False) if is_type and not kind else (kind, None, False)
+
+
+def reads_of(owner: Any) -> dict[str, Any]:
+    """Name to the attributes and keys that the code of a function or class reads of it: `config.eps`, too."""
+    reads: dict[str, Any] = {}
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))
+    except (OSError, TypeError, SyntaxError):
+        return reads
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute | ast.Subscript):
+            continue
+        value = node.value
+        if isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name) and value.value.id == "self":
+            name = value.attr
+        elif isinstance(value, ast.Name):
+            name = value.id
+        else:
+            continue
+        attributes, keys = reads.setdefault(name, ({}, {}))
+        if isinstance(node, ast.Attribute):
+            attributes[node.attr] = None
+        elif isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+            keys[node.slice.value] = None
+    return reads
+
+
+def class_with(names: set[str], module: Any) -> Any:
+    """A dataclass or class of a module whose constructor takes all these names."""
+    for cls in vars(module).values() if module and names else ():
+        if inspect.isclass(cls) and cls.__module__ == module.__name__ and not issubclass(cls, torch.nn.Module):
+            with contextlib.suppress(ValueError):
+                if names <= inspect.signature(cls).parameters.keys():
+                    return cls
+    return None
+
+
+def _is_object(name: str, read: Any) -> bool:
+    """Whether a parameter is called as configurations are, or something is read of it that no tensor has."""
+    has_others = bool(read) and (bool(read[1]) or any(not hasattr(torch.Tensor, word) for word in read[0]))
+    return bool(CONFIG.fullmatch(name)) or has_others

@@ -1,19 +1,15 @@
 """`loop init` of a compiled kernel: its exported entry, or one that is written for a plain function.
 
-Sources are read as text. The entry that is written is compiled once, for a mistake there is ours.
+Sources are read as text.
 """
 
 import re
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from loop.base.errors import UsageError
-from loop.base.places import include_folder
 from loop.formats.python_text import read_text
 from loop.starting.c_text import CFunction, bare, functions, uncalled
 from loop.starting.glue import Glue
@@ -30,17 +26,14 @@ BUILDS = {
     ".cu": ("cuda", "nvcc"),
 }
 """Ending of a source to the device of the variant, and its compiler."""
+HEAD_CXX20 = r"#[ \t]*include[ \t]*<(span|concepts|ranges|numbers|bit|barrier|latch)>|\bconcept\b|\brequires\b"
 FLAGS = (
     (r"#[ \t]*pragma[ \t]+omp|#[ \t]*include[ \t]*<omp\.h>", "-fopenmp"),
     (r"#[ \t]*include[ \t]*<\w*intrin\.h>", "-march=native"),
-    (
-        r"#[ \t]*include[ \t]*<(span|concepts|ranges|numbers|bit|barrier|latch)>|\bconcept\b|\brequires\b",
-        "-std=c++20",
-    ),
+    (HEAD_CXX20, "-std=c++20"),
     (r"#[ \t]*include[ \t]*<math\.h>", "-lm"),
 )
 """What a source has, and the flag that it needs."""
-COMPILE_S = 120
 
 
 @dataclass(frozen=True)
@@ -49,40 +42,24 @@ class Start:
 
     function: str
     variant: str
+    """Its line in the manifest; empty where an entry is still to be written."""
     copied: Mapping[str, Path] = field(default_factory=dict)
     """Files of the user's, by their names in the target."""
-    texts: Mapping[str, str] = field(default_factory=dict)
     scalars: tuple[str, ...] = ()
     """Values that are no tensors and that it takes."""
-    outputs: tuple[str, ...] = ()
-    """Tensors that it writes: `--like` may name their sizes."""
-    notes: tuple[str, ...] = ()
     glue: Glue | None = None
 
-    def typed(self, likes: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
-        """Inputs with the types of its parameters, where no type is given."""
-        types = self.glue.types([name for name in likes if name not in self.outputs]) if self.glue else {}
-        own = {name: "" if dtype == "float32" else dtype for name, dtype in types.items()}
-        return {
-            name: [{**shape, "dtype": shape["dtype"] or own.get(name, "")} for shape in shapes]
-            for name, shapes in likes.items()
-        }
+    def bound(self, facts: Mapping[str, Any]) -> tuple[str, dict[str, str], list[str]]:
+        """The variant's line; an entry that gives a plain function its tensors, by file name; what was guessed.
 
-    def bound(self, facts: dict[str, Any]) -> "Start":
-        """With an entry that gives a plain function the tensors that `facts` name. Raises UsageError."""
+        Raises UsageError for a parameter that is not clear.
+        """
         if self.glue is None:
-            return self
-        if not facts["tried"] and not facts["outputs"]:
-            facts["outputs"] = self.glue.outputs(facts["inputs"])
-            facts["notes"].append(
-                "outputs have the dimensions of the first input: mend `outputs` where that is not so"
-            )
+            return self.variant, {}, []
         text, notes = self.glue.text(facts)
         path = self.glue.path
         name = f"entry{path.suffix}" if f"mine{path.suffix}" in self.copied else f"mine{path.suffix}"
-        _check(path, name, text, self.copied)
-        variant = _variant(path, name, "loop_entry", self.copied)
-        return replace(self, variant=variant, texts={name: text}, notes=tuple(notes))
+        return _variant(path, name, "loop_entry", self.copied), {name: text}, notes
 
 
 def of_source(path: Path, function: str, constants: Mapping[str, Any]) -> Start:
@@ -94,12 +71,18 @@ def of_source(path: Path, function: str, constants: Mapping[str, Any]) -> Start:
         raise UsageError(f"{path}: no such file", hint="loop init DIR --from file.cu --like x=N,M")
     files, text = _with_headers(path), bare(read_text(path))
     entries = ENTRY.findall(text)
-    if entry := function if function in entries else _chosen(entries, path.stem):
-        return _exported(path, entry, files)
-    plain = _plain(path, text, function, entries)
-    glue = Glue(path, plain, constants)
-    numbers = tuple(number.name for number in glue.numbers)
-    return Start(identifier(plain.name), "", files, scalars=numbers, outputs=glue.written, glue=glue)
+    entry = function if function in entries else _chosen(entries, path.stem)
+    if not entry:
+        plain = _plain(path, text, function, entries)
+        glue = Glue(path, plain, constants)
+        numbers = tuple(number.name for number in glue.numbers)
+        return Start(identifier(plain.name), "", files, numbers, glue)
+    if not any("loop_error" in read_text(file) for file in files.values()):
+        message = f"{path}: expected `LOOP_EXPORT const char *loop_error(int error)`, got none"
+        raise UsageError(message, hint=HEADER)
+    if entry != identifier(entry):
+        raise UsageError(f"{path}: the entry {entry} needs small letters", hint=f"call it {identifier(entry)}")
+    return Start(entry, _variant(path, path.name, entry, files), files)
 
 
 def _plain(path: Path, text: str, function: str, entries: Sequence[str]) -> CFunction:
@@ -110,80 +93,34 @@ def _plain(path: Path, text: str, function: str, entries: Sequence[str]) -> CFun
     name = function or _chosen(plain, path.stem) or _chosen(top, path.stem)
     if name in plain:
         return plain[name]
-    if not plain:
-        _refuse_types(path, every)
+    for candidate in () if plain else every:
+        for parameter in candidate.parameters:
+            if not parameter.dtype:
+                message = f"`{parameter.text}` of {candidate.name} is no pointer to elements, and no number"
+                hint = f"expected {SUCH}; or load it in Python, --from module:function"
+                raise UsageError(f"{path}:{candidate.line}: {message}", hint=hint)
     wanted, several = f"`LOOP_EXPORT int {identifier(path.stem)}(...)`", [*entries] or [*plain]
     hint = f"name one of them: --from {path}:{several[0]}" if several else HEADER
     message = f"expected one exported entry {wanted}, or {SUCH}, got {', '.join(several) or 'none'}"
     raise UsageError(f"{path}: {message}", hint=hint)
 
 
-def _refuse_types(path: Path, every: Sequence[CFunction]) -> None:
-    """Raise UsageError for the first parameter of a type that nothing is known of."""
-    for function in every:
-        for parameter in function.parameters:
-            if not parameter.dtype:
-                message = f"`{parameter.text}` of {function.name} is no pointer to elements, and no number"
-                hint = f"expected {SUCH}; or load it in Python, --from module:function"
-                raise UsageError(f"{path}:{function.line}: {message}", hint=hint)
-
-
-def _chosen(names: Any, stem: str) -> str | None:
+def _chosen(names: Iterable[str], stem: str) -> str | None:
     """The only name, or that of the file."""
     distinct = list(dict.fromkeys(names))
     return distinct[0] if len(distinct) == 1 else next((name for name in distinct if name == stem), None)
 
 
-def _exported(path: Path, entry: str, files: Mapping[str, Path]) -> Start:
-    if not any("loop_error" in read_text(file) for file in files.values()):
-        raise UsageError(
-            f"{path}: expected `LOOP_EXPORT const char *loop_error(int error)`, got none", hint=HEADER
-        )
-    if entry != identifier(entry):
-        raise UsageError(f"{path}: the entry {entry} needs small letters", hint=f"call it {identifier(entry)}")
-    return Start(entry, _variant(path, path.name, entry, files), files)
-
-
 def _variant(path: Path, source: str, entry: str, files: Mapping[str, Path]) -> str:
+    """The line of a compiled variant, with the flags that its sources cannot do without."""
     device, compiler = BUILDS[path.suffix]
-    build = f"{{compiler: {compiler}, flags: [{', '.join(_flags(path, files))}]}}"
+    flags = ["-O3", "'-arch={arch}'"]
+    if compiler != "nvcc":
+        text = "\n".join(bare(read_text(file)) for file in files.values())
+        needed = [flag for pattern, flag in FLAGS if re.search(pattern, text)]
+        flags = ["-O3", *(flag for flag in needed if not (path.suffix == ".c" and "std=" in flag))]
+    build = f"{{compiler: {compiler}, flags: [{', '.join(flags)}]}}"
     return f"mine: {{kind: c_abi, device: {device}, sources: [{source}], entry: {entry}, build: {build}}}"
-
-
-def _flags(path: Path, files: Mapping[str, Path]) -> list[str]:
-    """Flags of its build: those that the sources cannot do without."""
-    if path.suffix == ".cu":
-        return ["-O3", "'-arch={arch}'"]
-    text = "\n".join(bare(read_text(file)) for file in files.values())
-    return [
-        "-O3",
-        *(
-            flag
-            for pattern, flag in FLAGS
-            if re.search(pattern, text) and not (path.suffix == ".c" and "std=" in flag)
-        ),
-    ]
-
-
-def _check(path: Path, name: str, text: str, files: Mapping[str, Path]) -> None:
-    """Raise UsageError where the compiler refuses the entry, or the user's source. Without one nothing is said."""
-    compiler = BUILDS[path.suffix][1]
-    if compiler == "nvcc" or not shutil.which(compiler):
-        return
-    with tempfile.TemporaryDirectory(prefix="loop-init-") as folder:
-        for relative, file in files.items():
-            (Path(folder) / relative).parent.mkdir(parents=True, exist_ok=True)
-            (Path(folder) / relative).write_text(read_text(file))
-        (Path(folder) / name).write_text(text)
-        flags = [flag for flag in _flags(path, files) if not flag.startswith("-l")]
-        command = [compiler, *flags, "-fsyntax-only", f"-I{include_folder()}", name]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=COMPILE_S, check=False)
-    if done.returncode:
-        errors = [line for line in done.stderr.splitlines() if "error:" in line]
-        message = (errors or done.stderr.splitlines() or ["it says nothing"])[0]
-        raise UsageError(
-            f"{path}: {compiler} refuses it: {message}", hint="mend that, or write an entry of your own; " + HEADER
-        )
 
 
 def _with_headers(path: Path) -> dict[str, Path]:

@@ -1,12 +1,11 @@
 """The Python files of a first target: the reference, a variant that begins as it, and a generator of inputs."""
 
-import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loop.starting.slots import Argument, Drawn, Option, Scalar
+from loop.starting.slots import Call, Drawn, Option, Scalar
 
 TOKEN, SIZE = re.compile(r"\{([A-Za-z_][\w.]*)\}"), re.compile(r"<(\w+)\.(\d+)>")
 HELPERS = {
@@ -72,7 +71,7 @@ def _weights(made, draw, dtype):
     return found
 ''',
 }
-MADE = """
+MODULE = """
 
 @functools.cache
 def _made({parameters}):
@@ -90,11 +89,15 @@ class _Called(torch.nn.Module):
     def forward(self, *inputs, **named):
         return self.given.{method}(*inputs, **named)
 """
-WITH = """
+OBJECT = """
 
 def _with(made, weights):
     vars(made).update(weights)
     return made
+
+
+def _made({parameters}):
+    return {made}
 """
 STATES = {
     "module": "(*made.named_parameters(), *made.named_buffers())",
@@ -111,18 +114,18 @@ class Subject:
     """`softmax`, `Block` or `Scaler.apply`."""
     function: str
     """What it is called in the target."""
+    call: Call
     kind: str = "function"
-    """`function`; `module` or `object`: one is made, and then called."""
+    """`function`; `module` or `object`: an instance is made, and then called."""
     method: str = ""
-    """Of the one that is made; empty: it is called itself."""
-    constructor: Sequence[Argument] = ()
-    call: Sequence[Argument] = ()
+    """Of the instance; empty: it is called itself."""
+    constructor: Sequence[tuple[str, str]] = ()
     imports: Sequence[str] = ()
 
     @property
-    def top(self) -> str:
-        """What is imported of the module."""
-        return self.name.partition(".")[0]
+    def full_name(self) -> str:
+        """`module:function`."""
+        return f"{self.module}:{self.name}"
 
 
 @dataclass(frozen=True)
@@ -144,123 +147,107 @@ class Hypothesis:
         """All values that a workload can change."""
         return {name: value for option in self.options.values() for name, value in option.attributes.items()}
 
-    def _call(self, arguments: Sequence[Argument]) -> str:
-        """Arguments as text, over inputs and attributes."""
-        text = ", ".join(argument.rendered() for argument in arguments)
-        return TOKEN.sub(lambda match: self.options[match[1]].text if match[1] in self.options else match[0], text)
-
-    @property
-    def made(self) -> tuple[str, list[str]]:
-        """The constructor's arguments as text, and the names of those that it is made of, in place of sizes."""
-        text = self._call(self.subject.constructor)
-        names = list(dict.fromkeys(SIZE.findall(text)))
-        for n, (tensor, axis) in enumerate(names):
-            text = text.replace(f"<{tensor}.{axis}>", f"size_{n}")
-        used = [attribute for attribute in self.attributes if re.search(rf"\b{re.escape(attribute)}\b", text)]
-        return text, [*(f"<{tensor}.{axis}>" for tensor, axis in names), *used]
-
-    def wrapper(self, title: str) -> str:
-        """A module with one function that calls the user's."""
-        subject, names = self.subject, [tensor.name for tensor in self.inputs]
-        attributes = list(self.attributes)
-        parameters = ["weights", *names] if subject.kind != "function" else names
-        head = ", ".join([*parameters, *(["*", *attributes] if attributes else [])])
-        arguments = SIZE.sub(r"\1.shape[\2]", self._call(subject.call))
-        making = ""
-        if subject.kind == "function":
-            done = f"_given{subject.name[len(subject.top) :]}({arguments})"
-        else:
-            making, done = self._making()
-        result = f"return {done}" if self.returns else done
-        lines = [*subject.imports, f"from {subject.module} import {subject.top} as _given"]
-        texts = "\n".join((done, making, arguments, *lines))
-        head_lines = [f"import {name}" for name in ("functools", "torch") if re.search(rf"\b{name}\.", texts)]
-        imports = "\n".join(head_lines) + "\n\n" + "\n".join(lines) if head_lines else "\n".join(lines)
-        top = f'"""{title}: {subject.module}:{subject.name}."""\n\n{imports}\n{making}'
-        return f"{top}\n\ndef {subject.function}({head}):\n    {result}\n"
-
-    def _making(self) -> tuple[str, str]:
-        """How one of a class is made, and how it is called with weights."""
-        subject, (text, used) = self.subject, self.made
-        parameters = ", ".join(f"size_{n}" if value.startswith("<") else value for n, value in enumerate(used))
-        values = SIZE.sub(r"\1.shape[\2]", ", ".join(used))
-        construction = f"_given({text})"
-        if subject.kind == "object":
-            arguments = SIZE.sub(r"\1.shape[\2]", self._call(subject.call))
-            making = f"{WITH}\n\ndef _made({parameters}):\n    return {construction}\n"
-            return making, f"_with(_made({values}), weights).{subject.method}({arguments})"
-        by_name = [argument for argument in subject.call if argument.how is inspect.Parameter.KEYWORD_ONLY]
-        others = [argument for argument in subject.call if argument not in by_name]
-        places, named = (SIZE.sub(r"\1.shape[\2]", self._call(arguments)) for arguments in (others, by_name))
-        call_arguments = f"({places}{',' if places else ''})" + (f", dict({named})" if named else "")
-        construction = f"_Called({construction})" if subject.method else construction
-        making = CALLED.format(method=subject.method) if subject.method else ""
-        return making + MADE.format(parameters=parameters, made=construction), (
-            f"torch.func.functional_call(_made({values}), weights, {call_arguments})"
-        )
-
-    def generator(self, reference: str) -> str:
-        """A module with `make`, which draws all inputs; `reference`: the module that makes what has weights."""
-        subject, dims = self.subject, self.dims
-        texts = [self._drawing(tensor) for tensor in self.inputs]
-        lines = ["    _draw = torch.Generator().manual_seed(seed)"]
-        imports = ["import torch"]
-        if subject.kind != "function":
-            _, used = self.made
-            values = ", ".join(self._size(value) if value.startswith("<") else value for value in used)
-            imports.append(f"\nfrom {reference} import _made")
-            texts.insert(0, f"_weights(_made({values}), _draw, dtype)")
-        helpers = "\n".join(
-            text.replace("{STATE}", STATES.get(subject.kind, ""))
-            for name, text in HELPERS.items()
-            if any(drawing.startswith(f"{name}(") for drawing in texts)
-        )
-        body = "".join(f"        {drawing},\n" for drawing in texts)
-        names = ", ".join([*dims, *self.attributes, "drawn", "seed", "dtype"])
-        return (
-            '"""Inputs of a call. Mend what `loop init` guessed wrong."""\n\n'
-            + "\n".join(imports)
-            + f"\n\n{helpers}\n\n"
-            f'def make({names}):\n    """All inputs, in the order of the call."""\n'
-            + "\n".join(lines)
-            + f"\n    return (\n{body}    )\n"
-        )
-
     @property
     def dims(self) -> list[str]:
         """All sizes, in order of appearance."""
         return list(dict.fromkeys(dim for tensor in self.inputs for dim in tensor.dims))
 
-    def _size(self, text: str) -> str:
-        """The name of a size that stands as `<x.2>`."""
-        match = SIZE.fullmatch(text)
-        assert match is not None
-        return next(tensor.dims[int(match[2])] for tensor in self.inputs if tensor.name == match[1])
+    def _rendered(self, call: Sequence[tuple[str, str]]) -> str:
+        """Arguments as text, over inputs, attributes and sizes."""
+        text = ", ".join(f"{name}={value}" if name else value for name, value in call)
+        return TOKEN.sub(lambda match: self.options[match[1]].text if match[1] in self.options else match[0], text)
 
-    def _drawing(self, tensor: Drawn) -> str:
-        shape = f"({', '.join(tensor.dims)}{',' if len(tensor.dims) == 1 else ''})"
-        dtype = f"torch.{tensor.dtype}" if tensor.dtype else "dtype"
-        if tensor.values == "whole":
-            low, high = {"uint8": (0, 256), "int8": (-128, 128)}.get(tensor.dtype, (-100, 101))
-            return f"_whole({shape}, {low}, {high}, _draw, {dtype})"
-        return {
-            "normal": f"_normal({shape}, drawn, _draw, {dtype})",
-            "positive": f"_positive({shape}, _draw, {dtype})",
-            "index": f"_whole({shape}, 0, {tensor.high}, _draw, {dtype})",
-            "distinct": f"_distinct({shape}, {tensor.high}, _draw, {dtype})",
-            "sorted": f"_sorted({shape}, {tensor.high}, _draw, {dtype})",
-            "mask": f"_mask({shape}, True, _draw)",
-            "mask_out": f"_mask({shape}, False, _draw)",
-        }[tensor.values]
+    def _construction(self) -> tuple[str, dict[str, str]]:
+        """The constructor's arguments as text over names, and what each name is given: a size or an attribute."""
+        text = self._rendered(self.subject.constructor)
+        values: dict[str, str] = {}
+        for n, (tensor, axis) in enumerate(dict.fromkeys(SIZE.findall(text))):
+            size = f"<{tensor}.{axis}>"
+            text, values[f"size_{n}"] = text.replace(size, f"size_{n}"), size
+        values |= {name: name for name in self.attributes if re.search(rf"\b{re.escape(name)}\b", text)}
+        return text, values
+
+    def _calling(self) -> tuple[str, str]:
+        """What makes an instance of a class, empty for a function; and the call with all its arguments."""
+        subject = self.subject
+        arguments = _by_shapes(self._rendered(subject.call))
+        if subject.kind == "function":
+            return "", f"_given{subject.name[len(subject.name.partition('.')[0]) :]}({arguments})"
+        text, values = self._construction()
+        instance, parameters = f"_made({_by_shapes(', '.join(values.values()))})", ", ".join(values)
+        if subject.kind == "object":
+            making = OBJECT.format(parameters=parameters, made=f"_given({text})")
+            return making, f"_with({instance}, weights).{subject.method}({arguments})"
+        places = _by_shapes(self._rendered([argument for argument in subject.call if not argument[0]]))
+        named = _by_shapes(self._rendered([argument for argument in subject.call if argument[0]]))
+        called = f"({places}{',' if places else ''})" + (f", dict({named})" if named else "")
+        making = CALLED.format(method=subject.method) if subject.method else ""
+        construction = f"_Called(_given({text}))" if subject.method else f"_given({text})"
+        making += MODULE.format(parameters=parameters, made=construction)
+        return making, f"torch.func.functional_call({instance}, weights, {called})"
+
+    def wrapper(self, title: str) -> str:
+        """A module with one function that calls the user's."""
+        subject = self.subject
+        parameters = [] if subject.kind == "function" else ["weights"]
+        parameters += [tensor.name for tensor in self.inputs]
+        parameters += ["*", *self.attributes] if self.attributes else []
+        making, call = self._calling()
+        top = subject.name.partition(".")[0]
+        own = "\n".join([*subject.imports, f"from {subject.module} import {top} as _given"])
+        text = f"{call}\n{making}\n{own}"
+        imports = [f"import {name}\n" for name in ("functools", "torch") if re.search(rf"\b{name}\.", text)]
+        head = "".join(imports) + "\n" * bool(imports) + own
+        body = f"return {call}" if self.returns else call
+        return (
+            f'"""{title}: {subject.full_name}."""\n\n{head}\n{making}\n\n'
+            f"def {subject.function}({', '.join(parameters)}):\n    {body}\n"
+        )
+
+    def generator(self, reference: str) -> str:
+        """A module with `make`, which draws all inputs; `reference`: the module that makes what has weights."""
+        drawings = [_drawing(tensor) for tensor in self.inputs]
+        imports = "import torch"
+        if self.subject.kind != "function":
+            dims = {tensor.name: tensor.dims for tensor in self.inputs}
+            arguments = ", ".join(self._construction()[1].values())
+            sizes = SIZE.sub(lambda match: dims[match[1]][int(match[2])], arguments)
+            imports += f"\n\nfrom {reference} import _made"
+            drawings.insert(0, f"_weights(_made({sizes}), _draw, dtype)")
+        helpers = "\n".join(
+            text.replace("{STATE}", STATES.get(self.subject.kind, ""))
+            for name, text in HELPERS.items()
+            if any(drawing.startswith(f"{name}(") for drawing in drawings)
+        )
+        parameters = ", ".join([*self.dims, *self.attributes, "drawn", "seed", "dtype"])
+        body = "".join(f"        {drawing},\n" for drawing in drawings)
+        return (
+            f'"""Inputs of a call. Mend what `loop init` guessed wrong."""\n\n{imports}\n\n{helpers}\n\n'
+            f'def make({parameters}):\n    """All inputs, in the order of the call."""\n'
+            f"    _draw = torch.Generator().manual_seed(seed)\n    return (\n{body}    )\n"
+        )
 
 
-def stub(function: str, names: Sequence[str]) -> str:
-    """A reference that is still to be written."""
-    return (
-        '"""What is right. It is given float64 tensors under torch.no_grad(), and returns one."""\n\n\n'
-        f"def {function}({', '.join(names)}):\n"
-        f'    raise RuntimeError("write down in reference.py what is right")\n'
-    )
+def _by_shapes(text: str) -> str:
+    """The same with `x.shape[2]` for `<x.2>`."""
+    return SIZE.sub(r"\1.shape[\2]", text)
+
+
+def _drawing(tensor: Drawn) -> str:
+    """The call of a helper that draws a tensor."""
+    shape = f"({', '.join(tensor.dims)}{',' if len(tensor.dims) == 1 else ''})"
+    dtype = f"torch.{tensor.dtype}" if tensor.dtype else "dtype"
+    low, high = {"uint8": (0, 256), "int8": (-128, 128)}.get(tensor.dtype, (-100, 101))
+    return {
+        "normal": f"_normal({shape}, drawn, _draw, {dtype})",
+        "positive": f"_positive({shape}, _draw, {dtype})",
+        "whole": f"_whole({shape}, {low}, {high}, _draw, {dtype})",
+        "index": f"_whole({shape}, 0, {tensor.high}, _draw, {dtype})",
+        "distinct": f"_distinct({shape}, {tensor.high}, _draw, {dtype})",
+        "sorted": f"_sorted({shape}, {tensor.high}, _draw, {dtype})",
+        "mask": f"_mask({shape}, True, _draw)",
+        "mask_out": f"_mask({shape}, False, _draw)",
+    }[tensor.values]
 
 
 def executed(text: str, name: str) -> dict[str, Any]:

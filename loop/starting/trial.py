@@ -19,15 +19,12 @@ REFERENCE = "loop_starting_reference"
 """What the wrapper is imported as here."""
 
 
-class NotSame(Exception):
-    """Two calls on the same inputs differ."""
+class Lacking(Exception):
+    """What a target cannot be made without: a message, what to do next, and options that are to be added."""
 
-
-class NotTensor(Exception):
-    """An output that is none."""
-
-
-NOT_SAME = (NotSame, NotTensor)
+    def __init__(self, message: str, hint: str = "", like: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.hint, self.like = hint, like
 
 
 @dataclass(frozen=True)
@@ -37,18 +34,21 @@ class Outcome:
     outputs: dict[str, Tensor]
     changed: dict[int, Tensor]
     """Inputs that it changed in place, by their numbers."""
-    returned: bool
-    """Whether it gave anything besides inputs that it changed."""
+
+    @property
+    def results(self) -> dict[str, Tensor]:
+        """Outputs, and inputs changed in place."""
+        return self.outputs | {f"#{n}": tensor for n, tensor in self.changed.items()}
 
     @property
     def finite(self) -> bool:
         """Whether all values are numbers."""
         return all(bool(tensor.isfinite().all()) for tensor in self.results.values())
 
-    @property
-    def results(self) -> dict[str, Tensor]:
-        """Outputs, and inputs changed in place."""
-        return self.outputs | {f"#{n}": tensor for n, tensor in self.changed.items()}
+    def same(self, other: "Outcome") -> bool:
+        """Whether all results of another call are the same, bit by bit."""
+        pairs = [(value, other.results.get(name)) for name, value in self.results.items()]
+        return bool(pairs) and all(b is not None and same_bits(a, b) for a, b in pairs)
 
 
 class Trial:
@@ -63,37 +63,26 @@ class Trial:
         self.make = executed(hypothesis.generator(REFERENCE), "inputs")["make"]
         self.attributes: dict[str, Scalar] = dict(hypothesis.attributes)
 
-    @property
-    def has_masks(self) -> bool:
-        """Whether it takes truth values."""
-        return any(tensor.values.startswith("mask") for tensor in self.hypothesis.inputs)
-
     def settled(self, sizes: Mapping[str, int]) -> "Trial":
-        """The same, once it gives the same twice, with what it gives known. Raises NotSame, NotTensor."""
+        """The same, once it gives the same twice, with what it gives known. Raises Lacking."""
         outcome = self.run(sizes)
         torch.manual_seed(SEED + 1)
-        again = self.run(sizes)
-        what = f"{self.hypothesis.subject.module}:{self.hypothesis.subject.name}"
-        for name, tensor in outcome.results.items():
-            if not same_bits(tensor, again.results[name]):
-                raise NotSame(
-                    f"{what} gives two results on the same inputs: it draws random numbers, or keeps state"
-                )
-        if not outcome.outputs and not outcome.changed:
-            raise NotTensor(f"{what} gives no tensor, and changes no input")
-        return Trial(replace(self.hypothesis, returns=outcome.returned))
+        what = self.hypothesis.subject.full_name
+        if not outcome.results:
+            raise Lacking(f"{what} gives no tensor, and changes no input", "name a function that gives tensors")
+        if not outcome.same(self.run(sizes)):
+            raise Lacking(
+                f"{what} gives two results on the same inputs: it draws random numbers, or keeps state",
+                "seed what it draws by an argument, or name a function that draws nothing",
+            )
+        return Trial(replace(self.hypothesis, returns=bool(outcome.outputs)))
 
     def inputs(
-        self,
-        sizes: Mapping[str, int],
-        *,
-        drawn: str = "normal",
-        seed: int = SEED,
-        attributes: Mapping[str, Scalar] = {},
+        self, sizes: Mapping[str, int], *, drawn: str = "normal", attributes: Mapping[str, Scalar] = {}
     ) -> list[Any]:
         """All inputs; the first is a dict of weights, where a class has some."""
         values = {**self.attributes, **attributes}
-        return list(self.make(**sizes, **values, drawn=drawn, seed=seed, dtype=torch.float32))
+        return list(self.make(**sizes, **values, drawn=drawn, seed=SEED, dtype=torch.float32))
 
     def run(
         self,
@@ -101,36 +90,23 @@ class Trial:
         *,
         drawn: str = "normal",
         attributes: Mapping[str, Scalar] = {},
-        inputs: Sequence[Any] | None = None,
         exact: bool = False,
     ) -> Outcome:
-        """One call; `exact`: in float64."""
-        arguments = list(inputs) if inputs is not None else self.inputs(sizes, drawn=drawn, attributes=attributes)
+        """One call; `exact`: in float64. Raises Lacking for an output that is no tensor of numbers."""
+        arguments = self.inputs(sizes, drawn=drawn, attributes=attributes)
         arguments = [_copied(value, exact=exact) for value in arguments]
         before = [_copied(value, exact=False) for value in arguments]
-        result = self.function(*arguments, **{**self.attributes, **attributes})
-        pairs = enumerate(zip(arguments, before, strict=True))
-        changed = {n: new for n, (new, old) in pairs if isinstance(new, Tensor) and not same_bits(new, old)}
-        own = {id(arguments[n]) for n in changed}
-        fresh = {name: tensor for name, tensor in self._checked(result).items() if id(tensor) not in own}
-        return Outcome({name: tensor.detach().clone() for name, tensor in fresh.items()}, changed, bool(fresh))
-
-    def _checked(self, result: Any) -> dict[str, Tensor]:
-        """The outputs by name. Raises NotTensor."""
-        outputs = outputs_of(result)
+        outputs = outputs_of(self.function(*arguments, **{**self.attributes, **attributes}))
         for name, output in outputs.items():
             if not isinstance(output, Tensor) or output.dtype not in NAMES:
                 kind = output.dtype if isinstance(output, Tensor) else type(output).__name__
-                what = f"{self.hypothesis.subject.module}:{self.hypothesis.subject.name}"
-                raise NotTensor(f"{what} gives {name} as {kind}: expected tensors of real numbers")
-        return outputs
-
-    def finite_at_one(self, sizes: Mapping[str, int]) -> bool:
-        """Whether a mask leaves something where there is one element only."""
-        try:
-            return self.run(dict.fromkeys(sizes, 1)).finite
-        except Exception:
-            return True
+                what = f"{self.hypothesis.subject.full_name} gives {name} as {kind}"
+                raise Lacking(f"{what}: expected tensors of real numbers", "name a function that gives tensors")
+        pairs = enumerate(zip(arguments, before, strict=True))
+        changed = {n: new for n, (new, old) in pairs if isinstance(new, Tensor) and not same_bits(new, old)}
+        own = {id(tensor) for tensor in changed.values()}
+        fresh = {name: tensor for name, tensor in outputs.items() if id(tensor) not in own}
+        return Outcome({name: tensor.detach().clone() for name, tensor in fresh.items()}, changed)
 
 
 def _copied(value: Any, *, exact: bool) -> Any:

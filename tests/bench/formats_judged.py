@@ -165,7 +165,9 @@ def _allow(path: Path) -> None:
 def _audited(run: Run, job: Job, path: Path) -> Iterator[dict[str, Any]]:
     """Honest and wrong answers that loop makes."""
     kinds = [word for one in job.mistakes for word in ("--control", one)]
+    begun = time.monotonic()
     said = _loop(run, job.option, ("targets", "audit", str(path), *kinds))
+    seconds = {"audit": round(time.monotonic() - begun, 2)}
     _, replaced, why = said["theirs"].partition("not its evaluator")
     theirs = f"stated rule{why[:160]}" if replaced else "evaluator"
     own = _own_check(run, job, path, [one["file"] for one in said["controls"]])
@@ -180,7 +182,7 @@ def _audited(run: Run, job: Job, path: Path) -> Iterator[dict[str, Any]]:
     for finding in said["findings"]:
         if finding["kind"] not in ("timing", "text"):
             yield {"finding": f"{finding['kind']}: {finding['what']}"}
-    yield {"took": said["seconds"], "asked": job.mistakes}
+    yield {"took": seconds, "asked": job.mistakes}
 
 
 def _judged(run: Run, job: Job, path: Path, answer: Path) -> Iterator[dict[str, Any]]:

@@ -98,13 +98,6 @@ def test_one_of_a_session_that_runs(project: Path, tmp_path: Path) -> None:
     assert root.exists()
 
 
-def test_a_session_of_another_project_is_asked_where_it_is(project: Path, tmp_path: Path) -> None:
-    """The note leads there, wherever this project's sessions are."""
-    session = make_session(tmp_path / "other", "s", OPENED, status="paused")
-    root = made_for(project, session.path)
-    assert "waits" == run()[1][root.name]["state"]
-
-
 def test_one_that_does_not_say_whose_it_is(project: Path, tmp_path: Path) -> None:
     """It stays, unless it is named: its session may be where we do not look."""
     worktree.make(project, clean.folder() / "old-01234567")
@@ -121,14 +114,6 @@ def test_bisections(project: Path) -> None:
     assert [f"bisect-{os.getpid()}-0"] == os.listdir(clean.folder())
 
 
-def test_a_target_outside_git(tmp_path: Path) -> None:
-    """Its worktree is a copy, and goes the same way."""
-    project = make_project(tmp_path / "plain")
-    root = made_for(project, tmp_path / "sessions" / "s")
-    assert True is run(yes=True)[1][root.name]["removed"]
-    assert (project / "target.yaml").is_file()
-
-
 def test_a_repository_that_is_gone(project: Path, tmp_path: Path) -> None:
     """Nobody can say what was edited: it goes only by its name."""
     root = made_for(project, tmp_path / "sessions" / "s")
@@ -136,15 +121,6 @@ def test_a_repository_that_is_gone(project: Path, tmp_path: Path) -> None:
     shutil.rmtree(project)
     assert ("unknown", "edits: not known") == tuple(run()[1][root.name][k] for k in ("state", "loses"))
     assert True is run(root.name, yes=True)[1][root.name]["removed"]
-
-
-def test_a_link_is_none_of_ours(project: Path, tmp_path: Path) -> None:
-    """It leads somewhere else, and is not even listed."""
-    (tmp_path / "dear").mkdir()
-    clean.folder().mkdir(parents=True)
-    (clean.folder() / "bisect-999999999-x").symlink_to(tmp_path / "dear")
-    assert (0, {}) == run(yes=True)
-    assert (tmp_path / "dear").is_dir()
 
 
 def test_a_name_that_is_not_there(project: Path) -> None:

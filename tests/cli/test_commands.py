@@ -17,7 +17,7 @@ ELSEWHERE = {"on", "keep_until"}
 def wanted(command: Command) -> dict[str, Parameter]:
     """Parameters of the function that does the work, those of its request in place of the request."""
     module, _, name = command.calls.partition(":")
-    parameters = dict(inspect.signature(getattr(importlib.import_module(module), name)).parameters)
+    parameters = dict(inspect.signature(getattr(importlib.import_module(f"loop.{module}"), name)).parameters)
     if "request" in parameters:
         kind = parameters.pop("request").annotation
         assert dataclasses.is_dataclass(kind)

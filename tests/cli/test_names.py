@@ -55,25 +55,13 @@ def test_names_that_fit_are_offered(words: str, offered: set[str]) -> None:
     assert offered == set(complete(words))
 
 
-def test_names_are_found_without_torch() -> None:
-    """In a process of its own: a word is completed while it is typed."""
-    start = "import sys; sys.modules['torch'] = None; from loop.cli import app; app(prog_name='loop')"
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "_LOOP_COMPLETE": "complete_bash"}
-    env |= {"COMP_WORDS": "loop kernels measure c", "COMP_CWORD": "3"}
-    done = subprocess.run([sys.executable, "-c", start], env=env, capture_output=True, text=True, check=True)
-    assert ["cpu"] == done.stdout.split()
-
-
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ("run session nightlyy --target here/mine", "no plan 'nightlyy'"),
-        ("run pattern baseline --target here/mine", "no pattern 'baseline'"),
-        ("run session --variant our --target here/mine", "no variant 'our'"),
         ("kernels verify our --target here/mine", "no variant 'our'"),
         ("kernels verify --workloads quik --target here/mine", "no workload set 'quik'"),
-        ("run session --resume 2027 --target here/mine", "no session 2027"),
         ("status --target here/mime", "no such file or folder"),
     ],
 )
@@ -85,30 +73,3 @@ def test_a_mistyped_name_is_refused_before_anything_large_is_imported(words: str
     ended = subprocess.run(called, env=env, capture_output=True, text=True, check=False)
     assert said in ended.stderr
     assert (2, "False") == (ended.returncode, ended.stdout.split()[-1])
-
-
-@pytest.mark.usefixtures("here")
-@pytest.mark.parametrize(
-    "words",
-    [
-        "report 2026-01 --target here/mine",
-        "report last --target here/mine",
-        "kernels verify ours --workloads N=3 --target here/mine",
-        "run session nightly --target here/mine",
-        "kernels verify x --target here/broken",
-    ],
-)
-def test_a_name_that_may_be_there_is_left_to_its_command(words: str) -> None:
-    """The beginning of an id, sizes in place of a set, what a broken manifest or a past session has."""
-    ended = CliRunner().invoke(app, words.split())
-    assert "no session" not in str(ended.exception)
-    assert "has no variant" not in str(ended.exception)
-    assert "no plan" not in str(ended.exception)
-
-
-@pytest.mark.usefixtures("here")
-def test_a_file_that_is_checked_is_no_matter_of_the_bundled_target() -> None:
-    """No other target is named beside it."""
-    Path("one.yaml").write_text("format: 1\n")
-    ended = CliRunner().invoke(app, ["patterns", "check", "one.yaml"])
-    assert (2, "") == (ended.exit_code, ended.stderr)

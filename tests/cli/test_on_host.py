@@ -16,7 +16,7 @@ from loop.store.sessions import SessionFolder, every
 from tests.jobs.sshd import Server, missing
 from tests.optimize.test_session import SIZES, SLOW, commit_plan, git
 from tests.projects import KERNEL, LOOP, add_commands, loop, make_project
-from tests.repository.test_reading import commit, put_under_git
+from tests.repository.test_reading import put_under_git
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")]
 HOSTS = """format: 1
@@ -205,17 +205,6 @@ def test_a_projects_own_host_is_allowed_first(project: Path, server: Server, tmp
     assert (2, []) == (done.returncode, sessions(project))
     assert "loop trust" in done.stderr
     assert 2 == loop("hosts", "setup", "mine", "--target", str(project)).returncode
-
-
-def test_a_bisection_runs_there(project: Path, server: Server) -> None:
-    """With the checkout's history, which is sent."""
-    for number in range(2, 5):
-        (project / "state").write_text(str(number))
-        commit(project, f"change {number}")
-    words = ["--good", "HEAD~3", "--probe", "exit", "--target", str(project), "--on", "l4"]
-    done = loop("bisect", *words, "--", "sh", "-c", "test $(cat state 2>/dev/null || echo 0) -lt 3")
-    assert 0 == done.returncode, done.stderr
-    assert "change 3" in done.stdout + done.stderr
 
 
 def test_what_a_campaign_keeps_there_is_a_branch_here(tmp_path: Path, server: Server) -> None:

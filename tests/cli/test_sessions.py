@@ -49,13 +49,6 @@ def test_the_command_to_go_on_is_whole(
     assert f"go on with: {command}\n" in shown
 
 
-def test_what_is_over_does_not_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nothing waits."""
-    _, listed, shown = said(monkeypatch, tmp_path, "passed", "bundled")
-    assert "nothing waits" in listed
-    assert "--resume" not in listed + shown
-
-
 def test_a_report_that_is_not_there_yet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The hint is the same command."""
     monkeypatch.setenv("LOOP_SESSIONS", str(tmp_path / "sessions"))

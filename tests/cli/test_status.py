@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from loop.base.errors import LoopError
 from loop.base.locks import locked
 from loop.base.screen import Screen
 from loop.cli import status
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
-from loop.model.record import Closed, Opened, Started
+from loop.model.record import Opened, Started
 from loop.store.sessions import LOCK
 from tests.makers import NOON, make_card, make_finished, make_pattern, make_plan
 from tests.projects import KERNEL, loop, make_project
@@ -77,24 +76,6 @@ def test_a_session_that_was_killed_waits(project: Path, tmp_path: Path) -> None:
     (one,) = fields(project)["waiting"]
     assert ("open", "loop run session --resume dead") == (one["status"], one["command"])
     assert "baseline-first/measure" in one["why"]
-
-
-def test_a_paused_session_says_what_for(project: Path, tmp_path: Path) -> None:
-    """The hint of its last step is what a person has to do."""
-    asked = make_finished(status="paused", hint="ask Ann which of the two is meant")
-    make_session(tmp_path / "sessions", "s", OPENED, asked, Closed(status="paused"), status="paused")
-    (one,) = fields(project)["waiting"]
-    assert "ask Ann" in one["why"]
-
-
-def test_only_the_newest_that_wait_are_listed(project: Path, tmp_path: Path) -> None:
-    """The others are counted."""
-    for number in range(status.SHOWN + 3):
-        at = NOON + datetime.timedelta(hours=number)
-        make_session(tmp_path / "sessions", f"s{number:02}", OPENED, status="aborted", started=at)
-    found = fields(project)
-    assert (status.SHOWN, 3) == (len(found["waiting"]), found["more_waiting"])
-    assert f"s{status.SHOWN + 2:02}" == found["waiting"][0]["id"]
 
 
 def test_a_damaged_session_does_not_stop_it(project: Path, tmp_path: Path) -> None:
@@ -176,9 +157,3 @@ def test_wrong_stays_wrong_through_real_sessions(project: Path) -> None:
     source.write_text(KERNEL)
     code, mended, _ = wrong_after(*shlex.split(advised)[3:])
     assert (0, []) == (code, mended)
-
-
-def test_no_target_there(tmp_path: Path) -> None:
-    """An error with what to look at."""
-    with pytest.raises(LoopError, match="no such file or folder"):
-        status.gather(tmp_path / "nowhere", NOON)

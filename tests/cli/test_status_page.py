@@ -80,44 +80,6 @@ def page(status: Status) -> str:
     return markdown(f"Status of {status.target}", sections(status))
 
 
-def test_nothing_to_say() -> None:
-    """It says that, and what comes next."""
-    assert "Nothing runs, nothing waits" in text(make_status())
-    assert "run it: loop run session optimize" in text(make_status())
-    assert "## Nothing runs, nothing waits" in page(make_status())
-
-
-def test_what_runs() -> None:
-    """Step, since when, budget and overrun, prediction, cost; each line fits a terminal."""
-    found = text(make_status(running=(make_running(),)))
-    for words in (
-        "s1 runs, at baseline-first/verify",
-        "since 2026-11-21 12:00 UTC: 30.0 s of 20.0 s, 1.5 times its budget",
-        "1 of 5 steps; $1.2500 so far",
-        "90.0 s of 60.0 s, 1.5 times its budget",
-    ):
-        assert words in found
-    assert max(map(len, found.splitlines())) <= 80
-
-
-def test_between_two_steps() -> None:
-    """No step is named, and no time."""
-    run = make_running(step="", title="", since=None)
-    found = text(make_status(running=(run,)))
-    assert "  since" not in found
-    assert "s1 runs\n" in found
-
-
-def test_what_waits() -> None:
-    """Each with the command that goes on; older ones are counted."""
-    waiting = WaitingSession("s2", "paused", "one change is asked for", "loop run session --resume s2", 0.5)
-    status = make_status(waiting=(waiting,), more_waiting=4, left=("1 worktree: loop clean",))
-    for words in ("loop run session --resume s2", "one change is asked for", "loop clean"):
-        assert words in text(status)
-        assert words in page(status).replace("\\", "")
-    assert "4 older sessions" in text(status)
-
-
 def test_hostile_text_stays_text() -> None:
     """No new heading, link, tag, fence or escape comes of it."""
     status = make_status(

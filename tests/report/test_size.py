@@ -19,7 +19,7 @@ from tests.makers import (
     make_verify,
 )
 from tests.session.golden_steps import profile, profile_step
-from tests.session.test_report_page import report, rows, section
+from tests.session.test_report_page import report, section
 
 
 def test_long_output_is_folded_and_cut() -> None:
@@ -58,10 +58,3 @@ def test_no_text_of_a_record_makes_a_line_or_a_figure_without_end() -> None:
     assert 50_000 > max(map(len, made.text.splitlines()))
     assert {"ratios", "roofline"} == {one.name for one in made.figures}
     assert 100_000 > max(len(one.file) for one in made.figures)
-
-
-def test_a_small_report_is_not_shortened() -> None:
-    """The widest room is tried first."""
-    steps = [make_finished(f"s{number}", message="short") for number in range(500)]
-    text = report(finished=steps)
-    assert 502 == len(rows(section(text, "Steps")))

@@ -8,7 +8,7 @@ from typing import Any
 from loop.base.places import shipped
 from loop.model.index import Environment, FailureSeen, PatternRun, SessionRow, StepRun
 from loop.model.money import Charge, Saving, Unmeasured
-from loop.model.pattern import Pattern, Step
+from loop.model.pattern import Step
 from loop.model.plan import Plan
 from loop.model.target import Target
 from loop.site.contents import Contents, Known
@@ -73,17 +73,11 @@ def make_plan(name: str = "quick", patterns: Sequence[str] = ("build",), **field
     return Plan.model_validate({**base, "budget": {"minutes": 1.0}, **fields})
 
 
-def known(pattern: Pattern, **fields: Any) -> Known:
-    """A pattern that no session has run."""
-    plain = {"pattern": pattern, "standing": "proposed", "statistics": (), "share": "-", "runs": 0}
-    return Known(**{**plain, **fields})
-
-
 def make_contents(*rows: SessionRow, **fields: Any) -> Contents:
     """The catalogue of one pattern, one plan and these sessions."""
     base: dict[str, Any] = {
         "target": make_target(),
-        "patterns": {"build": known(make_pattern("build"))},
+        "patterns": {"build": Known(make_pattern("build"))},
         "plans": {"quick": make_plan()},
         "rows": rows,
         "version": "0.1.0",
@@ -137,7 +131,7 @@ def make_hostile() -> Contents:
         make_row("../../etc/passwd"),
         make_row("index"),
         target=target.model_copy(update={"variants": {**target.variants, "ours": ours}, "properties": (HOSTILE,)}),
-        patterns={"build": known(pattern, statistics=(HOSTILE,))},
+        patterns={"build": Known(pattern, statistics=(HOSTILE,))},
         plans={"quick": make_plan(title=HOSTILE, checks=(HOSTILE,), parameters={HOSTILE: HOSTILE})},
         date=HOSTILE,
         version=HOSTILE,

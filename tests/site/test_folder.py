@@ -1,6 +1,5 @@
 """The site's folder: put in place whole or not at all, and never in the place of something else."""
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,24 +31,6 @@ def test_a_site_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     assert {"index.html", "catalogue.json"} == set(tree(out))
     assert "two" == (out / "index.html").read_text()
     assert ["site"] == os.listdir(out.parent)
-
-
-def test_the_marker_says_whose_it_is(tmp_path: Path) -> None:
-    """With what there is of each."""
-    write(tmp_path / "site", FIRST)
-    fields = json.loads((tmp_path / "site" / "catalogue.json").read_text())
-    assert (1, "loop catalogue", ["index.html", "sessions"], "t") == (
-        fields["schema_version"],
-        fields["kind"],
-        fields["top"],
-        fields["target"],
-    )
-
-
-def test_an_empty_folder_may_be_used(tmp_path: Path) -> None:
-    """Somebody made it for us."""
-    (tmp_path / "site").mkdir()
-    assert 3 == write(tmp_path / "site", FIRST)
 
 
 @pytest.mark.parametrize("marker", [None, "not json", "{}", '{"kind": "loop catalogue"}', '["loop catalogue"]'])
@@ -89,15 +70,6 @@ def test_where_one_stands_is_not_replaced(out: str) -> None:
     """The shell would be left in a folder that is gone."""
     with pytest.raises(LoopError, match="this is where you are"):
         folder.check_place(Path(out))
-
-
-def test_a_link_leads_to_its_folder(tmp_path: Path) -> None:
-    """What it leads to is replaced, and the link stays."""
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "real")
-    write(tmp_path / "link", FIRST)
-    assert (tmp_path / "link").is_symlink()
-    assert "one" == (tmp_path / "real" / "index.html").read_text()
 
 
 @pytest.mark.parametrize(

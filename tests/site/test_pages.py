@@ -6,23 +6,11 @@ from pathlib import Path
 import pytest
 
 from loop.model.index import Judgement
-from loop.profile.resources_section import KernelRow
-from loop.site.contents import CompilerReport, Contents
+from loop.site.contents import Known
 from loop.site.plain import LONGEST, clean, page, stem
 from loop.store.index import SessionListing
 from tests.makers import make_pattern
-from tests.site.catalogues import (
-    HOSTILE,
-    known,
-    make_contents,
-    make_hostile,
-    make_plan,
-    make_row,
-    make_target,
-    read,
-    site,
-    target_of,
-)
+from tests.site.catalogues import HOSTILE, make_contents, make_hostile, make_row, read, site, target_of
 
 SITES = {
     "empty": make_contents(patterns={}, plans={}),
@@ -93,18 +81,6 @@ def test_a_page_is_a_plain_file_of_its_section(name: str) -> None:
     assert f"sessions/{stem(name)}.html" == page("sessions", name)
 
 
-def test_names_that_are_not_plain_have_pages_of_their_own() -> None:
-    """Two of them do not meet."""
-    assert 3 == len({stem("a/b"), stem("a b"), stem("a\\b")})
-
-
-def test_a_pattern_without_statistics() -> None:
-    """It says so, and so does the list of its sessions."""
-    text = site(make_contents(patterns={"build": known(make_pattern("build"))}))["patterns/build.html"]
-    assert "There are no statistics of it yet." in text
-    assert "No session has used it yet." in text
-
-
 def test_a_pattern_page_has_it_all() -> None:
     """Problem, occasions, steps, gates, answers both ways, plans, evidence, and the sessions that used it."""
     build = make_pattern(
@@ -117,7 +93,7 @@ def test_a_pattern_page_has_it_all() -> None:
     debug = make_pattern("debug", number=2)
     said = ("build is applied: once",)
     contents = make_contents(
-        make_row(), patterns={"build": known(build, statistics=said, runs=1), "debug": known(debug)}
+        make_row(), patterns={"build": Known(build, statistics=said, runs=1), "debug": Known(debug)}
     )
     files = site(contents)
     shown = read(files)["patterns/build.html"]
@@ -140,15 +116,6 @@ def test_a_session_page_has_it_all(tmp_path: Path) -> None:
     assert "It was fast" in files[f"sessions/{name}.report.html"]
 
 
-def test_a_wrong_variant_has_no_speed() -> None:
-    """Its ratio is a dash, and what it is is said."""
-    row = make_row(ratios={"ours": 1.5}, incorrect=("ours",))
-    found = read(site(make_contents(row)))
-    shown = found["sessions/2026-11-21-120000-quick.html"].text.partition("Ratios")[2]
-    assert "wrong" in shown
-    assert "1.50x" not in shown
-
-
 def test_a_kernel_page_lists_the_session_that_found_it_wrong() -> None:
     """The newest verdict comes first, and the list of kernels has it; a wrong one has no ratio."""
     wrong = Judgement(variant="ours", build="b", seed=7, wrong=("N3 M5 float32, strided",))
@@ -164,20 +131,6 @@ def test_a_kernel_page_lists_the_session_that_found_it_wrong() -> None:
     assert "1.50x" not in kernels
 
 
-def test_a_kernel_page_has_its_ratios_and_resources() -> None:
-    """Every session that judged it; the compiler's figures with their session."""
-    rows = [
-        make_row(f"2026-11-2{n}-120000-quick", ratios={"ours": ratio}, plan=f"set{n}")
-        for n, ratio in ((1, 0.5), (2, 2.0))
-    ]
-    figures = ("40", "0 B", "1 KiB", "3", "-")
-    looked = CompilerReport(rows[0].id, "NVIDIA L4", (KernelRow("scale<64>", figures, trouble=False),))
-    files = site(make_contents(*rows, resources={"ours": (looked,)}))
-    shown = read(files)["kernels/ours.html"].text
-    for text in ("0.50x", "2.00x", "scale<64>", "NVIDIA L4", "40", "set1", "set2"):
-        assert text in shown
-
-
 def test_texts_are_bounded() -> None:
     """A message of a megabyte does not make a page of one."""
     assert len(clean("x" * 2_000_000)) < LONGEST + 20
@@ -191,20 +144,3 @@ def test_a_list_of_hundreds_is_cut_and_says_so() -> None:
     assert "30 older sessions are not listed here." in text
     assert "120000-129" in text
     assert "120000-029<" not in text
-
-
-def test_nothing_is_asked_of_a_plan_that_nobody_defines() -> None:
-    """A session of a single pattern, or of a plan that is gone, names it without a link, or links the pattern."""
-    contents: Contents = make_contents(
-        make_row("a", plan="build"), make_row("b", plan="gone"), plans={"other": make_plan("other", ("gone",))}
-    )
-    pages = read(site(contents))
-    assert "../patterns/build.html" in pages["sessions/a.html"].links
-    assert "gone" in pages["sessions/b.html"].text
-
-
-def test_the_target_of_another_kind() -> None:
-    """Python and command variants have pages too."""
-    pages = read(site(make_contents(target=make_target())))
-    assert "functions:scale" in pages["kernels/theirs.html"].text
-    assert "./bench" in pages["kernels/external.html"].text

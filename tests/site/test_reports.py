@@ -67,12 +67,6 @@ def test_what_stands_in_a_figure_stays_in_its_image(tmp_path: Path) -> None:
     assert "img-src data:" in page
 
 
-@pytest.mark.parametrize("text", ["", None])
-def test_a_figure_that_is_not_there_is_words(text: str | None, tmp_path: Path) -> None:
-    """Or one that is empty."""
-    assert f"<p>Figure: {WORDS}</p>" in shown(make_report(tmp_path, text))
-
-
 def test_the_way_back(tmp_path: Path) -> None:
     """To the page of its session; other links lead nowhere, for what they lead to is not in the site."""
     (tmp_path / "s1").mkdir()

@@ -1,7 +1,6 @@
 """Ratio by workload, with its interval, and a line at 1."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
@@ -33,12 +32,11 @@ def ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
     workloads = _shown(judged)
     shown = [verdict for verdict in judged if verdict.workload in workloads]
     row = NAMED + LINE * len(variants) + 8
-    legend = list(_legend(variants))
-    top = TOP + LEGEND_LINE * max(key.line for key in legend)
+    legend, height = _legend(variants)
+    top = TOP + height
     bottom = top + row * len(workloads)
     axis = _Axis(shown, top, bottom)
-    parts = [svg.text(12, 22, "Ratio by workload", "big ink"), *(part for key in legend for part in key.drawn())]
-    parts += axis.drawn()
+    parts = [svg.text(12, 22, "Ratio by workload", "big ink"), *legend, *axis.drawn()]
     for place, workload in enumerate(workloads):
         parts += _row(shown, workload, variants, top + row * place, row, axis)
     hidden = len({verdict.workload for verdict in judged}) - len(workloads)
@@ -52,11 +50,9 @@ def _shown(judged: Sequence[SpeedVerdict]) -> list[str]:
     workloads = list(dict.fromkeys(verdict.workload for verdict in judged))
     if len(workloads) <= MOST_WORKLOADS:
         return workloads
-    lowest: dict[str, float] = {}
-    for verdict in judged:
-        lowest[verdict.workload] = min(verdict.ratio, lowest.get(verdict.workload, verdict.ratio))
-    lowest_names = set(sorted(workloads, key=lowest.__getitem__)[:MOST_WORKLOADS])
-    return [name for name in workloads if name in lowest_names]
+    ordered = dict.fromkeys(verdict.workload for verdict in sorted(judged, key=lambda verdict: verdict.ratio))
+    lowest = list(ordered)[:MOST_WORKLOADS]
+    return [name for name in workloads if name in lowest]
 
 
 class _Axis:
@@ -82,30 +78,16 @@ class _Axis:
         return parts
 
 
-@dataclass(frozen=True)
-class _Named:
-    """One variant in the legend: its mark and its name."""
-
-    which: int
-    name: str
-    x: float
-    line: int
-    """Of the legend, from 0."""
-
-    def drawn(self) -> list[str]:
-        y = 42 + LEGEND_LINE * self.line
-        return [svg.mark(self.x + 6, y, self.which), svg.text(self.x + 17, y + 4, self.name, room=NAME)]
-
-
-def _legend(variants: Sequence[str]) -> Iterator[_Named]:
-    """The variants beside each other, in as many lines as they need."""
-    x, line = 12.0, 0
+def _legend(variants: Sequence[str]) -> tuple[list[str], float]:
+    """The variants beside each other, in as many lines as they need; and the height of those after the first."""
+    x, y, parts = 12.0, 42.0, list[str]()
     for which, name in enumerate(variants):
         wide = min(svg.width_of(one_line(name)), NAME)
         if x > 12 and x + 17 + wide > svg.WIDTH - 12:
-            x, line = 12.0, line + 1
-        yield _Named(which, name, x, line)
+            x, y = 12.0, y + LEGEND_LINE
+        parts += [svg.mark(x + 6, y, which), svg.text(x + 17, y + 4, name, room=NAME)]
         x += wide + 40
+    return parts, y - 42
 
 
 def _row(
