@@ -6,8 +6,7 @@ an earlier call, and what operators allocate inside, has no zones.
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,17 +15,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from loop.calls.memory import HIGH, Surroundings, draw, zone_bytes
 from loop.calls.tensors import extent
 
-FACTORIES = {
-    getattr(torch.ops.aten, name)
-    for name in (
-        *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "zeros", "zeros_like"),
-        *("new_zeros", "ones", "ones_like", "new_ones", "full", "full_like", "new_full"),
-    )
-}
+NAMES = "empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like"
+NAMES += " new_ones full full_like new_full"
+FACTORIES = {getattr(torch.ops.aten, name) for name in NAMES.split()}
 
 
-@dataclass
-class _Bytes:
+class _Bytes(NamedTuple):
     """Bytes of a device inside a block, as NVIDIA's array interface describes them."""
 
     block: Tensor
@@ -49,29 +43,13 @@ def inside(block: Tensor, begin: int, size: int) -> Tensor:
     return torch.frombuffer(array, dtype=torch.uint8)
 
 
-@dataclass
-class _Guarded:
-    """A tensor that was handed out, and its zones."""
-
-    shape: tuple[int, ...]
-    address: int
-    block: Tensor
-    zones: Surroundings
-
-    @property
-    def stray(self) -> str:
-        """What was written outside of it, in words."""
-        before, after = len(self.zones.before), len(self.zones.after)
-        ends = self.block[:before], self.block[len(self.block) - after :]
-        return self.zones.stray(*(end.cpu().numpy().tobytes() for end in ends))
-
-
 class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """While it lasts, new tensors stand between zones."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.allocated: list[_Guarded] = []
+        self.allocated: list[tuple[tuple[int, ...], int, Tensor, Surroundings]] = []
+        """Of each tensor that was handed out: shape, address, the block that it lies in, and its zones there."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -92,16 +70,14 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for place, data in zip((0, zone + size), zones.renew(draw(HIGH)), strict=True):
             block[place : place + zone].copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
         tensor = inside(block, zone, size).view(result.dtype).as_strided(shape, strides).copy_(result)
-        self.allocated.append(_Guarded(shape, tensor.data_ptr(), block, zones))
+        self.allocated.append((shape, tensor.data_ptr(), block, zones))
         return tensor
 
     def _takes(self, result: Tensor) -> bool:
         plain = result.layout == torch.strided and result.device.type in ("cpu", "cuda") and result.numel() > 0
         if not plain or result.dtype.is_complex or result.is_quantized or min(result.stride(), default=1) < 0:
             return False
-        if result.device.type == "cuda":
-            return not torch.cuda.is_current_stream_capturing()
-        return not result.is_pinned()
+        return not (torch.cuda.is_current_stream_capturing() if result.is_cuda else result.is_pinned())
 
 
 def stray_writes(call: Callable[[], Any]) -> list[str]:
@@ -115,12 +91,13 @@ def stray_writes(call: Callable[[], Any]) -> list[str]:
             result = call()
     except Exception:
         return []
-    if any(tensor.block.is_cuda for tensor in mode.allocated):
+    if any(block.is_cuda for _, _, block, _ in mode.allocated):
         torch.cuda.synchronize()
     sentences = []
-    for tensor in mode.allocated:
-        if stray := tensor.stray:
-            is_output = type(result) is Tensor and result.data_ptr() == tensor.address
-            name = "its output" if is_output else f"a tensor {list(tensor.shape)} that it allocated"
+    for shape, address, block, zones in mode.allocated:
+        before, after = block[: len(zones.before)], block[len(block) - len(zones.after) :]
+        if stray := zones.stray(before.cpu().numpy().tobytes(), after.cpu().numpy().tobytes()):
+            is_output = type(result) is Tensor and result.data_ptr() == address
+            name = "its output" if is_output else f"a tensor {list(shape)} that it allocated"
             sentences.append(f"writes outside {name}: {stray}")
     return sentences

@@ -32,6 +32,19 @@ HUGE_BYTES = 128 << 20
 """From this size on large pages save more than they take."""
 
 
+def new_file() -> int:
+    """The descriptor of a file without a name: it is gone with the last process that holds it. It only grows.
+
+    A worker that made it shorter would end us: who reads behind the end of a mapped file is killed.
+    """
+    if hasattr(os, "memfd_create"):
+        handle = os.memfd_create("loop-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        fcntl.fcntl(handle, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
+        return handle
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
 class Values:
     """What the judge made for one input, with the room for windows; shared by all sides that read it."""
 
@@ -41,11 +54,10 @@ class Values:
 
     def write(self, address: int, count: int) -> None:
         """Write the values to an address, rotated by `count` bytes."""
-        if not self.data:
-            return
-        if self._twice is None:
+        if self.data and self._twice is None:
             self._twice = ctypes.create_string_buffer(self.data + self.data, 2 * len(self.data))
-        ctypes.memmove(address, ctypes.addressof(self._twice) + count, len(self.data))
+        if self._twice is not None:
+            ctypes.memmove(address, ctypes.addressof(self._twice) + count, len(self.data))
 
 
 @dataclass
@@ -64,17 +76,12 @@ class Pool:
         self.values.write(base + self.offset, count)
         self.turned = count
 
-    def intact(self, memory: mmap.mmap) -> bool:
-        """Whether it still holds what was written."""
-        data = self.values.data
-        return memory[self.offset : self.offset + len(data)] == data[self.turned :] + data[: self.turned]
-
 
 @dataclass
 class Arena:
     """The shared memory of one worker; use `close` when it has ended."""
 
-    handle: int = field(default_factory=lambda: new_file())
+    handle: int = field(default_factory=new_file)
     """File descriptor that the worker inherits."""
     size: int = CONTROL_BYTES
     pools: list[Pool] = field(default_factory=list)
@@ -184,8 +191,13 @@ class Arena:
 
     def changed(self) -> list[str]:
         """Names of inputs that do not hold what the judge wrote."""
-        fixed = (pool for n, pool in enumerate(self.pools) if n not in self.updated)
-        return [pool.tensor.name for pool in fixed if not pool.intact(self.memory)]
+        names = []
+        for n, pool in enumerate(self.pools):
+            data, turned = pool.values.data, pool.turned
+            now = self.memory[pool.offset : pool.offset + len(data)]
+            if n not in self.updated and now != data[turned:] + data[:turned]:
+                names.append(pool.tensor.name)
+        return names
 
     def strays(self) -> list[str]:
         """What was written outside the tensors, a sentence for each gap between two of them."""
@@ -197,16 +209,3 @@ class Arena:
         """Give everything back."""
         self._unmap()
         os.close(self.handle)
-
-
-def new_file() -> int:
-    """The descriptor of a file without a name: it is gone with the last process that holds it. It only grows.
-
-    A worker that made it shorter would end us: who reads behind the end of a mapped file is killed.
-    """
-    if hasattr(os, "memfd_create"):
-        handle = os.memfd_create("loop-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        fcntl.fcntl(handle, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
-        return handle
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())

@@ -1,7 +1,6 @@
 """A call and a variant as parent, judge and worker speak of them: plain data, without pydantic."""
 
 import ctypes
-import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self, dataclass_transform
@@ -16,6 +15,8 @@ STEP_BYTES = {"cuda": 256, "cpu": 64}
 LATE_S = 20e-3
 """Work that goes on for longer after the stream is done was not all on the stream. Shorter work shows in the
 output, which is read before: the host's clock cannot tell it from an interruption."""
+APART = 256
+"""Outputs in a block begin at multiples of this, with at least that many bytes between two."""
 
 
 class Refused(Exception):
@@ -30,9 +31,8 @@ class Refused(Exception):
 def refuse_late(seconds: float) -> None:
     """Raise Refused where other streams worked for that long after the call's own stream was done."""
     if seconds > LATE_S:
-        raise Refused(
-            f"work went on for {seconds * 1e3:.0f} ms on another stream after its own was done", "left work"
-        )
+        late = f"work went on for {seconds * 1e3:.0f} ms on another stream after its own was done"
+        raise Refused(late, "left work")
 
 
 @dataclass_transform(frozen_default=True)
@@ -146,23 +146,6 @@ class Call(Plain):
         """Outputs that are not inputs changed in place."""
         return tuple(part for n, part in enumerate(self.outputs) if not self.updates or self.updates[n] < 0)
 
-    def clean(self, block: bytes) -> bytes:
-        """The block of outputs with zeros between them: nobody has to write there."""
-        if not self.parts:
-            return block
-        cleaned = bytearray(self.output.size)
-        for part in self.parts:
-            cleaned[part.offset : part.offset + part.size] = block[part.offset : part.offset + part.size]
-        return bytes(cleaned)
-
-    def strays_between(self, before: bytes, after: bytes) -> str:
-        """A sentence on what a call wrote between its outputs; empty when it wrote nothing."""
-        for part, following in itertools.pairwise(self.parts):
-            end = part.offset + part.size
-            if before and before[end : following.offset] != after[end : following.offset]:
-                return f"writes outside its outputs: between {part.name} and {following.name}"
-        return ""
-
     def with_updates(self, block: bytes, read: Callable[[int], bytes]) -> bytes:
         """The block of outputs with the inputs that were changed in place; `read` gives an input's bytes."""
         if not self.updates:
@@ -240,8 +223,6 @@ class CommandTerms(Plain):
 
 Terms = LibraryTerms | FunctionTerms | CommandTerms
 """What a worker can be asked to load."""
-APART = 256
-"""Outputs in a block begin at multiples of this, with at least that many bytes between two."""
 
 
 def step_of(dtype: Dtype, device: Device) -> int:

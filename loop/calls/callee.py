@@ -42,8 +42,8 @@ class _Pickler(pickle.Pickler):
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
-        self.tensors: list[Tensor] = []
-        self.numbers: dict[int, int] = {}
+        self.tensors: dict[int, tuple[int, Tensor]] = {}
+        """By identity: the number of a tensor, and the tensor."""
 
     def persistent_id(self, obj: Any) -> Any:
         """Whether a tensor is a parameter of a module, and its number; None for anything else."""
@@ -51,16 +51,12 @@ class _Pickler(pickle.Pickler):
             return None
         if type(obj) not in (Tensor, torch.nn.Parameter):
             raise Refused(f"cannot pass a {type(obj).__name__}: expected plain tensors")
-        if id(obj) not in self.numbers:
-            self.numbers[id(obj)] = len(self.tensors)
-            self.tensors.append(obj)
-        return type(obj) is torch.nn.Parameter, self.numbers[id(obj)]
+        number, _ = self.tensors.setdefault(id(obj), (len(self.tensors), obj))
+        return type(obj) is torch.nn.Parameter, number
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, rest: bytes, tensors: Sequence[Tensor]) -> None:
-        super().__init__(io.BytesIO(rest))
-        self.tensors = tensors
+    tensors: Sequence[Tensor]
 
     def persistent_load(self, pid: Any) -> Any:
         """The tensor of a number."""
@@ -84,13 +80,15 @@ def take_apart(value: Any) -> Apart:
         pickler.dump(value)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise Refused(f"cannot pass {type(value).__name__} to another process: {error}") from error
-    paths = tuple(names.get(id(tensor), f"tensor {n}") for n, tensor in enumerate(pickler.tensors))
-    return Apart(file.getvalue(), paths, tuple(tensor.detach() for tensor in pickler.tensors))
+    paths = tuple(names.get(identity, f"tensor {n}") for identity, (n, _) in pickler.tensors.items())
+    return Apart(file.getvalue(), paths, tuple(tensor.detach() for _, tensor in pickler.tensors.values()))
 
 
 def put_together(rest: bytes, tensors: Sequence[Tensor]) -> Any:
     """The structure around other tensors."""
-    return _Unpickler(rest, tensors).load()
+    unpickler = _Unpickler(io.BytesIO(rest))
+    unpickler.tensors = tensors
+    return unpickler.load()
 
 
 def structure_digest(rest: bytes) -> str:
@@ -119,25 +117,22 @@ def _named(value: Any, path: str) -> Iterator[tuple[str, Tensor]]:
     if isinstance(value, Tensor):
         yield path or "output", value
     elif isinstance(value, torch.nn.Module):
-        for name, tensor in (*value.named_parameters(), *value.named_buffers()):
-            yield _below(path, name), tensor
+        yield from _items({**dict(value.named_parameters()), **dict(value.named_buffers())}, path)
     else:
-        for name, item in _items(value):
-            yield from _named(item, _below(path, name))
+        for name, item in _items(value, path):
+            yield from _named(item, name)
 
 
-def _items(value: Any) -> Iterator[tuple[str, Any]]:
+def _items(value: Any, path: str) -> list[tuple[str, Any]]:
+    """What a structure holds, each with the path to it."""
+    items: dict[Any, Any] = {}
     if isinstance(value, Mapping):
-        yield from ((str(name), item) for name, item in value.items())
+        items = dict(value)
     elif isinstance(value, list | tuple):
-        names = getattr(value, "_fields", None) or map(str, range(len(value)))
-        yield from zip(names, value, strict=True)
+        items = dict(zip(getattr(value, "_fields", None) or range(len(value)), value, strict=True))
     elif hasattr(value, "__dataclass_fields__"):
-        yield from vars(value).items()
-
-
-def _below(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
+        items = vars(value)
+    return [(f"{path}.{name}" if path else str(name), item) for name, item in items.items()]
 
 
 def outputs_of(result: Any, path: str = "") -> dict[str, Any]:
@@ -150,8 +145,8 @@ def outputs_of(result: Any, path: str = "") -> dict[str, Any]:
         return {path or "output": torch.tensor(result, dtype=dtype)}
     outputs: dict[str, Any] = {}
     if result is None or isinstance(result, Mapping | list | tuple) or hasattr(result, "__dataclass_fields__"):
-        for name, item in _items(result):
-            outputs |= outputs_of(item, _below(path, name))
+        for name, item in _items(result, path):
+            outputs |= outputs_of(item, name)
         return outputs
     return {path or "output": result}
 

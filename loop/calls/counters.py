@@ -17,37 +17,20 @@ TIMES = 1 << 0 | 1 << 1
 """Read with the count how long it was enabled, and how long it really counted."""
 ENABLE, DISABLE, RESET = 0x2400, 0x2401, 0x2403
 PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
+FORBIDDEN, NO_SUCH = (errno.EACCES, errno.EPERM), (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP)
 REASONS = {
-    errno.EACCES: "perf_event_open is not permitted here",
-    errno.EPERM: "perf_event_open is not permitted here",
+    **dict.fromkeys(FORBIDDEN, "perf_event_open is not permitted here"),
+    **dict.fromkeys(NO_SUCH, "this machine offers none, like most virtual machines"),
     errno.ENOSYS: "this system has no perf_event_open",
-    errno.ENOENT: "this machine offers none, like most virtual machines",
-    errno.ENODEV: "this machine offers none, like most virtual machines",
-    errno.EOPNOTSUPP: "this machine offers none, like most virtual machines",
 }
-
-
-class Attributes(ctypes.Structure):
-    """`struct perf_event_attr`, its first version."""
-
-    _fields_ = (
-        ("type", ctypes.c_uint32),
-        ("size", ctypes.c_uint32),
-        ("config", ctypes.c_uint64),
-        ("sample_period", ctypes.c_uint64),
-        ("sample_type", ctypes.c_uint64),
-        ("read_format", ctypes.c_uint64),
-        ("flags", ctypes.c_uint64),
-        ("wakeup_events", ctypes.c_uint32),
-        ("bp_type", ctypes.c_uint32),
-        ("config1", ctypes.c_uint64),
-    )
+ATTRIBUTES = struct.Struct("IIQQQQQIIQ")
+"""`struct perf_event_attr`, its first version: type, size, config, period, sample type, read format, flags, ..."""
 
 
 class Counters:
     """Counts of everything the process does between `start` and `stop`, in all threads it has or begins meanwhile.
 
-    A counter that cannot be had is None, never zero, and `why_not` says why. Use as a context manager, or `close`.
+    A counter that cannot be had is None, never zero, and `why_not` says why. Use as a context manager.
     """
 
     def __init__(self) -> None:
@@ -66,16 +49,19 @@ class Counters:
                         self.why_not = self.why_not or reason(error)
         return any(self._handles.values())
 
+    def _tell(self, *orders: int) -> None:
+        for handles in self._handles.values():
+            for handle in handles:
+                for order in orders:
+                    fcntl.ioctl(handle, order, 0)
+
     def start(self) -> None:
         """Count from zero."""
-        for handle in self._all():
-            fcntl.ioctl(handle, RESET, 0)
-            fcntl.ioctl(handle, ENABLE, 0)
+        self._tell(RESET, ENABLE)
 
     def stop(self) -> dict[str, int | None]:
         """Counts since `start`, by name, over all threads; None for a counter that never got its turn."""
-        for handle in self._all():
-            fcntl.ioctl(handle, DISABLE, 0)
+        self._tell(DISABLE)
         totals: dict[str, int | None] = {}
         for name, handles in self._handles.items():
             counts = [scaled(os.read(handle, 24)) for handle in handles]
@@ -83,20 +69,13 @@ class Counters:
             totals[name] = sum(known) if counts and len(known) == len(counts) else None
         return totals
 
-    def _all(self) -> list[int]:
-        return [handle for handles in self._handles.values() for handle in handles]
-
-    def close(self) -> None:
-        """Give the counters back."""
-        for handle in self._all():
-            os.close(handle)
-        self._handles = {name: [] for name in EVENTS}
-
     def __enter__(self) -> "Counters":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        for handles in self._handles.values():
+            while handles:
+                os.close(handles.pop())
 
 
 def open_event(event: int, thread: int) -> int:
@@ -105,10 +84,9 @@ def open_event(event: int, thread: int) -> int:
     if number is None or platform.system() != "Linux":
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     flags = DISABLED | INHERIT | EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR
-    attributes = Attributes(size=ctypes.sizeof(Attributes), config=event, read_format=TIMES, flags=flags)
+    attributes = ATTRIBUTES.pack(0, ATTRIBUTES.size, event, 0, 0, TIMES, flags, 0, 0, 0)
     libc = ctypes.CDLL(None, use_errno=True)
-    # -1, -1: on any core, in no group.
-    handle = libc.syscall(number, ctypes.byref(attributes), thread, -1, -1, ctypes.c_ulong(0))
+    handle = libc.syscall(number, attributes, thread, -1, -1, ctypes.c_ulong(0))  # On any core, in no group.
     if handle < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return int(handle)
@@ -117,7 +95,7 @@ def open_event(event: int, thread: int) -> int:
 def reason(error: OSError, paranoid: Path = PARANOID) -> str:
     """Why a counter cannot be had, in words."""
     words = REASONS.get(error.errno or 0, f"perf_event_open: {error.strerror}")
-    if error.errno in (errno.EACCES, errno.EPERM) and paranoid.is_file():
+    if error.errno in FORBIDDEN and paranoid.is_file():
         words += f" (kernel.perf_event_paranoid is {paranoid.read_text().strip()}; 2 or less allows it)"
     return words
 

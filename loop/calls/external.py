@@ -13,7 +13,6 @@ from typing import Any
 from loop.base.linux import unbound_memory
 from loop.calls.call import Call, CommandTerms, Refused, TensorFile
 from loop.calls.invocation import Places, Prepared, Run, Stage
-from loop.calls.memory import Unguarded
 
 PLACEHOLDER = re.compile(r"(?<!\$)\{(\w+)\}")
 """A value of the call in a word of the command, as in `{N}`; `${N}` is a shell's."""
@@ -48,7 +47,6 @@ class ExternalCall(Prepared):
     timed_apart = True
 
     def __init__(self, variant: External, call: Call) -> None:
-        super().__init__(call, Unguarded())
         self.variant = variant
         self.seconds: float | None = None
         """What the program stated about its last run."""
@@ -57,22 +55,29 @@ class ExternalCall(Prepared):
     def refill(self, call: Call) -> None:
         """Describe the call in the file that the program reads; its inputs are files of their own."""
         self.call, self.path = call, Path(call.output.path)
-        description = self.path.with_suffix(".call.json")
-        self.inputs = {tensor.name: self.path.with_suffix(f".{tensor.name}.bin") for tensor in call.inputs}
-        self.before = {}
-        for tensor in call.inputs:
+        self.inputs = [self.path.with_suffix(f".{tensor.name}.bin") for tensor in call.inputs]
+        self.before = []
+        for tensor, path in zip(call.inputs, self.inputs, strict=True):
             begin = tensor.offset * tensor.item
-            data = Path(tensor.path).read_bytes()[begin : begin + tensor.size]
-            self.before[tensor.name] = data
-            self.inputs[tensor.name].write_bytes(data)
+            self.before.append(Path(tensor.path).read_bytes()[begin : begin + tensor.size])
+            path.write_bytes(self.before[-1])
         self.files = {part.name: self.path.with_suffix(f".{part.name}.out") for part in call.parts}
         fields: dict[str, Any] = {name: getattr(call, name) for name in CALL_FIELDS}
-        fields["inputs"] = [described_file(tensor, self.inputs[tensor.name]) for tensor in call.inputs]
+        fields["inputs"] = list(map(described_file, call.inputs, self.inputs))
         fields["output"] = described_file(call.output, self.path)
         if call.parts:
             fields["parts"] = [described_file(part, self.files[part.name]) for part in call.written]
+        description = self.path.with_suffix(".call.json")
         description.write_text(json.dumps(fields))
-        values, paths = self._values(), {**self.inputs, call.output.name: self.path, **self.files}
+        # Sizes and attributes of the call, and its element type, as words: true is 1.
+        shapes, values = self.variant.terms.shapes, dict[str, str]()
+        for tensor in (*call.inputs, *call.outputs):
+            values |= zip(shapes.get(tensor.name, "").split(), map(str, tensor.shape), strict=False)
+        for name, value in call.attributes.items():
+            values[name] = "" if value is None else str(int(value) if isinstance(value, bool) else value)
+        values["dtype"] = call.dtype
+        paths = dict(zip((tensor.name for tensor in call.inputs), self.inputs, strict=True))
+        paths |= {call.output.name: self.path, **self.files}
         words = {**paths, **values}
         self.command = [
             PLACEHOLDER.sub(lambda match: str(words.get(match[1], match[0])), word)
@@ -82,18 +87,7 @@ class ExternalCall(Prepared):
         self.environment |= {f"LOOP_PATH_{name}": str(path) for name, path in paths.items()}
         self.environment["LOOP_CALL"] = str(description)
 
-    def _values(self) -> dict[str, str]:
-        """Sizes and attributes of the call, and its element type, as words: true is 1."""
-        shapes, values = self.variant.terms.shapes, dict[str, str]()
-        for tensor in (*self.call.inputs, *self.call.outputs):
-            values |= zip(shapes.get(tensor.name, "").split(), map(str, tensor.shape), strict=False)
-        for name, value in self.call.attributes.items():
-            value = "" if value is None else value
-            values[name] = str(int(value) if isinstance(value, bool) else value)
-        return {**values, "dtype": self.call.dtype}
-
     def bind(self, offsets: Sequence[int] | None = None) -> Run:
-        """The program, as a function."""
         return self.run
 
     def run(self) -> None:
@@ -101,8 +95,7 @@ class ExternalCall(Prepared):
         for path in (self.path, *self.files.values()):
             path.unlink(missing_ok=True)
         for number in self.call.updated:
-            name = self.call.inputs[number].name
-            self.inputs[name].write_bytes(self.before[name])
+            self.inputs[number].write_bytes(self.before[number])
         began = time.perf_counter()
         completed = subprocess.run(
             self.command,
@@ -126,18 +119,16 @@ class ExternalCall(Prepared):
         block = bytearray(self.call.output.size)
         for part in self.call.written:
             block[part.offset : part.offset + part.size] = _read_output(self.files[part.name], part)
-
-        def updated(number: int) -> bytes:
-            tensor = self.call.inputs[number]
-            return _read_output(self.inputs[tensor.name], tensor)
-
-        return self.call.with_updates(bytes(block), updated)
+        return self.call.with_updates(
+            bytes(block), lambda number: _read_output(self.inputs[number], self.call.inputs[number])
+        )
 
     def changed(self) -> list[str]:
-        """Names of input files that the program wrote to."""
-        updated = {self.call.inputs[number].name for number in self.call.updated}
-        fixed = {name: path for name, path in self.inputs.items() if name not in updated}
-        return [name for name, path in fixed.items() if path.read_bytes() != self.before[name]]
+        return [
+            tensor.name
+            for n, tensor in enumerate(self.call.inputs)
+            if n not in self.call.updated and self.inputs[n].read_bytes() != self.before[n]
+        ]
 
 
 class ProgramStage(Stage):
@@ -153,11 +144,9 @@ class ProgramStage(Stage):
         return 0 if seconds is None else max(1, round(seconds * 1e9))
 
     def give(self) -> None:
-        """Bring its output file into the slot."""
-        if self.prepared.changed():
-            raise Refused(f"changed its input {', '.join(self.prepared.changed())}", "changed input")
-        data = self.prepared.output()
-        begin = self.places.slots[0]
+        if changed := self.prepared.changed():
+            raise Refused(f"changed its input {', '.join(changed)}", "changed input")
+        data, begin = self.prepared.output(), self.places.slots[0]
         self.places.memory[begin : begin + len(data)] = data
 
 
@@ -167,9 +156,8 @@ def _read_output(path: Path, tensor: TensorFile) -> bytes:
         raise Refused("wrote no output file", "wrong result")
     data = path.read_bytes()
     if len(data) != tensor.size:
-        raise Refused(
-            f"wrong shape: expected {tensor.size} bytes of {tensor.name}, got {len(data)}", "wrong result"
-        )
+        expected = f"expected {tensor.size} bytes of {tensor.name}"
+        raise Refused(f"wrong shape: {expected}, got {len(data)}", "wrong result")
     return data
 
 

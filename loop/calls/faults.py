@@ -67,9 +67,8 @@ class FaultWatch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number in self._set:
-            self._libc.sigaction(number, ctypes.byref(_Action()), None)
-        self._set.clear()
+        while self._set:
+            self._libc.sigaction(self._set.pop(), ctypes.byref(_Action()), None)
 
     def _fault(self, number: int, info: int, context: int) -> None:
         """Say which tensor, and let the access happen once more, without us."""
@@ -77,8 +76,7 @@ class FaultWatch:
         if os.uname().machine == "x86_64":
             error = ctypes.c_uint64.from_address(context + X86_64_ERROR).value
             verb = "writes" if error & WRITES else "reads"
-        sentence = beside(self.places(), address, verb) or self.guess
-        if sentence:
+        if sentence := beside(self.places(), address, verb) or self.guess:
             os.write(2, f"\n{STRAY}{sentence}\n".encode())
         self.__exit__()
 

@@ -19,7 +19,9 @@ from time import perf_counter_ns
 from typing import Any, Protocol
 
 from loop.calls.call import Call
-from loop.calls.memory import Guard, Guarded, MakeMemory, Unguarded
+from loop.calls.faults import TensorPlace
+from loop.calls.memory import VALUES, Guard, Memory, count_bytes, differing, draw, zone_bytes
+from loop.calls.tensors import extent, gather, scatter, strides_of
 
 Run = Callable[[], Any]
 Windows = Sequence[Sequence[int]]
@@ -27,14 +29,17 @@ Windows = Sequence[Sequence[int]]
 
 
 class Prepared(ABC):
-    """A call with its inputs in memory, ready to be made again and again."""
+    """A call with its inputs in memory, ready to be made again and again. Its tensors have no zones."""
 
     timed_apart = False
     """Whether it times itself and has no windows."""
+    names: tuple[str, ...] = ()
+    """The tensors that have zones, as in `its input x`."""
+    prefills = False
+    """Whether we can choose what stands in the output before a call."""
 
-    def __init__(self, call: Call, guarded: Unguarded) -> None:
-        """`guarded`: its tensors, with what stands around them."""
-        self.call, self.guarded = call, guarded
+    def __init__(self, call: Call) -> None:
+        self.call = call
 
     @abstractmethod
     def bind(self, offsets: Sequence[int] | None = None) -> Run:
@@ -58,31 +63,123 @@ class Prepared(ABC):
     def changed(self) -> list[str]:
         """Names of inputs that do not hold their values any more."""
 
+    def surround(self, guards: Sequence[Guard]) -> None:
+        """Write other bytes around each tensor, and the values the judge knows into the inputs."""
+
+    def strays(self) -> list[str]:
+        """Writes outside of tensors, a sentence each."""
+        return []
+
+    def own_strays(self) -> list[str]:
+        """Writes of one more call outside of tensors that the variant allocates, a sentence each."""
+        return []
+
+    def enclose(self, *, at_end: bool) -> bool:
+        """As `Memory.enclose`, for every tensor; inputs are written anew. False where it cannot."""
+        return False
+
+    def release(self) -> None:
+        """Let accesses outside of tensors be again; the next call needs `surround`."""
+
+    def places(self) -> Sequence[TensorPlace]:
+        """Where each tensor stands in host memory of ours."""
+        return ()
+
 
 class GuardedCall(Prepared):
-    """A call whose inputs lie in memory of ours."""
+    """A call whose inputs, and with `prefills` its output, lie in memory of ours, between zones."""
 
-    guarded: Guarded
+    def __init__(self, call: Call, layout: str, *, prefills: bool) -> None:
+        super().__init__(call)
+        self.layout, self.prefills = layout, prefills
+        self.strides = [tensor.strides(layout) for tensor in call.inputs]
+        self.spread = [tensor.strides(layout) != tensor.strides("contiguous") for tensor in call.inputs]
+        """Whether an input's elements lie otherwise than in its file."""
+        self.names = tuple(f"its input {tensor.name}" for tensor in call.inputs)
+        self.inputs: list[Memory] = []
+        for tensor, strides, spread in zip(call.inputs, self.strides, self.spread, strict=True):
+            size = extent(tensor.shape, strides) * tensor.item if spread else tensor.pool_size
+            shift = tensor.item if layout == "misaligned" and not spread else 0
+            zone = zone_bytes(tensor.shape, strides, tensor.dtype)
+            self.inputs.append(self.memory(size, shift, tensor.dtype, zone))
+        self.all = list(self.inputs)
+        if prefills:
+            output = call.output
+            zone = zone_bytes(output.shape, strides_of(output.shape, "contiguous"), output.dtype)
+            self.names += ("its output",)
+            self.all.append(self.memory(output.size, 0, output.dtype, zone))
+        self.between = ""
+        """What the last call wrote between its outputs, in words."""
+        self.refill(call)
 
-    def __init__(self, call: Call, layout: str, make: MakeMemory, guard: type[Guarded] = Guarded) -> None:
-        super().__init__(call, guard(call, layout, make))
-        self.layout = layout
+    @abstractmethod
+    def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
+        """Memory for one tensor: its bytes, bytes of misalignment, its type, bytes of each zone."""
 
     def refill(self, call: Call) -> None:
-        """Take the values of another call's files, at the same addresses."""
-        self.call = call
-        self.guarded.fill(call)
+        self.call, self.values = call, [Path(tensor.path).read_bytes() for tensor in call.inputs]
+        for memory, data in zip(self.inputs, self.values, strict=True):
+            memory.zones.know(data)
+        self.surround([draw(VALUES) for _ in self.all])
 
     def jumble(self, draw: random.Random) -> None:
-        """Put unknown values at every address."""
-        for memory, tensor in zip(self.guarded.inputs, self.call.inputs, strict=True):
+        for memory, tensor in zip(self.inputs, self.call.inputs, strict=True):
             if memory.size:
                 memory.rotate(draw.randrange(memory.size // tensor.item) * tensor.item)
 
+    def surround(self, guards: Sequence[Guard]) -> None:
+        for memory, guard in zip(self.all, guards, strict=True):
+            memory.surround(guard)
+        self._restore(guards[: len(self.inputs)])
+
+    def _restore(self, guards: Sequence[Guard]) -> None:
+        """Write the values into the inputs; where one is spread, a guard's contents between its rows."""
+        for n, (memory, data, guard) in enumerate(zip(self.inputs, self.values, guards, strict=True)):
+            memory.fill(self._laid_out(n, data, memory.zones.fill(guard, memory.size)) if self.spread[n] else data)
+
+    def _laid_out(self, n: int, data: bytes, between: bytes) -> bytes:
+        return scatter(data, self.call.inputs[n].shape, self.strides[n], self.call.inputs[n].item, between)
+
+    def window(self, n: int) -> bytes:
+        """The elements of an input now, in the window whose answer the judge knows."""
+        tensor = self.call.inputs[n]
+        if self.spread[n]:
+            return gather(self.inputs[n].contents(), tensor.shape, self.strides[n], tensor.item)
+        return self.inputs[n].read(tensor.offset * tensor.item, tensor.size)
+
     def changed(self) -> list[str]:
-        """Names of inputs that do not hold their values any more."""
-        fixed = (n for n in range(len(self.call.inputs)) if n not in self.call.updated)
-        return [self.call.inputs[n].name for n in fixed if self.guarded.changed(n)]
+        names = []
+        for n, tensor in enumerate(self.call.inputs):
+            if n in self.call.updated or not self.inputs[n].changed:
+                continue
+            if not self.spread[n] or self.window(n) != self.values[n]:  # Else only between its rows.
+                names.append(tensor.name)
+        return names
+
+    def strays(self) -> list[str]:
+        sentences = []
+        for n, (name, memory) in enumerate(zip(self.names, self.all, strict=True)):
+            gaps = ""
+            if n < len(self.inputs) and self.spread[n] and memory.changed:
+                data, expected = memory.contents(), self._laid_out(n, self.window(n), memory.data)
+                gaps = f"{count_bytes(differing(data, expected))} between its rows" if data != expected else ""
+            if stray := gaps or memory.stray:
+                sentences.append(f"writes outside {name}: {stray}")
+        return [*sentences, *([self.between] if self.between else [])]
+
+    def enclose(self, *, at_end: bool) -> bool:
+        if not all(memory.enclose(at_end=at_end) for memory in self.all):
+            return False
+        self._restore([draw(VALUES) for _ in self.inputs])
+        return True
+
+    def release(self) -> None:
+        for memory in self.all:
+            memory.release()
+
+    def places(self) -> list[TensorPlace]:
+        named = zip(self.names, self.all, strict=True)
+        return [TensorPlace(name, area.address, area.address + area.size, area.reach) for name, area in named]
 
 
 class Stage(ABC):
@@ -120,7 +217,6 @@ class Nothing(Stage):
         self.calls = run
 
     def run(self, count: int) -> int:
-        """Make the calls, one after the other, as any other stage does."""
         if self.calls is not None:
             for run in [self.calls] * count:
                 run()
@@ -172,7 +268,6 @@ class HostStage(Stage):
         self.runs: list[Run] = []
 
     def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:
-        """Point each call to its windows."""
         self.point(windows)
         if self.slow and not self.extra_ns:
             times = []
@@ -184,7 +279,6 @@ class HostStage(Stage):
         flush_caches() if cold else self.places.warm(len(windows))
 
     def run(self, count: int) -> int:
-        """Make the calls."""
         if not self.extra_ns:
             self.make(self.runs[:count])
             return 0
@@ -219,22 +313,15 @@ class Loaded(Protocol):
         """Take a call's place in the shared memory; `slow`: share of its time by which calls are made longer."""
 
 
-CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-DEFAULT_CACHE_BYTES = 64 << 20
-UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
-
-@functools.cache
-def last_level_bytes() -> int:
-    """Size of the largest cache that the system names; 64 MiB where it names none."""
-    texts = [path.read_text().strip() for path in CACHES.glob("index*/size")]
-    sizes = (int(text[:-1]) * UNITS[text[-1]] if text[-1:] in UNITS else int(text) for text in texts)
-    return max(sizes, default=DEFAULT_CACHE_BYTES)
-
-
 @functools.cache
 def _scratch() -> Any:
-    return ctypes.create_string_buffer(2 * last_level_bytes())
+    """Twice as much memory as the largest cache that the system names; as 64 MiB where it names none."""
+    sizes = [64 << 20]
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        text = path.read_text().strip()
+        unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:])
+        sizes.append(int(text[:-1]) * unit if unit else int(text))
+    return ctypes.create_string_buffer(2 * (max(sizes[1:], default=sizes[0])))
 
 
 def flush_caches() -> None:

@@ -10,13 +10,10 @@ import ctypes
 import mmap
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from loop.calls.call import Call
-from loop.calls.faults import TensorPlace
-from loop.calls.tensors import DTYPES, PAGE, POISON, extent, gather, scatter, strides_of
+from loop.calls.tensors import DTYPES, PAGE, POISON
 
 VALUES, NAN, HIGH, LOW, SMALL, MIXED = "values", "nan", "high", "low", "small", "mixed"
 KINDS = (VALUES, NAN, HIGH, LOW, SMALL)
@@ -33,6 +30,8 @@ FIELDS = {"float32": (8, 23), "float16": (5, 10), "bfloat16": (8, 7), "float64":
 FIELDS |= {"float8_e4m3fn": (4, 3), "float8_e5m2": (5, 2)}
 """Bits of exponent and mantissa. Of other types every bit pattern is a number: guards hold any of them."""
 _draw = random.Random()  # Seeded by the system: no variant knows what stands around its tensors.
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 class Guard(NamedTuple):
@@ -85,34 +84,31 @@ class Surroundings:
         return self.before, self.after
 
     def fill(self, guard: Guard, size: int) -> bytes:
-        """That many bytes of a guard's contents."""
-        source = random.Random(guard.seed)
-        mask, fixed = self._form(guard.kind)
-        bits = source.getrandbits(PERIOD * 8 * self.item) & mask | fixed
-        data, start = bits.to_bytes(PERIOD * self.item, "little"), source.randrange(PERIOD) * self.item
-        return (data * (size // len(data) + 2))[start : start + size]
+        """That many bytes of a guard's contents.
 
-    def _form(self, kind: str) -> tuple[int, int]:
-        """A mask of the bits that each call draws, and the bits that stay: sign and exponent.
-
-        A NaN stays a signaling one: any arithmetic makes it quiet, which leaves a trace where it is stored.
+        A mask says which bits each call draws; sign and exponent stay. A NaN stays a signaling one: any arithmetic
+        makes it quiet, which leaves a trace where it is stored.
         """
-        if self.dtype not in FIELDS:
-            return (1 << PERIOD * 8 * self.item) - 1, 0
+        source, kind = random.Random(guard.seed), guard.kind
 
         def drawn(patterns: Sequence[int]) -> int:
             """Bits of all elements as one number, each element one of these patterns."""
             items = self._source.choices([bits.to_bytes(self.item, "little") for bits in patterns], k=PERIOD)
             return int.from_bytes(b"".join(items), "little")
 
-        if kind not in self._forms:
+        if kind not in self._forms and self.dtype not in FIELDS:
+            self._forms[kind] = (1 << PERIOD * 8 * self.item) - 1, 0
+        elif kind not in self._forms:
             exponent, mantissa = FIELDS[self.dtype]
             sign, fraction = 1 << exponent, (1 << mantissa - (kind == NAN)) - 1
             tops = {SMALL: [0], NAN: [sign - 1, 2 * sign - 1], HIGH: [sign - 2], LOW: [2 * sign - 2]}
             tops |= {VALUES: self._values, MIXED: [*self._values, *(tops[HIGH] + tops[LOW]) * len(self._values)]}
             fixed = drawn([top << mantissa | (kind == NAN) for top in tops[kind]])
             self._forms[kind] = drawn([0, fraction] if kind == SMALL else [fraction]), fixed
-        return self._forms[kind]
+        mask, fixed = self._forms[kind]
+        bits = source.getrandbits(PERIOD * 8 * self.item) & mask | fixed
+        data, start = bits.to_bytes(PERIOD * self.item, "little"), source.randrange(PERIOD) * self.item
+        return (data * (size // len(data) + 2))[start : start + size]
 
     def stray(self, before: bytes, after: bytes) -> str:
         """Where the zones' bytes are not what was written there, in words; empty when all are."""
@@ -182,17 +178,13 @@ class Memory(ABC):
 
     def poison(self, guard: Guard | None = None) -> None:
         """Make every element NaN, or a guard's contents."""
-        self.write(0, self.between(guard) if guard else bytes([POISON]) * self.size)
+        self.write(0, self.zones.fill(guard, self.size) if guard else bytes([POISON]) * self.size)
 
     def surround(self, guard: Guard) -> None:
         """Write both zones anew."""
         before, after = self.zones.renew(guard)
         self.write(-len(before), before)
         self.write(self.size, after)
-
-    def between(self, guard: Guard) -> bytes:
-        """Contents, of the tensor's size, for the gaps of a tensor whose rows are apart."""
-        return self.zones.fill(guard, self.size)
 
     @property
     def changed(self) -> bool:
@@ -214,7 +206,7 @@ class Memory(ABC):
         return False
 
     def release(self) -> None:
-        """Let accesses outside be again."""
+        """Let accesses outside be again. The tensor and the zones have to be written anew."""
 
 
 class Buffer(Memory):
@@ -228,7 +220,7 @@ class Buffer(Memory):
     ALIGNMENT = 64
 
     def __init__(self, size: int, shift: int = 0, dtype: str = "float32", zone: int = PAGE) -> None:
-        self.size, self._shift, self._zone = size, shift, zone
+        self._shift, self._zone = shift, zone
         self._room = -(-(size + shift) // PAGE) * PAGE
         length = self._room + 2 * zone + 2 * self.FAR
         self._memory = mmap.mmap(-1, length, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -236,15 +228,13 @@ class Buffer(Memory):
         self.reach = (self._base, self._base + length)
         self._allow(0, self.FAR, allowed=False)
         self._allow(length - self.FAR, self.FAR, allowed=False)
-        self._place(self._aligned_end())
+        # Bytes of the room before the tensor: the most after which it is as aligned as it shall be.
+        self._end = (self._room - size - shift) // self.ALIGNMENT * self.ALIGNMENT + shift
+        self._place(self._end)
         before = self._start - self.FAR
         super().__init__(size, Surroundings(before, self._room + 2 * zone - before - size, dtype))
         self.surround(draw(VALUES))
         self.poison()
-
-    def _aligned_end(self) -> int:
-        """Bytes of the room before the tensor: the most after which it is as aligned as it shall be."""
-        return (self._room - self.size - self._shift) // self.ALIGNMENT * self.ALIGNMENT + self._shift
 
     def _place(self, offset: int) -> None:
         self._start = self.FAR + self._zone + offset
@@ -256,13 +246,13 @@ class Buffer(Memory):
             raise OSError(ctypes.get_errno(), "mprotect")
 
     def enclose(self, *, at_end: bool) -> bool:
-        """Put the tensor at the end of its room, or at its beginning, and close the zones to every access.
+        """Close the zones, with the tensor at either end of its room.
 
         Alignment hides up to 63 bytes after a tensor that has to begin at a 64-byte boundary.
         """
         self.release()
         flush = self._room - self.size
-        end = flush if self._shift and flush % self.ALIGNMENT else self._aligned_end()
+        end = flush if self._shift and flush % self.ALIGNMENT else self._end
         self._place(end if at_end else self._shift)
         room = self.FAR + self._zone
         self._memory[room : room + self._room] = self.zones.fill(draw(VALUES), self._room)
@@ -271,147 +261,12 @@ class Buffer(Memory):
         return True
 
     def release(self) -> None:
-        """Open the zones again. The tensor and the zones have to be written anew."""
         for zone in (self.FAR, self.FAR + self._zone + self._room):
             self._allow(zone, self._zone, allowed=True)
-        self._place(self._aligned_end())
+        self._place(self._end)
 
     def write(self, offset: int, data: bytes) -> None:
-        """Put `data` there."""
         self._memory[self._start + offset : self._start + offset + len(data)] = data
 
     def read(self, offset: int, size: int) -> bytes:
-        """That many bytes from there on."""
         return self._memory[self._start + offset : self._start + offset + size]
-
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-MakeMemory = Callable[[int, int, str, int], Memory]
-"""Makes memory: bytes, bytes of misalignment, element type, bytes of each zone."""
-
-
-class Unguarded:
-    """Tensors in memory of somebody else: nothing stands around them, and nothing is seen."""
-
-    names: Sequence[str] = ()
-    """The tensors that have zones, as in `its input x`."""
-    prefills = False
-    """Whether we can choose what stands in the output before a call."""
-
-    def surround(self, guards: Sequence[Guard]) -> None:
-        """Write other bytes around each tensor, and the values the judge knows into the inputs."""
-
-    def strays(self) -> list[str]:
-        """Writes outside of tensors, a sentence each."""
-        return []
-
-    def enclose(self, *, at_end: bool) -> bool:
-        """As `Memory.enclose`, for every tensor."""
-        return False
-
-    def release(self) -> None:
-        """Let accesses outside of tensors be again; the next call needs `surround`."""
-
-    def places(self) -> Sequence[TensorPlace]:
-        """Where each tensor stands in host memory of ours."""
-        return ()
-
-    def own_strays(self) -> list[str]:
-        """Writes of one more call outside of tensors that the variant allocates, a sentence each."""
-        return []
-
-
-class Guarded(Unguarded):
-    """Inputs of a call; and its output, where a call writes to memory that it is given."""
-
-    prefills = True
-    between = ""
-    """What the last call wrote between its outputs, in words."""
-
-    def __init__(self, call: Call, layout: str, make: MakeMemory) -> None:
-        self.strides = [tensor.strides(layout) for tensor in call.inputs]
-        self.spread = [tensor.strides(layout) != tensor.strides("contiguous") for tensor in call.inputs]
-        """Whether an input's elements lie otherwise than in its file."""
-        self.names: tuple[str, ...] = tuple(f"its input {tensor.name}" for tensor in call.inputs)
-        self.tensors = call.inputs
-        self.inputs: list[Memory] = []
-        for tensor, strides, spread in zip(call.inputs, self.strides, self.spread, strict=True):
-            size = extent(tensor.shape, strides) * tensor.item if spread else tensor.pool_size
-            shift = tensor.item if layout == "misaligned" and not spread else 0
-            zone = zone_bytes(tensor.shape, strides, tensor.dtype)
-            self.inputs.append(make(size, shift, tensor.dtype, zone))
-        self.all = tuple(self.inputs)
-        if self.prefills:
-            zone = zone_bytes(call.output.shape, strides_of(call.output.shape, "contiguous"), call.output.dtype)
-            self.names += ("its output",)
-            self.all += (make(call.output.size, 0, call.output.dtype, zone),)
-        self.fill(call)
-
-    def fill(self, call: Call) -> None:
-        """Take the values of a call's files."""
-        self.values = [Path(tensor.path).read_bytes() for tensor in call.inputs]
-        for memory, data in zip(self.inputs, self.values, strict=True):
-            memory.zones.know(data)
-        self.surround([draw(VALUES) for _ in self.all])
-
-    def surround(self, guards: Sequence[Guard]) -> None:
-        """Write other bytes around each tensor, and the values the judge knows into the inputs."""
-        for memory, guard in zip(self.all, guards, strict=True):
-            memory.surround(guard)
-        self._restore(guards[: len(self.inputs)])
-
-    def _restore(self, guards: Sequence[Guard]) -> None:
-        for n, (memory, data, guard) in enumerate(zip(self.inputs, self.values, guards, strict=True)):
-            memory.fill(self._laid_out(n, data, memory.between(guard)) if self.spread[n] else data)
-
-    def _laid_out(self, n: int, data: bytes, between: bytes) -> bytes:
-        return scatter(data, self.tensors[n].shape, self.strides[n], self.tensors[n].item, between)
-
-    def _elements(self, n: int) -> bytes:
-        """The elements of an input, without what stands between its rows."""
-        return gather(self.inputs[n].contents(), self.tensors[n].shape, self.strides[n], self.tensors[n].item)
-
-    def window(self, n: int) -> bytes:
-        """What stands in an input now, in the window whose answer the judge knows."""
-        if self.spread[n]:
-            return self._elements(n)
-        begin = self.tensors[n].offset * self.tensors[n].item
-        return self.inputs[n].read(begin, self.tensors[n].size)
-
-    def changed(self, n: int) -> bool:
-        """Whether elements of an input were written to."""
-        return self.inputs[n].changed and (not self.spread[n] or self._elements(n) != self.values[n])
-
-    def strays(self) -> list[str]:
-        """Writes outside of tensors, a sentence each."""
-        sentences = []
-        for n, (name, memory) in enumerate(zip(self.names, self.all, strict=True)):
-            if stray := self._between_rows(n) or memory.stray:
-                sentences.append(f"writes outside {name}: {stray}")
-        return [*sentences, *([self.between] if self.between else [])]
-
-    def _between_rows(self, n: int) -> str:
-        """Writes to the gaps of an input that has any."""
-        if n == len(self.inputs) or not self.spread[n] or not self.inputs[n].changed:
-            return ""
-        data, expected = self.inputs[n].contents(), self._laid_out(n, self._elements(n), self.inputs[n].data)
-        return f"{count_bytes(differing(data, expected))} between its rows" if data != expected else ""
-
-    def enclose(self, *, at_end: bool) -> bool:
-        """Close the zones of every tensor, as `Memory.enclose`; inputs are written anew. False where it cannot."""
-        if not all(memory.enclose(at_end=at_end) for memory in self.all):
-            return False
-        # Enclosing overwrote the inputs. Gaps between rows of a spread input get numbers like its own.
-        self._restore([draw(VALUES) for _ in self.inputs])
-        return True
-
-    def release(self) -> None:
-        """Let accesses outside of tensors be again; the next call needs `surround`."""
-        for memory in self.all:
-            memory.release()
-
-    def places(self) -> list[TensorPlace]:
-        """Where each tensor stands in host memory of ours."""
-        named = zip(self.names, self.all, strict=True)
-        return [TensorPlace(name, area.address, area.address + area.size, area.reach) for name, area in named]

@@ -19,20 +19,9 @@ from typing import Any
 MODULES = (time, json, hashlib)
 BUILTINS = ("open", "bytes", "len", "range", "min", "max", "sum", "type", "isinstance", "float", "int")
 OS = ("read", "write", "fdopen", "open", "close")
-TORCH: tuple[str, ...] = (
-    "cuda.Event",
-    "cuda.Event.record",
-    "cuda.Event.elapsed_time",
-    "cuda.CUDAGraph.replay",
-    "cuda.synchronize",
-    "cuda.current_stream",
-    "Tensor.cpu",
-    "Tensor.to",
-    "Tensor.contiguous",
-)
-TORCH += ("Tensor.view", "Tensor.numpy", "Tensor.copy_", "Tensor.as_strided", "frombuffer", "set_num_threads")
-
-
+TORCH: tuple[str, ...] = ("cuda.Event", "cuda.Event.record", "cuda.Event.elapsed_time", "cuda.CUDAGraph.replay")
+TORCH += ("cuda.synchronize", "cuda.current_stream", "Tensor.cpu", "Tensor.to", "Tensor.contiguous", "Tensor.view")
+TORCH += ("Tensor.numpy", "Tensor.copy_", "Tensor.as_strided", "frombuffer", "set_num_threads")
 OWN = ("loop.calls", "loop.workers", "loop.mistakes")
 """Rooms whose code runs in a worker."""
 Place = tuple[str, Mapping[str, Any], str]

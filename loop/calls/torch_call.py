@@ -2,8 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from math import prod
 from time import perf_counter
 from typing import Any
@@ -18,7 +17,7 @@ from loop.calls.call import Call, FunctionTerms, Refused, refuse_late
 from loop.calls.callee import Callee, in_block, outputs_of, part_of, spoil
 from loop.calls.cuda.graph import LEFT_WORK
 from loop.calls.invocation import GuardedCall, HostStage, Places, Run, Windows
-from loop.calls.memory import Guard, Guarded, Memory, Surroundings
+from loop.calls.memory import Guard, Memory, Surroundings
 from loop.calls.own_modules import search
 from loop.calls.tensors import strides_of
 from loop.calls.torch_side import TORCH_DTYPES, WHOLE, bytes_of, same_bits
@@ -47,8 +46,7 @@ class Importable:
 
     def prepare(self, call: Call, layout: str = "contiguous") -> "TensorCall":
         """Bring a call's inputs into memory: the host's, or the device's."""
-        kind = DeviceCall if self.device == "cuda" else TensorCall
-        return kind(self._callee(call), call, self.device, layout)
+        return TensorCall(self._callee(call), call, self.device, layout)
 
     def stage(self, places: Places, call: Call, slow: float) -> "FunctionStage":
         """Take a call's place in the shared memory."""
@@ -71,30 +69,25 @@ class TorchMemory(Memory):
         """Its contents, on the same device: a large tensor goes there once."""
 
     def write(self, offset: int, data: bytes) -> None:
-        """Put `data` there."""
         begin = self._begin + offset
         self._block[begin : begin + len(data)].copy_(_bytes_tensor(data))
 
     def read(self, offset: int, size: int) -> bytes:
-        """That many bytes from there on."""
         begin = self._begin + offset
         return bytes_of(self._block[begin : begin + size].cpu())
 
     def fill(self, data: bytes) -> None:
-        """Put `data` into it, and remember it."""
         if data is not self.data:
             self.data, self._origin = data, _bytes_tensor(data).to(self._block.device)
         self.rotate(0)
 
     def rotate(self, count: int) -> None:
-        """Rotate the contents by `count` bytes."""
         self.turned = count
         for place, source in self._turned():
             place.copy_(source)
 
     @property
     def changed(self) -> bool:
-        """Whether it holds anything else than its contents as rotated last."""
         return not all(torch.equal(place, source) for place, source in self._turned())
 
     def _turned(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -110,43 +103,19 @@ def _bytes_tensor(data: bytes) -> Tensor:
         return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
 
 
-class GuardedInputs(Guarded):
-    """The inputs of a call. Zones stay open: a Python variant may copy a tensor's whole storage."""
-
-    prefills = False
-    once: Callable[[], Any]
-    """Makes the call."""
-
-    def surround(self, guards: Sequence[Guard]) -> None:
-        """Write other bytes around each input, and the values the judge knows into it."""
-        super().surround(guards)
-        if any(isinstance(memory, TorchMemory) and memory.flat.is_cuda for memory in self.inputs):
-            torch.cuda.synchronize()
-
-    def own_strays(self) -> list[str]:
-        """Writes of one more call outside of tensors that the variant allocates, a sentence each."""
-        return stray_writes(self.once)
-
-
-class GuardedOutputs(GuardedInputs):
-    """Inputs, and the block of outputs that a function is passed."""
-
-    prefills = True
-
-
 class TensorCall(GuardedCall):
-    """One call, its tensors in memory of the worker's own."""
+    """One call, its tensors in memory of the worker's own. It has an output there where one is passed to it.
 
-    guarded: GuardedInputs
+    Zones stay open: a Python variant may copy a tensor's whole storage.
+    """
 
     def __init__(self, callee: Callee, call: Call, device: str, layout: str) -> None:
         self.callee, self.device = callee, device
-        super().__init__(call, layout, self.memory, GuardedOutputs if callee.terms.passed else GuardedInputs)
-        self.guarded.once = self._once
-        self.pools = [memory.flat for memory in self.guarded.inputs if isinstance(memory, TorchMemory)]
+        super().__init__(call, layout, prefills=callee.terms.passed)
+        self.pools = [memory.flat for memory in self.inputs if isinstance(memory, TorchMemory)]
         self.passed: list[Tensor] = []
         if callee.terms.passed:
-            block = self.guarded.all[-1]
+            block = self.all[-1]
             assert isinstance(block, TorchMemory)
             self.passed = [part_of(block.whole, part) for part in call.written]
         self.result: Any = None
@@ -154,12 +123,15 @@ class TensorCall(GuardedCall):
         """Copies of the last outputs where they lie, and their bytes: the next ones are mostly the same."""
 
     def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
-        """Memory for one tensor, as `MakeMemory` says."""
         return TorchMemory(size, shift, dtype, zone, self.device)
 
+    def surround(self, guards: Sequence[Guard]) -> None:
+        super().surround(guards)
+        if self.device == "cuda":
+            synchronize()
+
     def bind(self, offsets: Sequence[int] | None = None) -> Run:
-        """The call on windows of its inputs, as a function."""
-        placed = zip(self.pools, self.call.inputs, self.guarded.strides, offsets or self.call.offsets, strict=True)
+        placed = zip(self.pools, self.call.inputs, self.strides, offsets or self.call.offsets, strict=True)
         views = [
             flat.as_strided(tensor.shape, strides, flat.storage_offset() + offset)
             for flat, tensor, strides, offset in placed
@@ -171,21 +143,24 @@ class TensorCall(GuardedCall):
 
         return run
 
-    def _once(self) -> Any:
-        """The result of one more call; the last result stays."""
+    def own_strays(self) -> list[str]:
         last = self.result
         try:
-            self.bind()()
-            return self.result
+            return stray_writes(self._once)
         finally:
             self.result = last
+
+    def _once(self) -> Any:
+        """The result of one more call."""
+        self.bind()()
+        return self.result
 
     def poison(self, guard: Guard | None = None) -> None:
         """Make the last outputs NaN and forget them: a variant that returns them again has not computed them."""
         self.callee.restore()
         result, self.result = self.result, None
         if self.passed:
-            self.guarded.all[-1].poison(guard)
+            self.all[-1].poison(guard)
             return
         inputs = [flat.untyped_storage().data_ptr() for flat in self.pools]
         outputs = [output for output in outputs_of(result).values() if type(output) is Tensor]
@@ -193,11 +168,21 @@ class TensorCall(GuardedCall):
             spoil(result)
 
     def output(self) -> bytes:
-        """The last outputs' bytes; raises Refused when they are no tensors of the promised shapes and types."""
+        """The last outputs' bytes; raises Refused when they are no tensors of the promised shapes and types.
+
+        On a GPU also when work went on elsewhere after the stream was done.
+        """
+        if self.device == "cuda":
+            torch.cuda.current_stream().synchronize()
         tensors = self.passed or self.callee.outputs(self.result)
         if self._last is None or not all(map(same_bits, self._last[0], tensors)):
             self._last = [tensor.detach().clone() for tensor in tensors], in_block(self.call, tensors)
-        return self.call.with_updates(self._last[1], self.guarded.window)
+        data = self.call.with_updates(self._last[1], self.window)
+        if self.device == "cuda":
+            begin = perf_counter()
+            synchronize()
+            refuse_late(perf_counter() - begin)
+        return data
 
     def changed(self) -> list[str]:
         """Names of inputs, and of what a module holds, that are not what they were."""
@@ -216,19 +201,6 @@ def need_device() -> None:
         raise Refused(f"torch {torch.__version__} finds no GPU: {str(error).strip().splitlines()[0]}") from error
 
 
-class DeviceCall(TensorCall):
-    """One call on device tensors."""
-
-    def output(self) -> bytes:
-        """The last output's bytes. Raises Refused when work went on elsewhere after the stream was done."""
-        torch.cuda.current_stream().synchronize()
-        data = super().output()
-        begin = perf_counter()
-        torch.cuda.synchronize()
-        refuse_late(perf_counter() - begin)
-        return data
-
-
 class FunctionStage(HostStage):
     """Calls on tensors in the shared memory. A result is the function's own until it is given into its slot."""
 
@@ -236,11 +208,11 @@ class FunctionStage(HostStage):
         super().__init__(places, slow)
         self.callee, self.call = callee, call
         self.pools = [
-            self._view(offset, (tensor.elements + tensor.room,), TORCH_DTYPES[tensor.dtype])
+            self._view(offset, (tensor.elements + tensor.room,), tensor.dtype)
             for offset, tensor in zip(places.inputs, call.inputs, strict=True)
         ]
         self.slots = [
-            [self._view(offset + part.offset, part.shape, TORCH_DTYPES[part.dtype]) for part in call.outputs]
+            [self._view(offset + part.offset, part.shape, part.dtype) for part in call.outputs]
             for offset in places.slots
         ]
         """The outputs of each call."""
@@ -248,33 +220,31 @@ class FunctionStage(HostStage):
         self.bound: list[list[Tensor]] = []
         """The inputs of each call."""
 
-    def _view(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        count = prod(shape)
+    def _view(self, offset: int, shape: tuple[int, ...], dtype: str) -> Tensor:
+        count, kind = prod(shape), TORCH_DTYPES[dtype]
         if not count:
-            return torch.empty(shape, dtype=dtype)
-        return torch.frombuffer(self.places.memory, dtype=dtype, count=count, offset=offset).reshape(shape)
+            return torch.empty(shape, dtype=kind)
+        return torch.frombuffer(self.places.memory, dtype=kind, count=count, offset=offset).reshape(shape)
 
     def point(self, windows: Windows) -> None:
-        """Bind each call to views of its windows."""
-        self.results, self.bound = [], []
-        self.runs = [self._bind(offsets, number) for number, offsets in enumerate(windows)]
-
-    def _bind(self, offsets: Sequence[int], number: int) -> "partial[Any]":
-        views = [
-            pool.as_strided(tensor.shape, strides_of(tensor.shape, "contiguous"), offset)
-            for pool, tensor, offset in zip(self.pools, self.call.inputs, offsets, strict=True)
-        ]
-        self.bound.append(views)
-        return self.callee.bind(views, self.passed(number))
+        self.results, self.bound, self.runs = [], [], []
+        for number, offsets in enumerate(windows):
+            views = [
+                pool.as_strided(tensor.shape, strides_of(tensor.shape, "contiguous"), offset)
+                for pool, tensor, offset in zip(self.pools, self.call.inputs, offsets, strict=True)
+            ]
+            self.bound.append(views)
+            self.runs.append(self.callee.bind(views, self.passed(number)))
 
     def passed(self, number: int) -> list[Tensor]:
         """Where a call's outputs are, if they are passed to it."""
-        return self._written(self.slots[number]) if self.callee.terms.passed else []
+        return self._written(number) if self.callee.terms.passed else []
 
-    def _written(self, outputs: Sequence[Tensor]) -> list[Tensor]:
-        """Those of the outputs that are not inputs changed in place."""
-        inputs = self.call.updates or [-1] * len(outputs)
-        return [output for output, number in zip(outputs, inputs, strict=True) if number < 0]
+    def _written(self, number: int) -> list[Tensor]:
+        """The slots of a call's outputs that are not inputs changed in place."""
+        slots = self.slots[number]
+        inputs = self.call.updates or [-1] * len(slots)
+        return [slot for slot, input_number in zip(slots, inputs, strict=True) if input_number < 0]
 
     def make(self, runs: Sequence[Run]) -> None:
         """Make some calls; every result is kept, for any may be asked for."""
@@ -289,14 +259,13 @@ class FunctionStage(HostStage):
     def give_one(self, number: int, result: Any) -> None:
         """Copy one result into its slot, and the inputs that it changed in place."""
         if not self.callee.terms.passed:
-            for slot, tensor in zip(self._written(self.slots[number]), self.callee.outputs(result), strict=True):
+            for slot, tensor in zip(self._written(number), self.callee.outputs(result), strict=True):
                 slot.copy_(tensor)
         for slot, input_number in zip(self.slots[number], self.call.updates, strict=False):
             if input_number >= 0:
                 slot.copy_(self.bound[number][input_number])
 
     def close(self) -> None:
-        """Let go of the memory, so that it can be given back."""
         self.results, self.runs, self.pools, self.slots, self.bound = [], [], [], [], []
 
 
@@ -306,19 +275,18 @@ class DeviceFunctionStage(FunctionStage):
     Results stay on the device until they are given.
     """
 
-    graph: Any = None
-    again = 0
-    """Calls that are made twice, because the variant is to be slower."""
-    _flushed: Any = None
-    _captured: dict[tuple[tuple[int, ...], ...], tuple[Any, list[Any]]]
-
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         for n, (turn, pool) in enumerate(zip(self.places.turns, self.pools, strict=True)):
             whole = pool.view(WHOLE[pool.element_size()])  # Rotated as numbers: whatever the type.
             self.pools[n] = whole.roll(turn // pool.element_size()).view(pool.dtype).to("cuda")
         self.origins = [torch.cat([pool, pool]) for pool in self.pools]
-        self._captured = {}
+        self.graphs: dict[tuple[tuple[int, ...], ...], tuple[Any, list[Any]]] = {}
+        """By windows: the calls as a graph, None where they cannot be captured, and their results."""
+        self.graph: Any = None
+        self.again = 0
+        """Calls that are made twice, because the variant is to be slower."""
+        self.flushed: Tensor | None = None
         self.given: list[list[Tensor]] = []
         """Of each call the outputs that are passed to it."""
         self.settled: list[Tensor] = []
@@ -328,25 +296,23 @@ class DeviceFunctionStage(FunctionStage):
         """Rotate inputs; capture the calls where these windows are new."""
         key = tuple(tuple(window) for window in windows)
         self.again = max(1, round(self.slow * len(windows))) if self.slow else 0
-        if self._captured.get(key, (None,))[0] is None:
-            self.bound = []
-            runs = [self._bind(offsets, number) for number, offsets in enumerate(windows)]
-            self.runs = [*runs[: self.again], *runs]
-        if key not in self._captured:  # The values before: those that come now are new to all of the calls.
-            self._captured[key] = self._capture()
-        self.graph, self.results = self._captured[key]
+        if self.graphs.get(key, (None,))[0] is None:
+            self.point(windows)
+            self.runs = [*self.runs[: self.again], *self.runs]
+        if key not in self.graphs:  # The values before: those that come now are new to all of the calls.
+            self.graphs[key] = self._capture()
+        self.graph, self.results = self.graphs[key]
         self.captured = self.graph is not None
         for result in (*self.results, *self.given):
             spoil(result)
-        for pool, origin, count in zip(
-            self.pools, self.origins, rotations, strict=True
-        ):  # A result may be a view.
+        # After that: a result may be a view.
+        for pool, origin, count in zip(self.pools, self.origins, rotations, strict=True):
             first = count // pool.element_size()
             pool.copy_(origin[first : first + len(pool)])
         if cold:
-            if self._flushed is None:  # More than the second-level cache holds.
-                self._flushed = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
-            self._flushed.zero_()
+            if self.flushed is None:  # More than the second-level cache holds.
+                self.flushed = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
+            self.flushed.zero_()
         synchronize()
 
     def _capture(self) -> tuple[Any, list[Any]]:
@@ -389,7 +355,7 @@ class DeviceFunctionStage(FunctionStage):
         if not self.callee.terms.passed:
             return []
         while len(self.given) <= number:
-            self.given.append([torch.empty_like(slot, device="cuda") for slot in super().passed(number)])
+            self.given.append([torch.empty_like(slot, device="cuda") for slot in self._written(number)])
         return self.given[number]
 
     def settle(self) -> None:
@@ -404,11 +370,10 @@ class DeviceFunctionStage(FunctionStage):
         synchronize()
 
     def give(self) -> None:
-        """Copy the result of each call into its slot."""
         results = self.results[self.again :]
         if self.call.parts or self.callee.terms.passed:
             for number, result in enumerate(results):
-                for slot, output in zip(super().passed(number), self.passed(number), strict=True):
+                for slot, output in zip(self._written(number), self.passed(number), strict=False):
                     slot.copy_(output)
                 self.give_one(number, result)
             return
@@ -419,6 +384,5 @@ class DeviceFunctionStage(FunctionStage):
                 slots[0].copy_(row)
 
     def close(self) -> None:
-        """Give the memory back."""
         super().close()
-        self.origins, self.graph, self._captured, self.given, self.settled = [], None, {}, [], []
+        self.origins, self.graph, self.graphs, self.given, self.settled = [], None, {}, [], []

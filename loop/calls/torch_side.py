@@ -27,24 +27,19 @@ TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in I
 NAMES: dict[torch.dtype, Dtype] = {getattr(torch, name): name for name in ITEM_SIZES}
 WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Types of whole numbers by their bytes: numpy takes elements of any type as these."""
-BUNDLED = {
-    "attention_reference": "loop.workers.attention:eager",
-    "attention_plain": "loop.workers.attention:eager",
-    "torch_sdpa": "loop.workers.attention:torch_sdpa",
-}
-PARTS = ("attention_split_partial", "attention_split_reduce", "attention_partials", "attention_partial_form")
-BUNDLED |= {name: f"loop.workers.attention:{name}" for name in PARTS}
+PARTS = ("torch_sdpa", "attention_split_partial", "attention_split_reduce", "attention_partials")
+BUNDLED = dict.fromkeys(("attention_reference", "attention_plain"), "loop.workers.attention:eager")
+BUNDLED |= {name: f"loop.workers.attention:{name}" for name in (*PARTS, "attention_partial_form")}
 """Functions that a target names without a module. The reference is attention written out, given float64."""
-PROPERTIES = (
+PROPERTIES: tuple[str, ...] = (
     "softmax_rows",
     "key_permutation",
     "logit_shift",
     "linear_in_v",
     "causal_prefix",
     "split_merge",
-    "shared_heads",
-    "by_hand",
 )
+PROPERTIES += ("shared_heads", "by_hand")
 BUNDLED |= {name: f"loop.workers.attention_properties:{name}" for name in PROPERTIES}
 FEW_WEIGHTS, MOST_WEIGHTS = 1 << 20, 1 << 30
 """Elements of a module between which it is kept: a smaller one is made as quickly as copied, a larger one takes
@@ -59,12 +54,6 @@ def use_threads(threads: int) -> None:
     """Let torch use that many threads, and no gradients."""
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
-
-
-def give_back_memory() -> None:
-    """Let other processes have the GPU memory that torch keeps and does not need."""
-    with contextlib.suppress(RuntimeError):  # A reference may have left the GPU in error.
-        torch.cuda.empty_cache()
 
 
 def find(name: str) -> Function:
@@ -83,12 +72,11 @@ def find(name: str) -> Function:
 def _line(error: Exception) -> str:
     """Where in a file of the user's an import failed, as in ` (task.py:3)`; empty where nobody knows."""
     package = Path(__file__).parent.parent
-    frames = reversed(traceback.extract_tb(error.__traceback__))
-    places = (frame for frame in frames if frame.filename.endswith(".py") and "importlib" not in frame.filename)
-    last = next(places, None)
-    if isinstance(error, SyntaxError) or last is None or package in Path(last.filename).parents:
-        return ""
-    return f" ({Path(last.filename).resolve().name}:{last.lineno})"
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.filename.endswith(".py") and "importlib" not in frame.filename:
+            known = isinstance(error, SyntaxError) or package in Path(frame.filename).parents
+            return "" if known else f" ({Path(frame.filename).resolve().name}:{frame.lineno})"
+    return ""
 
 
 def import_module(name: str) -> ModuleType:
@@ -126,11 +114,6 @@ def import_file(path: str) -> ModuleType:
     return module
 
 
-def window(flat: Tensor, tensor: TensorFile) -> Tensor:
-    """The part of a file whose answer the judge knows."""
-    return flat[tensor.offset : tensor.offset + tensor.elements].reshape(tensor.shape)
-
-
 def write_tensor(path: str, tensor: Tensor) -> None:
     """Write a tensor's bytes, C order."""
     Path(path).write_bytes(bytes_of(tensor))
@@ -151,11 +134,6 @@ def seed_all(seed: int) -> None:
     random.seed(seed)
     numpy.random.seed(seed % 2**32)
     torch.manual_seed(seed)
-
-
-def draw_others() -> None:
-    """Let the next draw of random numbers be another than it would be."""
-    random.random(), numpy.random.random(), torch.rand(1)
 
 
 def instance_of(kind: Any, arguments: Any, seed: int) -> Any:

@@ -6,21 +6,10 @@ Linux: /proc/<pid>/task/<tid>/schedstat, nanoseconds on a core, then nanoseconds
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 MOST_THREADS = 8
 """Threads of a worker that are looked at: reading a file takes some microseconds."""
-
-
-def tasks_of(pid: int) -> Iterator[int]:
-    """All threads of a process, and of the processes that they started."""
-    with contextlib.suppress(OSError):  # It has ended meanwhile.
-        for task in os.listdir(f"/proc/{pid}/task"):
-            yield int(task)
-            for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split():
-                yield from tasks_of(int(child))
 
 
 class Delays(NamedTuple):
@@ -67,6 +56,5 @@ class Waits:
 
     def close(self) -> None:
         """Close the files."""
-        for file in self._files:
-            os.close(file)
-        self._files = []
+        while self._files:
+            os.close(self._files.pop())

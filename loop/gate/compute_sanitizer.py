@@ -19,7 +19,7 @@ from loop.model.resources import short_name
 from loop.model.sanitizing import Kind, SanitizerReport, SanitizerTool
 from loop.model.target import Workload
 from loop.workers.bench import Bench, Side
-from loop.workers.messages import Once
+from loop.workers.messages import Observe
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 
 PROGRAM = "compute-sanitizer"
@@ -181,7 +181,8 @@ def examine(
                 yield from worker.receive(START_LIMIT_S, note)
                 for workload in workloads:
                     try:
-                        yield from worker.ask(Once(bench.call(workload, side.name)), limit_s=limit_s, note=note)
+                        request = Observe(bench.call(workload, side.name), "once")
+                        yield from worker.ask(request, limit_s=limit_s, note=note)
                     except Refusal as refusal:
                         examination.refused[workload.name] = str(refusal)
                 examination.code = yield from worker.end(limit_s, note)

@@ -20,7 +20,7 @@ def look(library: str = cuda.LIBRARY) -> dict[str, Any]:
         answer["cuda"] = cuda.cuda_release(driver)
         count = driver.make("cuDeviceGetCount", ctypes.c_int)
         handles = [driver.make("cuDeviceGet", ctypes.c_int, index) for index in range(count)]
-        answer["gpus"] = [vars(cuda.facts(driver, handle)) for handle in handles]
+        answer["gpus"] = [cuda.facts(driver, handle) for handle in handles]
     except Refused as error:
         answer["why"], answer["lack"] = str(error), getattr(error, "lack", "")
     return answer

@@ -23,7 +23,7 @@ from loop.report import format as say
 from loop.steps.context import Context, Result, Working
 from loop.timing.readiness import hold_device, ready
 from loop.timing.roof import measure_roof
-from loop.workers.messages import Counts
+from loop.workers.messages import Observed
 
 COUNTED = ("instructions", "ipc", "cache_misses")
 Known = tuple[Reach, str]
@@ -172,7 +172,7 @@ def _look_at_code(context: Context, name: str, build: Build | None, notes: Notes
     return notes.silent(report.why or "no x86 listing", "vectorised", "vector_share")
 
 
-def _per_call(counted: Counts) -> dict[str, Fact]:
+def _per_call(counted: Observed) -> dict[str, Fact]:
     """Counters of one call, and instructions a cycle; what the processor did not give is missing."""
     counts = {name: value for name, value in counted.counters.items() if value is not None}
     facts: dict[str, Fact] = {

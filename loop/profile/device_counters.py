@@ -18,10 +18,9 @@ from loop.base.stats import total_known
 from loop.model.device_profile import DeviceProfile, KernelRun
 from loop.model.resources import short_name
 from loop.model.target import Workload
-from loop.profile.profile import Watched, prepare, trace
+from loop.profile.profile import Watched, observe, trace
 from loop.steps.context import Context
 from loop.workers.bench import Bench, Side
-from loop.workers.messages import Mark
 from loop.workers.program import Refusal, WorkerLost
 
 NCU = "ncu"
@@ -92,8 +91,7 @@ def count(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Gener
         try:
             yield from bench.expect(workload, wide=True)
             with bench.open(side, under=command(log)) as worker:
-                yield from prepare(bench, worker, side, workload, note, limit_s)
-                yield from worker.ask(Mark(), limit_s=limit_s, note=note)
+                yield from observe(bench, worker, side, workload, "mark", note, limit_s)
                 code = yield from worker.end(limit_s, note)
                 failed = f"{NCU} ended with {code}" if code else ""
         except (Refusal, WorkerLost, LoopError) as error:

@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from loop.base.errors import LoopError
 from loop.base.processes import Tick, run
@@ -16,7 +17,7 @@ from loop.model.device_profile import KernelRun
 from loop.model.resources import short_name
 from loop.model.target import CAbiVariant, Workload
 from loop.workers.bench import Bench, Side
-from loop.workers.messages import CountCalls, Counts, Prepare, Trace
+from loop.workers.messages import Observe, Observed
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 from loop.workers.worker import Worker
 
@@ -81,36 +82,41 @@ def no_counters() -> str:
         return "" if counters.open() else counters.why_not
 
 
-def count(bench: Bench, side: Side, workload: Workload) -> Generator[Tick, None, Counts]:
+def count(bench: Bench, side: Side, workload: Workload) -> Generator[Tick, None, Observed]:
     """What the processor counts while one side computes a workload, in a process of its own.
 
     Everything that goes wrong is a reason, not an error: a profile does without counters.
     """
     why = no_counters()
     if why:
-        return Counts({}, why, 0)
+        return Observed({}, why, 0)
     if not side.compiled:
-        return Counts({}, "counted for compiled variants only", 0)
+        return Observed({}, "counted for compiled variants only", 0)
     yield from bench.expect(workload, wide=True)
     try:
         note = f"counting {side.name} on {workload.name}"
         with bench.open(side) as worker:
-            yield from prepare(bench, worker, side, workload, note, COUNT_LIMIT_S)
-            return (yield from worker.ask(CountCalls(), limit_s=COUNT_LIMIT_S, note=note))
+            return (yield from observe(bench, worker, side, workload, "count", note, COUNT_LIMIT_S))
     except (Refusal, WorkerLost, LoopError) as error:
-        return Counts({}, f"{side.name} could not be counted: {error}", 0)
+        return Observed({}, f"{side.name} could not be counted: {error}", 0)
 
 
-def prepare(
-    bench: Bench, worker: Worker, side: Side, workload: Workload, note: str, limit_s: float
-) -> Generator[Tick, None, None]:
-    """Have a worker that was just opened load its side, bring a call into memory and make it once.
+def observe(
+    bench: Bench,
+    worker: Worker,
+    side: Side,
+    workload: Workload,
+    how: Literal["count", "mark", "trace"],
+    note: str,
+    limit_s: float,
+) -> Generator[Tick, None, Observed]:
+    """Have a worker that was just opened load its side, and make a call in one of the ways of `Observe`.
 
     The judge has to have written its inputs. Raises WorkerLost, or Refusal where the side does not do it.
     """
     yield from worker.receive(START_LIMIT_S, note)
-    call = bench.call(workload, side.name, wide=True)
-    yield from worker.ask(Prepare(call), limit_s=limit_s, note=note)
+    request = Observe(bench.call(workload, side.name, wide=True), how)
+    return (yield from worker.ask(request, limit_s=limit_s, note=note))
 
 
 @dataclass(frozen=True)
@@ -133,8 +139,7 @@ def trace(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Gener
     try:
         yield from bench.expect(workload, wide=True)
         with bench.open(side) as worker:
-            yield from prepare(bench, worker, side, workload, note, limit_s)
-            reply = yield from worker.ask(Trace(), limit_s=limit_s, note=note)
+            reply = yield from observe(bench, worker, side, workload, "trace", note, limit_s)
     except (Refusal, WorkerLost, LoopError) as error:
         return Watched(why=f"torch's profiler: {error}")
     runs = tuple(

@@ -1,6 +1,7 @@
 """How the judge calls the functions of a target: makers of inputs, the reference, the task's own checker."""
 
 import inspect
+import random
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from torch import Tensor
 from loop.calls import torch_side
 from loop.calls.call import Call, FunctionTerms, Refused, TensorFile
 from loop.calls.callee import Apart, Callee, outputs_of, put_together, structure_digest, structure_of, take_apart
-from loop.calls.torch_side import NAMES, TORCH_DTYPES, bytes_of, draw_others, same_bits, seed_all
+from loop.calls.torch_side import NAMES, TORCH_DTYPES, bytes_of, same_bits, seed_all
 from loop.model.causes import Cause
 from loop.model.functions import Fill
 from loop.workers.judge_messages import Begin, Expect
@@ -175,7 +176,8 @@ class Asking:
         call, tensors = request.call, []
         for flat, tensor in zip(self._values(request), call.inputs, strict=True):
             torch_side.write_tensor(tensor.path, flat)
-            tensors.append(torch_side.window(flat, tensor))
+            window = flat[tensor.offset : tensor.offset + tensor.elements]  # Whose answer the judge knows.
+            tensors.append(window.reshape(tensor.shape))
         return Inputs(call, tensors)
 
     def _values(self, request: Expect) -> list[Tensor]:
@@ -321,7 +323,7 @@ class Asking:
 
         bound = self._asked(what, bind, call)
         if later:
-            draw_others()
+            random.random(), numpy.random.random(), torch.rand(1)
         result = self._asked(what, bound, call)
         outputs = outputs_of(result)
         names, updates = list(self.signature.outputs) or list(outputs), self.signature.updates

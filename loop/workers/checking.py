@@ -69,11 +69,11 @@ class CallCheck:
         self.jumbled = jumbled and not prepared.timed_apart
         self.slow_s = HURRIED_S if hurried else SLOW_S
         self.hurried, self.again, self.least = hurried, again, 1 if again else LEAST
-        self.prepared, self.guarded, self.draw = prepared, prepared.guarded, draw
+        self.prepared, self.draw = prepared, draw
         self.begun, self.made = perf_counter(), 0
         self.first: dict[str, Guards] = {}
         """By digest: what stood around the tensors when an output came first."""
-        self.watch = FaultWatch(prepared.guarded.places)
+        self.watch = FaultWatch(prepared.places)
         self.survived: set[str] = set()
         """Kinds of bytes around the tensors with which a call came back."""
 
@@ -93,14 +93,14 @@ class CallCheck:
             self._repeat()
             if self.spoilt:
                 return self
-            if len(self.first) > 1 and self.guarded.names:
+            if len(self.first) > 1 and self.prepared.names:
                 self.reads = self._reads()
-            elif self.guarded.prefills and not self.slow:
+            elif self.prepared.prefills and not self.slow:
                 ((digest, around),) = self.first.items()
                 self.unwritten = self._make(around, memory.draw(MIXED)) != self.outputs[digest]
             if not self.reads and not (self.again and self.slow):
                 self._enclosed()
-                self.writes = self.guarded.own_strays()
+                self.writes = self.prepared.own_strays()
         return self
 
     def _repeat(self) -> None:
@@ -122,7 +122,7 @@ class CallCheck:
 
     def _keep(self, kind: str) -> None:
         """Make a call with a kind of bytes around all tensors, and keep its output."""
-        around = tuple(memory.draw(kind) for _ in self.guarded.names)
+        around = tuple(memory.draw(kind) for _ in self.prepared.names)
         output = self._make(around)
         known = next((digest for digest, kept in self.outputs.items() if kept == output), "")
         digest = known or hashlib.sha256(output).hexdigest()
@@ -141,7 +141,7 @@ class CallCheck:
         The last one leaves the tensors where they were: a variant that remembers an address meets it again.
         """
         for at_end in (False, True):
-            if ((at_end and not self.hurried) or not self.slow) and self.guarded.enclose(at_end=at_end):
+            if ((at_end and not self.hurried) or not self.slow) and self.prepared.enclose(at_end=at_end):
                 self.prepared.poison()
                 self.prepared.bind()()
                 output = self.prepared.output()
@@ -149,12 +149,12 @@ class CallCheck:
                 self.enclosed.setdefault(digest, output)
                 self.made += 1
                 self._count(digest)
-                self.guarded.release()
+                self.prepared.release()
 
     def _make(self, around: Guards, prefill: Guard | None = None) -> bytes:
         """The output of one call with these bytes around its tensors."""
         self.made += 1
-        self.guarded.surround(around)
+        self.prepared.surround(around)
         self.prepared.poison(prefill)
         kinds = {guard.kind for guard in around}
         self.watch.guess = GUESS if self.survived and not kinds <= self.survived else ""
@@ -163,7 +163,7 @@ class CallCheck:
         self.quickest_s = min(self.quickest_s, perf_counter() - begin)
         self.survived |= kinds
         output = self.prepared.output()
-        self.writes = self.writes or self.guarded.strays()
+        self.writes = self.writes or self.prepared.strays()
         self.changed |= set(self.prepared.changed())
         return output
 
@@ -197,7 +197,7 @@ class CallCheck:
 
     def _names(self, around: Guards, other: Guards, expected: bytes, view: View) -> str:
         """The tensors whose surroundings, changed alone, change the output."""
-        tensors = self.guarded.names
+        tensors = self.prepared.names
         if (perf_counter() - self.begun) / self.made * len(tensors) > NAMING_S:
             return "its tensors"
         names = []

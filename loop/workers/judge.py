@@ -14,25 +14,13 @@ from loop.calls.callee import check_result, part_of
 from loop.calls.torch_side import NAMES, TORCH_DTYPES
 from loop.model.dtypes import is_floating
 from loop.model.functions import Tolerance
-from loop.workers import judge_messages, suspects
+from loop.workers import judge_messages, suspects, truth
 from loop.workers.asking import Asking, Inputs, place_of
 from loop.workers.blind_spots import DrawnInputs, blind_spots
+from loop.workers.judge_messages import Finding
 from loop.workers.relations import Relations
 from loop.workers.rounding import Answer, Rounding
-from loop.workers.truth import (
-    Truth,
-    are_ties,
-    distance,
-    doubt,
-    finding,
-    loose,
-    outside,
-    rounding_may_explain,
-    same,
-    truth_of,
-    why_unjudged,
-    zeros_pass,
-)
+from loop.workers.truth import Truth, zeros_pass
 from loop.workers.wire import Done, Request
 from loop.workers.workload_call import only_output
 
@@ -63,7 +51,8 @@ class Judge:
             judge_messages.GiveOutput: self.relations.go_on,
         }
         reply = answers[type(request)](request)
-        torch_side.give_back_memory()
+        with contextlib.suppress(RuntimeError):  # A reference may have left the GPU in error.
+            torch.cuda.empty_cache()  # Other processes may need what torch keeps.
         return reply
 
     def expect(self, request: judge_messages.Expect) -> judge_messages.Expected:
@@ -78,10 +67,10 @@ class Judge:
                 raise
             answer = self._settled(inputs, request)
         self.answers[request.call.key] = answer
-        truths = [truth for truth in answer.truths if not truth.is_whole]
-        doubts = [doubt(truth) for truth in truths] if self.plain or answer.in_own_types else []
+        truths = [each for each in answer.truths if not each.is_whole]
+        doubts = [truth.doubt(each) for each in truths] if self.plain or answer.in_own_types else []
         whose = "`plain`" if self.plain else "the reference"
-        unjudged = [why_unjudged(truth, whose) for truth in truths if not self.alone]
+        unjudged = [truth.why_unjudged(each, whose) for each in truths if not self.alone]
         return judge_messages.Expected(
             call=answer.inputs.call if request.found or self.asking.generator else None,
             notes=(*inputs.notes, *answer.notes),
@@ -90,12 +79,12 @@ class Judge:
             zeros_pass=not self.alone and bool(truths) and all(map(self._zeros_pass, answer.truths)),
         )
 
-    def _zeros_pass(self, truth: Truth) -> bool:
+    def _zeros_pass(self, right: Truth) -> bool:
         """Whether a variant that writes zeros to an output would be right."""
-        if not zeros_pass(truth.tolerance, truth.reference):
+        if not zeros_pass(right.tolerance, right.reference):
             return False
-        zeros = torch.zeros(truth.reference.shape, dtype=TORCH_DTYPES[truth.part.dtype])
-        return self._worst(truth, [zeros.to(truth.reference.device)]).badness[:2] == (0, False)
+        zeros = torch.zeros(right.reference.shape, dtype=TORCH_DTYPES[right.part.dtype])
+        return self._worst(right, [zeros.to(right.reference.device)]).badness[:2] == (0, False)
 
     def _settled(self, inputs: Inputs, request: judge_messages.Expect) -> Answer:
         """The right answer to a call; Refused where it is asked for twice and differs."""
@@ -104,12 +93,12 @@ class Judge:
             return answer
         call, tensors = answer.inputs.call, inputs.tensors
         if native is None:
-            first = {truth.part.name: truth.reference for truth in answer.truths}
+            first = {each.part.name: each.reference for each in answer.truths}
             outputs, _ = self._exact(call, tensors, None, later=True)
             again = {name: self._formed(output.double(), call) for name, output in outputs.items()}
         else:  # As telling as float64, and cheaper.
             first, (again, _) = native, self._in_own_types(call, tensors, later=True)
-        if not all(map(same, first.values(), again.values())):
+        if not all(map(truth.same, first.values(), again.values())):
             raise Refused(f"the reference is not deterministic: two answers to {request.call.key} differ")
         return answer
 
@@ -146,12 +135,19 @@ class Judge:
             # The outputs in the call's own types tell what of them is noise.
             with contextlib.suppress(Refused):
                 lossy = self._in_own_types(call, tensors)[0]
-        truths = [
-            self._truth(call, part, right[name], lossy.get(name), (native or {}).get(name))
-            for name, part in zip(right, call.outputs, strict=True)
-        ]
+        truths = []
+        for (name, output), part in zip(right.items(), call.outputs, strict=True):
+            reference = self._formed(output.to(torch.float64, copy=True), call)
+            names = self.signature.outputs.get(part.name, only_output(self.signature)).split()
+            if len(names) != reference.dim() or "..." in names:
+                names = [f"axis_{n}" for n in range(reference.dim())]
+            formed = self._formed(lossy[name], call) if name in lossy else None
+            right_output = truth.truth_of(part, names, reference, formed, self._tolerance(call, part))
+            if right_output.is_whole and native is not None:
+                right_output = replace(right_output, also=native[name].double())
+            truths.append(right_output)
         if not self.alone:
-            notes = (*notes, *filter(None, map(loose, truths)))
+            notes = (*notes, *(each.loose for each in truths if each.loose))
         kept = expected if self.asking.checker else None
         return Answer(replace(inputs, call=call), truths, native is not None, kept, notes), native
 
@@ -162,9 +158,8 @@ class Judge:
         for name, tensor in native.items():
             if tensor.dtype not in NAMES:
                 raise Refused(f"the reference on {call.key}: {name} is of {tensor.dtype}, which is not supported")
-        path = call.output.path
+        path, updates = call.output.path, self.signature.updates
         files = [TensorFile(name, path, tuple(t.shape), NAMES[t.dtype]) for name, t in native.items()]
-        updates = self.signature.updates
         block, parts = in_a_block(files, path)
         if len(parts) == 1 and not updates:
             return call.but(output=files[0], parts=())
@@ -194,18 +189,6 @@ class Judge:
                 notes.append(f"the reference in float64: it rounds {name} to {NAMES[tensor.dtype]}")
         return right, tuple(notes)
 
-    def _truth(
-        self, call: Call, part: TensorFile, right: Tensor, plain: Tensor | None, native: Tensor | None
-    ) -> Truth:
-        """The truth of one output."""
-        reference = self._formed(right.to(torch.float64, copy=True), call)
-        names = self.signature.outputs.get(part.name, only_output(self.signature)).split()
-        if len(names) != reference.dim() or "..." in names:
-            names = [f"axis_{n}" for n in range(reference.dim())]
-        formed = None if plain is None else self._formed(plain, call)
-        truth = truth_of(part, names, reference, formed, self._tolerance(call, part))
-        return replace(truth, also=native.double()) if truth.is_whole and native is not None else truth
-
     def _tolerance(self, call: Call, part: TensorFile) -> Tolerance:
         """The tolerance of an output: by the workload's type where that is the only one, else by its own."""
         mixed = call.structure or call.parts or not is_floating(part.dtype)
@@ -221,7 +204,7 @@ class Judge:
         """What inputs that were drawn could not show, and what the reference does not read."""
         return blind_spots(self.asking, self.reference, self.drawn, request)
 
-    def compare(self, request: judge_messages.Compare) -> judge_messages.Finding:
+    def compare(self, request: judge_messages.Compare) -> Finding:
         """Compare the output files of a call with the truth: the finding of the worst of them."""
         answer = self.answers[request.call.key]
         try:
@@ -230,80 +213,71 @@ class Judge:
             self.answers[request.call.key] = answer = answer.on("cpu")
             return self._compared(request, answer)
 
-    def _compared(self, request: judge_messages.Compare, answer: Answer) -> judge_messages.Finding:
+    def _compared(self, request: judge_messages.Compare, answer: Answer) -> Finding:
         call, blocks = answer.inputs.call, []
         for path in request.outputs:
             block = torch_side.read_tensor(call.output, path)  # Refused when it has another size.
             blocks.append([part_of(block, part) for part in call.parts] if call.parts else [block])
-        findings = []
-        for n in range(0 if self.alone else len(answer.truths)):
-            findings.append(self._one_output(answer, n, [block[n] for block in blocks], request.suspected))
-        complaints = []
-        if self.asking.checker:
-            complaints = [self.asking.check(answer.inputs, answer.expected, block) for block in blocks]
-        if not findings:
+        if self.alone:
+            worst = Finding(0.0, None, 0, sum(map(Tensor.numel, blocks[0])), "", None, None, {}, {})
+        else:
             findings = [
-                judge_messages.Finding(0.0, None, 0, sum(map(Tensor.numel, blocks[0])), "", None, None, {}, {})
+                self._one_output(answer, n, [block[n] for block in blocks], request.suspected)
+                for n in range(len(answer.truths))
             ]
-        worst = max(findings, key=lambda finding: finding.badness)
+            worst = max(findings, key=lambda finding: finding.badness)
+        checks = blocks if self.asking.checker else []
+        complaints = [self.asking.check(answer.inputs, answer.expected, block) for block in checks]
         before = None if self.alone else self.answers.get(request.before)
-        unmoved = distance(answer.truths, before.truths) if before else 0.0
+        unmoved = truth.distance(answer.truths, before.truths) if before else 0.0
         return worst.but(checker=next(filter(None, complaints), ""), unmoved=unmoved)
 
-    def _one_output(self, answer: Answer, n: int, own: list[Tensor], suspected: bool) -> judge_messages.Finding:
+    def _one_output(self, answer: Answer, n: int, own: list[Tensor], suspected: bool) -> Finding:
         """The finding of the worst of several outputs of one name."""
-        call, truth = answer.inputs.call, answer.truths[n]
-        outputs = [self._formed(output.to(truth.reference.device), call) for output in own]
-        worst = self._worst(truth, outputs)
+        inputs, right = answer.inputs, answer.truths[n]
+        outputs = [self._formed(output.to(right.reference.device), inputs.call) for output in own]
+        worst = self._worst(right, outputs)
         # A tolerance of zero asks for the exact answer.
-        may_round = not truth.rounded and not truth.is_whole and (truth.tolerance.atol or truth.tolerance.rtol)
-        if may_round and worst.badness[:2] != (0, False) and rounding_may_explain(truth, outputs):
-            truth = answer.truths[n] = self.rounding.allowed(answer, n)
-            worst = self._worst(truth, outputs)
-        if worst.wrong and not truth.is_whole:
-            worst = self._explained(answer, n, outputs)
+        may_round = not right.rounded and not right.is_whole and (right.tolerance.atol or right.tolerance.rtol)
+        if may_round and worst.badness[:2] != (0, False) and truth.rounding_may_explain(right, outputs):
+            right = answer.truths[n] = self.rounding.allowed(answer, n)
+            worst = self._worst(right, outputs)
+        if worst.wrong and not right.is_whole:  # The reference's own rounding, or its overflow, may explain them.
+            for output in outputs:
+                right = answer.truths[n] = self.rounding.without_noise(inputs, right, n, output)
+            wrong = [output for output in outputs if bool(right.outside(output).any())]
+            why = [self.rounding.overflow(inputs, right, n, output) for output in wrong]
+            worst = self._worst(right, outputs).but(unjudged=why[0] if why and all(why) else "")
         if worst.wrong:
-            tensors, truth = answer.inputs.tensors, answer.truths[n]
-            tied = all(are_ties(tensors, truth, output) for output in outputs if truth.outside(output).any())
-            worst = worst.but(tied=tied)
+            wrong = [output for output in outputs if right.outside(output).any()]
+            worst = worst.but(tied=all(truth.are_ties(inputs.tensors, right, output) for output in wrong))
         if len(answer.truths) > 1:
-            worst = worst.but(output=truth.part.name)
-        return worst.but(fits=self._fits(answer, n, outputs)) if suspected and worst.wrong else worst
+            worst = worst.but(output=right.part.name)
+        return worst.but(fits=self._fits(inputs, right, n, outputs)) if suspected and worst.wrong else worst
 
-    def _explained(self, answer: Answer, n: int, outputs: list[Tensor]) -> judge_messages.Finding:
-        """The finding where the reference's own rounding, or its overflow, may explain wrong elements."""
-        inputs, truth = answer.inputs, answer.truths[n]
-        for output in outputs:
-            truth = self.rounding.without_noise(inputs, truth, n, output)
-        answer.truths[n] = truth
-        wrong = [output for output in outputs if bool(truth.outside(output).any())]
-        why = [self.rounding.overflow(inputs, truth, n, output) for output in wrong]
-        return self._worst(truth, outputs).but(unjudged=why[0] if why and all(why) else "")
-
-    def _worst(self, truth: Truth, outputs: list[Tensor]) -> judge_messages.Finding:
+    def _worst(self, right: Truth, outputs: list[Tensor]) -> Finding:
         bounded = self.plain is not None
-        findings = (finding(truth.facing(output), output, bounded=bounded) for output in outputs)
+        findings = (truth.finding(right.facing(output), output, bounded=bounded) for output in outputs)
         return max(findings, key=lambda finding: finding.badness)
 
-    def _fits(self, answer: Answer, n: int, outputs: list[Tensor]) -> dict[str, bool] | None:
+    def _fits(self, inputs: Inputs, right: Truth, n: int, outputs: list[Tensor]) -> dict[str, bool] | None:
         """Known faults that explain the wrong ones of some outputs of one name."""
-        inputs, truth, rtol = answer.inputs, answer.truths[n], answer.truths[n].tolerance.rtol
-        held = []
+        held, rtol = [], right.tolerance.rtol
         for output in map(Tensor.double, outputs):
-            wrong = outside(output, truth.reference, truth.facing(output).allowed)
+            wrong = truth.outside(output, right.reference, right.facing(output).allowed)
             if bool(wrong.any()):
-                held.append(suspects.WrongOutput(truth.reference, truth.allowed, rtol, output, wrong))
+                held.append(suspects.WrongOutput(right.reference, right.allowed, rtol, output, wrong))
 
         def reference(tensors: Sequence[Tensor], call: Call = inputs.call) -> Tensor:
             return self.rounding.output(call, tensors, n)
 
         if self.asking.is_plain(inputs.call):
-            known = suspects.of_target(self.asking, self.reference, inputs, truth.reference)
+            known = suspects.of_target(self.asking, self.reference, inputs, right.reference)
         else:
             known = suspects.of_attributes(
                 inputs.call, self.signature, lambda changed: reference(inputs.tensors, changed)
             )
-        others = suspects.of_any(reference, self.signature, inputs, truth.reference, whole=truth.is_whole)
+        others = suspects.of_any(reference, self.signature, inputs, right.reference, whole=right.is_whole)
         fits = suspects.fits(held, [*known, *others])
         return suspects.fits(held, held[0].multiplied()) if fits == {} else fits
 

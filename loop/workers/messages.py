@@ -1,6 +1,6 @@
 """What workers are asked, and what they reply. No pydantic: a worker starts in tens of milliseconds."""
 
-from typing import Any
+from typing import Any, Literal
 
 from loop.calls.call import Call, Plain, Terms
 from loop.model.dtypes import Device, Layout
@@ -112,29 +112,6 @@ class Unstage(ToWorker[Done]):
     """Let go of the staged call."""
 
 
-class Prepare(ToWorker[Done]):
-    """Bring a call's inputs into memory and make it once, before it is counted, marked or traced."""
-
-    call: Call
-
-
-class Counts(Plain):
-    """Hardware counters over some calls."""
-
-    counters: dict[str, int | None]
-    why: str
-    """Why there are none."""
-    calls: int
-
-
-class CountCalls(ToWorker[Counts]):
-    """Count hardware events over some calls of the prepared call."""
-
-
-class Mark(ToWorker[Done]):
-    """Make the prepared call once, between the marks that a profiler waits for."""
-
-
 class Kernel(Plain):
     """One launch, as torch's profiler saw it."""
 
@@ -143,20 +120,25 @@ class Kernel(Plain):
     registers: int | None
 
 
-class Kernels(Plain):
-    """The launches of one call, in order."""
+class Observed(Plain):
+    """What was seen of some calls: hardware counters, or launches in their order."""
 
-    kernels: tuple[Kernel, ...]
+    counters: dict[str, int | None]
+    why: str
+    """Why there are no counters."""
+    calls: int
+    kernels: tuple[Kernel, ...] = ()
 
 
-class Trace(ToWorker[Kernels]):
-    """Make the prepared call once under torch's own profiler."""
+class Observe(ToWorker[Observed]):
+    """Bring a call into memory and make it under a tool.
 
-
-class Once(ToWorker[Done]):
-    """Make one call without guard zones, for a sanitizer."""
+    `count`: hardware events over some calls. `mark`: one call between the marks that a profiler waits for.
+    `trace`: one under torch's own profiler. Before these it is made once. `once`: one call without guard zones.
+    """
 
     call: Call
+    how: Literal["count", "mark", "trace", "once"]
 
 
 class Launched(Plain):
@@ -169,7 +151,7 @@ class Launched(Plain):
 
 
 class Launches(ToWorker[Launched]):
-    """Say which kernels a call would launch, by an emulated library in a dry run."""
+    """Say which kernels a call would launch, by an emulated library in a dry run: load nothing else there."""
 
     variant: Terms
     told: str

@@ -1,29 +1,36 @@
 """A process that has imported torch and forks judge and workers: as fresh as a started one, in no time.
 
-A forked process becomes a child of ours, in a session of its own, before it loads
-anything. Linux only; elsewhere, and where the nursery is lost, workers are started one by one.
+`python -m loop.workers.nursery CONTROL` is its program: it loads nothing of anybody's, and forks a judge or a
+worker for each order. A forked process becomes a child of the session, with a session id of its own, before it
+loads anything.
+Linux only; elsewhere, and where the nursery is lost, workers are started one by one.
 """
 
 import contextlib
+import ctypes
+import gc
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from loop.base.linux import adopt_orphans
+from loop.base.linux import adopt_orphans, die_with_parent
 from loop.base.processes import Child, environment, python_path
 
-PROGRAM = "loop.workers.nursery_program"
 PATIENT = {"OMP_WAIT_POLICY": "passive"}
 """The judge works on every core while nobody is timed; its idle threads must not spin when somebody is."""
 FORK_LIMIT_S = 60.0
 """For the first worker: torch is imported before it."""
 REAPED_S = 1e-3
+LONGEST, MOST_HANDLES = 1 << 16, 16
+PAGE_BYTES, MOST_PAGES = 4096, 1 << 16
+ADOPTED_S = 10.0
 
 
 class ForkedProcess:
@@ -55,42 +62,6 @@ class ForkedProcess:
         return code
 
 
-class Forked(Child):
-    """A child that a nursery forked."""
-
-    def __init__(
-        self,
-        nursery: "Nursery",
-        command: Sequence[str],
-        *,
-        env: Mapping[str, str],
-        stdin: int,
-        pass_fds: Sequence[int],
-    ) -> None:
-        self._nursery = nursery
-        super().__init__(command, env=env, stdin=stdin, pass_fds=pass_fds)
-
-    def _start(
-        self, cwd: Path | None, env: Mapping[str, str] | None, stdin: int | None, pass_fds: Sequence[int]
-    ) -> ForkedProcess:
-        assert stdin is not None
-        output, output_end = os.pipe()
-        errors, errors_end = os.pipe()
-        try:
-            module, *words = self.command
-            order: dict[str, object] = {"module": module, "arguments": words, "cwd": os.getcwd()}
-            order["environment"] = environment(env)
-            pid = self._nursery.fork(order, (stdin, output_end, errors_end, *pass_fds))
-        except BaseException:
-            os.close(output)
-            os.close(errors)
-            raise
-        finally:
-            os.close(output_end)
-            os.close(errors_end)
-        return ForkedProcess(pid, output, errors)
-
-
 class NurseryLost(Exception):
     """It cannot be asked, or did not answer."""
 
@@ -112,7 +83,7 @@ class Nursery:
         self._control, far_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with far_end:
             self._child = Child(
-                [sys.executable, "-P", "-m", PROGRAM, str(far_end.fileno())],
+                [sys.executable, "-P", "-m", "loop.workers.nursery", str(far_end.fileno())],
                 env={"PYTHONPATH": python_path(), **PATIENT, **self.environment},
                 pass_fds=[far_end.fileno()],
             )
@@ -143,6 +114,97 @@ class Nursery:
         self._control = self._child = None
 
 
+class Forked(Child):
+    """A child that a nursery forked."""
+
+    def __init__(
+        self, nursery: Nursery, command: Sequence[str], env: Mapping[str, str], stdin: int, handles: Sequence[int]
+    ) -> None:
+        self._nursery = nursery
+        super().__init__(command, env=env, stdin=stdin, pass_fds=handles)
+
+    def _start(
+        self, cwd: Path | None, env: Mapping[str, str] | None, stdin: int | None, pass_fds: Sequence[int]
+    ) -> ForkedProcess:
+        assert stdin is not None
+        output, output_end = os.pipe()
+        errors, errors_end = os.pipe()
+        try:
+            module, *words = self.command
+            order: dict[str, object] = {"module": module, "arguments": words, "cwd": os.getcwd()}
+            order["environment"] = environment(env)
+            pid = self._nursery.fork(order, (stdin, output_end, errors_end, *pass_fds))
+        except BaseException:
+            os.close(output)
+            os.close(errors)
+            raise
+        finally:
+            os.close(output_end)
+            os.close(errors_end)
+        return ForkedProcess(pid, output, errors)
+
+
 def numbered(words: Sequence[str], handles: Sequence[int]) -> list[str]:
     """Arguments of a worker, with the number of the Nth descriptor for `@N`."""
     return [str(handles[int(word[1:])]) if word.startswith("@") else word for word in words]
+
+
+def main() -> None:
+    """Fork programs until the parent is gone. Their access to our memory is closed."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    control.set_inheritable(False)
+    import torch
+
+    from loop.calls import torch_call  # noqa: F401 - what each worker would import
+    from loop.workers import judge_program, worker_program
+
+    gc.collect()
+    gc.freeze()
+    while True:
+        data, handles, _, _ = socket.recv_fds(control, LONGEST, MOST_HANDLES)
+        if not data:
+            return
+        if os.fork() == 0:
+            break
+        for handle in handles:
+            os.close(handle)
+        os.wait()
+    if os.fork():  # Leave by a second fork, so that the session adopts what is left.
+        os._exit(0)
+    order: dict[str, Any] = json.loads(data)
+    try:
+        _stand_alone(order, handles)
+    except BaseException:
+        control.sendall(b"0")
+        raise
+    control.sendall(str(os.getpid()).encode())
+    control.close()
+    # What is loaded from now on moves by a random number of pages, so that one layout is not measured for ever.
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    private_anonymous = 0x22
+    libc.mmap(None, random.SystemRandom().randrange(1, MOST_PAGES) * PAGE_BYTES, 0, private_anonymous, -1, 0)
+    torch.set_num_threads(int(order["environment"]["OMP_NUM_THREADS"]))  # It read our number on import.
+    programs = {module.__name__: module.main for module in (judge_program, worker_program)}
+    programs[order["module"]](numbered(order["arguments"], handles[3:]))
+
+
+def _stand_alone(order: Mapping[str, Any], handles: Sequence[int]) -> None:
+    """Share nothing with the nursery any more, but what it imported."""
+    end = time.monotonic() + ADOPTED_S
+    while os.getppid() != order["owner"]:
+        if time.monotonic() > end:
+            raise TimeoutError("the session did not adopt it")
+        time.sleep(1e-4)
+    os.setsid()
+    die_with_parent()
+    os.environ.update(order["environment"])
+    os.chdir(order["cwd"])
+    for place, handle in enumerate(handles[:3]):
+        os.dup2(handle, place)
+        os.close(handle)
+
+
+if __name__ == "__main__":
+    main()

@@ -25,6 +25,8 @@ ever."""
 FORGED = "something else than its worker wrote to the worker's replies"
 PASSED_ON = ("LOOP_EMULATOR_SEED",)
 """Variables of the user's that a child sees besides the usual ones: the schedule to replay."""
+LEAST_MEMORY = 1 << 30
+"""Bytes that a program is always given."""
 R = TypeVar("R")
 
 
@@ -58,21 +60,21 @@ class Program:
         nursery: Nursery | None = None,
     ) -> None:
         """`handles` are descriptors that it inherits; an argument `@N` stands for the number of the Nth."""
-        request_read, self._request = _channel()
-        self._reply, reply_write = _channel()
+        # Unlike a pipe's, the ends of a socket cannot be opened by their names in /proc.
+        request_read, self._request, self._reply, reply_write = (
+            end.detach() for _ in range(2) for end in socket.socketpair()
+        )
         os.set_blocking(self._reply, False)
         self._pending = bytearray()
-        self._searched = 0
-        """Bytes of what is pending that hold no line end."""
+        self._lines = 0
+        """Whole replies in what is pending."""
         self._unanswered: deque[Request[Any]] = deque()
         inherited, words = [reply_write, *handles], ["@0", *arguments]
         try:
             child: Child | None = None
             if nursery is not None:
                 with contextlib.suppress(NurseryLost):
-                    child = Forked(
-                        nursery, [module, *words], env=environment, stdin=request_read, pass_fds=inherited
-                    )
+                    child = Forked(nursery, [module, *words], environment, request_read, inherited)
             self.child = child or Child(
                 [*under, sys.executable, "-P", "-m", module, *numbered(words, inherited)],
                 env={"PYTHONPATH": python_path(), **passed_on(), **environment},
@@ -100,7 +102,7 @@ class Program:
         Raises WorkerLost when the child dies or `limit_s` passes, Refusal when it says no.
         """
         begun = self.child.seconds
-        while not self._has_line():
+        while not self._lines:
             if self.child.seconds - begun > limit_s:
                 raise self.lost("hung", f"no answer for {limit_s:g} s: killed")
             self.child.pump()
@@ -111,7 +113,7 @@ class Program:
             if len(self._pending) > MOST_BYTES:
                 raise self.lost("tampered", FORGED)
         line, _, self._pending = self._pending.partition(b"\n")
-        self._searched = 0
+        self._lines -= 1
         try:
             reply = read_reply(bytes(line), self._unanswered.popleft().reply_type())
         except (Malformed, IndexError) as error:  # Nobody answers what nobody asked.
@@ -132,14 +134,7 @@ class Program:
     def has_answered(self) -> bool:
         """Whether a reply is there to be received."""
         self._take()
-        return self._has_line()
-
-    def _has_line(self) -> bool:
-        """Whether a whole reply is pending; no byte is searched twice."""
-        if self._pending.find(b"\n", self._searched) >= 0:
-            return True
-        self._searched = len(self._pending)
-        return False
+        return self._lines > 0
 
     def _take(self) -> bool:
         """Read what has arrived; whether anything had."""
@@ -148,6 +143,7 @@ class Program:
         except (BlockingIOError, ConnectionError):
             return False
         self._pending += data
+        self._lines += data.count(b"\n")
         return bool(data)
 
     def lost(self, kind: str, how: str) -> WorkerLost:
@@ -189,16 +185,6 @@ class Program:
 def passed_on() -> dict[str, str]:
     """Variables of the user's that a child sees besides the usual ones."""
     return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-
-
-def _channel() -> tuple[int, int]:
-    """Two ends of a connection. Unlike a pipe's they cannot be opened by their names in /proc."""
-    near, far = socket.socketpair()
-    return near.detach(), far.detach()
-
-
-LEAST_MEMORY = 1 << 30
-"""Bytes that a program is always given."""
 
 
 def within(device: Device) -> dict[str, str]:

@@ -7,7 +7,7 @@ less.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,10 +60,6 @@ class Movement:
     largest: float
     mean: float
 
-    def times(self, factor: float) -> "Movement":
-        """That of several roundings; by element in place, for it may be gigabytes."""
-        return Movement(self.each.mul_(factor), self.largest * factor, self.mean * factor)
-
 
 def moved(answer: AnswerTo, inputs: Sequence[Tensor], reference: Tensor, dtype: str) -> Movement:
     """How far the exact `answer` moves from `reference` when every input is rounded.
@@ -74,28 +70,24 @@ def moved(answer: AnswerTo, inputs: Sequence[Tensor], reference: Tensor, dtype: 
     """
     most = torch.finfo(getattr(torch, dtype)).eps
     eps = [min(most, torch.finfo(t.dtype).eps) if t.is_floating_point() else 0.0 for t in inputs]
-    at_random = _moved(answer, inputs, reference, [_signs(tensor) for tensor in inputs], eps)
-    upwards = _moved(answer, inputs, reference, [torch.ones(())] * len(inputs), eps)
-    each, count = torch.maximum(at_random, upwards), max(int(reference.isfinite().sum()), 1)
-    largest = float(each.max()) if each.numel() else 0.0
-    return Movement(each, largest, max(float(at_random.sum()), float(upwards.sum())) / count)
 
-
-def _moved(
-    answer: AnswerTo, inputs: Sequence[Tensor], reference: Tensor, signs: Sequence[Tensor], eps: Sequence[float]
-) -> Tensor:
-    def by(share: float) -> Tensor:
+    def by(signs: Sequence[Tensor], share: float) -> Tensor:
         near = [
             tensor.double() * (1 + (sign * share * ulp / 2).double()) if tensor.is_floating_point() else tensor
             for tensor, sign, ulp in zip(inputs, signs, eps, strict=True)
         ]
         return (answer(near) - reference).abs()
 
-    far, near = by(1.0), by(1 / NARROWER)
-    finite = reference.isfinite() & far.isfinite()
-    noise = FLOAT64_NOISE * float(reference.abs()[finite].max()) if bool(finite.any()) else 0.0
-    jumps = (far < LINEAR * near) | ((far > CUBIC * near) & (far > noise))
-    return far.masked_fill_(jumps | ~finite, 0.0)
+    movements = []
+    for signs in ([_signs(tensor) for tensor in inputs], [torch.ones(())] * len(inputs)):
+        far, near = by(signs, 1.0), by(signs, 1 / NARROWER)
+        finite = reference.isfinite() & far.isfinite()
+        noise = FLOAT64_NOISE * float(reference.abs()[finite].max()) if bool(finite.any()) else 0.0
+        jumps = (far < LINEAR * near) | ((far > CUBIC * near) & (far > noise))
+        movements.append(far.masked_fill_(jumps | ~finite, 0.0))
+    each, count = torch.maximum(*movements), max(int(reference.isfinite().sum()), 1)
+    largest = float(each.max()) if each.numel() else 0.0
+    return Movement(each, largest, max(float(movement.sum()) for movement in movements) / count)
 
 
 def _signs(like: Tensor, seed: int = 0) -> Tensor:
@@ -104,31 +96,11 @@ def _signs(like: Tensor, seed: int = 0) -> Tensor:
     return torch.randint(2, like.shape, generator=draw, device=like.device).double() * 2 - 1
 
 
-def float64_loss(answer: AnswerTo, inputs: Sequence[Tensor], reference: Tensor) -> Tensor:
-    """What float64 itself loses of each element: how far it moves when inputs change by a few float64 roundings.
-
-    An exact zero that is the difference of large numbers shows so.
-    """
-    most = torch.zeros_like(reference)
-    for seed in range(DRAWS):
-        near = [t.double() * (1 + STEP * _signs(t, seed)) if t.is_floating_point() else t for t in inputs]
-        distance = (answer(near) - reference).abs()
-        most = torch.maximum(most, distance.where(distance.isfinite(), 0.0))
-    return SLACK * most
-
-
 def roundings(dtype: str, terms: int) -> float:
     """How many roundings of its inputs an answer that sums so many terms may be worth."""
     if torch.finfo(getattr(torch, dtype)).bits < 32:
         return HALF_ROUNDINGS
     return ROUNDINGS + SUMMING * math.sqrt(terms)
-
-
-def terms_of(output: str, sizes: Mapping[str, int]) -> int:
-    """Terms that an element may sum: over the dimensions that the output lacks, or along one that it has."""
-    kept = output.split()
-    summed = math.prod(size for name, size in sizes.items() if name not in kept)
-    return max([summed, *(sizes[name] for name in kept)])
 
 
 @dataclass
@@ -166,39 +138,54 @@ class Rounding:
         inputs, truth = answer.inputs, answer.truths[n]
         call, sizes = inputs.call, self.asking.sizes(inputs.call)
         if self.asking.is_plain(call) and sizes:
-            terms = terms_of(only_output(self.asking.signature), sizes)
+            # Terms that an element may sum: over the dimensions that the output lacks, or along one that it has.
+            kept = only_output(self.asking.signature).split()
+            summed = math.prod(size for name, size in sizes.items() if name not in kept)
+            terms = max([summed, *(sizes[name] for name in kept)])
         else:
             terms = max((size for tensor in call.inputs for size in tensor.shape), default=1)
         dtype = truth.part.dtype if call.structure else call.dtype
         try:
-            floor = moved(self._exact(inputs, n), inputs.tensors, truth.reference, dtype)
+            floor = moved(lambda near: self.output(call, near, n), inputs.tensors, truth.reference, dtype)
         except Refused:  # It runs in its own types alone: how it is conditioned is not known.
             return replace(truth, rounded=True, tail=None)
-        floor = floor.times(roundings(dtype, terms))
+        factor = roundings(dtype, terms)
+        each = floor.each.mul_(factor)  # In place, for it may be gigabytes.
         lost = MAX_SLACK * truth.plain_max if not self.has_plain else 0.0
-        tail = tail_of(floor.each[floor.each > 0])
+        tail = tail_of(each[each > 0])
         own = None if self.has_plain or answer.in_own_types else self.in_type(inputs, truth, n)
         if own is not None:
             lost = MAX_SLACK * errors(own, truth.reference)[0]
             tail += beyond(truth.tolerance, truth.reference, own, MAX_SLACK)
         if truth.tail is not None:
             tail += truth.tail
-        largest = min(max(floor.largest, lost), IMPLAUSIBLE * largest_of(truth.reference))
-        most = (max(truth.most[0], largest), max(truth.most[1], floor.mean))
+        largest = min(max(floor.largest * factor, lost), IMPLAUSIBLE * largest_of(truth.reference))
+        most = (max(truth.most[0], largest), max(truth.most[1], floor.mean * factor))
         return replace(truth, rounded=True, most=most, allowed=truth.allowed.clamp(min=largest), tail=tail)
 
     def without_noise(self, inputs: Inputs, truth: Truth, n: int, output: Tensor) -> Truth:
-        """The truth, with more allowed where a wrong element may differ by the reference's own rounding alone."""
+        """The truth, with more allowed where a wrong element may differ by the reference's own rounding alone.
+
+        What float64 loses of an element is how far that moves when inputs change by a few float64 roundings. An
+        exact zero that is the difference of large numbers shows so.
+        """
         scale = max([largest_of(truth.reference), *(largest_of(tensor) for tensor in inputs.tensors)])
         error = (output.double() - truth.reference).abs()
         wrong = outside(output, truth.reference, truth.allowed)
         if not bool((wrong & (error <= NOISY * scale)).any()):
             return truth
+        most = torch.zeros_like(truth.reference)
         try:
-            lost = float64_loss(self._exact(inputs, n), inputs.tensors, truth.reference)
+            for seed in range(DRAWS):
+                near = [
+                    t.double() * (1 + STEP * _signs(t, seed)) if t.is_floating_point() else t
+                    for t in inputs.tensors
+                ]
+                distance = (self.output(inputs.call, near, n) - truth.reference).abs()
+                most = torch.maximum(most, distance.where(distance.isfinite(), 0.0))
         except Refused:
             return truth
-        return replace(truth, allowed=torch.maximum(truth.allowed, lost.clamp(max=NOISY * scale)))
+        return replace(truth, allowed=torch.maximum(truth.allowed, (SLACK * most).clamp(max=NOISY * scale)))
 
     def overflow(self, inputs: Inputs, truth: Truth, n: int, output: Tensor) -> str:
         """Why the wrong elements of an output say nothing; empty where they say something.
@@ -206,9 +193,7 @@ class Rounding:
         They say nothing where the reference overflows in the call's own type and gives the very same.
         """
         wrong = outside(output, truth.reference, truth.allowed)
-        if not bool((wrong & ~output.isfinite()).any()):
-            return ""
-        own = self.in_type(inputs, truth, n)
+        own = self.in_type(inputs, truth, n) if bool((wrong & ~output.isfinite()).any()) else None
         if own is None or not bool(overflows(own, truth.reference).any()):
             return ""
         alike = ~output.isfinite() & ~own.isfinite() | ((output.double() - own).abs() <= truth.allowed)
@@ -222,9 +207,6 @@ class Rounding:
         except Refused:
             return None
         return output if output.shape == truth.reference.shape else None
-
-    def _exact(self, inputs: Inputs, n: int) -> AnswerTo:
-        return lambda near: self.output(inputs.call, near, n)
 
     def output(self, call: Call, tensors: Sequence[Tensor], n: int, *, exact: bool = True) -> Tensor:
         """Output number `n` of the reference on these inputs, as it is compared; `exact`: in float64."""

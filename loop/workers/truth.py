@@ -105,13 +105,15 @@ class Truth:
 
     def on(self, device: str) -> "Truth":
         """The same on a device."""
-        return replace(
-            self,
-            reference=self.reference.to(device),
-            allowed=self.allowed.to(device),
-            also=None if self.also is None else self.also.to(device),
-            stated=None if self.stated is None else self.stated.to(device),
-        )
+        names = [name for name, value in vars(self).items() if isinstance(value, Tensor)]
+        return replace(self, **{name: getattr(self, name).to(device) for name in names})
+
+    @property
+    def loose(self) -> str:
+        """A note on a tolerance that is not applied as stated; empty for any other."""
+        atol = self.tolerance.atol
+        what = f"the stated atol of {self.part.name}: zeros would be right by it; {atol:.2g} is allowed"
+        return what if self.stated is not None else ""
 
     def right_as_stated(self, output: Tensor) -> bool:
         """Whether an output is right by the stated tolerance, by which zeros would be, too."""
@@ -173,48 +175,6 @@ def beyond(stated: Tolerance, reference: Tensor, output: Tensor, times: float = 
         error = (values - right).abs_().mul_(times)
         errors.append(error[error.isfinite() & (error > stated.atol + stated.rtol * right.abs())])
     return tail_of(torch.cat(errors))
-
-
-def loose(truth: Truth) -> str:
-    """A note on a tolerance that is not applied as stated; empty for any other."""
-    if truth.stated is None:
-        return ""
-    return (
-        f"the stated atol of {truth.part.name}: zeros would be right by it; {truth.tolerance.atol:.2g} is allowed"
-    )
-
-
-def around(reference: Tensor, output: Tensor, index: list[int]) -> tuple[tuple[float | None, ...], ...]:
-    """Expected and got of the elements beside one, along the last dimension."""
-    if not index:
-        return ()
-    low, high = max(0, index[-1] - BESIDE), min(output.shape[-1], index[-1] + BESIDE + 1)
-    row = tuple(index[:-1])
-    return tuple((number(reference[row][i]), number(output[row][i])) for i in range(low, high))
-
-
-def error_map(wrong: Tensor, error: Tensor, dimensions: list[str]) -> dict[str, tuple[Span, ...]]:
-    """Along each dimension, in at most eight parts: how many elements are wrong, and the largest error."""
-    maps = {}
-    for axis, name in enumerate(dimensions):
-        size, axis_parts = wrong.shape[axis], list[Span]()
-        step = -(-size // MAP_PARTS)
-        for first in range(0, size, step):
-            length = min(step, size - first)
-            count = int(wrong.narrow(axis, first, length).sum())
-            largest = number(error.narrow(axis, first, length).nan_to_num(math.inf).max())
-            axis_parts.append(Span(first=first, last=first + length - 1, count=count, largest=largest))
-        maps[name] = tuple(axis_parts)
-    return maps
-
-
-def spans(wrong: Tensor, dimensions: list[str]) -> dict[str, Span]:
-    """Along each dimension: the first and the last index with a wrong element, and how many there are."""
-    by_name = {}
-    for axis, name in enumerate(dimensions):
-        places = wrong.movedim(axis, 0).reshape(wrong.shape[axis], -1).any(1).nonzero().reshape(-1)
-        by_name[name] = Span(first=int(places[0]), last=int(places[-1]), count=len(places), size=wrong.shape[axis])
-    return by_name
 
 
 def parts(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
@@ -292,12 +252,6 @@ def outside(output: Tensor, reference: Tensor, allowed: Tensor) -> Tensor:
     return wrong
 
 
-def excess_of(output: Tensor, truth: Truth) -> Tensor:
-    """The error of each element in units of its allowed error; 1e300 for a NaN or infinity out of place."""
-    excess = (output.double() - truth.reference).abs() / truth.allowed.clamp(min=1e-300)
-    return excess.nan_to_num(1e300, 1e300).clamp(max=1e300)
-
-
 def allowed_by(tolerance: Tolerance, reference: Tensor) -> Tensor:
     """The allowed error of each element."""
     allowed = reference.abs()  # In place from here on: it may be gigabytes.
@@ -368,16 +322,6 @@ def most_lost(reference: Tensor, plain_max: float, plain_mean: float, dtype: str
     )
 
 
-def bound_broken(truth: Truth, largest: float, mean: float) -> str:
-    """How a variant's errors exceed those of the plain implementation, in words; empty when they do not."""
-    most, most_in_mean = truth.most
-    if largest > most:
-        return f"largest error {largest:.2g} against {truth.plain_max:.2g} of the plain implementation"
-    if mean > most_in_mean:
-        return f"mean error {mean:.2g} against {truth.plain_mean:.2g} of the plain implementation"
-    return ""
-
-
 def number(value: Tensor) -> float | None:
     """A scalar for JSON: None stands for NaN, the largest double for infinity."""
     plain = float(value)
@@ -391,14 +335,24 @@ def finding(truth: Truth, output: Tensor, *, bounded: bool) -> Finding:
     """
     wrong = truth.outside(output)
     largest, mean = errors(output, truth.reference)
-    count = int(wrong.sum())
+    count, message, (most, most_in_mean) = int(wrong.sum()), "", truth.most
+    if bounded and not truth.is_whole and largest > most:
+        message = f"largest error {largest:.2g} against {truth.plain_max:.2g} of the plain implementation"
+    elif bounded and not truth.is_whole and mean > most_in_mean:
+        message = f"mean error {mean:.2g} against {truth.plain_mean:.2g} of the plain implementation"
+    worst, allowed_error = -1.0, None
+    for values, right, allowed in parts(output, truth.reference, truth.allowed):
+        error = (values - right).abs().nan_to_num(0.0, 0.0, 0.0)
+        place = int(error.argmax())
+        if float(error[place]) > worst:
+            worst, allowed_error = float(error[place]), float(allowed[place])
     result = Finding(
         max_error=largest,
-        allowed_error=_allowed_where_worst(truth, output),
+        allowed_error=allowed_error,
         plain_max_error=truth.plain_max if bounded else None,
         wrong=count,
         total=output.numel(),
-        message=bound_broken(truth, largest, mean) if bounded and not truth.is_whole else "",
+        message=message,
         first=None,
         worst=None,
         map={},
@@ -408,39 +362,47 @@ def finding(truth: Truth, output: Tensor, *, bounded: bool) -> Finding:
         return result
     exact = output.double()
     error = (exact - truth.reference).abs()
+    # In units of the allowed error; a NaN or infinity out of place is the worst.
+    excess = (error / truth.allowed.clamp(min=1e-300)).nan_to_num(1e300, 1e300).clamp(max=1e300)
     # NaN or infinity where it belongs is no error.
     error = torch.where(wrong, error, error.nan_to_num(0.0, 0.0))
+    maps, spans = dict[str, tuple[Span, ...]](), dict[str, Span]()
+    for axis, name in enumerate(truth.dimensions):
+        size, stretches = wrong.shape[axis], list[Span]()
+        step = -(-size // MAP_PARTS)
+        for first in range(0, size, step):
+            length = min(step, size - first)
+            worst_there = number(error.narrow(axis, first, length).nan_to_num(math.inf).max())
+            wrong_there = int(wrong.narrow(axis, first, length).sum())
+            last = first + length - 1
+            stretches.append(Span(first=first, last=last, count=wrong_there, largest=worst_there))
+        maps[name] = tuple(stretches)
+        places = wrong.movedim(axis, 0).reshape(size, -1).any(1).nonzero().reshape(-1)
+        spans[name] = Span(first=int(places[0]), last=int(places[-1]), count=len(places), size=size)
     return result.but(
         loose=truth.right_as_stated(output),
-        first=_wrong(truth, exact, wrong),
-        worst=_wrong(truth, exact, excess_of(exact, truth) * wrong),
-        map=error_map(wrong, error, truth.dimensions),
-        spans=spans(wrong, truth.dimensions),
+        first=_mismatch(truth, exact, wrong),
+        worst=_mismatch(truth, exact, excess * wrong),
+        map=maps,
+        spans=spans,
     )
 
 
-def _wrong(truth: Truth, output: Tensor, how_much: Tensor) -> Mismatch:
-    """The first of the elements with the largest `how_much`."""
+def _mismatch(truth: Truth, output: Tensor, how_much: Tensor) -> Mismatch:
+    """The first of the elements with the largest `how_much`, and those beside it along the last dimension."""
     flat = int(how_much.double().reshape(-1).argmax())
-    index = [int(i) for i in torch.unravel_index(torch.tensor(flat), output.shape)]
+    index, beside = [int(i) for i in torch.unravel_index(torch.tensor(flat), output.shape)], []
+    if index:
+        low, high = max(0, index[-1] - BESIDE), min(output.shape[-1], index[-1] + BESIDE + 1)
+        rows = truth.reference[tuple(index[:-1])], output[tuple(index[:-1])]
+        beside = [(number(rows[0][i]), number(rows[1][i])) for i in range(low, high)]
     return Mismatch(
         index=dict(zip(truth.dimensions, index, strict=True)),
         expected=number(truth.reference.reshape(-1)[flat]),
         got=number(output.reshape(-1)[flat]),
         allowed=float(truth.allowed.reshape(-1)[flat]),
-        around=around(truth.reference, output, index),
+        around=tuple(beside),
     )
-
-
-def _allowed_where_worst(truth: Truth, output: Tensor) -> float | None:
-    """The allowed error of the element with the largest error; None where there is no element."""
-    largest, allowed = -1.0, None
-    for values, right, most in parts(output, truth.reference, truth.allowed):
-        error = (values - right).abs().nan_to_num(0.0, 0.0, 0.0)
-        place = int(error.argmax())
-        if float(error[place]) > largest:
-            largest, allowed = float(error[place]), float(most[place])
-    return allowed
 
 
 def are_ties(inputs: Sequence[Tensor], truth: Truth, output: Tensor) -> bool:
@@ -451,28 +413,24 @@ def are_ties(inputs: Sequence[Tensor], truth: Truth, output: Tensor) -> bool:
     if not truth.is_whole or output.dtype == torch.bool:
         return False
     right, got, wrong = truth.reference.long(), output.long(), truth.outside(output)
+
+    def point_alike(rows: Tensor, axis: int) -> bool:
+        """Whether both point to the same values along the last axis of `rows`, which was that one before."""
+        if bool(((right < 0) | (right >= rows.shape[-1]) | (got < 0) | (got >= rows.shape[-1])).any()):
+            return False
+        if rows.dim() == 1:
+            return bool((rows[right] == rows[got])[wrong].all())
+        if right.shape == rows.shape[:-1]:
+            alike = rows.gather(-1, right[..., None]) == rows.gather(-1, got[..., None])
+            return bool(alike[..., 0][wrong].all())
+        if right.dim() != rows.dim() or right.movedim(axis, -1).shape[:-1] != rows.shape[:-1]:
+            return False
+        alike = rows.gather(-1, right.movedim(axis, -1)) == rows.gather(-1, got.movedim(axis, -1))
+        return bool(alike.movedim(-1, axis)[wrong].all())
+
     return bool(wrong.any()) and any(
-        _point_alike(values, axis, right, got, wrong)
+        point_alike(values.reshape(-1) if axis is None else values.movedim(axis, -1), axis or 0)
         for values in inputs
         if values.numel()
         for axis in (None, *range(values.dim()))
     )
-
-
-def _point_alike(values: Tensor, axis: int | None, right: Tensor, got: Tensor, wrong: Tensor) -> bool:
-    size = values.numel() if axis is None else values.shape[axis]
-    if bool(((right < 0) | (right >= size) | (got < 0) | (got >= size)).any()):
-        return False
-    if axis is None:
-        flat = values.reshape(-1)
-        return bool((flat[right] == flat[got])[wrong].all())
-    rows = values.movedim(axis, -1)
-    shaped = []
-    for index in (right, got):
-        if index.dim() == values.dim() - 1 and index.shape == rows.shape[:-1]:
-            shaped.append(rows.gather(-1, index[..., None])[..., 0])
-        elif index.dim() == values.dim() and index.movedim(axis, -1).shape[:-1] == rows.shape[:-1]:
-            shaped.append(rows.gather(-1, index.movedim(axis, -1)).movedim(-1, axis))
-        else:
-            return False
-    return bool((shaped[0] == shaped[1])[wrong].all())

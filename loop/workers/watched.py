@@ -1,22 +1,28 @@
-"""One call under a tool: a profiler that counts, or a sanitizer that checks accesses."""
+"""Calls under a tool: a profiler that counts, a sanitizer that checks, an emulator that launches nothing."""
 
 import ctypes
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from loop.calls.call import Call, LibraryTerms, Refused
+from loop.calls.compiled import Compiled
+from loop.calls.counters import Counters
 from loop.calls.invocation import Loaded, Prepared
-from loop.calls.library import Compiled
-from loop.workers.messages import Kernel, Kernels, Launched, Launches
+from loop.workers.messages import Kernel, Launched, Launches, Observe, Observed
 
 DRY, TOLD = "LOOP_EMULATOR_DRY", "LOOP_EMULATOR_LAUNCHES"
 APART = 1 << 40
 """Tensors lie so far from each other, and from zero: aligned, and nothing else is there."""
+DRIVER = "libcuda.so.1"
+REGISTERS = "registers per thread"
+COUNTED_CALLS = 20
+NOTHING = Observed({}, "", 0)
 
 
 class DryRun:
@@ -31,28 +37,59 @@ class DryRun:
 
     def launches(self, call: Call) -> Launched:
         """What one call launches, in order, and the error that its entry returned, where it did."""
-        known = self.path.stat().st_size if self.path.exists() else 0
+        known, declined = self.path.stat().st_size if self.path.exists() else 0, ""
         count = len(call.inputs)
         inputs = call.c_inputs([(place + 1) * APART for place in range(count)])
-        output = call.c_output((count + 1) * APART)
         try:
-            self.variant.invoke(inputs, output, call.c_numbers(), None)
-        except Refused as declined:
-            return Launched(self._read(known), str(declined))
-        return Launched(self._read(known), "")
-
-    def _read(self, known: int) -> tuple[dict[str, Any], ...]:
-        if not self.path.exists():
-            return ()
-        lines = self.path.read_bytes()[known:].decode(errors="replace").splitlines()
+            self.variant.invoke(inputs, call.c_output((count + 1) * APART), call.c_numbers(), None)
+        except Refused as refused:
+            declined = str(refused)
+        data = self.path.read_bytes()[known:] if self.path.exists() else b""
         try:
-            return tuple(json.loads(line) for line in lines)
+            return Launched(tuple(map(json.loads, data.decode(errors="replace").splitlines())), declined)
         except ValueError as error:
             raise Refused(f"a line of {TOLD} is no JSON: {error}") from error
 
 
-DRIVER = "libcuda.so.1"
-REGISTERS = "registers per thread"
+def observe(loaded: Loaded, request: Observe) -> Observed:
+    """Make a call as the request says. Raises Refused where torch has no GPU that could be traced."""
+    if request.how == "once":
+        return _once(loaded, request.call)
+    prepared = loaded.prepare(request.call.at_start())
+    run = prepared.bind()  # It holds addresses: `prepared` has to outlive it.
+    run()
+    if request.how == "trace":
+        return Observed({}, "", 0, traced(prepared))
+    if request.how == "mark":
+        with marks():
+            run()
+            _synchronise()
+        return NOTHING
+    with Counters() as counters:
+        if not counters.open():
+            return Observed({}, counters.why_not, 0)
+        run()
+        counters.start()
+        for _ in range(COUNTED_CALLS):
+            run()
+        return Observed(counters.stop(), "", COUNTED_CALLS)
+
+
+def _once(loaded: Loaded, call: Call) -> Observed:
+    """Make one call, for a sanitizer.
+
+    Of a compiled variant on a GPU each tensor is an allocation of exactly its size, without guard zones, and the
+    output is as it was allocated: what is touched beside them, or read before it is written, shows.
+    """
+    if isinstance(loaded, Compiled) and loaded.device == "cuda":
+        from loop.calls.cuda.call import ExactCall
+
+        prepared: Prepared = ExactCall(loaded.invoke, call)
+    else:
+        prepared = loaded.prepare(call)
+    run = prepared.bind()
+    run()
+    return NOTHING
 
 
 @contextmanager
@@ -70,28 +107,18 @@ def marks(library: str = DRIVER) -> Iterator[None]:
         driver.cuProfilerStop()
 
 
-def marked(prepared: Prepared) -> None:
-    """Make a prepared call once, and nothing else, between the marks."""
-    run = prepared.bind()
-    with marks():
-        run()
-        synchronise()
-
-
-def synchronise() -> None:
+def _synchronise() -> None:
     """Wait for what torch has queued on the device; a compiled variant's call has waited itself."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
-def traced(prepared: Prepared) -> Kernels:
+def traced(prepared: Prepared) -> tuple[Kernel, ...]:
     """Kernels of one prepared call by torch's profiler.
 
     The second of two sessions counts: the first sets the profiler up. Raises Refused where torch has no GPU.
     """
-    import tempfile
-
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -101,11 +128,11 @@ def traced(prepared: Prepared) -> Kernels:
     for _ in range(2):
         with profile(activities=[ProfilerActivity.CUDA]) as profiled:
             run()
-            synchronise()
+            _synchronise()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiled.export_chrome_trace(str(path))
-        return Kernels(kernels_in(json.loads(path.read_text(errors="replace"))))
+        return kernels_in(json.loads(path.read_text(errors="replace")))
 
 
 def kernels_in(trace: dict[str, Any]) -> tuple[Kernel, ...]:
@@ -119,19 +146,3 @@ def kernels_in(trace: dict[str, Any]) -> tuple[Kernel, ...]:
         )
         for event in sorted(events, key=lambda event: float(event.get("ts", 0)))
     )
-
-
-def once(loaded: Loaded, call: Call) -> None:
-    """Make one call.
-
-    Of a compiled variant on a GPU each tensor is an allocation of exactly its size, without guard zones, and the
-    output is as it was allocated: what is touched beside them, or read before it is written, shows.
-    """
-    if isinstance(loaded, Compiled) and loaded.device == "cuda":
-        from loop.calls.cuda.call import ExactCall
-
-        prepared: Prepared = ExactCall(loaded.invoke, call)
-    else:
-        prepared = loaded.prepare(call)
-    run = prepared.bind()  # It holds addresses: `prepared` has to outlive it.
-    run()

@@ -72,7 +72,7 @@ def serve(answers: Answers, reply_fd: int, respond: Callable[[Answers, Request[A
     replies = os.fdopen(reply_fd, "w", encoding="utf-8", errors="replace")
     with os.fdopen(own_input, "r") as requests, replies:
         for line in requests:
-            replies.write(reply_line(respond(answers, read_request(line, known))))
+            replies.write(reply_line(respond(answers, read_line(line, "request", known))))
             replies.flush()
 
 
@@ -89,8 +89,8 @@ def answer(answers: Answers, request: Request[Any]) -> object:
 
 def described(error: Exception) -> str:
     """An exception in one line: type, first line of its text, and where in the target's own files."""
-    frames = traceback.extract_tb(error.__traceback__)
     folders = FOLDERS or [sys.path[0] or os.curdir]
+    frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if any(map(Path(frame.filename).is_relative_to, folders))]
     text = str(error)[:LONGEST].strip().splitlines()
     place = f" ({Path(own[-1].filename).resolve().name}:{own[-1].lineno})" if own else ""
@@ -104,7 +104,7 @@ def request_line(request: Request[Any]) -> str:
         """Of plain data, or of a noun of `loop.model`."""
         return dict(value) if hasattr(value, "model_validate") else vars(value)
 
-    return json.dumps({"do": type(request).__name__, **vars(request)}, default=fields) + "\n"
+    return json.dumps({"request": type(request).__name__, **vars(request)}, default=fields) + "\n"
 
 
 def reply_line(reply: object) -> str:
@@ -113,31 +113,21 @@ def reply_line(reply: object) -> str:
     return json.dumps(fields, ensure_ascii=False, default=vars) + "\n"
 
 
-def read_request(line: str, known: Mapping[str, type]) -> Any:
-    """The request that a line holds, of those that are known by name. Raises Malformed for any other."""
-    name, fields = _fields(line, "do")
-    if name not in known:
-        raise Malformed(f"unknown request {name}")
-    return read(known[name], fields)
-
-
 def read_reply(line: bytes, kind: Any) -> Any:
     """A reply of this type, or No. Raises Malformed for anything else."""
-    status, fields = _fields(line, "status")
-    if status not in ("ok", "refused"):
-        raise Malformed(f"unknown status {status}")
-    return read(kind if status == "ok" else No, fields)
+    return read_line(line, "status", {"ok": kind, "refused": No})
 
 
-def _fields(line: str | bytes, tag: str) -> tuple[str, dict[str, Any]]:
-    """The value of a line's tag, and its other fields."""
+def read_line(line: str | bytes, tag: str, known: Mapping[str, Any]) -> Any:
+    """The message in a line, of those that are known by the value of its tag. Raises Malformed for any other."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise Malformed(str(error)) from error
-    if not isinstance(message, dict) or not isinstance(message.get(tag), str):
-        raise Malformed(f"no {tag} in it")
-    return message.pop(tag), message
+    name = message.pop(tag, None) if isinstance(message, dict) else None
+    if not isinstance(name, str) or name not in known:
+        raise Malformed(f"unknown {tag} {name!r:.100}")
+    return read(known[name], message)
 
 
 @cache

@@ -6,6 +6,7 @@ of milliseconds.
 
 import contextlib
 import ctypes
+import importlib
 import math
 import os
 import random
@@ -16,19 +17,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loop.calls import faults, variants
-from loop.calls.call import Call, Refused
-from loop.calls.counters import Counters
+from loop.calls import faults
+from loop.calls.call import Call, FunctionTerms, LibraryTerms, Refused
+from loop.calls.compiled import Compiled
+from loop.calls.external import External
 from loop.calls.invocation import Loaded, Nothing, Places, Prepared, Run, Stage
-from loop.calls.library import Compiled
 from loop.calls.orders import Shared, obey
+from loop.calls.own_modules import search
 from loop.calls.seal import Seal
-from loop.calls.waits import tasks_of
 from loop.workers import messages, watched
 from loop.workers.checking import CallCheck
 from loop.workers.wire import Answers, Done, No, Request, answer, serve
 
-COUNTED_CALLS = 20
 EMPTY_ELEMENTS = 64
 """Elements of the tensor that an empty call of PyTorch allocates."""
 
@@ -58,10 +58,8 @@ class LoadedCandidate:
         if jumbled and not first and self.draw.randrange(2):
             prepared.jumble(self.draw)
             prepared.bind()()
-        again = self.slow or request.once
-        check = CallCheck(
-            prepared, self.draw, hurried=request.hurried, again=again, jumbled=jumbled and first
-        ).run()
+        again, jumbled = self.slow or request.once, jumbled and first
+        check = CallCheck(prepared, self.draw, hurried=request.hurried, again=again, jumbled=jumbled).run()
         self.slow = check.slow_s < check.quickest_s < math.inf
         return check
 
@@ -79,7 +77,7 @@ class LoadedCandidate:
 
 
 class WorkerProgram:
-    """What one process holds: a variant, and a call of it that is staged or prepared."""
+    """What one process holds: a variant, and a call of it that is staged."""
 
     def __init__(self, arena: int, bell: tuple[int, int] | None) -> None:
         """`arena`: the file of the memory that is shared with the judge; `bell`: as in `orders.obey`."""
@@ -91,14 +89,27 @@ class WorkerProgram:
         self.seal: Seal | None = None
         self.candidates: dict[str, LoadedCandidate] = {}
         """The variant as it was loaded, under no name, and with mistakes by their names."""
-        self.prepared: Prepared | None = None
         self.dry: watched.DryRun | None = None
 
     def load(self, request: messages.Load) -> Done:
-        """Load a variant, once what it is timed with is sealed."""
-        variants.ready(request.variant, request.threads, request.device)
+        """Load a variant, once what it needs is imported, and what it is timed with is sealed."""
+        terms = request.variant
+        loaded: Loaded
+        if isinstance(terms, FunctionTerms):
+            from loop.calls import torch_side
+
+            torch_side.use_threads(request.threads)
+            torch_call = importlib.import_module("loop.calls.torch_call")  # So that the seal covers it, too.
+            if request.device == "cuda":
+                torch_call.need_device()
         self.seal = Seal()
-        loaded = variants.load(request.variant, request.folder, request.device)
+        if isinstance(terms, LibraryTerms):
+            loaded = Compiled(terms)
+        elif isinstance(terms, FunctionTerms):
+            search(request.folder)
+            loaded = torch_call.Importable(terms, request.device)
+        else:
+            loaded = External(terms, request.folder)
         self.slow = request.slow
         if request.mistake:
             from loop import mistakes
@@ -142,11 +153,10 @@ class WorkerProgram:
         self.unstage(messages.Unstage())
         self.shared = Shared(self.arena, request.size)
         self.inputs = len(request.call.inputs)
-        loaded = self._candidate().loaded
+        loaded, peak = self._candidate().loaded, None
         places = Places(self.shared.memory, request.call, request.inputs, request.slots, request.turns)
         self.staged = stage = loaded.stage(places, request.call, self.slow)
         stage.ready([request.window], request.turns, cold=False)
-        peak = None
         if loaded.device == "cuda":
             stage.run(1)
         else:
@@ -156,8 +166,7 @@ class WorkerProgram:
 
     def obey(self, request: messages.Obey) -> messages.Obeyed:
         """Carry out the judge's orders about the staged call until it says to leave."""
-        if self.shared is None:
-            self.shared = Shared(self.arena, 0)
+        self.shared = self.shared or Shared(self.arena, 0)
         if request.empty is not None:
             self.staged = empty_calls(request.empty)
         obey(self.shared, self.bell, self.staged, self.inputs, request.seen)
@@ -169,45 +178,12 @@ class WorkerProgram:
         self.staged, self.shared, self.inputs = Nothing(), None, 0
         return Done()
 
-    def prepare(self, request: messages.Prepare) -> Done:
-        """Bring a call's inputs into memory of our own and make it once."""
-        self.prepared = self._candidate().loaded.prepare(request.call.at_start())
-        self.prepared.bind()()
-        return Done()
-
-    def _ready(self) -> Prepared:
-        if self.prepared is None:
-            raise Refused("no call is prepared")
-        return self.prepared
-
-    def count(self, request: messages.CountCalls) -> messages.Counts:
-        """Hardware counters over some calls; why there are none where the system gives none."""
-        run = self._ready().bind()
-        run()
-        with Counters() as counters:
-            if not counters.open():
-                return messages.Counts({}, counters.why_not, 0)
-            counters.start()
-            for _ in range(COUNTED_CALLS):
-                run()
-            return messages.Counts(counters.stop(), "", COUNTED_CALLS)
-
-    def mark(self, request: messages.Mark) -> Done:
-        """One call between the marks that a profiler waits for."""
-        watched.marked(self._ready())
-        return Done()
-
-    def trace(self, request: messages.Trace) -> messages.Kernels:
-        """Kernels of one call, by torch's own profiler."""
-        return watched.traced(self._ready())
-
-    def once(self, request: messages.Once) -> Done:
-        """One call without guard zones, for a sanitizer."""
-        watched.once(self._candidate().loaded, request.call)
-        return Done()
+    def observe(self, request: messages.Observe) -> messages.Observed:
+        """Make a call under a tool."""
+        return watched.observe(self._candidate().loaded, request)
 
     def launches(self, request: messages.Launches) -> messages.Launched:
-        """Which kernels a call would launch, by an emulated library in a dry run: load nothing else here."""
+        """Which kernels a call would launch."""
         self.dry = self.dry or watched.DryRun(request)
         return self.dry.launches(request.call)
 
@@ -220,21 +196,21 @@ def first_call_bytes(run: Run) -> int | None:
 
     Linux: writing 5 to clear_refs resets the peak of the resident set (proc(5)).
     """
+
+    def peak_bytes() -> int:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) * 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
     try:
         Path("/proc/self/clear_refs").write_text("5")
-        before = _peak_bytes()
+        before = peak_bytes()
     except OSError:
         run()
         return None
     run()
-    return max(0, _peak_bytes() - before)
-
-
-def _peak_bytes() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM"):
-            return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return max(0, peak_bytes() - before)
 
 
 def empty_calls(way: str) -> Stage:
@@ -261,30 +237,11 @@ def empty_calls(way: str) -> Stage:
     return Nothing()
 
 
-MAY_LOSE_DEVICE = (
-    messages.Load,
-    messages.Compute,
-    messages.StageCall,
-    messages.Obey,
-    messages.Prepare,
-    messages.CountCalls,
-)
-"""Requests that may lose the device, and after which others come."""
-
-
-def keep_to(cores: str) -> None:
-    """Stay on the named cores with all threads and what they started; an empty list leaves it to the system."""
-    own = {int(core) for core in cores.split(",") if core}
-    for task in tasks_of(os.getpid()) if own else ():
-        with contextlib.suppress(OSError):  # It has ended meanwhile.
-            if not os.sched_getaffinity(task) <= own:
-                os.sched_setaffinity(task, own)
-
-
 def main(arguments: Sequence[str]) -> None:
     """Answer until the parent is gone."""
     sys.dont_write_bytecode = True  # Nothing is written beside what is judged.
     reply_fd, cores, arena = int(arguments[0]), arguments[1], int(arguments[2])
+    own = {int(core) for core in cores.split(",") if core}
     bell = [int(handle) for handle in arguments[3:]]
     for handle in (arena, *bell):
         os.set_inheritable(handle, False)
@@ -292,13 +249,16 @@ def main(arguments: Sequence[str]) -> None:
 
     def respond(answers: Answers, request: Request[Any]) -> object:
         """The reply. Where a kernel lost the device this process ends instead: nothing works there now."""
-        nonlocal cores
-        # Several processes load at once: none is kept to these cores before its first other request.
-        if cores and not isinstance(request, messages.Load):
-            keep_to(cores)
-            cores = ""
+        # Several processes load at once: none is kept to its cores before its first other request.
+        if own and not isinstance(request, messages.Load):
+            for task in os.listdir("/proc/self/task"):
+                with contextlib.suppress(OSError):  # It has ended meanwhile.
+                    if not os.sched_getaffinity(int(task)) <= own:
+                        os.sched_setaffinity(int(task), own)
+            own.clear()
         reply = answer(answers, request)
-        if isinstance(reply, No) and isinstance(request, MAY_LOSE_DEVICE) and (why := faults.why_lost()):
+        # Under a tool no other request comes, and the tool tells what happened.
+        if isinstance(reply, No) and not isinstance(request, messages.Observe) and (why := faults.why_lost()):
             faults.leave(reply.message, why)
         return reply
 
@@ -308,11 +268,7 @@ def main(arguments: Sequence[str]) -> None:
         messages.StageCall: program.stage,
         messages.Obey: program.obey,
         messages.Unstage: program.unstage,
-        messages.Prepare: program.prepare,
-        messages.CountCalls: program.count,
-        messages.Mark: program.mark,
-        messages.Trace: program.trace,
-        messages.Once: program.once,
+        messages.Observe: program.observe,
         messages.Launches: program.launches,
     }
     serve(answers, reply_fd, respond)

@@ -11,7 +11,7 @@ from loop.model.workloads import expand
 from loop.profile import profile
 from loop.profile.profile import count, vector_share
 from loop.workers.bench import Bench
-from loop.workers.messages import CountCalls, Counts, Prepare
+from loop.workers.messages import Observe, Observed
 from tests.targets import compiled, importable, make_sides, open_bench, write_target
 
 LISTING = """
@@ -43,9 +43,9 @@ def test_a_listing_tells_vectors_from_single_elements() -> None:
 def test_a_worker_that_counts_is_believed(small: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it counted, without what it could not; its process prepares the call first."""
     asked: list[type] = []
-    reply = Counts({"cycles": 10, "instructions": 20, "cache_misses": None}, "no misses", 2)
+    reply = Observed({"cycles": 10, "instructions": 20, "cache_misses": None}, "no misses", 2)
     found = _count(small, monkeypatch, lambda request: (asked.append(type(request)), reply)[1])
-    assert [Prepare, CountCalls] == asked
+    assert [Observe] == asked
     assert (2, {"cycles": 10, "instructions": 20, "cache_misses": None}, "no misses") == (
         found.calls,
         found.counters,

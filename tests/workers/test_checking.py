@@ -9,7 +9,8 @@ import numpy
 import pytest
 
 from loop.calls.call import Call, TensorFile
-from loop.calls.memory import KINDS, NAN, Guard, Unguarded
+from loop.calls.invocation import Prepared
+from loop.calls.memory import KINDS, NAN, Guard
 from loop.workers import checking
 from loop.workers.checking import CallCheck, not_finite
 
@@ -18,38 +19,34 @@ Compute = Callable[[Sequence[Guard], Guard | None], float]
 number_of_call = itertools.count()
 
 
-class Tensors(Unguarded):
-    """Two tensors whose surroundings are only noted."""
+class Made(Prepared):
+    """A prepared call that computes one number. What surrounds its two tensors is only noted."""
 
     names, prefills = ("its input x", "its output"), True
     around: Sequence[Guard] = ()
 
+    def __init__(self, compute: Compute) -> None:
+        super().__init__(Call("", "float32", (), TensorFile("output", "", (1,), "float32"), {}, ()))
+        self.compute, self.calls = compute, 0
+        self.prefill: Guard | None = None
+
     def surround(self, guards: Sequence[Guard]) -> None:
-        """Note them."""
         self.around = guards
 
-
-class Made:
-    """A prepared call that computes one number."""
-
-    timed_apart = False
-    call = Call("", "float32", (), TensorFile("output", "", (1,), "float32"), {}, ())
-
-    def __init__(self, compute: Compute) -> None:
-        self.guarded, self.compute, self.calls = Tensors(), compute, 0
-        self.prefill: Guard | None = None
+    def refill(self, call: Call) -> None:
+        """It has no inputs."""
 
     def poison(self, guard: Guard | None = None) -> None:
         """Note what stands in the output."""
         self.prefill = guard
 
-    def bind(self) -> Callable[[], None]:
+    def bind(self, offsets: Sequence[int] | None = None) -> Callable[[], None]:
         """The call."""
         return self._run
 
     def _run(self) -> None:
         self.calls += 1
-        self.value = self.compute(self.guarded.around, self.prefill)
+        self.value = self.compute(self.around, self.prefill)
 
     def output(self) -> bytes:
         """The number's bytes."""
@@ -162,5 +159,5 @@ def test_a_single_call_stands_among_bytes_that_show(monkeypatch: pytest.MonkeyPa
     for seed in range(20):
         one = Made(lambda around, prefill: 2.0)
         CallCheck(one, random.Random(seed), again=True).run()  # type: ignore[arg-type]
-        kinds |= {guard.kind for guard in one.guarded.around}
+        kinds |= {guard.kind for guard in one.around}
     assert {*KINDS[1:]} == kinds

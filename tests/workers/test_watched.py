@@ -11,9 +11,8 @@ from loop.model.workloads import expand
 from loop.profile.profile import trace
 from loop.workers import watched
 from loop.workers.bench import Bench
-from loop.workers.messages import Kernel, Once
+from loop.workers.messages import Kernel, Observe, Observed
 from loop.workers.program import START_LIMIT_S
-from loop.workers.wire import Done
 from tests.targets import compiled, importable, make_sides, open_bench, write_target
 
 TRACE = {
@@ -72,19 +71,19 @@ def test_without_a_driver_a_marked_call_is_a_call() -> None:
     assert [1] == made
 
 
-def once(bench: Bench, name: str, workload: Workload) -> Done:
+def once(bench: Bench, name: str, workload: Workload) -> Observed:
     """Have one call made, which nothing stands beside."""
     (side,) = make_sides(bench, name)
     with bench.open(side) as worker:
         finish(worker.receive(START_LIMIT_S, "loading"))
-        return finish(worker.ask(Once(bench.call(workload, name)), limit_s=20.0, note="watching"))
+        return finish(worker.ask(Observe(bench.call(workload, name), "once"), limit_s=20.0, note="watching"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["right", "python"])
 def test_a_call_is_made_once(bench: Bench, five_rows: Workload, name: str) -> None:
     """Of whatever kind the variant is; its output is nobody's business here."""
-    assert Done() == once(bench, name, five_rows)
+    assert watched.NOTHING == once(bench, name, five_rows)
 
 
 @pytest.mark.slow

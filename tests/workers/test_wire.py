@@ -5,14 +5,14 @@ import json
 import pytest
 
 from loop.workers import judge_messages, messages
-from loop.workers.messages import Computed, CountCalls, Counts, Staged, Turn
+from loop.workers.messages import Computed, Observe, Observed, Staged, Turn
 from loop.workers.wire import Done, Malformed, No, read_reply, reply_line
 
 COMPUTED = Computed(
     outputs=("/tmp/y.0",), changed=(), writes=("a",), broken=(), digests=("d",), reads="x", turns=(Turn(1, 2),)
 )
 FIELDS = {**json.loads(reply_line(COMPUTED))}
-REPLIES = [messages.Obeyed, Computed, Staged, Counts, messages.Kernels, judge_messages.Finding]
+REPLIES = [messages.Obeyed, Computed, Staged, Observed, judge_messages.Finding]
 
 
 def test_a_reply_as_a_worker_writes_it_is_understood() -> None:
@@ -20,10 +20,10 @@ def test_a_reply_as_a_worker_writes_it_is_understood() -> None:
     assert COMPUTED == read_reply(reply_line(COMPUTED).encode(), Computed)
     assert Done() == read_reply(b'{"status": "ok"}', Done)
     assert No("no", "declined") == read_reply(reply_line(No("no", "declined")).encode(), Computed)
-    assert Counts({"cycles": 7, "misses": None}, "", 20) == read_reply(
-        b'{"status": "ok", "counters": {"cycles": 7, "misses": null}, "why": "", "calls": 20}',
-        CountCalls.reply_type(),
+    observed = (
+        b'{"status": "ok", "counters": {"cycles": 7, "misses": null}, "why": "", "calls": 20, "kernels": []}'
     )
+    assert Observed({"cycles": 7, "misses": None}, "", 20) == read_reply(observed, Observe.reply_type())
 
 
 @pytest.mark.parametrize("key", [key for key in FIELDS if key != "status"])

@@ -25,7 +25,7 @@ def test_a_request_that_no_worker_knows_ends_it() -> None:
     """It is a mistake of ours, not of a variant: there is no such request in its table."""
     with Worker(1) as worker, pytest.raises(WorkerLost, match="exit 1") as caught:
         finish(worker.ask(Discard("x"), limit_s=20.0, note="asking"))
-    assert "unknown request Discard" in caught.value.errors
+    assert "unknown request 'Discard'" in caught.value.errors
 
 
 def test_text_that_is_no_unicode_is_readable_all_the_same(tmp_path: Path) -> None:

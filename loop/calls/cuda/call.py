@@ -1,4 +1,4 @@
-"""A compiled variant on a CUDA device: its tensors in device memory, timed by graph replay. No torch."""
+"""A compiled variant on a CUDA device: its tensors in device memory. No torch."""
 
 import functools
 from collections.abc import Sequence
@@ -34,19 +34,13 @@ class DeviceTensor(Memory):
         self.surround(draw(VALUES))
 
     def write(self, offset: int, data: bytes) -> None:
-        """Put `data` there."""
         self._memory.write(self.address + offset, data)
 
     def read(self, offset: int, size: int) -> bytes:
-        """That many bytes from there on."""
         return self._memory.read_at(self.address + offset, size)
 
     def poison(self, guard: Guard | None = None) -> None:
-        """Make every element NaN, or what the guard says."""
-        if guard is None:
-            self._memory.poison()
-        else:
-            super().poison(guard)
+        self._memory.poison() if guard is None else super().poison(guard)
 
     def take(self, origin: DeviceBuffer, offset: int) -> None:
         """Fill it from the byte `offset` of another buffer on."""
@@ -61,13 +55,18 @@ class DeviceCompiledCall(CompiledCall):
     """One call of a compiled CUDA variant."""
 
     def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
-        """Device memory for one tensor; the first also takes the stream."""
         self.stream = the_stream().handle
         return DeviceTensor(size, shift, dtype, zone)
 
     def bind(self, offsets: Sequence[int] | None = None) -> Run:
         """The call on windows of its inputs. Made alone it waits until the stream is done."""
-        return _Launch(super().bind(offsets))
+        launch = super().bind(offsets)
+
+        def launch_and_wait() -> None:
+            launch()
+            the_stream().synchronise()
+
+        return launch_and_wait
 
     def output(self) -> bytes:
         """The last output's bytes.
@@ -85,20 +84,8 @@ class DeviceCompiledCall(CompiledCall):
         return data
 
 
-class _Launch:
-    """A launch on the stream; as something to run it also waits."""
-
-    def __init__(self, launch: Run) -> None:
-        self.launch = launch
-
-    def __call__(self) -> None:
-        self.launch()
-        the_stream().synchronise()
-
-
 class ExactCall(DeviceCompiledCall):
     """One call whose tensors have no neighbours of their own."""
 
     def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
-        """Memory for one tensor, without zones."""
         return super().memory(size, 0, dtype, 0)

@@ -6,21 +6,15 @@ takes as well: memory and streams made here are good there. It lives as long as 
 
 import ctypes
 import functools
-from dataclasses import dataclass
 from typing import Any, Literal
+from uuid import UUID
 
 from loop.calls.call import Refused
 from loop.calls.cuda.errors import with_hint
 from loop.calls.tensors import POISON
 
-HANDLE, ADDRESS, SIZE, FLAGS, ENUM = (
-    ctypes.c_void_p,
-    ctypes.c_uint64,
-    ctypes.c_size_t,
-    ctypes.c_uint,
-    ctypes.c_int,
-)
-OUT = ctypes.POINTER
+HANDLE, ADDRESS, SIZE = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t
+FLAGS, ENUM, OUT = ctypes.c_uint, ctypes.c_int, ctypes.POINTER
 SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuInit": (FLAGS,),
     "cuDriverGetVersion": (OUT(ctypes.c_int),),
@@ -90,14 +84,8 @@ NON_BLOCKING = 1
 """CU_STREAM_NON_BLOCKING: the stream does not wait for the legacy default stream, nor the other way round."""
 CLOCK_KHZ, MULTIPROCESSORS, MEMORY_CLOCK_KHZ, BUS_BITS, L2_BYTES, MAJOR, MINOR = 13, 16, 36, 37, 38, 75, 76
 """CUdevice_attribute."""
-LIMITS = {
-    "shared_static": 8,
-    "threads_per_sm": 39,
-    "shared_per_sm": 81,
-    "registers_per_sm": 82,
-    "shared_per_block": 97,
-    "blocks_per_sm": 106,
-}
+LIMITS = {"shared_static": 8, "threads_per_sm": 39, "shared_per_sm": 81, "registers_per_sm": 82}
+LIMITS |= {"shared_per_block": 97, "blocks_per_sm": 106}
 """The same, of what the blocks of one multiprocessor divide among themselves."""
 ACCESS_POLICY_WINDOW = 1
 """CUstreamAttrID."""
@@ -121,7 +109,13 @@ class Driver:
     """The driver's functions, called by name."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        self._functions = {name: _bind(library, name) for name in SIGNATURES}
+        self._functions = {}
+        for name, arguments in SIGNATURES.items():
+            function = getattr(library, name, None) or getattr(library, OLDER.get(name, name), None)
+            if function is None:
+                raise Refused(f"the NVIDIA driver is too old: it has no {name}; R525 and newer have it")
+            function.argtypes, function.restype = arguments, ctypes.c_int
+            self._functions[name] = function
 
     def attempt(self, name: str, *arguments: Any) -> int:
         """Call a function; its CUresult, 0 for success."""
@@ -141,23 +135,14 @@ class Driver:
 
     def explain(self, code: int) -> str:
         """Name and meaning of a CUresult, as the driver gives them, and what to do about it."""
-        name, text = self._text("cuGetErrorName", code), self._text("cuGetErrorString", code)
+        texts = []
+        for function in ("cuGetErrorName", "cuGetErrorString"):
+            pointer = ctypes.c_char_p()
+            self.attempt(function, code, ctypes.byref(pointer))
+            texts.append((pointer.value or b"").decode(errors="replace"))
+        name, text = texts
         message = f"{name or 'unknown error'} ({code}): {text}" if text else f"unknown error {code}"
         return with_hint(message, code)
-
-    def _text(self, function: str, code: int) -> str:
-        pointer = ctypes.c_char_p()
-        self.attempt(function, code, ctypes.byref(pointer))
-        return (pointer.value or b"").decode(errors="replace")
-
-
-def _bind(library: ctypes.CDLL, name: str) -> Any:
-    try:
-        function = getattr(library, name if hasattr(library, name) else OLDER.get(name, name))
-    except AttributeError as error:
-        raise Refused(f"the NVIDIA driver is too old: it has no {name}; R525 and newer have it") from error
-    function.argtypes, function.restype = SIGNATURES[name], ctypes.c_int
-    return function
 
 
 def load(library: str) -> Driver:
@@ -181,50 +166,29 @@ def cuda_release(driver: Driver) -> tuple[int, int]:
     return version // 1000, version % 1000 // 10
 
 
-@dataclass(frozen=True)
-class GpuFacts:
-    """What a GPU is; nothing has to be made on it to know that."""
+def facts(driver: Driver, number: int) -> dict[str, Any]:
+    """What a GPU is, by the handle that `cuDeviceGet` gave; nothing has to be made on it to know that.
 
-    name: str
-    uuid: str
-    """As NVML and nvidia-smi write it: `GPU-...`."""
-    capability: tuple[int, int]
-    memory_bytes: int
-    sms: int
-    clock_hz: float
-    """The highest of its multiprocessors."""
-    bytes_per_s: float
-    """Of its memory, which moves data twice a cycle; 0 of a MIG slice, whose share no driver tells."""
-    l2_bytes: int
-    shared_static: int
-    threads_per_sm: int
-    shared_per_sm: int
-    registers_per_sm: int
-    shared_per_block: int
-    blocks_per_sm: int
-
-
-def facts(driver: Driver, number: int) -> GpuFacts:
-    """What the driver says of a device, by the handle that `cuDeviceGet` gave."""
+    `uuid` is as NVML and nvidia-smi write it. `clock_hz`: the highest of its multiprocessors. `bytes_per_s`: of
+    its memory, which moves data twice a cycle; 0 of a MIG slice, whose share no driver tells.
+    """
     text = ctypes.create_string_buffer(NAME_BYTES)
     driver.call("cuDeviceGetName", text, NAME_BYTES, number)
     uuid = (ctypes.c_ubyte * 16)()
     driver.call("cuDeviceGetUuid_v2", uuid, number)
-    digits = bytes(uuid).hex()
-    parts = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
     name = text.value.decode(errors="replace")
     bits = 0 if "MIG" in name.split() else attribute(driver, BUS_BITS, number)
-    return GpuFacts(
-        name=name,
-        uuid="GPU-" + "-".join(parts),
-        capability=(attribute(driver, MAJOR, number), attribute(driver, MINOR, number)),
-        memory_bytes=driver.make("cuDeviceTotalMem_v2", SIZE, number),
-        sms=attribute(driver, MULTIPROCESSORS, number),
-        clock_hz=1e3 * attribute(driver, CLOCK_KHZ, number),
-        bytes_per_s=2e3 * attribute(driver, MEMORY_CLOCK_KHZ, number) * bits / 8,
-        l2_bytes=attribute(driver, L2_BYTES, number),
+    return {
+        "name": name,
+        "uuid": f"GPU-{UUID(bytes=bytes(uuid))}",
+        "capability": (attribute(driver, MAJOR, number), attribute(driver, MINOR, number)),
+        "memory_bytes": driver.make("cuDeviceTotalMem_v2", SIZE, number),
+        "sms": attribute(driver, MULTIPROCESSORS, number),
+        "clock_hz": 1e3 * attribute(driver, CLOCK_KHZ, number),
+        "bytes_per_s": 2e3 * attribute(driver, MEMORY_CLOCK_KHZ, number) * bits / 8,
+        "l2_bytes": attribute(driver, L2_BYTES, number),
         **{field: attribute(driver, which, number) for field, which in LIMITS.items()},
-    )
+    }
 
 
 def attribute(driver: Driver, which: int, number: int) -> int:
@@ -325,8 +289,9 @@ class Device:
         context = self.driver.make("cuDevicePrimaryCtxRetain", HANDLE, number)
         self.driver.call("cuCtxSetCurrent", context)
         known = facts(self.driver, number)
-        self.name, self.uuid, self.capability = known.name, known.uuid, known.capability
-        self.l2_bytes, self.sms = known.l2_bytes, known.sms
+        self.name, self.uuid, self.capability = known["name"], known["uuid"], known["capability"]
+        self.l2_bytes: int = known["l2_bytes"]
+        self.sms: int = known["sms"]
         self.copies = Stream(self.driver)
         """Copies from and to the host, which wait for nothing else and for which nothing else waits."""
         self._scratch: DeviceBuffer | None = None

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from loop.calls.call import Refused
 from loop.calls.cuda.driver import Device, Driver, Event, Owned, Stream, elapsed_s
@@ -72,7 +72,12 @@ def capture(stream: Stream, run: Callable[[], None], calls: int) -> Graph:
     why = "; ".join(filter(None, [failure, driver.explain(code) if code else ""]))
     try:
         if not why and captured.value:
-            return _instantiate(stream, captured.value, calls)
+            kinds = _count_nodes(driver, captured.value)
+            handle = driver.make("cuGraphInstantiateWithFlags", ctypes.c_void_p, captured.value, 0)
+            graph = Graph(driver, handle, calls, kinds)
+            driver.call("cuGraphUpload", graph.handle, stream.handle)
+            stream.synchronise()
+            return graph
     finally:
         if captured.value:
             driver.attempt("cuGraphDestroy", captured.value)
@@ -80,16 +85,6 @@ def capture(stream: Stream, run: Callable[[], None], calls: int) -> Graph:
         run()
     stream.synchronise()
     raise Uncapturable(f"cannot be captured in a CUDA graph: {why or 'the capture gave no graph'}")
-
-
-def _instantiate(stream: Stream, captured: int, calls: int) -> Graph:
-    driver = stream.driver
-    kinds = _count_nodes(driver, captured)
-    handle = driver.make("cuGraphInstantiateWithFlags", ctypes.c_void_p, captured, 0)
-    graph = Graph(driver, handle, calls, kinds)
-    driver.call("cuGraphUpload", graph.handle, stream.handle)
-    stream.synchronise()
-    return graph
 
 
 def _count_nodes(driver: Driver, graph: int) -> "Counter[int]":
@@ -131,8 +126,7 @@ class Gate(Owned):
         self._flag.value = OPEN
 
 
-@dataclass(frozen=True)
-class GraphTiming:
+class GraphTiming(NamedTuple):
     """How long calls took on the GPU."""
 
     seconds: float
@@ -164,7 +158,12 @@ class Stopwatch:
             self.stream.synchronise()
             return GraphTiming(elapsed_s(self._begin, self._end) / calls, queued=False)
         overdue = threading.Event()
-        guard = threading.Timer(hold_s, self._open_early, [overdue])
+
+        def open_early() -> None:
+            overdue.set()
+            self._gate.open()
+
+        guard = threading.Timer(hold_s, open_early)
         guard.daemon = True
         self._gate.shut(self.stream)
         try:
@@ -183,10 +182,6 @@ class Stopwatch:
         for _ in range(calls):
             run()
         self._end.record(self.stream)
-
-    def _open_early(self, overdue: threading.Event) -> None:
-        overdue.set()
-        self._gate.open()
 
     def replay(self, graph: Graph, times: int = 1) -> GraphTiming:
         """Time replays of a graph, at most MAX_QUEUED; seconds of one of its calls.

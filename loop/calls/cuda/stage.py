@@ -107,7 +107,6 @@ class DeviceStage(Stage):
         return self.pools[number].read(begin, tensor.size)
 
     def close(self) -> None:
-        """Give the device's memory back."""
         self._forget()
         for origin, pool in zip(self.origins, self.pools, strict=True):
             origin.close()
@@ -214,5 +213,4 @@ class EmptyKernels(Stage):
         return int(self.watch.replay(self.graph, replays).seconds * replays * EMPTY_CALLS * 1e9)
 
     def close(self) -> None:
-        """Give the graph back."""
         self.graph.close()
