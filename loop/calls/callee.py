@@ -181,8 +181,8 @@ class Callee:
 
     def _state(self) -> dict[str, Any]:
         state = self.module.state_dict() if self.module is not None else {}
-        tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
-        return {name: t.clone() if self.terms.is_free else digest(t) for name, t in tensors.items()}
+        keep: Callable[[Tensor], Any] = torch.clone if self.terms.is_free else digest
+        return {name: keep(value) for name, value in state.items() if isinstance(value, Tensor)}
 
     def restore(self) -> None:
         """Let the module hold what it held at first, where calls may change it."""

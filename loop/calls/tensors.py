@@ -15,13 +15,9 @@ DTYPES = {
     "float64": (4, 8),
     "int32": (5, 4),
     "int64": (6, 8),
-    "uint8": (7, 1),
-    "int8": (8, 1),
-    "int16": (9, 2),
-    "bool": (10, 1),
-    "float8_e4m3fn": (11, 1),
-    "float8_e5m2": (12, 1),
 }
+DTYPES |= {"uint8": (7, 1), "int8": (8, 1), "int16": (9, 2), "bool": (10, 1), "float8_e4m3fn": (11, 1)}
+DTYPES |= {"float8_e5m2": (12, 1)}
 """Name to its number in loop_kernel.h and its size in bytes."""
 POISON = 0xFF
 """Bytes of this value are NaN in every floating-point type."""

@@ -25,8 +25,8 @@ from loop.workers.wire import described
 
 MOST_DRAWN = 256 << 20
 """Bytes that several draws of all inputs may take together: larger inputs are drawn once."""
-BLOCK, SHORT_LINE = 1 << 16, 64
-"""Random numbers drawn at a time, and the longest lines that are searched slab by slab."""
+BLOCK = 1 << 16
+"""Random numbers drawn at a time."""
 LARGE = 1 << 20
 """Elements from which on inputs are made at the same time, each by a thread: NumPy draws without the lock."""
 ALIGNED = 256
@@ -42,29 +42,28 @@ OFFERED = ("seed", "dtype", "device")
 def make_values(
     fill: Fill, stream: numpy.random.RandomState, tensor: TensorFile, axis: int | None
 ) -> numpy.ndarray:
-    """Seeded values of one input tensor with its room, float32: [elements + room].
+    """Seeded values of one input tensor with its room, float32, flat: [elements + room].
 
-    `axis`: along which one index is NaN.
-
-    numpy.random.RandomState is frozen by NEP 19: a seed gives the same values in every release.
+    `axis`: along which one index is NaN. numpy.random.RandomState is frozen by NEP 19: a seed gives the same
+    values in every release.
     """
-    shape, scale = tensor.shape, fill.scale
-    values = numpy.full(shape, scale, dtype=numpy.float32)
+    shape = tensor.shape
+    values = numpy.full(shape, fill.scale, dtype=numpy.float32)
     if fill.kind == "normal":
         values = numpy.empty(tensor.elements + tensor.room, dtype=numpy.float32)
         for first in range(0, len(values), BLOCK):  # Three times as fast as at once: float64 stays in the cache.
             part = values[first : first + BLOCK]
-            part[:] = stream.standard_normal(len(part)) * scale
+            part[:] = stream.standard_normal(len(part)) * fill.scale
     elif fill.kind == "one_hot" and values.size:
         places = stream.randint(shape[-1], size=(*shape[:-1], 1))
-        values = numpy.where(numpy.arange(shape[-1]) == places, numpy.float32(scale), numpy.float32(0))
+        values = numpy.where(numpy.arange(shape[-1]) == places, numpy.float32(fill.scale), numpy.float32(0))
     if fill.offset:  # In float64: a small deviation around a large mean is rounded once.
         values = (values.astype(numpy.float64) + fill.offset).astype(numpy.float32)
     if axis is not None and values.size:
         values = values.reshape(shape)
-        index = [slice(None)] * len(shape)
-        index[axis] = slice(place := int(stream.randint(shape[axis])), place + 1)
-        values[tuple(index)] = numpy.nan
+        index_of_nan = [slice(None)] * len(shape)
+        index_of_nan[axis] = slice(place := int(stream.randint(shape[axis])), place + 1)
+        values[tuple(index_of_nan)] = numpy.nan
     return values.reshape(-1)
 
 
@@ -73,45 +72,27 @@ def make_tensor(fill: Fill, seed: int, index: int, tensor: TensorFile, axis: int
 
     With every other seed the greatest and least values go to the ends: a loop that ends early leaves them out.
     """
-    stream = numpy.random.RandomState((seed * 64 + index) % 2**32)
+    stream, shape = numpy.random.RandomState((seed * 64 + index) % 2**32), tensor.shape
     values = make_values(fill, stream, tensor, axis)
     if seed % 2 and fill.kind == "normal" and not tensor.room:
-        values = extremes_to_ends(values.reshape(tensor.shape), stream).reshape(-1)
+        values = values.reshape(shape)
+        for turned in stream.permutation(values.ndim):  # Each axis disturbs what the ones before it did.
+            lines = numpy.moveaxis(values, turned, -1)
+            if lines.size:
+                exchange_extreme(lines, greatest=True, place=-1)
+                exchange_extreme(lines, greatest=False, place=0)
     if tensor.same >= 0 and values.size:
-        first = values.reshape(tensor.shape).take([0], axis=tensor.same)
-        values = numpy.broadcast_to(first, tensor.shape).reshape(-1)
-    return torch.from_numpy(values).to(TORCH_DTYPES[tensor.dtype])
-
-
-def extremes_to_ends(values: numpy.ndarray, stream: numpy.random.RandomState) -> numpy.ndarray:
-    """The same values in another order: along each axis the greatest value last, and the least one first.
-
-    Axes come in random order, and each disturbs what the ones before it did.
-    """
-    for axis in stream.permutation(values.ndim):
-        lines = numpy.moveaxis(values, axis, -1)
-        if lines.size:
-            exchange_extreme(lines, greatest=True, place=-1)
-            exchange_extreme(lines, greatest=False, place=0)
-    return values
+        first_of_axis = values.reshape(shape).take([0], axis=tensor.same)
+        values = numpy.broadcast_to(first_of_axis, shape)
+    return torch.from_numpy(values.reshape(-1)).to(TORCH_DTYPES[tensor.dtype])
 
 
 def exchange_extreme(lines: numpy.ndarray, *, greatest: bool, place: int) -> None:
     """In each line along the last axis, exchange the greatest or least value, the first of equal ones, with the
     value at `place`."""
-    end, size = lines[..., place].copy(), lines.shape[-1]
-    if size > SHORT_LINE or lines.strides[-1] == lines.itemsize:
-        where = (numpy.argmax if greatest else numpy.argmin)(lines, axis=-1)[..., None]
-        extreme = numpy.take_along_axis(lines, where, -1)[..., 0]
-        numpy.put_along_axis(lines, where, end[..., None], -1)
-    else:  # Slab by slab: NumPy copies lines that are not contiguous, one by one.
-        extreme = (numpy.max if greatest else numpy.min)(lines, axis=-1)
-        sought = numpy.ones(extreme.shape, dtype=bool)
-        for n in range(size):
-            slab = lines[..., n]
-            here = sought & ((slab == extreme) | (numpy.isnan(slab) & numpy.isnan(extreme)))
-            numpy.copyto(slab, end, where=here)
-            sought &= ~here
+    where = (numpy.argmax if greatest else numpy.argmin)(lines, axis=-1)[..., None]
+    extreme = numpy.take_along_axis(lines, where, -1)[..., 0]
+    numpy.put_along_axis(lines, where, lines[..., place, None].copy(), -1)
     lines[..., place] = extreme
 
 
@@ -209,8 +190,7 @@ class Asking:
         first = self._drawn(request, request.seed)
         if request.twice and not _alike(first, self._drawn(request, request.seed)):
             raise Refused(f"the generator is not deterministic: seed {request.seed} gave two sets of inputs")
-        notes: list[str] = []
-        others = self._others(request, first, notes)
+        others, note = self._others(request, first) if request.draws > 1 else ([], "")
         draws = [*others[: request.draw], first, *others[request.draw :]] if others else [first]
         names = list(self.signature.inputs)
         if len(names) != len(first.names):  # Paths in what the function is given.
@@ -224,28 +204,21 @@ class Asking:
         digest = structure_digest(first.rest)
         call = request.call.but(inputs=tuple(files), draws=len(draws), structure_digest=digest)
         self._check_declared(call, request)
-        return Inputs(call, list(first.tensors), tuple(notes))
+        return Inputs(call, list(first.tensors), (note,) if note else ())
 
-    def _others(self, request: Expect, first: Apart, notes: list[str]) -> list[Apart]:
-        """Draws of other seeds; none where they have no room or another form, which is noted."""
-        if request.draws == 1:
-            return []
+    def _others(self, request: Expect, first: Apart) -> tuple[list[Apart], str]:
+        """Draws of other seeds; none where they have no room or another form. With a note on what that hides."""
         what = f"timed calls on other values, on {request.call.key.rpartition(' #')[0]}"
         size = sum(tensor.nbytes for tensor in first.tensors)
         if size * request.draws > MOST_DRAWN:
-            notes.append(f"{what}: inputs of {size / 2**20:.0f} MiB are drawn once a round")
-            return []
+            return [], f"{what}: inputs of {size / 2**20:.0f} MiB are drawn once a round"
         others = [self._drawn(request, request.seed + 104_729 * n) for n in range(1, request.draws)]
         if any(not _same_form(first, draw) for draw in others):
-            notes.append(f"{what}: other seeds give inputs of another form")
-            return []
+            return [], f"{what}: other seeds give inputs of another form"
         if first.tensors and _alike(first, others[0]):
-            notes.append(f"{what}: the generator gives the same inputs for every seed")
-            return []
-        notes.append(
-            f"whether a variant remembers more than {request.draws - 1} answers: a generator draws no more"
-        )
-        return others
+            return [], f"{what}: the generator gives the same inputs for every seed"
+        most = request.draws - 1
+        return others, f"whether a variant remembers more than {most} answers: a generator draws no more"
 
     def _drawn(self, request: Expect, seed: int) -> Apart:
         """What the generator makes under a seed, taken apart."""
@@ -287,21 +260,25 @@ class Asking:
         tensors = []
         for n, tensor in enumerate(inputs):
             if exact:
-                wide = torch.float64 if tensor.is_floating_point() else tensor.dtype
-                tensors.append(tensor.to(wide, copy=True))
+                tensors.append(tensor.to(torch.float64 if tensor.is_floating_point() else tensor.dtype, copy=True))
             else:
                 tensors.append(tensor.clone() if n in call.updated else tensor)
-        before = [_version(tensor) for tensor in tensors]
+        # How often each was changed in place, as far as torch counts that.
+        before = [0 if tensor.is_inference() else tensor._version for tensor in tensors]
         result = self._outputs(what, function, tensors, call, exact, later)
         for n, (tensor, version) in enumerate(zip(tensors, before, strict=True)):
-            if _version(tensor) != version and not exact and n not in call.updated:
-                name = _name_of_input(function, call.inputs[n].name)
-                raise Refused(
-                    f"the {what} itself changes its input `{name}`, so nothing is judged: let it change a copy "
-                    f"(`{name} = {name}.clone()`), or name `{name}` under `updates` in target.yaml; then run the "
-                    "same command again",
-                    "changed input",
-                )
+            if exact or n in call.updated or tensor.is_inference() or tensor._version == version:
+                continue
+            name = call.inputs[n].name
+            if name.isdigit():  # The parameter in this place of a function or class tells more.
+                names = [each for each in _parameters(getattr(function, "forward", function)) if each != "self"]
+                name = names[int(name)] if int(name) < len(names) else name
+            raise Refused(
+                f"the {what} itself changes its input `{name}`, so nothing is judged: let it change a copy "
+                f"(`{name} = {name}.clone()`), or name `{name}` under `updates` in target.yaml; then run the "
+                "same command again",
+                "changed input",
+            )
         return result
 
     def _outputs(
@@ -332,20 +309,19 @@ class Asking:
             outputs = {name: changed[updates[name]] if name in updates else next(returned) for name in names}
         if len(outputs) != len(names):
             raise Refused(f"the {what} on {call.key}: expected {', '.join(names)}, got {len(outputs)} tensors")
-        for name, tensor in outputs.items():
-            if not isinstance(tensor, Tensor):
-                raise Refused(f"the {what} on {call.key}: {name} is a {type(tensor).__name__} and no tensor")
         place = tensors[0].device if tensors else torch.device("cpu")
-        return {
-            name: tensor.detach().to(place) for name, tensor in zip(names, outputs.values(), strict=True)
-        }, result
+        placed = {}
+        for name, (path, tensor) in zip(names, outputs.items(), strict=True):
+            if not isinstance(tensor, Tensor):
+                raise Refused(f"the {what} on {call.key}: {path} is a {type(tensor).__name__} and no tensor")
+            placed[name] = tensor.detach().to(place)
+        return placed, result
 
     def check(self, inputs: Inputs, expected: Any, outputs: Sequence[Tensor]) -> str:
         """The complaint of the task's own checker; empty where there is none. Refused when it raises."""
         assert self.checker is not None
         assert self.terms.checker is not None
-        call = inputs.call
-        apart = take_apart(expected)
+        call, apart = inputs.call, take_apart(expected)
         if len(apart.tensors) != len(outputs):
             why = f"it gives {len(outputs)} outputs, of which {len(apart.tensors)} are tensors of their own"
             raise Refused(f"the checker cannot be given what the reference gives on {call.key}: {why}")
@@ -421,17 +397,6 @@ def complaint_of(check: Callable[[], Any]) -> str:
     return "" if verdict is None or bool(verdict) else "the task's checker says no"
 
 
-def _name_of_input(function: Any, name: str) -> str:
-    """The name of an input; where that is a number, the parameter in this place of a function or class."""
-    names = [parameter for parameter in _parameters(getattr(function, "forward", function)) if parameter != "self"]
-    return names[int(name)] if name.isdigit() and int(name) < len(names) else name
-
-
-def _version(tensor: Tensor) -> int:
-    """How often a tensor was changed in place, as far as torch counts that."""
-    return 0 if tensor.is_inference() else tensor._version
-
-
 def _parameters(function: Any) -> Sequence[str]:
     """Names of a function's parameters; none where it does not say."""
     try:
@@ -456,12 +421,8 @@ def _write(name: str, path: str, draws: Sequence[Tensor], place: int) -> TensorF
     first = draws[0]
     if first.dtype not in NAMES:
         raise Refused(f"the generator: {name} is of {first.dtype}, which is not supported")
-    step = -(-first.nbytes // ALIGNED) * ALIGNED
-    data = [bytes_of(draw.detach().cpu().contiguous()) for draw in draws]
-    file = TensorFile(name, path, tuple(first.shape), NAMES[first.dtype])
-    if len(draws) == 1:
-        Path(path).write_bytes(data[0])
-        return file
-    Path(path).write_bytes(b"".join(values.ljust(step, b"\0") for values in data))
-    elements = step // first.element_size()
+    step = -(-first.nbytes // ALIGNED) * ALIGNED if len(draws) > 1 else first.nbytes
+    data = [bytes_of(draw.detach().cpu().contiguous()).ljust(step, b"\0") for draw in draws]
+    Path(path).write_bytes(b"".join(data))
+    file, elements = TensorFile(name, path, tuple(first.shape), NAMES[first.dtype]), step // first.element_size()
     return file.but(room=len(draws) * elements - file.elements, offset=place * elements)

@@ -27,7 +27,7 @@ from loop.model.target import CAbiVariant, Component, PythonVariant, Target, Wor
 from loop.model.workloads import fills, formula_values
 from loop.workers import sanitizers
 from loop.workers.judge_clock import Floors, empty_call, lag_of, measure_floors
-from loop.workers.judge_messages import Begin, Discard, Examine, Examined, Look, Looked, ToJudge
+from loop.workers.judge_messages import Begin, Discard, Examine, Examined, Expect, Look, Looked, ToJudge
 from loop.workers.judge_process import JudgeProcess, Unjudged
 from loop.workers.messages import Load, Mistake
 from loop.workers.nursery import Nursery
@@ -238,42 +238,42 @@ class Bench:
     def side(self, name: str, build: Build | None = None, *, emulated: bool = False) -> Side:
         """A variant by name, with its build when it is compiled; `baseline` is the target's baseline."""
         if name == BASELINE:
-            terms: Terms = function_terms(self.target, self.target.baseline.python)
-            side = Side(name, terms, tuple(ITEM_SIZES), deterministic=False, build_id=None)
-            if not self.target.baseline.compiled:
-                return side
-            return side.renamed(
-                name,
-                terms=function_terms(self.target, UNDER_COMPILE),
-                environment={
-                    "LOOP_COMPILES": self.target.baseline.python,
-                    "TORCHINDUCTOR_CACHE_DIR": str(self.cache / "inductor"),
-                    "TRITON_CACHE_DIR": str(self.cache / "inductor" / "triton"),
-                    "TORCHINDUCTOR_COMPILE_THREADS": "1",  # A worker starts no processes of its own.
-                },
-            )
+            baseline, inductor = self.target.baseline, self.cache / "inductor"
+            terms: Terms = function_terms(self.target, UNDER_COMPILE if baseline.compiled else baseline.python)
+            compiling = {
+                "LOOP_COMPILES": baseline.python,
+                "TORCHINDUCTOR_CACHE_DIR": str(inductor),
+                "TRITON_CACHE_DIR": str(inductor / "triton"),
+                "TORCHINDUCTOR_COMPILE_THREADS": "1",  # A worker starts no processes of its own.
+            }
+            environment = compiling if baseline.compiled else {}
+            return Side(name, terms, tuple(ITEM_SIZES), False, build_id=None, environment=environment)
         variant = self.emulations([name])[name] if emulated else self.target.variants[name]
+        environment = {}
         if isinstance(variant, PythonVariant):
             passed = variant.passing == "passed"
             terms = function_terms(self.target, f"{variant.module}:{variant.function}").but(passed=passed)
-            terms = terms.but(folder=build.library) if build else terms
+            if build:
+                terms = terms.but(folder=build.library)
+                environment = {folder: str(self.scratch / build.build_id / folder) for folder in MADE_AT_RUN}
         elif isinstance(variant, CAbiVariant):
             built = (build.library, build.build_id) if build else ("", "")
             terms = LibraryTerms(variant.device, variant.entry, *built)
+            if emulated and self.sanitize:
+                environment = sanitizers.environment(variant.build.compiler)
         else:
             signature = self.target.signature
             terms = CommandTerms(variant.run, {**signature.inputs, **signature.outputs})
-        build_id = build.build_id if build else None
-        side = Side(name, terms, variant.dtypes, variant.deterministic, build_id, variant.takes)
-        if build and isinstance(variant, PythonVariant):
-            folders = {name: str(self.scratch / build.build_id / name) for name in MADE_AT_RUN}
-            return replace(side, environment=folders)
-        if not emulated:
-            return side
-        side = replace(side, emulated=True)
-        if self.sanitize and isinstance(variant, CAbiVariant):
-            return replace(side, environment=sanitizers.environment(variant.build.compiler))
-        return side
+        return Side(
+            name,
+            terms,
+            variant.dtypes,
+            variant.deterministic,
+            build.build_id if build else None,
+            variant.takes,
+            environment=environment,
+            emulated=emulated,
+        )
 
     def open(self, side: Side, under: Sequence[str] = ()) -> Worker:
         """A fresh worker that was asked to load `side`; the reply is still to be received.
@@ -303,9 +303,7 @@ class Bench:
         if self._judge.known(self._judged(), call.key) == (wide, digests(call)):
             return  # Else somebody has changed the files of its inputs: they are written anew.
         needed = check_memory(self.target, workload)
-        bare = make_call(self.target, workload, str(self.scratch), "judge", layout)
-        request = expectation(self.target, workload, bare, self._secret, self.device, wide=wide)
-        request = request.but(twice=twice, needed=needed)
+        request = self._expectation(workload, wide=wide, layout=layout).but(twice=twice, needed=needed)
         begun = time.monotonic()
         reply = yield from self.judge(request, JUDGE_LIMIT_S, f"reference of {workload.name}")
         self.took[workload.name] = time.monotonic() - begun
@@ -321,13 +319,16 @@ class Bench:
             self._judge.calls[call.key] = call = reply.call
         self._judge.expected[call.key] = (wide, digests(call))
 
+    def _expectation(self, workload: Workload, *, wide: bool, layout: Layout = "contiguous") -> Expect:
+        """What the judge is asked to make of a workload."""
+        call = make_call(self.target, workload, str(self.scratch), "judge", layout)
+        return expectation(self.target, workload, call, self._secret, self.device, wide=wide)
+
     def look(self, small: Workload | None) -> Generator[Tick, None, Looked]:
         """What the inputs drawn so far could not show; and what of `small` the reference does not read."""
-        pair, calls = under_two_seeds(small) if small else (), []
-        for workload in pair:
-            call = make_call(self.target, workload, str(self.scratch), "judge")
-            calls.append(expectation(self.target, workload, call, self._secret, self.device, wide=False))
-        looked = yield from self.judge(Look(tuple(calls)), JUDGE_LIMIT_S, "what the inputs can show")
+        pair = under_two_seeds(small) if small else ()
+        calls = tuple(self._expectation(workload, wide=False) for workload in pair)
+        looked = yield from self.judge(Look(calls), JUDGE_LIMIT_S, "what the inputs can show")
         for workload in pair:
             self._remove_files(workload)
         return looked

@@ -38,10 +38,11 @@ class DrawnInputs:
             digest = hashlib.blake2b(bytes_of(sample.cpu().contiguous())).digest()
             key = inputs.call.key
             self.samples.setdefault((file.name, key.rpartition(" #")[0]), {})[key] = digest
-            if file.name not in self.varied and (_varies(sample) or _varies(flat)):
-                self.varied.add(file.name)
-            if file.name not in self.negative and (_may_be_negative(sample) or _may_be_negative(flat)):
-                self.negative.add(file.name)
+            for part in (sample, flat):
+                if file.name not in self.varied and _varies(part):
+                    self.varied.add(file.name)
+                if file.name not in self.negative and (not part.is_floating_point() or (part.float() < 0).any()):
+                    self.negative.add(file.name)
 
     def looked(self) -> Looked:
         """What these inputs could not show."""
@@ -60,10 +61,6 @@ def _varies(tensor: Tensor) -> bool:
     return bool((tensor != tensor[0]).any())
 
 
-def _may_be_negative(tensor: Tensor) -> bool:
-    return not tensor.is_floating_point() or bool((tensor.float() < 0).any())
-
-
 def blind_spots(asking: Asking, reference: Function, drawn: DrawnInputs, request: Look) -> Looked:
     """What inputs could not show; with calls also what the reference does not read."""
     looked = drawn.looked()
@@ -71,7 +68,7 @@ def blind_spots(asking: Asking, reference: Function, drawn: DrawnInputs, request
         return looked
     try:
         inputs, other = (asking.inputs(call) for call in request.calls)
-        return looked.but(**_Reading(asking, reference, inputs).blind_spots(other.tensors))
+        return _Reading(asking, reference, inputs).add_to(looked, other.tensors)
     except (Refused, RuntimeError):  # It runs nowhere but where it was judged.
         return looked
 
@@ -88,8 +85,8 @@ class _Reading:
         self.moved: set[str] = set()
         """Outputs that were changed by something."""
 
-    def blind_spots(self, others: Sequence[Tensor]) -> dict[str, tuple[str, ...]]:
-        """Fields of `Looked`: what is not read, outputs that nothing changes, and weights nobody has trained.
+    def add_to(self, looked: Looked, others: Sequence[Tensor]) -> Looked:
+        """With what is not read, outputs that nothing changes, and weights nobody has trained.
 
         `others`: the inputs under another seed.
         """
@@ -98,25 +95,21 @@ class _Reading:
         for n, (file, tensor) in enumerate(zip(call.inputs, tensors, strict=True)):
             if (changed := _changed(tensor, others[n])) is not None:
                 reads[file.name] = self._reads([*tensors[:n], changed, *tensors[n + 1 :]], call)
-        ignored = [name for name in call.attributes if self._ignores(name)]
+        ignored = []  # Attributes of which some other value can be tried, and none changes an output.
+        for name in call.attributes:
+            values = other_values(call.attributes[name], self.asking.signature.attributes[name])
+            changes = [call.but(attributes={**call.attributes, name: value}) for _, value in values]
+            answers = [self._reads(tensors, changed) for changed in changes]
+            ignored += [name] if False in answers and True not in answers else []
         tried = any(read is not None for read in reads.values())
         unmoved = [name for name in self.right if tried and name not in self.moved]
         unread = [name for name, read in reads.items() if read is False]
-        return {
-            "unread": tuple(unread) if set(unmoved) != set(self.right) else (),
-            "ignored": tuple(ignored),
-            "unmoved": tuple(unmoved),
-            "initial": tuple(self._initial()),
-        }
-
-    def _ignores(self, name: str) -> bool:
-        """Whether an attribute changes no output: some other value of it can be tried, and none does."""
-        call, attribute = self.inputs.call, self.asking.signature.attributes[name]
-        answers = []
-        for _, value in other_values(call.attributes[name], attribute):
-            changed = call.but(attributes={**call.attributes, name: value})
-            answers.append(self._reads(self.inputs.tensors, changed))
-        return False in answers and True not in answers
+        return looked.but(
+            unread=tuple(unread) if set(unmoved) != set(self.right) else (),
+            ignored=tuple(ignored),
+            unmoved=tuple(unmoved),
+            initial=tuple(self._initial()),
+        )
 
     def _reads(self, tensors: list[Tensor], call: Call) -> bool | None:
         """Whether a change changes an output; None where the reference refuses it."""

@@ -82,16 +82,11 @@ class CallCheck:
         """Whether only the calls are made without which nothing is known."""
         return perf_counter() - self.begun > self.slow_s
 
-    @property
-    def spoilt(self) -> bool:
-        """Whether memory was written that is not the output's."""
-        return bool(self.changed or self.writes)
-
     def run(self) -> "CallCheck":
         """Make the calls; then see what the output follows, and whether an access outside of a tensor faults."""
         with self.watch:
             self._repeat()
-            if self.spoilt:
+            if self.changed or self.writes:
                 return self
             if len(self.first) > 1 and self.prepared.names:
                 self.reads = self._reads()
@@ -110,7 +105,9 @@ class CallCheck:
         """
         others = self.draw.sample(KINDS[1:], len(KINDS) - 1)
         for kind in (*others, KINDS[0]) if self.again else (KINDS[0], *others):
-            if self.made >= self.least and (self.slow or self.prepared.timed_apart or self.spoilt):
+            # Memory that is not the output's was written: nothing more is to be known.
+            over = self.slow or self.prepared.timed_apart or self.changed or self.writes
+            if self.made >= self.least and over:
                 break
             self._keep(kind)
             if self.jumbled and self.made == 1:
@@ -128,12 +125,7 @@ class CallCheck:
         digest = known or hashlib.sha256(output).hexdigest()
         self.outputs.setdefault(digest, output)
         self.first.setdefault(digest, around)
-        self._count(digest)
-
-    def _count(self, digest: str) -> None:
-        """Note that the last call gave this output."""
-        first, _ = self.turns.get(digest, (self.made, 0))
-        self.turns[digest] = first, self.made
+        self.turns[digest] = self.turns.get(digest, (self.made, 0))[0], self.made
 
     def _enclosed(self) -> None:
         """Calls in which an access outside of a tensor faults: it ends the process, which says where.
@@ -148,7 +140,7 @@ class CallCheck:
                 digest = hashlib.sha256(output).hexdigest()
                 self.enclosed.setdefault(digest, output)
                 self.made += 1
-                self._count(digest)
+                self.turns[digest] = self.turns.get(digest, (self.made, 0))[0], self.made
                 self.prepared.release()
 
     def _make(self, around: Guards, prefill: Guard | None = None) -> bytes:
@@ -180,8 +172,15 @@ class CallCheck:
             known = {self.first[digest]: view(output) for digest, output in self.outputs.items()}
             around = next(iter(known))
             other = next((guards for guards, output in known.items() if output != known[around]), None)
-            if other is not None and self._follows(around, other, known, view):
-                return self._names(around, other, known[around], view)
+            if other is None or not self._follows(around, other, known, view):
+                continue
+            # The tensors whose surroundings, changed alone, change the output.
+            tensors, names = self.prepared.names, list[str]()
+            if (perf_counter() - self.begun) / self.made * len(tensors) <= NAMING_S:
+                for n, name in enumerate(tensors):
+                    changed = (*around[:n], other[n], *around[n + 1 :])
+                    names += [name] if view(self._make(changed)) != known[around] else []
+            return " and ".join(names) or "its tensors"
         return ""
 
     def _follows(self, around: Guards, other: Guards, known: dict[Guards, bytes], view: View) -> bool:
@@ -194,17 +193,6 @@ class CallCheck:
             if number >= LEAST and self.slow:
                 break
         return True
-
-    def _names(self, around: Guards, other: Guards, expected: bytes, view: View) -> str:
-        """The tensors whose surroundings, changed alone, change the output."""
-        tensors = self.prepared.names
-        if (perf_counter() - self.begun) / self.made * len(tensors) > NAMING_S:
-            return "its tensors"
-        names = []
-        for n, name in enumerate(tensors):
-            if view(self._make((*around[:n], other[n], *around[n + 1 :]))) != expected:
-                names.append(name)
-        return " and ".join(names) or "its tensors"
 
 
 def not_finite(output: bytes, dtype: str) -> bytes:

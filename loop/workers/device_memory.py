@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from loop.machine.gpus import gpus
 from loop.model.target import Workload
@@ -16,8 +16,7 @@ COPIES = {"c_abi": (3, 1), "python": (2, 2), "command": (0, 0)}
 its own. A program brings its own memory."""
 
 
-@dataclass(frozen=True)
-class Fitting:
+class Fitting(NamedTuple):
     """Workloads that have room, and why the others have not."""
 
     workloads: tuple[Workload, ...]
@@ -42,12 +41,19 @@ def fitting(
     free = bench.sensors.free_bytes() if bench.sensors else None
     if free is None:
         return Fitting(tuple(workloads), ())
-    needs = {w.name: needed(bench, w, sides, wide=wide, apart=apart) for w in workloads}
-    large = {name: size for name, size in needs.items() if size > free}
-    return Fitting(
-        tuple(workload for workload in workloads if workload.name not in large),
-        tuple(_too_large(name, size, free, sides) for name, size in large.items()),
-    )
+    room, left_out, gpu = [], [], gpus().first
+    often = Counter(side.name for side in sides).items()
+    names = ", ".join(side if count == 1 else f"{side} {count} times" for side, count in often)
+    for workload in workloads:
+        size = needed(bench, workload, sides, wide=wide, apart=apart)
+        if size <= free:
+            room.append(workload)
+            continue
+        left_out.append(
+            f"{workload.name}: inputs and outputs of {names} take {size / 2**30:.1f} GiB ({size} bytes) of device "
+            f"memory together, {free / 2**30:.1f} GiB ({free} bytes) of {gpu.name if gpu else 'the GPU'} are free"
+        )
+    return Fitting(tuple(room), tuple(left_out))
 
 
 def needed(
@@ -59,17 +65,3 @@ def needed(
     inputs, output = sum(tensor.pool_size for tensor in call.inputs), call.output.size
     sizes = [ins * inputs + outs * output + (CONTEXT_BYTES if ins else 0) for ins, outs in on_gpu]
     return max(sizes, default=0) if apart else sum(sizes)
-
-
-def _too_large(name: str, size: int, free: int, sides: Sequence[Side]) -> str:
-    gpu = gpus().first
-    often = Counter(side.name for side in sides)
-    names = ", ".join(side if count == 1 else f"{side} {count} times" for side, count in often.items())
-    return (
-        f"{name}: inputs and outputs of {names} take {_gib(size)} of device memory together, "
-        f"{_gib(free)} of {gpu.name if gpu else 'the GPU'} are free"
-    )
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.1f} GiB ({size} bytes)"

@@ -1,6 +1,5 @@
 """Checks of the environment that need a process that imports torch."""
 
-import importlib
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +13,32 @@ RUNTIMES = ("libgomp", "libiomp5", "libomp", "libcudart", "libstdc++", "libcubla
 """Libraries of which two different copies in one process lead to trouble."""
 
 
+def check(request: Examine) -> Examined:
+    """One check of the environment, by its name. What cannot be imported is what it found."""
+    checks = {"torch": check_torch, "numpy": check_numpy, "device": check_device, "libraries": check_libraries}
+    chosen: Callable[[Examine], Examined] = checks[request.check]
+    try:
+        return chosen(request)
+    except _NotImported as missing:
+        return Examined(False, str(missing), {})
+
+
+class _NotImported(Exception):
+    """A library cannot be imported."""
+
+
+def _import(name: str, without: str) -> Any:
+    """The library. Raises _NotImported with what there is `without` it, and why."""
+    try:
+        return __import__(name)
+    except Exception as error:
+        lines = str(error).strip().splitlines()
+        raise _NotImported(f"{without}: {type(error).__name__}: {lines[-1] if lines else ''}") from error
+
+
 def check_torch(request: Examine) -> Examined:
     """Version, CUDA build and thread count of torch."""
-    torch = _import("torch")
-    if isinstance(torch, str):
-        return Examined(False, f"torch cannot be imported: {torch}", {})
+    torch = _import("torch", "torch cannot be imported")
     torch.set_num_threads(request.threads)
     build = torch.version.cuda
     message = f"torch {torch.__version__}, {f'CUDA {build}' if build else 'CPU'} build"
@@ -28,29 +48,25 @@ def check_torch(request: Examine) -> Examined:
 
 def check_numpy(request: Examine) -> Examined:
     """Version of NumPy, and whether torch and NumPy agree on memory: a write on one side shows on the other."""
-    numpy, torch = _import("numpy"), _import("torch")
-    if isinstance(numpy, str):
-        return Examined(False, f"NumPy cannot be imported: {numpy}", {})
-    message, facts = f"NumPy {numpy.__version__}", {"version": numpy.__version__}
-    if isinstance(torch, str):
-        return Examined(False, f"{message}, but no torch to agree with", facts)
+    numpy = _import("numpy", "NumPy cannot be imported")
+    message, facts, shared = f"NumPy {numpy.__version__}", {"version": numpy.__version__}, False
     try:
+        torch = _import("torch", "no torch")
         array = numpy.zeros(4, dtype=numpy.float32)
         tensor = torch.from_numpy(array)
         array[1] = 2.0
         tensor[2] = 3.0
         shared = bool(tensor[1] == 2.0 and array[2] == 3.0 and tensor.numpy()[1] == 2.0)
+    except _NotImported:
+        return Examined(False, f"{message}, but no torch to agree with", facts)
     except Exception as error:
-        shared, message = False, f"{message} does not work with torch: {error}"
+        message = f"{message} does not work with torch: {error}"
     return Examined(shared, message, {**facts, "shares_memory": shared})
 
 
 def check_device(request: Examine) -> Examined:
     """A small matrix product on the device against float64."""
-    torch = _import("torch")
-    if isinstance(torch, str):
-        return Examined(False, f"no torch to try the device with: {torch}", {})
-    device = request.device
+    torch, device = _import("torch", "no torch to try the device with"), request.device
     try:
         if device == "cuda":
             from loop.calls.torch_call import need_device
@@ -73,27 +89,19 @@ def check_device(request: Examine) -> Examined:
 
 def check_libraries(request: Examine) -> Examined:
     """Libraries that the linker misses, and runtimes of which two copies are loaded."""
-    torch = _import("torch")
-    if isinstance(torch, str):
-        return Examined(False, f"no torch to look at: {torch}", {})
-    missing = _unresolved(Path(torch.__file__).parent / "lib")
+    torch, missing = _import("torch", "no torch to look at"), list[str]()
+    library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    try:
+        command = ["ldd", str(library)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+        missing = sorted({line.split()[0] for line in done.stdout.splitlines() if "not found" in line})
+    except OSError:
+        pass
     duplicates = duplicate_runtimes(Path("/proc/self/maps"))
     message = "all libraries found, none twice"
     if missing or duplicates:
         message = "; ".join([*(f"{name} not found" for name in missing), *(f"{d} loaded" for d in duplicates)])
-    facts = {"missing": missing, "duplicates": duplicates}
-    return Examined(not missing and not duplicates, message, facts)
-
-
-def _unresolved(folder: Path) -> list[str]:
-    library = folder / "libtorch_cpu.so"
-    if not library.is_file():
-        return []
-    try:
-        done = subprocess.run(["ldd", str(library)], capture_output=True, text=True, check=False, timeout=20)
-    except OSError:
-        return []
-    return sorted({line.split()[0] for line in done.stdout.splitlines() if "not found" in line})
+    return Examined(not missing and not duplicates, message, {"missing": missing, "duplicates": duplicates})
 
 
 def duplicate_runtimes(maps: Path) -> list[str]:
@@ -107,20 +115,3 @@ def duplicate_runtimes(maps: Path) -> list[str]:
         if len({Path(path).resolve() for path in copies}) > 1:
             duplicates.append(f"{runtime} twice ({', '.join(copies)})")
     return duplicates
-
-
-def _import(name: str) -> Any:
-    """The module, or why it cannot be imported."""
-    try:
-        return importlib.import_module(name)
-    except Exception as error:
-        lines = str(error).strip().splitlines()
-        return f"{type(error).__name__}: {lines[-1] if lines else ''}"
-
-
-CHECKS: dict[str, Callable[[Examine], Examined]] = {
-    "torch": check_torch,
-    "numpy": check_numpy,
-    "device": check_device,
-    "libraries": check_libraries,
-}

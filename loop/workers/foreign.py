@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from loop.base.expressions import Expression
 from loop.calls import torch_side
@@ -32,8 +33,7 @@ def without_buffers(generate: Function, places: Sequence[int]) -> Function:
         data = generate(**given)
         if not places:
             return data  # A tensor would come apart.
-        items = [ForeignBuffer(tuple(t.shape), t.dtype) if n in places else t for n, t in enumerate(data)]
-        return tuple(items)
+        return tuple(ForeignBuffer(tuple(t.shape), t.dtype) if n in places else t for n, t in enumerate(data))
 
     return generated
 
@@ -60,33 +60,26 @@ def with_buffers(function: Function) -> Function:
 
     @functools.wraps(function)
     def called(data: Any, *more: Any) -> Any:
-        return _rounded(function(_filled(data), *more), data)
+        items = data if isinstance(data, tuple) else ()
+        buffers = [item for item in items if isinstance(item, ForeignBuffer)]
+        if not buffers:
+            return function(data, *more)
+        tensors = [item for item in items if isinstance(item, Tensor)]
+        exact, device = any(t.dtype == torch.float64 for t in tensors), tensors[0].device if tensors else "cpu"
+
+        def filled(item: Any) -> Any:
+            if not isinstance(item, ForeignBuffer):
+                return item
+            wide = exact and item.dtype.is_floating_point
+            return torch.empty(item.shape, dtype=torch.float64 if wide else item.dtype, device=device)
+
+        result = function(tuple(map(filled, items)), *more)
+        if exact or not isinstance(result, Tensor) or result.dtype != torch.float64:
+            return result
+        types = [buffer.dtype for buffer in buffers if buffer.shape == tuple(result.shape)]
+        return result.to(types[0]) if types and types[0].is_floating_point else result
 
     return called
-
-
-def _rounded(result: Any, data: Any) -> Any:
-    """A float64 result in the type of the buffer of its shape, unless inputs are of float64 as well."""
-    if not isinstance(result, torch.Tensor) or result.dtype != torch.float64 or not isinstance(data, tuple):
-        return result
-    if any(isinstance(item, torch.Tensor) and item.dtype == torch.float64 for item in data):
-        return result
-    types = [item.dtype for item in data if isinstance(item, ForeignBuffer) and item.shape == tuple(result.shape)]
-    return result.to(types[0]) if types and types[0].is_floating_point else result
-
-
-def _filled(data: Any) -> Any:
-    if not isinstance(data, tuple) or not any(isinstance(item, ForeignBuffer) for item in data):
-        return data
-    tensors = [item for item in data if isinstance(item, torch.Tensor)]
-    exact = any(tensor.dtype == torch.float64 for tensor in tensors)
-    device, items = tensors[0].device if tensors else torch.device("cpu"), []
-    for item in data:
-        if isinstance(item, ForeignBuffer):
-            dtype = torch.float64 if exact and item.dtype.is_floating_point else item.dtype
-            item = torch.empty(item.shape, dtype=dtype, device=device)
-        items.append(item)
-    return tuple(items)
 
 
 def of_axes(generate: Function, order: Sequence[str]) -> Function:
@@ -103,11 +96,18 @@ def at_random(specs: Mapping[str, tuple[Sequence[str] | None, str]], sizes: Mapp
     """A generator of inputs by name: axes (None for a scalar) and type; `sizes`: axes that are no keyword."""
 
     def generated(device: Any, **given: Any) -> dict[str, Any]:
-        known = _sizes(sizes, given)
-        return {
-            name: given[name] if axes is None else _values([known[axis] for axis in axes], dtype, device)
-            for name, (axes, dtype) in specs.items()
-        }
+        known, values = _sizes(sizes, given), dict[str, Any]()
+        for name, (axes, dtype) in specs.items():
+            kind: torch.dtype = getattr(torch, dtype)
+            if axes is None:
+                values[name] = given[name]
+            elif kind.is_floating_point:
+                drawn = torch.randn([known[axis] for axis in axes], device=device)
+                values[name] = (drawn.clamp(-2, 2) if dtype in NARROW else drawn).to(kind)
+            else:
+                low, high = WHOLE.get(dtype, (-1024, 1024))
+                values[name] = torch.randint(low, high, [known[axis] for axis in axes], device=device).to(kind)
+        return values
 
     return generated
 
@@ -120,15 +120,6 @@ def _sizes(sizes: Mapping[str, int | str], given: Mapping[str, Any]) -> dict[str
         if isinstance(formula, str):
             known[name] = int(Expression.parse(formula).evaluate_number(known))
     return known
-
-
-def _values(shape: Sequence[int], dtype: str, device: Any) -> torch.Tensor:
-    kind: torch.dtype = getattr(torch, dtype)
-    if kind.is_floating_point:
-        drawn = torch.randn(*shape, device=device)
-        return (drawn.clamp(-2, 2) if dtype in NARROW else drawn).to(kind)
-    low, high = WHOLE.get(dtype, (-1024, 1024))
-    return torch.randint(low, high, tuple(shape), device=device).to(kind)
 
 
 def returning(
@@ -146,7 +137,7 @@ def returning(
             if axes is not None:
                 shapes |= zip(axes, given[name].shape, strict=True)
         known = _sizes(sizes, {**given, **shapes})
-        device = next(value.device for value in given.values() if isinstance(value, torch.Tensor))
+        device = next(value.device for value in given.values() if isinstance(value, Tensor))
         allocated = [
             torch.empty([known[axis] for axis in axes], dtype=getattr(torch, dtype), device=device)
             for axes, dtype in outputs.values()

@@ -111,7 +111,8 @@ class Floors:
 
 def measure_floors(worker: Worker, device: Device, limit_s: float) -> Generator[Tick, None, Floors]:
     """The floors of this machine: the tenth percentile of many orders, since others can only make them slower."""
-    order_s = _tenth([whole for whole, _ in (yield from _echo(worker, limit_s, "", 0))])
+    orders = yield from _echo(worker, limit_s, "", 0)
+    order_s = _tenth([whole for whole, _ in orders])
     call_s: dict[Way, float] = {}
     for way in ON_HOST:
         call_s[way] = yield from empty_call(worker, way, order_s, limit_s)

@@ -13,7 +13,6 @@ from loop.workers.judge_messages import Begin, Examine, ToJudge
 from loop.workers.nursery import PATIENT, Nursery
 from loop.workers.program import START_LIMIT_S, Program, Refusal, WorkerLost, thread_environment, within
 
-PROGRAM = "loop.workers.judge_program"
 UNTIMED = {**PATIENT, "THP_MEM_ALLOC_ENABLE": "1"}
 """Of programs that nobody times: PyTorch asks for huge pages, so large tensors cost about a hundredth of the page
 faults. Workers keep the memory that users have."""
@@ -55,7 +54,7 @@ class JudgeProcess:
         if self._program is None:
             environment = {**thread_environment(cores()), **UNTIMED, **within(self.device)}
             self._killed = killed_for_memory()
-            self._program = Program(PROGRAM, environment=environment, nursery=self.nursery)
+            self._program = Program("loop.workers.judge_program", environment=environment, nursery=self.nursery)
         return self._program
 
     def dismiss(self) -> None:

@@ -34,9 +34,9 @@ def main(arguments: Sequence[str]) -> None:
 
     def examine(request: judge_messages.Examine) -> judge_messages.Examined:
         """One check of the environment."""
-        from loop.workers.environment import CHECKS
+        from loop.workers import environment
 
-        return CHECKS[request.check](request)
+        return environment.check(request)
 
     def ask(request: Request[Any]) -> object:
         """The judge's reply to a request about its target."""

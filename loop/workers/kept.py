@@ -74,10 +74,9 @@ class KeptWorker:
                 raise WorkerLost("hung", TOO_LONG.format(limit_s), lost.errors, lost.cause) from lost
             raise
         if self.fresh:
-            seconds = time.monotonic() - begun
+            seconds, self.fresh = time.monotonic() - begun, False
             self.bench.slowest_first_s = max(self.bench.slowest_first_s, seconds)
             self.bench.first_calls_s += seconds
-        self.fresh = False
         return reply
 
     def _receive(self, worker: Worker, limit_s: float, note: str) -> Generator[Tick, None, Any]:

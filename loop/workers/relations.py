@@ -5,7 +5,7 @@ type already) and its attributes by keyword. It yields calls, `(inputs, attribut
 output of each as float64. It returns `(got, expected)`, which must agree, or None where it does not apply.
 """
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import torch
@@ -49,58 +49,58 @@ class Relations:
         """Begin a property on a call whose inputs are there; the first call it asks for, or the end."""
         self.call, self.asked, self.name = request.call, 0, request.property
         inputs = [torch_side.read_tensor(tensor).double() for tensor in self.call.inputs]
-        function = torch_side.find(self.name)
-
-        def first() -> Related:
-            place = (self.name, self.call.key)
+        function, place = torch_side.find(self.name), (self.name, self.call.key)
+        try:
             if place not in self.losses:
-                self.losses[place] = self._lost_by_plain(function, inputs, request.seed)
+                torch.manual_seed(request.seed)
+                self.losses[place] = self._lost_by_plain(function(*inputs, **self.call.attributes))
             self.lost = self.losses[place]
             torch.manual_seed(request.seed)
             self.going = function(*inputs, **self.call.attributes)
-            return self._next(None)
-
-        return self._blaming(first)
+        except Exception as error:
+            raise self._blamed(error) from error
+        return self._next(None)
 
     def go_on(self, request: GiveOutput) -> Related:
         """Give the property the output it asked for; its next call, or its finding."""
-        return self._blaming(
-            lambda: self._next(torch_side.read_tensor(self.derived.output, request.path).double())
-        )
+        return self._next(torch_side.read_tensor(self.derived.output, request.path).double())
 
-    def _blaming(self, step: Callable[[], Related]) -> Related:
-        """The next step of the property; Refused with its name when it raises."""
-        try:
-            return step()
-        except Refused:
-            raise
-        except Exception as error:
-            raise Refused(f"property {self.name} on {self.call.key}: {described(error)}") from error
+    def _blamed(self, error: Exception) -> Exception:
+        """What the judge refuses to go on with where the property raised that."""
+        if isinstance(error, Refused):
+            return error
+        return Refused(f"property {self.name} on {self.call.key}: {described(error)}")
 
-    def _lost_by_plain(self, function: torch_side.Function, inputs: list[Tensor], seed: int) -> float:
+    def _lost_by_plain(self, going: Property) -> float:
         if self.plain is None:
             return 0.0
-        torch.manual_seed(seed)
-        going, output = function(*inputs, **self.call.attributes), None
+        output: Any = None
         types = [TORCH_DTYPES[tensor.dtype] for tensor in self.call.inputs]
         while True:
             try:
                 asked, attributes = going.send(output)
             except StopIteration as end:
-                return largest_difference(*end.value) if end.value is not None else 0.0
+                if end.value is None:
+                    return 0.0
+                difference = (end.value[0] - end.value[1]).abs()
+                difference = difference[difference.isfinite()]
+                return float(difference.max()) if difference.numel() else 0.0
             rounded = (tensor.to(dtype) for tensor, dtype in zip(asked, types, strict=True))
             output = self.plain(*rounded, **attributes).double()
 
     def _next(self, output: Tensor | None) -> Related:
+        """The next step of the property. Raises Refused with its name when it raises."""
         assert self.going is not None
         try:
             inputs, attributes = next(self.going) if output is None else self.going.send(output)
+            self.asked += 1
+            self.derived = self._derive(inputs, attributes)
+            return Related(self.derived)
         except StopIteration as end:
             self.going = None
             return Related(agreement=None if end.value is None else self._agreement(*end.value))
-        self.asked += 1
-        self.derived = self._derive(inputs, attributes)
-        return Related(self.derived)
+        except Exception as error:
+            raise self._blamed(error) from error
 
     def _derive(self, inputs: list[Tensor], attributes: dict[str, Any]) -> Call:
         """A call of the same function on other inputs: their files are written, its output's shape follows."""
@@ -131,16 +131,5 @@ class Relations:
         error = (got - expected).abs()
         wrong = ~(error <= allowed)
         largest = float(error.nan_to_num(torch.inf).max()) if error.numel() else 0.0
-        return Agreement(
-            wrong=int(wrong.sum()),
-            total=wrong.numel(),
-            largest=min(largest, 1e300),
-            allowed=float(allowed.max()) if allowed.numel() else 0.0,
-        )
-
-
-def largest_difference(got: Tensor, expected: Tensor) -> float:
-    """Largest finite difference."""
-    difference = (got - expected).abs()
-    difference = difference[difference.isfinite()]
-    return float(difference.max()) if difference.numel() else 0.0
+        most = float(allowed.max()) if allowed.numel() else 0.0
+        return Agreement(int(wrong.sum()), wrong.numel(), min(largest, 1e300), most)

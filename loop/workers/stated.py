@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -59,17 +60,13 @@ class StatedTask:
     def draw(self, given: dict[str, Any], seed: int) -> Apart:
         """Inputs of a case under a seed, on the device; a generator that has a seed of its own is given that."""
         apart = drawn(self.generator, given, seed, self.terms["passes"], self.terms["device"])
-        return Apart(apart.rest, apart.names, tuple(tensor.to(self.terms["device"]) for tensor in apart.tensors))
+        return replace(apart, tensors=tuple(tensor.to(self.terms["device"]) for tensor in apart.tensors))
 
     def call(self, function: Any, apart: Apart, *, exact: bool = False) -> Any:
-        """What a function gives on inputs; `exact`: on them in float64."""
+        """What a function gives on inputs, which it may change; `exact`: on them in float64."""
         tensors = [t.double() if exact and t.is_floating_point() else t for t in apart.tensors]
         positional, keywords = put_together(apart.rest, tensors)
         return function(*positional, **keywords)
-
-    def copied(self, apart: Apart) -> Apart:
-        """The same inputs, for a function that may change them."""
-        return Apart(apart.rest, apart.names, tuple(tensor.clone() for tensor in apart.tensors))
 
     def denied(self, apart: Apart, expected: Any, output: Any) -> str:
         """Why an output is wrong by the stated rule; empty where it is right."""
@@ -112,6 +109,11 @@ class StatedTask:
         return denied
 
 
+def copied(apart: Apart) -> Apart:
+    """The same inputs, for a function that may change them."""
+    return replace(apart, tensors=tuple(tensor.clone() for tensor in apart.tensors))
+
+
 def verdict(task: StatedTask, name: str) -> dict[str, Any]:
     """What the rule says of one answer, over all cases and trials; what it raises is wrong.
 
@@ -125,7 +127,7 @@ def verdict(task: StatedTask, name: str) -> dict[str, Any]:
                 if trial >= FEW_TRIALS and time.monotonic() - begun > LONG_S:
                     break
                 apart = task.draw(case["given"], SEED + trial * SEED_APART)
-                kept = task.copied(apart)
+                kept = copied(apart)
                 expected = task.call(reference, kept)
                 output = task.call(answer, apart)
                 if why := task.denied(kept, expected, output):
@@ -134,14 +136,12 @@ def verdict(task: StatedTask, name: str) -> dict[str, Any]:
                 right = [*kept.tensors, *outputs_of(expected).values()]
                 same = same and len(own) == len(right) and all(map(same_bits, own, right))
     except Exception as error:
-        status = "failed" if is_short_of_memory(error) else "wrong"
-        return {"status": status, "why": f"{type(error).__name__}: {error}"[:300]}
+        # That the machine lacked memory says nothing of an answer.
+        short = isinstance(error, MemoryError | OutOfMemoryError) or any(
+            words in str(error) for words in NO_MEMORY
+        )
+        return {"status": "failed" if short else "wrong", "why": f"{type(error).__name__}: {error}"[:300]}
     return {"status": "right", "why": "", "same": same}
-
-
-def is_short_of_memory(error: Exception) -> bool:
-    """Whether the machine lacked memory: that says nothing of an answer."""
-    return isinstance(error, MemoryError | OutOfMemoryError) or any(words in str(error) for words in NO_MEMORY)
 
 
 def looked_at(task: StatedTask) -> dict[str, Any]:
@@ -151,8 +151,9 @@ def looked_at(task: StatedTask) -> dict[str, Any]:
     for case in task.terms["cases"]:
         apart = task.draw(case["given"], SEED)
         if not looked["inputs"]:
-            output = take_apart(task.call(task.function(task.reference), task.copied(apart)))
-            looked["inputs"], looked["outputs"] = _floating(apart), _floating(output)[:1]
+            output = take_apart(task.call(task.function(task.reference), copied(apart)))
+            shapes = [[list(each.tensors[n].shape) for n in floating(each.tensors)] for each in (apart, output)]
+            looked["inputs"], looked["outputs"] = shapes[0], shapes[1][:1]
             looked["findings"] += _exactness(task, apart)
         looked["findings"] += _variation(task, case, apart)
         key = hashlib.sha256(b"".join([apart.rest, *map(digest, apart.tensors)])).hexdigest()
@@ -161,10 +162,6 @@ def looked_at(task: StatedTask) -> dict[str, Any]:
             looked["findings"].append({"kind": "equal cases", "what": what})
         cases.setdefault(key, case["name"])
     return looked
-
-
-def _floating(apart: Apart) -> list[list[int]]:
-    return [list(apart.tensors[n].shape) for n in floating(apart.tensors)]
 
 
 def _variation(task: StatedTask, case: dict[str, Any], first: Apart) -> Iterator[dict[str, str]]:
@@ -189,7 +186,7 @@ def _variation(task: StatedTask, case: dict[str, Any], first: Apart) -> Iterator
 
 def _exactness(task: StatedTask, apart: Apart) -> Iterator[dict[str, str]]:
     """Whether the reference passes its own rule beside itself in float64."""
-    own = outputs_of(task.call(task.function(task.reference), task.copied(apart)))
+    own = outputs_of(task.call(task.function(task.reference), copied(apart)))
     try:
         exact = outputs_of(task.call(task.function(task.reference, exact=True), apart, exact=True))
     except Exception as error:

@@ -62,10 +62,16 @@ class WrongOutput:
         step = float(self._allowed(self.reference).max().clamp(min=1e-300)) if pairs.numel() else 1.0
         return len(set(zip(*(pairs / step).round().tolist(), strict=True)))
 
-    def explained(self, answer: Tensor) -> Tensor:
-        """Which elements a suspect's answer comes near."""
+    def explained(self, answer: Tensor) -> bool | None:
+        """Whether a suspect's answer comes near all elements; None where it does not near the wrong ones."""
+        if answer.shape != self.output.shape or self.error(answer) > LEFT * self.error(self.reference):
+            return None
         near = (self.output - answer).abs() <= self._allowed(answer)
-        return near | (self.output == answer) | (self.output.isnan() & answer.isnan())
+        near |= (self.output == answer) | (self.output.isnan() & answer.isnan())
+        shares = [
+            float(part.double().mean()) if part.numel() else 1.0 for part in (near[self.wrong], near[~self.wrong])
+        ]
+        return None if shares[0] < EXPLAINED else shares[1] >= EXPLAINED
 
     def error(self, answer: Tensor) -> float:
         """Root of the mean squared error of the wrong elements that are finite, were this the right answer."""
@@ -101,32 +107,18 @@ def fits(outputs: Sequence[WrongOutput], suspects: Iterable[Suspect]) -> dict[st
     if not any(output.telling >= LEAST for output in held):
         return None
     fitting: dict[str, bool] = {}
-    for as_if, answer in suspects:
+    for as_if, ask in suspects:
         known = {words.partition(AS_WITH)[0] for words, whole in fitting.items() if whole}
-        if as_if.partition(AS_WITH)[0] not in known and (whole := _whole(held, answer)) is not None:
-            fitting[as_if] = whole
+        if as_if.partition(AS_WITH)[0] in known:
+            continue
+        try:
+            answer = ask()
+            explained = [output.explained(answer) for output in held]
+        except Exception:  # A reference that cannot be called so says nothing.
+            continue
+        if None not in explained:
+            fitting[as_if] = all(explained)
     return fitting
-
-
-def _whole(outputs: Sequence[WrongOutput], ask: Callable[[], Tensor]) -> bool | None:
-    """Whether a suspect explains all elements of these outputs; None where it does not explain the wrong ones."""
-    whole = True
-    try:
-        answer = ask()
-        for held in outputs:
-            if answer.shape != held.output.shape or held.error(answer) > LEFT * held.error(held.reference):
-                return None
-            explained = held.explained(answer)
-            if _share(explained[held.wrong]) < EXPLAINED:
-                return None
-            whole = whole and _share(explained[~held.wrong]) >= EXPLAINED
-    except Exception:  # A reference that cannot be called so says nothing.
-        return None
-    return whole
-
-
-def _share(held: Tensor) -> float:
-    return float(held.double().mean()) if held.numel() else 1.0
 
 
 def functions(faults: Mapping[str, PythonFunction]) -> list[tuple[str, torch_side.Function]]:
@@ -179,45 +171,39 @@ def of_any(
     *,
     whole: bool,
 ) -> Iterator[Suspect]:
-    """Mistakes that any call may have, whatever its structure: `answer` is the reference on other inputs."""
-    for place, (tensor, file) in enumerate(zip(inputs.tensors, inputs.call.inputs, strict=True)):
-        dimensions = signature.inputs.get(file.name, "").split()
-        if len(dimensions) != tensor.dim():
-            dimensions = [f"axis {axis}" for axis in range(tensor.dim())]
-        for words, other in _other_inputs(tensor, dimensions):
-            changed = [*inputs.tensors[:place], other, *inputs.tensors[place + 1 :]]
-            yield words.format(file.name), partial(answer, changed)
-    for words, tensors in _first_of_several(signature, inputs):
-        yield words, partial(answer, tensors)
+    """Mistakes that any call may have, whatever its structure: `answer` is the reference on other inputs.
+
+    `whole`: the right results are whole numbers.
+    """
+    tensors, names = inputs.tensors, [file.name for file in inputs.call.inputs]
+
+    def first_of(place: int, axis: int) -> Tensor:
+        """An input of which the first index along an axis stands at all of them."""
+        return tensors[place].narrow(axis, 0, 1).expand_as(tensors[place]).clone()
+
+    along: dict[str, list[tuple[int, int]]] = {}
+    for place, (tensor, name) in enumerate(zip(tensors, names, strict=True)):
+        dimensions = signature.inputs.get(name, "").split()
+        declared = len(dimensions) == tensor.dim()
+        others = {f"{name} were zero": torch.zeros_like(tensor), f"{name} were one": torch.ones_like(tensor)}
+        for axis, dimension in enumerate(dimensions if declared else [f"axis {n}" for n in range(tensor.dim())]):
+            if tensor.shape[axis] > 1:
+                others[f"only the first {dimension} of {name} were read"] = first_of(place, axis)
+                others[f"{name} were read one {dimension} too early"] = tensor.roll(1, axis)
+                others[f"{name} were read one {dimension} too late"] = tensor.roll(-1, axis)
+                if declared:
+                    along.setdefault(dimension, []).append((place, axis))
+        for words, other in others.items():
+            yield words, partial(answer, [*tensors[:place], other, *tensors[place + 1 :]])
+    for dimension, places in along.items():  # Of two inputs only the first index of a dimension that they share.
+        for pair in itertools.combinations(places, 2):
+            changed = list(tensors)
+            for place, axis in pair:
+                changed[place] = first_of(place, axis)
+            words = " and ".join(names[place] for place, _ in pair)
+            yield f"only the first {dimension} of {words} were read", partial(answer, changed)
     for words, result in _changed_results(right, whole=whole):
         yield words, partial(torch.clone, result)
-
-
-def _other_inputs(tensor: Tensor, dimensions: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
-    """Values that may be read in place of an input."""
-    yield "{} were zero", torch.zeros_like(tensor)
-    yield "{} were one", torch.ones_like(tensor)
-    for axis, name in enumerate(dimensions):
-        if tensor.shape[axis] > 1:
-            yield f"only the first {name} of {{}} were read", tensor.narrow(axis, 0, 1).expand_as(tensor).clone()
-            yield f"{{}} were read one {name} too early", tensor.roll(1, axis)
-            yield f"{{}} were read one {name} too late", tensor.roll(-1, axis)
-
-
-def _first_of_several(signature: Signature, inputs: Inputs) -> Iterator[tuple[str, list[Tensor]]]:
-    """Two inputs of which only the first index of a dimension that they share is read."""
-    along: dict[str, list[tuple[int, int]]] = {}
-    for place, file in enumerate(inputs.call.inputs):
-        for axis, name in enumerate(signature.inputs.get(file.name, "").split()):
-            if axis < inputs.tensors[place].dim() and inputs.tensors[place].shape[axis] > 1:
-                along.setdefault(name, []).append((place, axis))
-    for name, places in along.items():
-        for pair in itertools.combinations(places, 2):
-            tensors = list(inputs.tensors)
-            for place, axis in pair:
-                tensors[place] = tensors[place].narrow(axis, 0, 1).expand_as(tensors[place]).clone()
-            words = " and ".join(inputs.call.inputs[place].name for place, _ in pair)
-            yield f"only the first {name} of {words} were read", tensors
 
 
 def _changed_results(right: Tensor, *, whole: bool) -> Iterator[tuple[str, Tensor]]:

@@ -12,7 +12,6 @@ from loop.calls.orders import Bell
 from loop.workers.nursery import Nursery
 from loop.workers.program import Program, thread_environment
 
-PROGRAM = "loop.workers.worker_program"
 STILL_S = 0.05
 """Seconds that we wait for a process to stop."""
 
@@ -42,7 +41,7 @@ class Worker(Program):
         ends = self.bell.handles if self.bell else ()
         try:
             super().__init__(
-                PROGRAM,
+                "loop.workers.worker_program",
                 *(self.cores, "@1", *(f"@{number}" for number in range(2, 2 + len(ends)))),
                 environment={**thread_environment(threads, self.cores), **(environment or {})},
                 handles=[self.arena.handle, *ends],

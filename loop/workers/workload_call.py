@@ -112,6 +112,12 @@ def make_call(target: Target, workload: Workload, folder: str, reader: str, layo
         places = list(signature.inputs)
         sources = [signature.updates.get(part.name) for part in parts]
         updates = tuple(-1 if source is None else places.index(source) for source in sources)
+    seed = 0  # Before each constructor. It tells nothing of the seed of the inputs.
+    if target.modules is not None:
+        seed = target.modules.seed or 0
+        if target.modules.seed is None:
+            text = f"{workload.name} {base_seed(workload) // PAIR}"
+            seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest())
     return Call(
         key=f"{workload.name} #{workload.seed}{' broadcast' * apart}",
         dtype=workload.dtype,
@@ -125,23 +131,13 @@ def make_call(target: Target, workload: Workload, folder: str, reader: str, layo
         parts=parts,
         updates=updates,
         structure=f"{stem}-given" if target.generator else "",
-        seed=_seed_of_modules(target, workload),
+        seed=seed,
     )
 
 
 def finds_outputs(signature: Signature) -> bool:
     """Whether only the reference knows which outputs there are, and of which shapes."""
     return not signature.outputs or ANY in signature.outputs.values()
-
-
-def _seed_of_modules(target: Target, workload: Workload) -> int:
-    """The seed before each constructor. It tells nothing of the seed of the inputs."""
-    if target.modules is None:
-        return 0
-    if target.modules.seed is not None:
-        return target.modules.seed
-    pair = base_seed(workload) // PAIR
-    return int.from_bytes(hashlib.blake2b(f"{workload.name} {pair}".encode(), digest_size=4).digest())
 
 
 def under_two_seeds(workload: Workload) -> tuple[Workload, Workload]:
