@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from loop.calls.call import Call, Refused, TensorFile
-from loop.calls.callee import digest, outputs_of, put_together, structure_digest, structure_of, take_apart
+from loop.calls.callee import digest, put_together, structure_digest, structure_of, take_apart
 
 
 class Pair(NamedTuple):
@@ -30,13 +30,6 @@ def test_a_structure_is_the_same_around_other_tensors() -> None:
     assert (3, "word") == (again["a"][1], again["a"][2].right)
     assert torch.equal(torch.full((2,), 2.0), again["a"][0])
     assert torch.equal(module.weight + 1, again["m"].weight)
-
-
-def test_outputs_have_the_names_of_their_places() -> None:
-    """A number is a tensor without dimensions; nothing is no output."""
-    found = outputs_of({"x": torch.ones(1), "more": (torch.zeros(2), None, 4)})
-    assert ["x", "more.0", "more.2"] == list(found)
-    assert torch.int64 == found["more.2"].dtype
 
 
 def test_what_is_no_plain_tensor_is_refused() -> None:

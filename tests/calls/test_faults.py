@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from loop.calls.faults import STRAY, TensorPlace, beside
 from loop.workers.sanitizers import last_words
 from tests.conftest import ROOT
 
@@ -48,7 +47,6 @@ def access(
         (128, 131, "end", "reads", "reads outside its input x: 3 bytes after its end"),
         (100, 128, "end", "writes", "writes outside its input x: 28 bytes after its end"),
         (100, -1, "begin", "writes", "writes outside its input x: 1 bytes before its beginning"),
-        (100, -4096, "begin", "reads", "reads outside its input x: 4096 bytes before its beginning"),
         (100, 200000, "end", "writes", "writes outside its input x: 199900 bytes after its end"),
     ],
 )
@@ -78,19 +76,3 @@ def test_a_fault_that_is_nobodys_neighbour_is_what_it_was() -> None:
     """The signal ends the process; a guess is told where there is one."""
     assert (-signal.SIGSEGV, "") == access(128, None)
     assert (-signal.SIGSEGV, "perhaps this") == access(128, None, guess="perhaps this")
-
-
-def test_an_address_beside_no_tensor_is_not_explained() -> None:
-    """Only memory where nothing else is says whose neighbourhood it is."""
-    places = [TensorPlace("its output", 1000, 1100, (500, 1600))]
-    assert "" == beside(places, 499, "reads")
-    assert "reads outside its output: 500 bytes before its beginning" == beside(places, 500, "reads")
-    assert "writes outside its output: 499 bytes after its end" == beside(places, 1599, "writes")
-    assert "" == beside(places, 1600, "reads")
-
-
-def test_the_parent_reads_what_the_process_said() -> None:
-    """Among whatever else it wrote."""
-    assert ("outside", "reads outside its output: 0 bytes after its end") == last_words(
-        f"some talk\n{STRAY}reads outside its output: 0 bytes after its end\nmore talk"
-    )

@@ -8,7 +8,7 @@ import numpy
 import pytest
 from numpy.lib.stride_tricks import as_strided
 
-from loop.calls.tensors import POISON, ROW_PADDING, describe, extent, gather, scatter, strides_of
+from loop.calls.tensors import POISON, extent, gather, scatter, strides_of
 
 LAYOUTS = ("contiguous", "strided", "misaligned", "transposed")
 NUMPY = {4: numpy.uint32, 2: numpy.uint16, 8: numpy.uint64}
@@ -43,23 +43,6 @@ def test_every_element_has_a_place_of_its_own(layout: str) -> None:
         assert all(stride > 0 for stride in strides), shape
 
 
-@pytest.mark.parametrize(
-    ("shape", "expected"),
-    [
-        ((5,), (2,)),
-        ((3, 4), (4 + ROW_PADDING, 1)),
-        ((2, 3, 4, 8), (3 * 4 * 16, 16, 3 * 16, 1)),
-        ((2, 3, 4), (3 * 12, 12, 1)),
-        ((2, 3, 1, 5), (39, 13, 39, 1)),
-    ],
-)
-def test_strided_rows_are_padded_and_heads_change_places(
-    shape: tuple[int, ...], expected: tuple[int, ...]
-) -> None:
-    """A [B, H, S, D] tensor as in [B, S, H, D] storage with wider rows; a vector is every other element."""
-    assert expected == strides_of(shape, "strided")
-
-
 @pytest.mark.parametrize("item", [2, 4, 8])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_scattered_elements_are_where_numpy_looks_for_them(layout: str, item: int) -> None:
@@ -75,13 +58,6 @@ def test_scattered_elements_are_where_numpy_looks_for_them(layout: str, item: in
         if 0 not in shape:
             view[...] = ~numpy.zeros_like(view)
             assert set(memory.tobytes()) <= {POISON}, shape
-
-
-def test_a_tensor_is_described_as_the_c_interface_has_it() -> None:
-    """Address, number of the type, rank, sizes and strides in elements."""
-    tensor = describe(4096, (2, 3), (11, 1), "float16")
-    assert (4096, 2, 2) == (tensor.data, tensor.dtype, tensor.rank)
-    assert ([2, 3, 0], [11, 1, 0]) == (tensor.sizes[:3], tensor.strides[:3])
 
 
 def test_what_is_broadcast_comes_back() -> None:

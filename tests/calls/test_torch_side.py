@@ -1,10 +1,9 @@
 """Objects of a user's classes."""
 
-from pathlib import Path
 
 import torch
 
-from loop.calls.torch_side import FEW_WEIGHTS, Maker, import_file, instance_of
+from loop.calls.torch_side import FEW_WEIGHTS, Maker, instance_of
 
 MADE: list[int] = []
 
@@ -48,18 +47,6 @@ def test_a_module_is_no_copy_where_its_own_function_would_ask_the_first_one() ->
     assert torch.equal(again, expected)
 
 
-def test_a_large_module_of_a_file_is_drawn_once(tmp_path: Path) -> None:
-    path = tmp_path / "task.py"
-    path.write_text(
-        "import torch\nMADE = []\nclass Model(torch.nn.Module):\n    def __init__(self):\n"
-        "        super().__init__()\n        MADE.append(1)\n"
-        f"        self.lin = torch.nn.Linear({FEW_WEIGHTS}, 2)\n"
-    )
-    module, maker = import_file(str(path)), Maker()
-    maker.instance_of(module.Model, None, 7), maker.instance_of(module.Model, None, 7)
-    assert module.MADE == [1]
-
-
 def test_a_large_module_is_drawn_once_and_each_has_its_own_weights() -> None:
     maker, before = Maker(), len(MADE)
     one = maker.instance_of(Large, None, 7)
@@ -67,15 +54,6 @@ def test_a_large_module_is_drawn_once_and_each_has_its_own_weights() -> None:
     other = maker.instance_of(Large, None, 7)
     assert len(MADE) == before + 1
     assert torch.equal(other.weights, instance_of(Large, None, 7).weights)
-
-
-def test_random_numbers_go_on_after_a_copy_as_after_the_module_itself() -> None:
-    instance_of(Large, None, 7)
-    expected = torch.rand(3)
-    maker = Maker()
-    for _ in range(2):
-        maker.instance_of(Large, None, 7)
-        assert torch.equal(torch.rand(3), expected)
 
 
 def test_what_cannot_be_copied_is_made_each_time() -> None:

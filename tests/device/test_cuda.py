@@ -5,7 +5,6 @@ import ctypes
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -16,7 +15,6 @@ from loop.calls.cuda import driver as cuda
 from loop.calls.cuda import graph as cuda_graph
 from loop.calls.cuda.driver import Device, DeviceBuffer, NoDevice, Stream
 from loop.calls.tensors import DTYPES, POISON, LoopTensor
-from loop.machine.nvml import open_sensors
 from tests.conftest import ROOT
 from tests.device.compiling import build_scale
 
@@ -94,16 +92,6 @@ def scale(device: Device, library: ctypes.CDLL, stream: Stream) -> Callable[[str
     return partial(Scale, device, library, stream=stream)
 
 
-def test_a_device_says_what_it_is(device: Device) -> None:
-    """Name, capability, multiprocessors, L2 and free memory are all plausible."""
-    print(device.name, device.uuid, device.capability, device.l2_bytes, device.sms, device.free_bytes)
-    assert device.name
-    assert (5, 0) <= device.capability < (99, 0)
-    assert device.sms > 0
-    assert device.l2_bytes >= 2**18
-    assert device.free_bytes > 2**28
-
-
 def test_a_device_that_is_not_there_is_told_so(device: Device) -> None:
     """With the number of those that are."""
     with pytest.raises(NoDevice, match="no GPU 999 here: the driver shows"):
@@ -124,12 +112,6 @@ def test_memory_holds_what_is_put_into_it(device: Device, size: int) -> None:
     assert b"\xff" * size == buffer.read()
 
 
-def test_memory_takes_its_own_size_only(device: Device) -> None:
-    """A fill of another size is a mistake of the caller."""
-    with pytest.raises(ValueError, match="expected 8 bytes, got 7"):
-        device.memory(8).fill(bytes(7))
-
-
 @pytest.mark.parametrize("place", [-cuda.RED_ZONE, -1, 1000, 1000 + cuda.RED_ZONE - 1])
 def test_a_write_outside_the_tensor_shows(device: Device, place: int) -> None:
     """A single byte anywhere in the zones on either side."""
@@ -137,41 +119,6 @@ def test_a_write_outside_the_tensor_shows(device: Device, place: int) -> None:
     device.driver.call("cuMemsetD8Async", buffer.address + place, 0, 1, device.copies.handle)
     device.copies.synchronise()
     assert not intact(buffer)
-
-
-def test_memory_is_copied_on_the_device(device: Device, stream: Stream) -> None:
-    """From a place in the other buffer to the start of this, at once or in a stream's order."""
-    source, target = device.memory(100), device.memory(10)
-    source.fill(bytes(range(100)))
-    target.copy_from(source, 10, 90)
-    assert bytes(range(90, 100)) == target.read()
-    target.poison(stream)
-    target.copy_from(source, 4, 50, stream)
-    stream.synchronise()
-    assert bytes(range(50, 54)) + b"\xff" * 6 == target.read()
-    with pytest.raises(ValueError, match="do not go into 10"):
-        target.copy_from(source, 10, 91)
-
-
-def test_memory_that_is_closed_is_given_back(device: Device) -> None:
-    """A GiB that is closed can be had again; one that cannot be had is refused with the driver's words."""
-    before = device.free_bytes
-    buffer = device.memory(2**30)
-    assert device.free_bytes <= before - 2**30
-    buffer.close()
-    assert device.free_bytes >= before - 2**26
-    with pytest.raises(
-        Refused, match=r"cannot have \d+ .*, \d+ are free: cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY .*; end"
-    ):
-        device.memory(2**44)
-
-
-def test_a_variant_computes_in_our_memory_on_our_stream(scale: Callable[[str], Scale], stream: Stream) -> None:
-    """Its static CUDA runtime shares the primary context."""
-    call = scale("right")
-    call.run()
-    stream.synchronise()
-    assert call.right
 
 
 def test_a_graph_replays_the_calls(scale: Callable[[str], Scale], stream: Stream) -> None:
@@ -215,26 +162,6 @@ def test_a_variant_that_waits_for_the_gpu_is_timed_without_a_graph(
     assert 5 == cuda_graph.capture(stream, scale("right").run, 5).kernels
 
 
-def test_a_slow_launch_opens_the_gate(stream: Stream) -> None:
-    """Launches that take longer than the gate is held are not called queued; too many are a mistake."""
-    watch = cuda_graph.Stopwatch(stream)
-    assert not watch.time(lambda: time.sleep(0.02), 2, hold_s=0.01).queued
-    assert watch.time(lambda: None, 200, hold_s=1.0).queued
-    with pytest.raises(ValueError, match="expected 1 to 200 calls"):
-        watch.time(lambda: None, 201)
-
-
-def test_an_error_behind_the_gate_leaves_the_stream_usable(stream: Stream) -> None:
-    """The gate opens, and the error passes through."""
-
-    def fail() -> None:
-        raise Refused("no")
-
-    with pytest.raises(Refused, match="no"):
-        cuda_graph.Stopwatch(stream).time(fail)
-    stream.synchronise()
-
-
 @pytest.mark.parametrize("entry", ["nothing", "side_stream", "default_stream"])
 def test_a_graph_of_work_that_went_elsewhere_has_no_kernels(
     scale: Callable[[str], Scale], stream: Stream, entry: str
@@ -263,36 +190,6 @@ def test_work_on_another_stream_is_seen(
     seconds = cuda_graph.late_work(device, stream)
     print(f"{entry}: {seconds * 1e3:.3f} ms late")
     assert late == (seconds > LATE_S)
-
-
-def test_a_flush_writes_more_than_l2_holds(device: Device, stream: Stream) -> None:
-    """At least 256 MiB and twice L2; it takes time, and the caller keeps it outside of timings."""
-    assert device.flush(stream) >= max(2 * device.l2_bytes, 256 * 2**20)
-    stream.synchronise()
-    timing = cuda_graph.Stopwatch(stream).time(lambda: ignore(device.flush(stream)), 1)
-    print(f"flush: {timing.seconds * 1e6:.0f} us")
-    assert timing.seconds > 1e-5
-
-
-def ignore(_: object) -> None:
-    """For a call whose result is of no interest."""
-
-
-def test_lines_kept_in_l2_can_be_given_back(device: Device) -> None:
-    """The driver takes the request."""
-    device.reset_persisting_l2()
-
-
-def test_the_sensors_of_the_device_can_be_read(device: Device) -> None:
-    """Found by UUID; the clock is there and not above the highest."""
-    sensors = open_sensors(device.uuid)
-    assert sensors is not None, f"NVML does not know {device.uuid}"
-    begin = time.perf_counter()
-    state = sensors.read()
-    print(f"{state} in {(time.perf_counter() - begin) * 1e3:.2f} ms; at most {sensors.max_sm_clock_mhz} MHz")
-    assert state.sm_clock_mhz is not None
-    assert 0 < state.sm_clock_mhz <= (sensors.max_sm_clock_mhz or state.sm_clock_mhz)
-    assert (sensors.used_bytes() or 1) > 0
 
 
 CRASH = """

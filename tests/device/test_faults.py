@@ -47,20 +47,6 @@ def checked(bench: Bench, sides: Sequence[Side], **terms: float) -> tuple[Varian
 
 
 @pytest.mark.slow
-def test_a_right_kernel_goes_all_the_way(bench: Bench) -> None:
-    """Verified, strided inputs declined in its own words, and timed by replays of a graph."""
-    (side,) = make_sides(bench, "right")
-    (found,) = finish(verify.verify(bench, [Job(side, some(bench))]))
-    assert {"right"} == {check.status for check in found.checks if check.inputs == "contiguous"}
-    assert {"right", "unsupported"} == {check.status for check in found.checks}
-    assert f"error 801: cudaErrorNotSupported on {SMALL} with strided inputs" == found.checks[1].message
-    sides = [side, side.renamed("again")]
-    timings = finish(schedule.measure(bench, sides, some(bench, "timed"), Terms(2, 60.0, 1, 1e-3)))
-    assert ([], 2) == (timings.wrong, timings.rounds)
-    assert all(segment.sensors is not None for segment in timings.segments)
-
-
-@pytest.mark.slow
 def test_a_fault_a_hang_and_a_right_kernel_in_one_verification(bench: Bench) -> None:
     """Each failure is named where it happened; what comes after it, of the same variant or others, is right."""
     crashes, hangs, right = checked(bench, make_sides(bench, "crashes", "hangs", "right"), call_limit_s=1.0)

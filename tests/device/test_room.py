@@ -16,10 +16,10 @@ from loop.timing import against_known_good
 from loop.timing.against_known_good import CompareTerms
 from loop.timing.model import CompareOutput
 from loop.workers.bench import Bench
-from loop.workers.device_memory import CONTEXT_BYTES, fitting, needed
+from loop.workers.device_memory import CONTEXT_BYTES, fitting
 from tests.device.fakes import GIB, FakeGpu, FakeMachine, fake_bench
 from tests.makers import make_finished
-from tests.targets import external, make_context, make_sides
+from tests.targets import make_context, make_sides
 
 SMALL, HUGE = "N2 M3 float32", "N1000 M1000 float32"
 HUGE_BYTES = 4 * 1000 * 1000
@@ -43,19 +43,6 @@ def leave(fake: FakeMachine, free: int) -> None:
 def both(bench: Bench) -> tuple[Workload, ...]:
     """The small and the huge one."""
     return expand(bench.target, ["some"], "float32")
-
-
-@pytest.mark.slow
-def test_what_is_needed_is_reckoned_by_kind_of_side(bench: Bench) -> None:
-    """What is rotated needs originals; a program's memory is its own; each process has a context."""
-    right, torch = make_sides(bench, "right", "torch")
-    huge = both(bench)[1]
-    assert 4 * HUGE_BYTES + CONTEXT_BYTES == needed(bench, huge, [right])
-    assert 4 * HUGE_BYTES + CONTEXT_BYTES == needed(bench, huge, [torch])
-    assert 8 * HUGE_BYTES + 2 * CONTEXT_BYTES == needed(bench, huge, [right, torch])
-    assert 7 * HUGE_BYTES + CONTEXT_BYTES <= needed(bench, huge, [right], wide=True)
-    assert 0 == needed(bench, huge, [right.renamed("p", terms=external("2"))])
-    assert 0 == needed(bench, huge, [right.renamed("d", dtypes=("float64",))])
 
 
 @pytest.mark.slow

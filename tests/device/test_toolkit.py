@@ -11,7 +11,7 @@ from loop.gate.model import TorchOutput
 from loop.profile import inspection
 from loop.profile.inspection import KernelFindings
 from loop.steps.context import NoArguments
-from tests.device.fakes import FakeGpu, FakeMachine, fake_bench, fake_target
+from tests.device.fakes import FakeMachine, fake_bench, fake_target
 from tests.projects import loop
 from tests.targets import make_context
 
@@ -41,26 +41,6 @@ def test_code_that_the_driver_cannot_run_is_not_compiled(old_driver: FakeMachine
         findings = KernelFindings("sm_90", None)
         finish(inspection.compiled(context, {"right"}, findings))
         assert len(old_driver.compiled) == 2
-
-
-@pytest.mark.slow
-def test_the_environment_refuses_it_and_runs_nothing(old_driver: FakeMachine, tmp_path: Path) -> None:
-    """The hardware step with the GPU's facts, the extension step without a smoke test of what is cached."""
-    old_driver.driver("580.65.06", 13000)
-    with fake_bench(old_driver, tmp_path / "target", "right") as bench:
-        context = make_context(bench, "right")
-        with old_driver.here():
-            assert finish(kernel.build_variants(context, NoArguments())).output.ok
-        old_driver.driver("535.129.03", 12020)
-        with old_driver.here():
-            found = finish(environment.device(context, NoArguments())).output
-            assert (False, f"NVIDIA H200: {NEWER}") == (found.ok, found.message)
-            assert str(found.hint).startswith(MEND)
-            assert ("9.0", "12.2", "535.129.03") == (found.capability, found.cuda, found.driver)
-            assert FakeGpu().uuid(0) == found.uuid
-            extension = finish(environment.extension(context, NoArguments())).output
-            assert (False, f"right needs a build: {NEWER}") == (extension.ok, extension.message)
-        assert bench._judge._program is None
 
 
 def test_a_torch_that_the_driver_cannot_run_is_refused(old_driver: FakeMachine) -> None:

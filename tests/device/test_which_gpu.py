@@ -54,16 +54,6 @@ def test_variants_are_compiled_for_the_gpu_that_is_used(fake: FakeMachine, tmp_p
             assert expected in bench.compiled(["right"])["right"].build.flags
 
 
-def test_the_chosen_one_of_several_is_named(fake: FakeMachine) -> None:
-    """By name, UUID and what chose it; where there is only one, its name is enough."""
-    assert "NVIDIA H200" == gpus().chosen
-    fake.has(L4, H200)
-    with fake.here():
-        assert f"NVIDIA H200 (the first that CUDA shows of 2: {H200.uuid(1)})" == gpus().chosen
-    with fake.here(CUDA_VISIBLE_DEVICES="1"):
-        assert f"of 2, CUDA_VISIBLE_DEVICES=1: {L4.uuid(0)})" in gpus().chosen
-
-
 @pytest.mark.parametrize(
     ("smi", "init", "environment", "why", "mend"),
     [

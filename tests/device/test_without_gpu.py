@@ -14,7 +14,7 @@ from loop.calls.cuda.errors import FAULTS, HINTS
 from loop.calls.tensors import LoopTensor
 from loop.machine import nvml
 from loop.machine.nvml import open_sensors
-from tests.device.compiling import build_scale, compile_with_nvcc
+from tests.device.compiling import compile_with_nvcc
 
 
 def test_a_machine_without_a_driver_is_told_so() -> None:
@@ -26,22 +26,6 @@ def test_a_machine_without_a_driver_is_told_so() -> None:
 def test_there_are_no_sensors_without_a_driver() -> None:
     """The parent goes on without them."""
     assert open_sensors(0, {}, "libnowhere.so.1") is None
-
-
-@pytest.mark.parametrize(
-    ("index", "visible", "expected"),
-    [
-        (1, None, 1),
-        (0, "3,GPU-6a", 3),
-        (1, "3, GPU-6a", "GPU-6a"),
-        (2, "3,GPU-6a", None),
-        (0, "", None),
-        (0, "-1", None),
-    ],
-)
-def test_visible_devices_are_renumbered(index: int, visible: str | None, expected: int | str | None) -> None:
-    """NVML counts all GPUs, a CUDA program those that it may see."""
-    assert expected == nvml.visible_name(index, visible)
 
 
 @pytest.mark.parametrize(
@@ -135,10 +119,3 @@ def test_errors_and_faults_are_those_of_the_header(tmp_path: Path) -> None:
     ending = {number for number, said in words.items() if "terminated and relaunched" in said.replace(" * ", " ")}
     assert {700, 702, 714, 715, 716, 717, 718, 719} <= ending <= FAULTS
     assert {214, 220, 709, 710, 999} >= FAULTS - ending
-
-
-@pytest.mark.slow
-@pytest.mark.nvcc
-def test_the_variant_of_these_tests_compiles(tmp_path: Path) -> None:
-    """Also where there is no GPU to run it on."""
-    build_scale(tmp_path, "-arch=sm_90")

@@ -5,14 +5,13 @@ import random
 import struct
 from collections.abc import Callable, Sequence
 
-import numpy
 import pytest
 
 from loop.calls.call import Call, TensorFile
 from loop.calls.invocation import Prepared
 from loop.calls.memory import KINDS, NAN, Guard
 from loop.workers import checking
-from loop.workers.checking import CallCheck, not_finite
+from loop.workers.checking import CallCheck
 
 Compute = Callable[[Sequence[Guard], Guard | None], float]
 """An output's only number, from what stands around the tensors and what stood in the output."""
@@ -112,32 +111,6 @@ def test_an_output_that_follows_what_stood_in_its_memory_is_seen() -> None:
     """With NaN there it is right: a maximum passes over it."""
     found = check(lambda around, prefill: 2.0 if prefill is None else seed_of(prefill))
     assert (1, True) == (len(found.outputs), found.unwritten)
-
-
-def test_a_slow_call_is_made_twice_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With numbers around its tensors, and with other bytes, which are not the same in every check."""
-    monkeypatch.setattr(checking, "SLOW_S", 0.0)
-    met = [kinds_met(seed) for seed in range(30)]
-    assert {("values", other) for other in KINDS[1:]} == set(met)
-
-
-def kinds_met(seed: int) -> tuple[str, ...]:
-    """What stood around the tensors of each call of a check."""
-    kinds: list[str] = []
-
-    def compute(around: Sequence[Guard], prefill: Guard | None) -> float:
-        kinds.append(around[0].kind)
-        return 2.0
-
-    check(compute, seed)
-    return tuple(kinds)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
-def test_what_is_not_finite_is_known_by_its_bits(dtype: str) -> None:
-    """Infinities and NaN, a bit for each element."""
-    values = numpy.array([1.0, numpy.inf, -numpy.inf, numpy.nan, 0.0, 6e4], dtype)
-    assert bytes([0b01110000]) == not_finite(values.tobytes(), dtype)
 
 
 def test_a_slow_call_is_made_once_where_it_was_checked_on_other_values(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,12 +74,3 @@ def test_the_next_is_started_where_the_nursery_was_killed(tmp_path: Path) -> Non
     finally:
         with_one.close()
     assert "worker_program" in " ".join(worker.child.command)
-
-
-@pytest.mark.slow
-def test_closing_a_nursery_leaves_its_workers_alone(tmp_path: Path) -> None:
-    """They are children of the session."""
-    made = Nursery(thread_environment(1))
-    with Worker(1, nursery=made) as worker:
-        made.close()
-        assert worker.child.code is None

@@ -39,12 +39,6 @@ def checks_of(bench: Bench, *chosen: Workload) -> VariantChecks:
     return found
 
 
-@pytest.mark.slow
-def test_a_reference_that_repeats_itself_judges(doubtful: Bench) -> None:
-    """With as many rows as it knows how to handle."""
-    assert checks_of(doubtful, rows(5), rows(6)).right
-
-
 def test_a_reference_that_gives_two_answers_judges_nothing(doubtful: Bench) -> None:
     """It is asked twice on the first workload."""
     with pytest.raises(LoopError, match="the reference is not deterministic: two answers to 7 rows") as caught:

@@ -187,21 +187,14 @@ def test_a_factor_is_told(name: str, times: float) -> None:
     assert [f"it were multiplied by {times:.3g}"] == case.named(case.rounded(times * case.right))
 
 
-SIZES = [(name, size) for name in ("dot", "attention") for size in SMALL[name].sizes if size != "D"]
 UNNAMED: dict[str, Callable[[Tensor], Tensor]] = {
     "low precision": lambda right: right.bfloat16().double(),
-    "low precision, cut off": lambda right: (right * 64).trunc() / 64,
     "sums that shrink": lambda right: right * (0.996 + 0.003 * torch.rand(right.shape)),
     "noise": lambda right: right + 0.01 * torch.randn(right.shape),
     "other values": lambda right: torch.randn(right.shape),
     "one more": lambda right: right + 1,
-    "squares": lambda right: right.square() + 0.3,
-    "every third, another sign and size": lambda right: (
-        right * (torch.arange(right.numel()).reshape(right.shape) % 3 - 0.5)
-    ),
     "backwards": lambda right: right.reshape(-1).flip(0).reshape(right.shape),
     "clamped": lambda right: right.clamp(-0.05, 0.05),
-    "absolute": lambda right: right.abs() + 0.1,
     "a ramp": lambda right: right * torch.linspace(0.5, 1.5, right.numel()).reshape(right.shape),
 }
 
@@ -211,25 +204,6 @@ def test_what_is_none_of_them_is_not_named(how: str) -> None:
     """Only near is not enough."""
     case = Case(SMALL["matmul"])
     assert not case.named(case.rounded(UNNAMED[how](case.right)))
-
-
-def test_of_two_faults_at_once_neither_is_named_for_both() -> None:
-    """Half of the rows as if one thing, half as if another: what is named explains all of it."""
-    case = Case(SMALL["dot"])
-    answers = {as_if: ask() for as_if, ask in case.suspects()}
-    half = torch.arange(len(case.right.reshape(-1))).reshape(case.right.shape) < case.right.numel() // 2
-    for one in list(answers.values())[::4]:
-        for other in list(answers.values())[::5]:
-            output = torch.where(half, one, other)
-            if not output.isnan().any():
-                expected = {as_if for as_if, answer in answers.items() if same(answer, output)}
-                assert set(case.named(case.rounded(output)) or ()) <= expected | _near(case, answers, output)
-
-
-def _near(case: Case, answers: dict[str, Tensor], output: Tensor) -> set[str]:
-    """Those that differ from an output only where that is right."""
-    wrong = ~torch.isclose(output, case.right, 1e-4, 1e-4)
-    return {as_if for as_if, answer in answers.items() if same(answer[wrong], output[wrong])}
 
 
 def test_every_output_of_a_call_has_to_be_explained() -> None:
@@ -255,16 +229,6 @@ def test_a_suspect_that_cannot_be_asked_says_nothing() -> None:
         ("it were tripled", lambda: 3 * case.right),
     ]
     assert ["it were tripled"] == case.named(3 * case.right, own=own)
-
-
-@pytest.mark.parametrize(("name", "size"), SIZES)
-@pytest.mark.parametrize("count", [0, 1])
-def test_empty_and_single_dimensions_are_no_trap(name: str, size: str, count: int) -> None:
-    """Every suspect is asked, and none of them where there is nothing to leave out."""
-    case = Case(SMALL[name], "float32", values=None, **{size: count})
-    assert not [as_if for as_if, _ in case.suspects() if f" of {size} were left out" in as_if]
-    found = case.named(case.rounded(case.right + torch.randn(case.right.shape)))
-    assert not found
 
 
 def test_attributes_are_taken_for_others_of_their_choices() -> None:

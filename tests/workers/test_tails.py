@@ -50,9 +50,3 @@ def test_as_many_may_be_off_as_rounding_moves() -> None:
         output = steep(nudged).float()
         assert beyond(STATED, steep(X.double()), output).reach.max() > FEW
         assert not found(output).wrong
-
-
-def test_without_a_tail_all_elements_may_be_off_as_far_as_allowed() -> None:
-    """Where nothing is lost beyond what is stated, nothing is counted."""
-    assert truth().tail is None
-    assert truth(steep(X.double())).tail is None

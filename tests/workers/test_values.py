@@ -8,7 +8,7 @@ from torch import Tensor
 from loop.calls.call import TensorFile
 from loop.calls.torch_side import bytes_of
 from loop.model.functions import Fill
-from loop.workers.asking import exchange_extreme, make_tensor
+from loop.workers.asking import make_tensor
 
 NORMAL = Fill()
 
@@ -36,19 +36,6 @@ def test_a_loop_that_leaves_an_end_out_shows(seed: int) -> None:
         for axis in (0, 1)
     ]
     assert any(along)
-
-
-@pytest.mark.parametrize("greatest", [True, False])
-def test_extremes_are_exchanged_alike_in_lines_that_lie_apart(greatest: bool) -> None:
-    """Ties, and NaN, which counts as the extreme of its line: the same values end up in the same places."""
-    values = numpy.random.RandomState(3).randint(-3, 4, (40, 6, 9)).astype(numpy.float32)
-    values[::7, 2, 3] = values[::5, 4, 3] = numpy.nan
-    apart, adjacent = numpy.moveaxis(values.copy(), 1, -1), numpy.moveaxis(values, 1, -1).copy()
-    for lines in (apart, adjacent):
-        exchange_extreme(lines, greatest=greatest, place=-1 if greatest else 0)
-    numpy.testing.assert_array_equal(apart, adjacent)
-    extreme = (numpy.max if greatest else numpy.min)(values, axis=1)
-    numpy.testing.assert_array_equal(adjacent[..., -1 if greatest else 0], extreme)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])

@@ -8,7 +8,6 @@ import pytest
 from loop.base.processes import finish
 from loop.model.target import Workload
 from loop.model.workloads import expand
-from loop.profile.profile import trace
 from loop.workers import watched
 from loop.workers.bench import Bench
 from loop.workers.messages import Kernel, Observe, Observed
@@ -63,14 +62,6 @@ def test_a_trace_tells_kernels_in_their_order() -> None:
     assert not watched.kernels_in({})
 
 
-def test_without_a_driver_a_marked_call_is_a_call() -> None:
-    """There is nobody who could count it."""
-    made = []
-    with watched.marks("libnowhere.so.1"):
-        made.append(1)
-    assert [1] == made
-
-
 def once(bench: Bench, name: str, workload: Workload) -> Observed:
     """Have one call made, which nothing stands beside."""
     (side,) = make_sides(bench, name)
@@ -84,12 +75,3 @@ def once(bench: Bench, name: str, workload: Workload) -> Observed:
 def test_a_call_is_made_once(bench: Bench, five_rows: Workload, name: str) -> None:
     """Of whatever kind the variant is; its output is nobody's business here."""
     assert watched.NOTHING == once(bench, name, five_rows)
-
-
-@pytest.mark.slow
-def test_torch_without_a_gpu_traces_nothing(bench: Bench, five_rows: Workload) -> None:
-    """A reason, no error."""
-    (side,) = make_sides(bench, "python")
-    assert ((), "torch's profiler: torch sees no CUDA device") == (
-        *(getattr(finish(trace(bench, side, five_rows, 30.0)), field) for field in ("runs", "why")),
-    )

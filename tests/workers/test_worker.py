@@ -10,7 +10,6 @@ import pytest
 
 from loop.base.processes import finish
 from loop.calls.call import FunctionTerms
-from loop.workers.judge_messages import Discard
 from loop.workers.messages import Load, Unstage
 from loop.workers.program import Refusal, WorkerLost
 from loop.workers.worker import Worker
@@ -19,13 +18,6 @@ from loop.workers.worker import Worker
 def load(folder: Path, python: str) -> Load:
     """A request to load a function."""
     return Load(FunctionTerms(python), str(folder), 1, "cpu")
-
-
-def test_a_request_that_no_worker_knows_ends_it() -> None:
-    """It is a mistake of ours, not of a variant: there is no such request in its table."""
-    with Worker(1) as worker, pytest.raises(WorkerLost, match="exit 1") as caught:
-        finish(worker.ask(Discard("x"), limit_s=20.0, note="asking"))
-    assert "unknown request 'Discard'" in caught.value.errors
 
 
 def test_text_that_is_no_unicode_is_readable_all_the_same(tmp_path: Path) -> None:
@@ -58,14 +50,6 @@ def test_a_worker_starts_without_torch_and_pydantic() -> None:
     assert "\n" == subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
-def test_a_worker_is_held_to_its_threads() -> None:
-    """Every runtime reads the number from the environment."""
-    with Worker(3) as worker:
-        written = Path(f"/proc/{worker.child.process.pid}/environ").read_bytes().split(b"\0")
-    expected = {b"LOOP_THREADS=3", b"OMP_NUM_THREADS=3", b"MKL_NUM_THREADS=3", b"OPENBLAS_NUM_THREADS=3"}
-    assert expected <= set(written)
-
-
 def test_no_descriptor_is_leaked() -> None:
     """A session opens hundreds of workers."""
     before = len(os.listdir("/proc/self/fd"))
@@ -74,10 +58,9 @@ def test_no_descriptor_is_leaked() -> None:
     assert before == len(os.listdir("/proc/self/fd"))
 
 
-@pytest.mark.parametrize("text", ["'x' * 34_000_000", "'x\\n' * 17_000_000"])
-def test_a_long_message_is_cut_where_it_is_made(text: str, tmp_path: Path) -> None:
+def test_a_long_message_is_cut_where_it_is_made(tmp_path: Path) -> None:
     """An exception may hold a whole tensor: 34 MB are told in a line, and not taken for a forged reply."""
-    (tmp_path / "loud.py").write_text(f"raise ValueError({text})\n")
+    (tmp_path / "loud.py").write_text("raise ValueError('x' * 34_000_000)\n")
     with Worker(1) as worker, pytest.raises(Refusal) as caught:
         finish(worker.ask(load(tmp_path, "loud:f"), limit_s=20.0, note="asking"))
     assert len(str(caught.value)) < 1200
