@@ -1,6 +1,5 @@
 """Objects of a user's classes."""
 
-
 import torch
 
 from loop.calls.torch_side import FEW_WEIGHTS, Maker, instance_of
@@ -15,13 +14,6 @@ class Large(torch.nn.Module):
         super().__init__()
         MADE.append(1)
         self.weights = torch.nn.Parameter(torch.randn(FEW_WEIGHTS + 1))
-
-
-class Unlike(Large):
-    """One that cannot be copied."""
-
-    def __deepcopy__(self, memo: object) -> object:
-        raise TypeError("no copies")
 
 
 class Closed(Large):
@@ -54,9 +46,3 @@ def test_a_large_module_is_drawn_once_and_each_has_its_own_weights() -> None:
     other = maker.instance_of(Large, None, 7)
     assert len(MADE) == before + 1
     assert torch.equal(other.weights, instance_of(Large, None, 7).weights)
-
-
-def test_what_cannot_be_copied_is_made_each_time() -> None:
-    maker, before = Maker(), len(MADE)
-    assert torch.equal(maker.instance_of(Unlike, None, 7).weights, maker.instance_of(Unlike, None, 7).weights)
-    assert len(MADE) == before + 2

@@ -3,8 +3,6 @@
 import array
 import ctypes
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -13,15 +11,13 @@ import pytest
 from loop.calls.call import Refused
 from loop.calls.cuda import driver as cuda
 from loop.calls.cuda import graph as cuda_graph
-from loop.calls.cuda.driver import Device, DeviceBuffer, NoDevice, Stream
+from loop.calls.cuda.driver import Device, DeviceBuffer, Stream
 from loop.calls.tensors import DTYPES, POISON, LoopTensor
-from tests.conftest import ROOT
 from tests.device.compiling import build_scale
 
 pytestmark = pytest.mark.cuda
 SHAPE = (1000, 1000)
 BYTES = 4 * SHAPE[0] * SHAPE[1]
-LATE_S = 0.005
 """Work on another stream takes 20 ms; a context with nothing left to do is through much sooner than this."""
 
 
@@ -92,26 +88,6 @@ def scale(device: Device, library: ctypes.CDLL, stream: Stream) -> Callable[[str
     return partial(Scale, device, library, stream=stream)
 
 
-def test_a_device_that_is_not_there_is_told_so(device: Device) -> None:
-    """With the number of those that are."""
-    with pytest.raises(NoDevice, match="no GPU 999 here: the driver shows"):
-        Device(999)
-
-
-@pytest.mark.parametrize("size", [0, 1, 255, 256, 1_000_003])
-def test_memory_holds_what_is_put_into_it(device: Device, size: int) -> None:
-    """Any size, aligned, poisoned at first, and its neighbourhood stays as it is."""
-    buffer = device.memory(size)
-    assert 0 == buffer.address % 256
-    assert b"\xff" * size == buffer.read()
-    data = bytes(i * 7 % 251 for i in range(size))
-    buffer.fill(data)
-    assert data == buffer.read()
-    assert intact(buffer)
-    buffer.poison()
-    assert b"\xff" * size == buffer.read()
-
-
 @pytest.mark.parametrize("place", [-cuda.RED_ZONE, -1, 1000, 1000 + cuda.RED_ZONE - 1])
 def test_a_write_outside_the_tensor_shows(device: Device, place: int) -> None:
     """A single byte anywhere in the zones on either side."""
@@ -160,59 +136,3 @@ def test_a_variant_that_waits_for_the_gpu_is_timed_without_a_graph(
     assert 0 < timing.seconds < 0.1
     assert call.right
     assert 5 == cuda_graph.capture(stream, scale("right").run, 5).kernels
-
-
-@pytest.mark.parametrize("entry", ["nothing", "side_stream", "default_stream"])
-def test_a_graph_of_work_that_went_elsewhere_has_no_kernels(
-    scale: Callable[[str], Scale], stream: Stream, entry: str
-) -> None:
-    """No kernels in the graph, or no graph at all."""
-    try:
-        graph = cuda_graph.capture(stream, scale(entry).run, 2)
-    except cuda_graph.Uncapturable as error:
-        print(entry, error)
-        assert entry != "nothing"
-    else:
-        assert 0 == graph.kernels
-
-
-@pytest.mark.parametrize(
-    ("entry", "late"), [("right", False), ("side_stream", True), ("default_stream", True), ("nothing", False)]
-)
-def test_work_on_another_stream_is_seen(
-    device: Device, scale: Callable[[str], Scale], stream: Stream, entry: str, late: bool
-) -> None:
-    """The stream is done, and the GPU still works."""
-    call = scale(entry)
-    call.run()
-    device.synchronise_all()
-    call.run()
-    seconds = cuda_graph.late_work(device, stream)
-    print(f"{entry}: {seconds * 1e3:.3f} ms late")
-    assert late == (seconds > LATE_S)
-
-
-CRASH = """
-import ctypes, sys
-from loop.calls.cuda.driver import Device
-from loop.calls.call import Refused
-from tests.device.test_cuda import Scale
-device = Device()
-stream = device.stream()
-call = Scale(device, ctypes.CDLL(sys.argv[1]), "crashes", stream)
-call.run()
-try:
-    stream.synchronise()
-except Refused as error:
-    print(error)
-"""
-
-
-def test_a_kernel_that_crashes_is_named_as_the_driver_does(library: ctypes.CDLL) -> None:
-    """In a process of its own, since its GPU context is lost; memory is given back without complaint."""
-    command = [sys.executable, "-c", CRASH, library._name]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert "Exception ignored" not in done.stderr
-    assert "cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS (700)" in done.stdout
-    assert "; a kernel read or wrote memory that it was not given; `compute-sanitizer`" in done.stdout

@@ -41,10 +41,6 @@ def said(fake: FakeMachine, does: str, index: int = 0) -> str:
             "or take smaller workloads",
         ),
         (
-            "device.driver.call('cuGraphChildGraphNodeGetGraph', None, None)",
-            "Refused cuGraphChildGraphNodeGetGraph: CUDA_ERROR_INVALID_VALUE (1): invalid argument",
-        ),
-        (
             "stream = device.stream()\n"
             "device.driver.call('cuStreamBeginCapture_v2', stream.handle, 1)\n"
             "stream.synchronise()",

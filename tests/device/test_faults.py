@@ -19,7 +19,7 @@ from loop.workers.bench import Bench, Side
 from loop.workers.messages import Compute
 from loop.workers.program import START_LIMIT_S
 from loop.workers.worker import Worker
-from tests.device.fakes import CPU_TORCH, FakeMachine, fake_bench
+from tests.device.fakes import FakeMachine, fake_bench
 from tests.targets import make_sides
 
 FAULT = "the device was lost: cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was "
@@ -102,13 +102,3 @@ def test_a_refusal_without_a_fault_keeps_the_process(bench: Bench) -> None:
         with pytest.raises(Exception, match="error 801"):
             finish(worker.ask(Compute(call, "strided"), limit_s=20, note=""))
         assert finish(worker.ask(Compute(call), limit_s=20, note="")).outputs
-
-
-@pytest.mark.slow
-@CPU_TORCH
-def test_a_variant_of_torch_without_a_gpu_says_so(fake: FakeMachine, tmp_path: Path) -> None:
-    """A CPU build of torch computes nothing on a GPU, and that is said before anything is tried."""
-    with fake_bench(fake, tmp_path / "target") as bench:
-        (found,) = checked(bench, [bench.side("torch")])
-    assert {"refused"} == {check.status for check in found.checks}
-    assert "is a CPU build: it computes nothing on a GPU" in found.checks[0].message

@@ -8,7 +8,6 @@ from loop.base.errors import LoopError
 from loop.base.places import include_folder
 from loop.base.processes import finish
 from loop.gate.verify import Job, verify
-from loop.model.measurement import BASELINE
 from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.timing import schedule
@@ -93,17 +92,6 @@ def test_what_crashes_while_it_is_timed_is_named(bench: Bench, name: str) -> Non
     print(caught.value.message)
     again = [right, right.renamed("again")]
     assert 2 == finish(schedule.measure(bench, again, some(bench), Terms(2, 60.0, 1))).rounds
-
-
-def test_the_library_and_a_variant_are_timed_with_sensors(bench: Bench) -> None:
-    """Three rounds; outputs of timed calls right; sensors beside each segment."""
-    sides = [bench.side(BASELINE), side(bench, "right")]
-    timings = finish(schedule.measure(bench, sides, some(bench, "timed"), Terms(3, 60.0, 1)))
-    assert isinstance(timings, Timings)
-    assert [] == timings.wrong
-    for segment in timings.segments[:8]:
-        print(segment.side, segment.workload, segment.calls, sorted(segment.seconds)[0], segment.sensors)
-    assert all(segment.sensors is not None for segment in timings.segments)
 
 
 def test_a_slowdown_is_seen_and_none_is_invented(bench: Bench) -> None:

@@ -12,16 +12,12 @@ from pathlib import Path
 import pytest
 
 from loop.base.places import include_folder
-from loop.base.processes import finish
 from loop.calls.cuda.driver import Device
 from loop.gate.toolkit import must_fit
 from loop.machine.gpus import Gpu, gpus
 from loop.machine.machine import machine, nvcc_release
 from loop.machine.nvml import Sensors, open_sensors
-from loop.model.workloads import expand
-from loop.timing.readiness import warn_after, warn_before
 from loop.workers.bench import Bench
-from loop.workers.device_memory import fitting
 from tests.conftest import ROOT
 from tests.device.make_target import make_target
 from tests.projects import loop
@@ -87,28 +83,6 @@ def another_process() -> Iterator[None]:
         assert "held" == other.stdout.readline().strip()
         yield
         other.communicate("")
-
-
-def test_another_process_on_the_gpu_is_seen(bench: Bench, sensors: Sensors) -> None:
-    """By its memory at least: where a container hides processes NVML may tell of none."""
-    quiet, taken = finish(warn_before(bench)), sensors.used_bytes()
-    print("before:", quiet or "nobody", sensors.users(), sensors.busy_percent(), taken)
-    with another_process():
-        users, now = sensors.users(), sensors.used_bytes()
-        print("with it:", users, warn_after(bench) or "nobody", now)
-    assert taken is None or now is None or now > taken + 4 * 2**30
-    assert not users or any(user.memory_bytes is None or user.memory_bytes > 4 * 2**30 for user in users)
-
-
-def test_a_workload_that_is_larger_than_the_gpu_is_left_out(bench: Bench) -> None:
-    """By name and bytes; the small one stays."""
-    sets = {**bench.target.workloads, "huge": ({"N": 1_000_000, "M": 1_000_000},)}
-    bench.target = bench.target.model_copy(update={"workloads": sets})
-    chosen = expand(bench.target, ["some", "huge"], "float32")
-    found = fitting(bench, chosen, [bench.side("torch")])
-    print(found.left_out)
-    assert chosen[:-1] == found.workloads
-    assert found.left_out[0].startswith("N1000000 M1000000 float32: inputs and outputs of torch take ")
 
 
 @pytest.mark.nvcc

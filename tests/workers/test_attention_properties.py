@@ -152,15 +152,7 @@ def heads_in_turn(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Tensor:
 
 
 BITES: dict[str, tuple[Function, ...]] = {
-    "by_hand": (
-        mean_of_values,
-        unscaled,
-        unmasked,
-        a_key_ahead,
-        a_key_behind,
-        twice_normalised,
-        last_key_left_out,
-    ),
+    "by_hand": (mean_of_values, unscaled, unmasked, a_key_ahead, a_key_behind, last_key_left_out),
     "softmax_rows": (twice_normalised, one_more_in_the_sum, a_key_behind),
     "key_permutation": (last_key_left_out,),
     "logit_shift": (one_more_in_the_sum,),

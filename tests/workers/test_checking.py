@@ -9,7 +9,7 @@ import pytest
 
 from loop.calls.call import Call, TensorFile
 from loop.calls.invocation import Prepared
-from loop.calls.memory import KINDS, NAN, Guard
+from loop.calls.memory import NAN, Guard
 from loop.workers import checking
 from loop.workers.checking import CallCheck
 
@@ -123,14 +123,3 @@ def test_a_slow_call_is_made_once_where_it_was_checked_on_other_values(monkeypat
         made[again, slow_s] = one.calls
     assert (2, 1) == (made[False, 0.0], made[True, 0.0])
     assert made[True, 10.0] > 2
-
-
-def test_a_single_call_stands_among_bytes_that_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numbers like the tensor's own could pass for what is right."""
-    monkeypatch.setattr(checking, "SLOW_S", 0.0)
-    kinds = set()
-    for seed in range(20):
-        one = Made(lambda around, prefill: 2.0)
-        CallCheck(one, random.Random(seed), again=True).run()  # type: ignore[arg-type]
-        kinds |= {guard.kind for guard in one.around}
-    assert {*KINDS[1:]} == kinds

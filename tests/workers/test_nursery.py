@@ -53,14 +53,6 @@ def test_each_is_fresh(nursery: Nursery, tmp_path: Path) -> None:
     assert f"{here} None" in second
 
 
-def test_it_is_a_child_of_ours_in_a_session_of_its_own(nursery: Nursery) -> None:
-    """Its parent is this process, not the nursery."""
-    with Worker(1, nursery=nursery) as worker:
-        process = psutil.Process(worker.child.process.pid)
-        assert os.getpid() == process.ppid()
-        assert process.pid == os.getsid(process.pid)
-
-
 @pytest.mark.slow
 def test_the_next_is_started_where_the_nursery_was_killed(tmp_path: Path) -> None:
     """It takes longer, and nothing else changes."""

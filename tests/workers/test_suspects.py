@@ -141,26 +141,6 @@ def test_each_suspect_is_named_when_it_is_the_fault(name: str, dtype: str) -> No
     assert told >= 5
 
 
-def banded(x: Tensor, w: Tensor, *, window: int, cap: float) -> Tensor:
-    """A product over a band, softly capped."""
-    rows = torch.arange(len(x))
-    summed = ((rows[:, None] - rows).abs() <= (window if window > 0 else len(x))).to(x.dtype) @ (x * w)
-    return cap * torch.tanh(summed / cap) if cap else summed
-
-
-@pytest.mark.parametrize(
-    ("ignored", "as_if"),
-    [({"window": 0}, "window were ignored (as with 0)"), ({"cap": 0.0}, "cap were ignored (as with 0)")],
-)
-def test_an_attribute_that_was_ignored_is_named(ignored: dict[str, Any], as_if: str) -> None:
-    """Once, though several values of it stand for that."""
-    attributes = {"window": 2, "cap": 1.5}
-    declared = {"window": Attribute(kind="number"), "cap": Attribute(kind="number")}
-    small = Small(banded, {"x": "N D", "w": "D"}, "N D", {"N": 12, "D": 16}, attributes, declared)
-    case = Case(small)
-    assert [as_if] == case.named(case.rounded(case.answer(**ignored)))
-
-
 @pytest.mark.parametrize("name", ["norm", "attention"])
 @pytest.mark.slow
 def test_in_a_region_it_is_named_as_a_part(name: str) -> None:
