@@ -163,9 +163,8 @@ class Callee:
         device: str,
         *,
         watched: bool = True,
-        make: Callable[[Any, Any, int], Any] = instance_of,
     ) -> None:
-        """`arguments` gives those of the constructor, where `function` is a class; `make` makes the instance.
+        """`arguments` gives those of the constructor, where `function` is a class.
 
         `watched`: whether what the module holds is compared afterwards.
         """
@@ -173,7 +172,7 @@ class Callee:
         self.rest = structure_of(call)
         self.module: torch.nn.Module | None = None
         if terms.is_class:
-            self.function = make(function, arguments, call.seed)
+            self.function = instance_of(function, arguments, call.seed)
         if isinstance(self.function, torch.nn.Module):
             self.module = self.function.to(device)
         self.state = self._state() if watched else {}

@@ -1,18 +1,14 @@
 """Where torch is known: element types, tensors to bytes and back, functions and classes of the user's."""
 
-import contextlib
-import copy
 import importlib
 import importlib.util
 import os
-import pickle
 import random
 import sys
 import traceback
 from collections.abc import Callable
-from io import BytesIO
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import numpy
@@ -41,12 +37,6 @@ PROPERTIES: tuple[str, ...] = (
 )
 PROPERTIES += ("shared_heads", "by_hand")
 BUNDLED |= {name: f"loop.workers.attention_properties:{name}" for name in PROPERTIES}
-FEW_WEIGHTS, MOST_WEIGHTS = 1 << 20, 1 << 30
-"""Elements of a module between which it is kept: a smaller one is made as quickly as copied, a larger one takes
-too much room."""
-SOURCES = (torch.Generator, numpy.random.Generator, numpy.random.RandomState, random.Random)
-"""Sources of random numbers: a module's may be that of the whole process."""
-
 Function = Callable[..., Any]
 
 
@@ -145,46 +135,6 @@ def instance_of(kind: Any, arguments: Any, seed: int) -> Any:
     if isinstance(instance, torch.nn.Module):
         instance.requires_grad_(False)
     return instance
-
-
-class Maker:
-    """Makes instances of classes. It keeps the last large module and copies it, for drawing a hundred million
-    weights takes seconds."""
-
-    def __init__(self) -> None:
-        self.kept: tuple[Any, int, torch.nn.Module, Any] | None = None
-        """Class, seed, module, and the state of the random numbers then."""
-
-    def instance_of(self, kind: Any, arguments: Any, seed: int) -> Any:
-        """The same as the function `instance_of` gives; random numbers go on as after that."""
-        if self.kept and self.kept[:2] == (kind, seed):
-            seed_all(seed)
-            python, numpy_state, torch_state = self.kept[3]
-            random.setstate(python)
-            numpy.random.set_state(numpy_state)
-            torch.set_rng_state(torch_state)
-            return copy.deepcopy(self.kept[2])
-        instance = instance_of(kind, arguments, seed)
-        if isinstance(instance, torch.nn.Module):
-            self.kept = None
-            weights = sum(tensor.numel() for tensor in (*instance.parameters(), *instance.buffers()))
-            if FEW_WEIGHTS < weights < MOST_WEIGHTS:
-                with contextlib.suppress(Exception):  # It holds what cannot be copied: each is made.
-                    _Copied(BytesIO()).dump(instance)
-                    state = random.getstate(), numpy.random.get_state(), torch.get_rng_state()
-                    self.kept = kind, seed, copy.deepcopy(instance), state
-        return instance
-
-
-class _Copied(pickle.Pickler):
-    """Raises on what a copy could share with the module that it is made of: a source of random numbers, and a
-    function defined in place, which may know the module itself."""
-
-    def persistent_id(self, obj: Any) -> str | None:
-        """Empty for what is passed over: tensors, classes and functions that a copy may share."""
-        if isinstance(obj, SOURCES) or (isinstance(obj, FunctionType) and "<locals>" in obj.__qualname__):
-            raise pickle.PicklingError(f"{obj} may be shared")
-        return "" if isinstance(obj, (Tensor, type, FunctionType)) else None
 
 
 def same_bits(tensor: Tensor, other: Tensor) -> bool:

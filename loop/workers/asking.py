@@ -124,7 +124,7 @@ class Asking:
     """The functions of a target, and how each is called."""
 
     def __init__(self, terms: Begin) -> None:
-        self.terms, self.signature, self.makes = terms, terms.signature, torch_side.Maker()
+        self.terms, self.signature = terms, terms.signature
         self.is_class = terms.modules is not None
         """Whether functions are classes."""
         self.passes = terms.generator.passes if terms.generator else "positional"
@@ -292,8 +292,7 @@ class Asking:
         def bind() -> Any:
             terms = FunctionTerms("", is_class=self.is_class)
             device = next((str(tensor.device) for tensor in tensors), "cpu")
-            make = self.makes.instance_of
-            callee = Callee(function, self.arguments, terms, call, device, watched=False, make=make)
+            callee = Callee(function, self.arguments, terms, call, device, watched=False)
             if exact and callee.module is not None:
                 callee.module.double()
             return callee.bind(tensors)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from loop.calls.call import Call, Refused, Value
-from loop.calls.torch_side import Function, bytes_of, same_bits
+from loop.calls.torch_side import Function, bytes_of, instance_of, same_bits
 from loop.model.signature import Attribute
 from loop.workers.asking import Asking, Inputs
 from loop.workers.judge_messages import Look, Looked
@@ -129,7 +129,7 @@ class _Reading:
         """Weights that are all 1 or all 0."""
         if self.asking.is_class:
             seed = self.inputs.call.seed
-            module = self.asking.makes.instance_of(self.reference, self.asking.arguments, seed)
+            module = instance_of(self.reference, self.asking.arguments, seed)
             state = module.state_dict() if isinstance(module, torch.nn.Module) else {}
             for name, tensor in state.items():
                 if torch.is_floating_point(tensor) and tensor.numel():

@@ -44,7 +44,7 @@ class StatedTask:
     """A task as a target's functions, and the rule that its format states."""
 
     def __init__(self, terms: dict[str, Any]) -> None:
-        self.terms, self.modules = terms, torch_side.Maker()
+        self.terms = terms
         self.generator, self.reference, self.arguments, self.checker = (
             torch_side.find(terms[name]) if terms[name] else None
             for name in ("generator", "reference", "arguments", "checker")
@@ -54,7 +54,7 @@ class StatedTask:
         """A function that can be called: of a class an instance that is made after seeding."""
         if not self.terms["is_class"]:
             return function
-        module = self.modules.instance_of(function, self.arguments, SEED)
+        module = torch_side.instance_of(function, self.arguments, SEED)
         return (module.double() if exact else module).to(self.terms["device"])
 
     def draw(self, given: dict[str, Any], seed: int) -> Apart:
