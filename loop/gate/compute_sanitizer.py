@@ -162,8 +162,7 @@ class Examination:
         if self.lost:
             return self.lost
         if self.refused:
-            name, why = next(iter(self.refused.items()))
-            return f"{why} on {name}"
+            return "{1} on {0}".format(*next(iter(self.refused.items())))
         if self.log.total is None:
             return "it wrote no summary"
         return "" if self.code in (0, FOUND) else f"exit {self.code}"
@@ -180,9 +179,9 @@ def examine(
             with bench.open(side, under=command(tool, log)) as worker:
                 yield from worker.receive(START_LIMIT_S, note)
                 for workload in workloads:
+                    once = Observe(bench.call(workload, side.name), "once")
                     try:
-                        request = Observe(bench.call(workload, side.name), "once")
-                        yield from worker.ask(request, limit_s=limit_s, note=note)
+                        yield from worker.ask(once, limit_s=limit_s, note=note)
                     except Refusal as refusal:
                         examination.refused[workload.name] = str(refusal)
                 examination.code = yield from worker.end(limit_s, note)

@@ -5,7 +5,6 @@ import tempfile
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from loop.base.errors import LoopError
 from loop.base.processes import Tick, run
@@ -17,7 +16,7 @@ from loop.model.device_profile import KernelRun
 from loop.model.resources import short_name
 from loop.model.target import CAbiVariant, Workload
 from loop.workers.bench import Bench, Side
-from loop.workers.messages import Observe, Observed
+from loop.workers.messages import How, Observe, Observed
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 from loop.workers.worker import Worker
 
@@ -102,13 +101,7 @@ def count(bench: Bench, side: Side, workload: Workload) -> Generator[Tick, None,
 
 
 def observe(
-    bench: Bench,
-    worker: Worker,
-    side: Side,
-    workload: Workload,
-    how: Literal["count", "mark", "trace"],
-    note: str,
-    limit_s: float,
+    bench: Bench, worker: Worker, side: Side, workload: Workload, how: How, note: str, limit_s: float
 ) -> Generator[Tick, None, Observed]:
     """Have a worker that was just opened load its side, and make a call in one of the ways of `Observe`.
 

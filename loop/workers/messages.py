@@ -10,6 +10,10 @@ Mistake = dict[str, Any]
 """The mistake that a control makes on purpose, in the words of `loop.proving.negative_controls`."""
 
 
+How = Literal["count", "mark", "trace", "once"]
+"""How a call is observed."""
+
+
 class ToWorker(Request[R]):
     """A request that a worker answers."""
 
@@ -138,7 +142,7 @@ class Observe(ToWorker[Observed]):
     """
 
     call: Call
-    how: Literal["count", "mark", "trace", "once"]
+    how: How
 
 
 class Launched(Plain):
