@@ -17,9 +17,9 @@ import copy
 from typing import Any
 
 from loop.calls.call import Refused
-from loop.calls.compiled import Compiled
 from loop.calls.external import External
 from loop.calls.invocation import Loaded
+from loop.calls.library import Compiled
 from loop.mistakes.arrays import Terms, through_library
 from loop.mistakes.table import MAKERS
 

@@ -12,7 +12,7 @@ import torch
 from loop.base.errors import LoopError
 from loop.base.places import include_folder
 from loop.calls.call import Refused
-from loop.calls.compiled import check_build_id
+from loop.calls.library import check_build_id
 from loop.model.signature import OUTPUT
 from loop.model.target import BuildRecipe, CAbiVariant
 from loop.pytorch import shim

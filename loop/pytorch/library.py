@@ -10,7 +10,7 @@ from loop.base.processes import finish
 from loop.builds.build import build
 from loop.builds.compiler_errors import BuildFailed
 from loop.calls.call import LibraryTerms, Refused
-from loop.calls.compiled import Compiled
+from loop.calls.library import Compiled
 from loop.model.measurement import Build
 from loop.model.target import CAbiVariant
 

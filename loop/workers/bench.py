@@ -206,14 +206,14 @@ class Bench:
     def floors(self, *, again: bool = False) -> Generator[Tick, None, Floors]:
         """Times of calls that do nothing, by the judge's clock. Measured once; `again`: the shorter of two."""
         if self._floors is None or again:
-            with Worker(self.threads, pinned=True) as worker:
+            with Worker(self.threads) as worker:
                 floors = yield from measure_floors(worker, self.device, START_LIMIT_S)
             self._floors = self._floors.at_most(floors) if self._floors else floors
         return self._floors
 
     def lag(self) -> Generator[Tick, None, float]:
         """Seconds that a sample takes longer by the judge's clock than by the GPU's now; 0 without one."""
-        with Worker(self.threads, pinned=True) as worker, contextlib.suppress(Refusal):
+        with Worker(self.threads) as worker, contextlib.suppress(Refusal):
             return (yield from lag_of(worker, START_LIMIT_S))
         return 0.0
 
@@ -283,7 +283,6 @@ class Bench:
         threads = side.threads or (cores() if side.emulated else self.threads)
         worker = Worker(
             threads,
-            pinned=True,
             environment={**({} if side.emulated else within(self.device)), **side.environment},
             under=under,
             nursery=self.nursery if self.forks and isinstance(side.terms, FunctionTerms) and not under else None,

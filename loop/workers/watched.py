@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from loop.calls.call import Call, LibraryTerms, Refused
-from loop.calls.compiled import Compiled
 from loop.calls.counters import Counters
 from loop.calls.invocation import Loaded, Prepared
+from loop.calls.library import Compiled
 from loop.workers.messages import Kernel, Launched, Launches, Observe, Observed
 
 DRY, TOLD = "LOOP_EMULATOR_DRY", "LOOP_EMULATOR_LAUNCHES"

@@ -17,21 +17,17 @@ STILL_S = 0.05
 
 
 class Worker(Program):
-    """One worker process.
-
-    One that is `pinned` keeps to cores of its own, and shares memory with us: its calls can be timed.
-    """
+    """One worker process. It keeps to cores of its own, and shares memory with us: its calls can be timed."""
 
     def __init__(
         self,
         threads: int,
         *,
-        pinned: bool = False,
         environment: Mapping[str, str] | None = None,
         under: Sequence[str] = (),
         nursery: Nursery | None = None,
     ) -> None:
-        self.cores = timed_cores(threads) if pinned else ""
+        self.cores = timed_cores(threads)
         """Numbers of the cores it keeps to, with commas; empty where the system chooses."""
         self._paused = False
         self.arena = Arena()
@@ -103,7 +99,7 @@ class Worker(Program):
 
 
 def timed_cores(threads: int) -> str:
-    """The cores a pinned worker keeps to, as `2,3`: the last ones, for the first serve most interrupts."""
+    """The cores that a worker keeps to, as `2,3`: the last ones, for the first serve most interrupts."""
     if not hasattr(os, "sched_getaffinity"):
         return ""
     return ",".join(str(core) for core in sorted(os.sched_getaffinity(0))[-threads:])

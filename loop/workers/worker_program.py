@@ -19,9 +19,9 @@ from typing import Any
 
 from loop.calls import faults
 from loop.calls.call import Call, FunctionTerms, LibraryTerms, Refused
-from loop.calls.compiled import Compiled
 from loop.calls.external import External
 from loop.calls.invocation import Loaded, Nothing, Places, Prepared, Run, Stage
+from loop.calls.library import Compiled
 from loop.calls.orders import Shared, obey
 from loop.calls.own_modules import search
 from loop.calls.seal import Seal

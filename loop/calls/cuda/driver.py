@@ -30,7 +30,6 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuCtxSetCurrent": (HANDLE,),
     "cuCtxSynchronize": (),
     "cuCtxResetPersistingL2Cache": (),
-    "cuCtxSetLimit": (ENUM, SIZE),
     "cuMemGetInfo_v2": (OUT(SIZE), OUT(SIZE)),
     "cuMemAlloc_v2": (OUT(ADDRESS), SIZE),
     "cuMemFree_v2": (ADDRESS,),
@@ -45,17 +44,14 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuStreamDestroy_v2": (HANDLE,),
     "cuStreamSynchronize": (HANDLE,),
     "cuStreamWaitValue32_v2": (HANDLE, ADDRESS, ctypes.c_uint32, FLAGS),
-    "cuStreamWaitEvent": (HANDLE, HANDLE, FLAGS),
     "cuStreamGetAttribute": (HANDLE, ENUM, HANDLE),
     "cuStreamSetAttribute": (HANDLE, ENUM, HANDLE),
     "cuStreamIsCapturing": (HANDLE, OUT(ctypes.c_int)),
-    "cuThreadExchangeStreamCaptureMode": (OUT(ctypes.c_int),),
     "cuStreamBeginCapture_v2": (HANDLE, ENUM),
     "cuStreamEndCapture": (HANDLE, OUT(HANDLE)),
     "cuEventCreate": (OUT(HANDLE), FLAGS),
     "cuEventDestroy_v2": (HANDLE,),
     "cuEventRecord": (HANDLE, HANDLE),
-    "cuEventSynchronize": (HANDLE,),
     "cuEventElapsedTime_v2": (OUT(ctypes.c_float), HANDLE, HANDLE),
     "cuModuleLoadData": (OUT(HANDLE), ctypes.c_char_p),
     "cuModuleGetFunction": (OUT(HANDLE), HANDLE, ctypes.c_char_p),
@@ -220,11 +216,10 @@ class Owned:
 
 
 class Stream(Owned):
-    """A queue of work. Blocking ones keep order with the legacy default stream, others do not."""
+    """A queue of work, which keeps no order with the legacy default stream."""
 
-    def __init__(self, driver: Driver, *, blocking: bool = False) -> None:
-        handle = driver.make("cuStreamCreate", HANDLE, 0 if blocking else NON_BLOCKING)
-        super().__init__(driver, handle, "cuStreamDestroy_v2")
+    def __init__(self, driver: Driver) -> None:
+        super().__init__(driver, driver.make("cuStreamCreate", HANDLE, NON_BLOCKING), "cuStreamDestroy_v2")
 
     def synchronise(self) -> None:
         """Wait until its work is done; raises Refused when a kernel crashed."""
@@ -264,10 +259,6 @@ class Event(Owned):
         """Let it be the moment at which all work queued so far is done."""
         self.driver.call("cuEventRecord", self.handle, stream.handle)
 
-    def synchronise(self) -> None:
-        """Wait until it has come."""
-        self.driver.call("cuEventSynchronize", self.handle)
-
 
 def elapsed_s(begin: Event, end: Event) -> float:
     """Seconds from one event to another, both past; the driver counts in half microseconds."""
@@ -281,7 +272,6 @@ class Device:
 
     def __init__(self, index: int = 0) -> None:
         self.driver = the_driver()
-        self.index = index
         count = self.driver.make("cuDeviceGetCount", ctypes.c_int)
         if index >= count:
             raise NoDevice(f"no GPU {index} here: the driver shows {count} (CUDA_VISIBLE_DEVICES hides others)")
@@ -291,7 +281,6 @@ class Device:
         known = facts(self.driver, number)
         self.name, self.uuid, self.capability = known["name"], known["uuid"], known["capability"]
         self.l2_bytes: int = known["l2_bytes"]
-        self.sms: int = known["sms"]
         self.copies = Stream(self.driver)
         """Copies from and to the host, which wait for nothing else and for which nothing else waits."""
         self._scratch: DeviceBuffer | None = None
@@ -307,9 +296,9 @@ class Device:
         """Memory for a tensor of `size` bytes, poisoned, with at least `zone` bytes on either side."""
         return DeviceBuffer(self, size, zone)
 
-    def stream(self, *, blocking: bool = False) -> Stream:
-        """A new stream, by default one that keeps no order with the legacy default stream."""
-        return Stream(self.driver, blocking=blocking)
+    def stream(self) -> Stream:
+        """A new stream."""
+        return Stream(self.driver)
 
     def synchronise_all(self) -> None:
         """Wait for all work of the context, on whatever stream; raises Refused when a kernel crashed."""
@@ -319,8 +308,8 @@ class Device:
         """Give lines of L2 that a kernel asked to keep back to all."""
         self.driver.call("cuCtxResetPersistingL2Cache")
 
-    def flush(self, stream: Stream) -> int:
-        """Queue a write of more than L2 holds, so that what follows finds nothing of its own there; bytes written.
+    def flush(self, stream: Stream) -> None:
+        """Queue a write of more than L2 holds, so that what follows finds nothing of its own there.
 
         Never between the events of a timing.
         """
@@ -328,7 +317,6 @@ class Device:
         if self._scratch is None:
             self._scratch = self.memory(size)
         self.driver.call("cuMemsetD8Async", self._scratch.address, 0, size, stream.handle)
-        return size
 
 
 class DeviceBuffer(Owned):
@@ -351,7 +339,7 @@ class DeviceBuffer(Owned):
         self.zones = zone, room - zone - size if zone else 0
         """Bytes before and after the tensor."""
         if zone:
-            self._set(self.handle, room, None)
+            self._poison(self.handle, room)
 
     def fill(self, data: bytes) -> None:
         """Put `data` (of exactly the tensor's size) into it."""
@@ -366,23 +354,22 @@ class DeviceBuffer(Owned):
             self.driver.call("cuMemcpyHtoDAsync_v2", address, data, len(data), copies.handle)
             copies.synchronise()
 
-    def poison(self, stream: Stream | None = None) -> None:
-        """Make every element NaN: at once, or queued on `stream`."""
-        self._set(self.address, self.size, stream)
+    def poison(self) -> None:
+        """Make every element NaN."""
+        self._poison(self.address, self.size)
 
     def read(self) -> bytes:
         """The tensor's bytes."""
         return self.read_at(self.address, self.size)
 
-    def copy_from(self, other: "DeviceBuffer", size: int, offset: int, stream: Stream | None = None) -> None:
-        """Copy `size` bytes of `other` from its byte `offset` on to the start of this: at once, or on `stream`."""
+    def copy_from(self, other: "DeviceBuffer", size: int, offset: int) -> None:
+        """Copy `size` bytes of `other` from its byte `offset` on to the start of this."""
         if size > self.size or not 0 <= offset <= other.size - size:
             raise ValueError(f"bytes {offset} to {offset + size} of {other.size} do not go into {self.size}")
+        copies = self.device.copies
         if size:
-            chosen = stream or self.device.copies
-            self.driver.call("cuMemcpyDtoDAsync_v2", self.address, other.address + offset, size, chosen.handle)
-        if stream is None:
-            self.device.copies.synchronise()
+            self.driver.call("cuMemcpyDtoDAsync_v2", self.address, other.address + offset, size, copies.handle)
+        copies.synchronise()
 
     def read_at(self, address: int, size: int) -> bytes:
         """Bytes at an address of its own: in the tensor, or in a zone."""
@@ -393,9 +380,7 @@ class DeviceBuffer(Owned):
         self.device.copies.synchronise()
         return data.raw
 
-    def _set(self, address: int, size: int, stream: Stream | None) -> None:
+    def _poison(self, address: int, size: int) -> None:
         if size:
-            chosen = stream or self.device.copies
-            self.driver.call("cuMemsetD8Async", address, POISON, size, chosen.handle)
-        if stream is None:
-            self.device.copies.synchronise()
+            self.driver.call("cuMemsetD8Async", address, POISON, size, self.device.copies.handle)
+        self.device.copies.synchronise()
