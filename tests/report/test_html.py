@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from loop.base.places import shipped
-from loop.report.html import body, inline, page, sort_value
+from loop.report.html import inline, page, sort_value
 from loop.session.page import Rendered, render_session
 from loop.session.view import View
 from tests.makers import (
@@ -231,12 +231,3 @@ def test_a_line_that_opens_and_never_closes_takes_no_longer_than_others() -> Non
 def test_cells_are_sorted_by_what_they_say(expected: float | None, cell: str) -> None:
     """Times by seconds, sizes by bytes, ratios by their middle."""
     assert expected == sort_value(cell)
-
-
-def test_a_fold_is_named_by_a_heading_unless_it_lies_in_another() -> None:
-    """So that a screen reader and a link find it; a log within a step is no part of the page's outline."""
-    log = ("<details>\n<summary>log</summary>", "l", "</details>")
-    made = body("\n\n".join(("# T", "x", "<details>\n<summary>All `of` it</summary>", *log, "</details>\n")), ())
-    html = made.content.replace("\n", "")
-    assert '<details><summary><h2 id="all-of-it">All <code>of</code> it</h2></summary>' in html
-    assert "<details><summary>log</summary><p>l</p></details></details>" in html

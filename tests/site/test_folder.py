@@ -57,14 +57,6 @@ def test_what_was_put_into_it_is_not_lost(tmp_path: Path) -> None:
     assert "one" == (tmp_path / "site" / "index.html").read_text()
 
 
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
-    """It stays."""
-    (tmp_path / "site").write_text("mine")
-    with pytest.raises(LoopError, match="there is a file of this name"):
-        write(tmp_path / "site", FIRST)
-    assert {"site": "mine"} == {name: text for name, text in tree(tmp_path).items() if name == "site"}
-
-
 @pytest.mark.parametrize("out", [".", "..", "/"])
 def test_where_one_stands_is_not_replaced(out: str) -> None:
     """The shell would be left in a folder that is gone."""

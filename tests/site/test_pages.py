@@ -7,7 +7,7 @@ import pytest
 
 from loop.model.index import Judgement
 from loop.site.contents import Known
-from loop.site.plain import LONGEST, clean, page, stem
+from loop.site.plain import clean, page, stem
 from loop.store.index import SessionListing
 from tests.makers import make_pattern
 from tests.site.catalogues import HOSTILE, make_contents, make_hostile, make_row, read, site, target_of
@@ -129,12 +129,6 @@ def test_a_kernel_page_lists_the_session_that_found_it_wrong() -> None:
     assert "wrong" in kernel.partition("2026-11-22-120000-edges")[2].partition("2026-11-21")[0]
     assert "wrong" in kernels
     assert "1.50x" not in kernels
-
-
-def test_texts_are_bounded() -> None:
-    """A message of a megabyte does not make a page of one."""
-    assert len(clean("x" * 2_000_000)) < LONGEST + 20
-    assert len(site(make_contents(make_row(reason="y" * 2_000_000)))["index.html"]) < 200_000
 
 
 def test_a_list_of_hundreds_is_cut_and_says_so() -> None:
