@@ -4,7 +4,7 @@ Begin with `negative_controls`: it lists them from the target's signature, with 
 to reject each. `mistakes` makes them, in a worker. `prove` sends each through verification, like a candidate. The
 honest variant has to pass.
 
-Of each kind of mistake one is tried: about forty, on a processor and on a GPU. What makes no difference to a
+Of each kind of mistake one is tried: about thirty, on a processor and on a GPU. What makes no difference to a
 function, such as swapping the terms of a sum, is no control. A mistake whose error stays within what is allowed is
 not counted: the target's inputs do not tell it. Programs have no controls. On a GPU, mistakes see copies on the
 host. Cheats that only timing finds are no controls: `make bench-cheats` times them.

@@ -155,7 +155,7 @@ def prove(
 def applicable(
     bench: Bench, base: Side, workloads: Sequence[Workload]
 ) -> Generator[Tick, None, list[tuple[Control, list[Workload]]]]:
-    """One control of each kind that this variant can make, about forty, with workloads on which it can show.
+    """One control of each kind that this variant can make, about thirty, with workloads on which it can show.
 
     A few small workloads are tried. For a function of any structure the judge makes inputs, whose shapes tell.
     """
