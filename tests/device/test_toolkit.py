@@ -116,17 +116,3 @@ def test_a_missing_nvcc_is_told_with_what_to_install(
             extension.ok,
             extension.message,
         )
-
-
-@pytest.mark.slow
-def test_another_release_of_nvcc_makes_another_build(fake: FakeMachine, tmp_path: Path) -> None:
-    """What a newer toolkit left in the cache is not run in place of the older one's."""
-    with fake_bench(fake, tmp_path / "target", "right") as bench:
-        ids = set()
-        for release in ("13.0", "12.8"):
-            fake.nvcc(release)
-            with fake.here():
-                (made,), _ = finish(kernel.builds(make_context(bench, "right")))
-                ids.add(made.build_id)
-                assert f"release {release}" in made.compiler
-    assert 2 == len(ids)

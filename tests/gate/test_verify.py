@@ -193,9 +193,9 @@ def test_a_map_shows_where_the_wrong_elements_are(bench: Bench) -> None:
     (found,) = checks_of(bench, make_sides(bench, "far_rows"), [tall])
     (one,) = found.checks
     assert {"N", "M"} == one.map.keys()
-    rows = [(part.first, part.last, part.wrong) for part in one.map["N"]]
+    rows = [(part.first, part.last, part.count) for part in one.map["N"]]
     assert [(0, 2, 0), (3, 5, 0), (6, 8, 0), (9, 11, 0), (12, 14, 0), (15, 17, 3), (18, 19, 6)] == rows
-    assert [(0, 0, 3), (1, 1, 3), (2, 2, 3)] == [(p.first, p.last, p.wrong) for p in one.map["M"]]
+    assert [(0, 0, 3), (1, 1, 3), (2, 2, 3)] == [(p.first, p.last, p.count) for p in one.map["M"]]
     assert [0.0] * 5 + [pytest.approx(1.0, abs=1e-5)] * 2 == [part.largest for part in one.map["N"]]
     assert one.first is not None
     assert {"N": 17, "M": 0} == one.first.index

@@ -94,13 +94,6 @@ def test_an_answer_that_does_not_fit_a_gpu_is_worked_out_on_the_cpu(limited: Lim
     assert (1, "cpu") == (noted["meta"], one.answers[request.call.key].truths[0].reference.device.type)
 
 
-def test_what_the_manifest_says_that_a_reference_needs_is_room_too(limited: Limited) -> None:
-    """More than half of what is free: the GPU is not tried."""
-    one, request, noted = limited(device="cuda", needed=float(1 << 40))
-    one.expect(request)
-    assert 0 == noted["meta"]
-
-
 def test_a_gpu_without_memory_is_no_wrong_output(limited: Limited, tmp_path: Path) -> None:
     """What rounding explains is worked out again on the CPU, where a GPU has no room for that."""
     one, request, noted = limited(device="cpu")
