@@ -14,8 +14,6 @@ FIELDS = "%H%x00%P%x00%aN%x00%aI%x00%s"
 """Hash, parents, author by the mailmap, date and subject of a commit, apart by a byte that no commit can have."""
 SHOWN = 12
 """Letters of a hash that people are shown."""
-LISTED = 10
-"""Commits and files that are listed; the others are counted."""
 DEEPEN = "this clone is shallow, older commits are not in it: git fetch --unshallow"
 
 
