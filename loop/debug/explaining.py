@@ -58,6 +58,9 @@ BY_CAUSE = {
 
 KEEPS = "it keeps values between calls: "
 FIRST = "wrong in the first call of a process, right in later ones"
+BY_LAYOUT = "it ignores how inputs lie in memory: wrong on {} ones alone"
+RACE = "a data race, or it depends on the number of threads: wrong with {} threads, right with 1"
+ORDER = "two outputs with {} threads, one with 1: a data race, or sums in another order (`deterministic: false`)"
 BY_CALLS = {
     "first call": FIRST,
     "later calls": f"{KEEPS}right in the first call of a process, wrong in later ones",
@@ -91,14 +94,12 @@ def explain(context: Context, arguments: Patience) -> Working[ExplainOutput]:
 def _explanation(prober: FailureProber) -> Generator[Tick, None, Explanation]:
     by_gate, rule, predicted = _by_gate(prober, BY_CAUSE), "", 0
     as_if: tuple[str, ...] = ()
-    cause = _by_gate(prober, BY_CALLS) or (yield from _circumstance(prober))
-    checks = checked(prober.context, prober.failing.variant)
-    sizes_decide = 2 * sum(check.status == "right" for check in checks) >= len(checks)
-    if not cause and sizes_decide:  # Then their rule comes first.
-        rule, predicted = yield from _rule(prober)
-    if not cause and by_gate in ("", BY_CAUSE["NaN"]):
+    layouts = ", ".join(dict.fromkeys(check.inputs for check in prober.failures))
+    cause = _by_gate(prober, BY_CALLS) or ("" if "contiguous" in layouts else BY_LAYOUT.format(layouts))
+    cause = cause or (yield from _circumstance(prober))
+    if not cause and by_gate in ("", BY_CAUSE["NaN"]):  # It takes little time; a rule takes what is left.
         as_if = yield from _as_if(prober)
-    if not cause and not sizes_decide:
+    if not cause:
         rule, predicted = yield from _rule(prober)
     telling = prober.failing.telling
     return Explanation(
@@ -135,9 +136,7 @@ def _circumstance(prober: FailureProber) -> Generator[Tick, None, str]:
         for _ in range(REPEATS if threaded else 0):
             prober.begin_process(threads=many)
             if not all((yield from prober.calls(check.workload, check.inputs))):
-                return (
-                    f"a data race, or it depends on the number of threads: wrong with {many} threads, right with 1"
-                )
+                return (ORDER if check.cause == "two outputs" else RACE).format(many)
     except SearchSpent:
         return ""
     finally:

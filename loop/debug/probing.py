@@ -9,7 +9,7 @@ from loop.base.processes import Tick
 from loop.debug.shrinking import Failing, failing, kind_of
 from loop.gate.kernel import compile_all, to_build
 from loop.gate.order import values_key
-from loop.gate.verify import Job, SideChecker, files_of
+from loop.gate.verify import Job, SideChecker, complaint, files_of
 from loop.model.debugging import Outcome
 from loop.model.dtypes import Layout
 from loop.model.measurement import Check
@@ -166,7 +166,8 @@ class FailureProber:
         right = []
         for path in files_of(call, reply):
             finding = yield from self.context.bench.judge(Compare(call, (path,)), JUDGE_LIMIT_S, "each call")
-            right.append(not finding.badness[0] and not finding.message and not finding.checker)
+            noticed = "" if self.start.wrong else complaint(self.side, reply, finding, "")[0]
+            right.append(not (noticed or finding.badness[0] or finding.message or finding.checker))
         return right[0], all(right[1:] or right)
 
     def fails_after(self, start: Check) -> Generator[Tick, None, bool]:

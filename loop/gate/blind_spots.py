@@ -30,11 +30,11 @@ def blind_spots(bench: Bench, workloads: Sequence[Workload]) -> Generator[Tick, 
         unread[name] = tuple(name for name in first if all(name in other for other in others))
     sentences = list(_sentences(looked[-1].but(**unread), bench.target))
     if zeros := list(bench.zeros_pass):
-        more = f" and {len(zeros) - 3} more" if len(zeros) > 3 else ""
-        listed = f"{', '.join(zeros[:3])}{more}"
-        sentences.append(
-            f"the right output is zero within what is allowed on {listed}: a kernel that writes zeros would pass"
-        )
+        listed = ", ".join(zeros[:3]) + (f" and {len(zeros) - 3} more" if len(zeros) > 3 else "")
+        passes = "a kernel that writes zeros would pass"
+        sentences.append(f"the right output is zero within what is allowed on {listed}: {passes}")
+    if looked[-1].finite:
+        sentences.append("no input is NaN or infinite: a kernel that is wrong on these would pass")
     return tuple(sentences)
 
 

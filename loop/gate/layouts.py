@@ -31,21 +31,21 @@ def layouts_of(bench: Bench, side: Side, chosen: Workload | None, workload: Work
     """
     if chosen is None or chosen.name != workload.name:
         return LAYOUTS[:1]
-    call = bench.call(workload, side.name)
+    name, call = side.name, bench.call(workload, side.name)
     if call.structure or call.updates:
         bench.notes[f"{', '.join(LAYOUTS[1:])} inputs: {GENERATED}"] = None
         return LAYOUTS[:1]
     tried = LAYOUTS if chosen.seed == workload.seed else (LAYOUTS[0], "broadcast")
-    return [layout for layout in tried if _has(bench, bench.call(workload, side.name, layout=layout), layout)]
+    return [layout for layout in tried if _has(bench, bench.call(workload, name, layout=layout), layout, call)]
 
 
-def _has(bench: Bench, call: Call, layout: Layout) -> bool:
-    """Whether a call's inputs can be laid out so, and whether that can show a mistake."""
+def _has(bench: Bench, call: Call, layout: Layout, known: Call) -> bool:
+    """Whether a call's inputs can be laid out so, and whether that can show a mistake; `known` has all outputs."""
     if layout == "transposed":
         return any(tensor.strides(layout) != tensor.strides("contiguous") for tensor in call.inputs)
     if layout != "broadcast" or all(tensor.same < 0 for tensor in call.inputs):
         return layout != "broadcast"
-    if all(is_floating(output.dtype) for output in call.outputs):
+    if all(is_floating(output.dtype) for output in known.outputs):
         return True
     bench.notes[f"broadcast inputs: {TIES}"] = None
     return False

@@ -122,13 +122,13 @@ def _tolerated(document: Document, target: Target, dtypes: Iterable[object], pla
 def _of_entries(document: Document, target: Target, entries: Sequence[Entry], place: Place) -> Iterator[Complaint]:
     """Workloads that do not fit the signature of their target, or whose type has no tolerance."""
     for index, entry in enumerate(entries):
-        lone = target.model_copy(update={"workloads": {"lone": (entry,)}})
         try:
-            expand(lone, ["lone"], "float32")
+            expand(target.model_copy(update={"workloads": {"lone": (entry,)}}), ["lone"], "float32")
         except WorkloadError as error:
             where = (*place, index, error.key) if error.key in entry else (*place, index)
             hint = did_you_mean(error.key, error.known)
-            yield complain(document, where, error.expected, error.got, hint, key=bool(error.known))
+            expected = error.expected if error.key in entry else f"{error.expected} for {error.key}"
+            yield complain(document, where, expected, error.got, hint, key=bool(error.known))
         named = entry.get("dtype", ())
         dtypes = named if isinstance(named, tuple) else (named,)
         yield from _tolerated(document, target, dtypes, (*place, index, "dtype"))

@@ -164,8 +164,8 @@ def _wrong(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]
         what = "incorrect" if word == "incorrect" else "not to be judged"
         where = escape(shortened(names[0], LONGEST_NAME))
         yield f"{_name(variant)} is {what} on {where}{more}{total}; no speed is reported for it"
-    if len(bad) > MOST_WRONG:
-        yield f"so are {say.count(len(bad) - MOST_WRONG, 'more variant')}"
+    if (left := len(bad) - MOST_WRONG) > 0:
+        yield f"so {'is' if left == 1 else 'are'} {say.count(left, 'more variant')}"
 
 
 def _speed(record: SessionRecord) -> Iterator[str]:

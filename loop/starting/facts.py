@@ -5,6 +5,7 @@ import re
 import resource
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from loop.workers.wire import described
 
 LONG_S, MOST_BYTES, MOST_GROWTH = 0.5, 16 << 20, 256 << 20
 """What a call that is timed may take: seconds, bytes of an output, bytes of memory at its peak."""
-MOST_EDGES, MOST_VARIED, ODD = 14, 6, (3, 5)
+MOST_EDGES, MOST_VARIED, ODD, FEW = 14, 6, (3, 5), 3
 TOLERANCE, LOST = 1e-4, 4.0
 """What an element may be off by default; and it is at least four times what the function itself loses."""
 WORD = re.compile(r"[A-Za-z]\w{0,63}")
@@ -31,10 +32,10 @@ class Trials:
         self.trial = trial
         self.outcomes: list[tuple[Dims, Outcome]] = []
 
-    def ran(self, sizes: Mapping[str, int]) -> bool:
-        """Whether a call runs, with numbers where earlier ones had numbers alone."""
+    def ran(self, sizes: Mapping[str, int], changed: Mapping[str, Any] = {}) -> bool:
+        """Whether a call runs, also with other attributes, with numbers where earlier ones had numbers alone."""
         try:
-            outcome = self.trial.run(sizes)
+            outcome = self.trial.run(sizes, attributes=changed)
         except Exception:
             return False
         if not outcome.finite and all(earlier.finite for _, earlier in self.outcomes):
@@ -54,7 +55,8 @@ def facts_of(trial: Trial, base: Dims, sizes: Sizes, slots: Slots, *, vary: bool
     loose = [name for name in names if all(trials.ran({**base, name: size}) for size in ODD)]
     bound = [name for name in names if name not in loose]
     checked = [candidate for candidate in edges(base, loose) if trials.ran(candidate)]
-    for name in bound:  # It depends on others, as heads and width do, and changes alone.
+    alone = [*(bound if len(checked) >= FEW else names), *sorted(sizes.filter)]
+    for name in alone:  # It depends on others, as heads and width do, or is a filter's own.
         single = [{**base, name: size} for size in SINGLE]
         checked += [candidate for candidate in single if candidate not in checked and trials.ran(candidate)][:4]
     if sizes.free and base not in checked:
@@ -66,9 +68,12 @@ def facts_of(trial: Trial, base: Dims, sizes: Sizes, slots: Slots, *, vary: bool
     if not checked:
         notes.append("no other sizes are checked: name those at which a kernel may go wrong under `edges`")
     place = max(checked or [base], key=lambda candidate: min(candidate.values(), default=0))
-    varied = [*_other_values(trial, place), *_other_attributes(trials, place, notes)]
+    attributes = [*_other_attributes(trials, place, notes)]
+    varied = [*_other_values(trial, place), *attributes]
+    changed = {name: value for entry in attributes for name, value in entry.items() if name in trial.attributes}
+    if changed and trials.ran(quick[-1], changed):
+        varied.append({**quick[-1], **changed})
     outputs, updates = _outputs(trials, base, notes)
-    tolerance = _tolerance(trial, main, notes)
     hypothesis, plain = trial.hypothesis, ("normal", "positive")
     is_plain = all(tensor.values in plain and tensor.dims for tensor in hypothesis.inputs)
     return {
@@ -81,7 +86,7 @@ def facts_of(trial: Trial, base: Dims, sizes: Sizes, slots: Slots, *, vary: bool
         "updates": updates,
         "generated": hypothesis.subject.kind != "function" or not is_plain,  # Whether inputs need a generator.
         "workloads": {"quick": quick, "edges": [*checked[:MOST_EDGES], *varied]},
-        "tolerance": tolerance,
+        "tolerance": _tolerance(trial, main, notes),
         "notes": notes,
     }
 
@@ -121,14 +126,10 @@ def _other_values(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
     if not any(tensor.values == "normal" for tensor in trial.hypothesis.inputs):
         return
     for drawn in ("negative", "far", "ends"):
-        try:
-            is_telling = trial.run(sizes, drawn=drawn).finite
-            if drawn == "far":
-                is_telling = is_telling and LOST * lost_by(trial, sizes, drawn) < TOLERANCE
-        except Exception:
-            continue
-        if is_telling:
-            yield {**sizes, "drawn": drawn}
+        with suppress(Exception):
+            lost = lost_by(trial, sizes, drawn) if drawn == "far" else 0.0
+            if trial.run(sizes, drawn=drawn).finite and LOST * lost < TOLERANCE:
+                yield {**sizes, "drawn": drawn}
 
 
 def _other_attributes(trials: Trials, sizes: Dims, notes: list[str]) -> Iterator[dict[str, Any]]:

@@ -161,7 +161,7 @@ def _leaves_something(trial: Trial, sizes: dict[str, int]) -> bool:
 def _with_largest_indices(trial: Trial, slots: Slots, sizes: dict[str, int]) -> Trial:
     """The same with each index below the largest size that it may reach."""
     for path, chosen in trial.hypothesis.options.items():
-        if not any(tensor.values in ("index", "distinct", "sorted") for tensor in chosen.inputs):
+        if not any(tensor.values in ("index", "distinct") for tensor in chosen.inputs):
             continue
         values = chosen.inputs[0].values
         same = [option for option in slots.options[path] if option.inputs and option.inputs[0].values == values]

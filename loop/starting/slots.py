@@ -275,13 +275,12 @@ def tensor_options(name: str, like: Mapping[str, Any], hint: Any, highs: Iterabl
 
     is_whole = dtype.strip("u").startswith("int")
     special = [values for pattern, values in ORDERS if pattern.fullmatch(lower)]
-    ends = [like["high"]] if like["high"] else list(highs)
+    ends = [like["high"]] if like["high"] else sorted(highs, key=lambda high: bool(special) and high in dims)
     index = options(dtype if is_whole else "int64", *special, "index", ends=ends, what="whole numbers")
     is_index = bool(special or INDEX.fullmatch(lower) or like["high"])
     masks, normal = options("bool", "mask", "mask_out", what="truth values"), options(dtype, "normal", "positive")
     if is_whole:
-        whole = options(dtype, "whole")
-        return [*index, *whole] if is_index else [*whole, *index]
+        return [*index, *options(dtype, "whole")] if is_index else [*options(dtype, "whole"), *index]
     if dtype:
         return masks if dtype == "bool" else normal
     if is_index:

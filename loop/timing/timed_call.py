@@ -380,7 +380,7 @@ class TimedCall:
                             yield from self._ready(windows, turns, cold=False)
                             whole, waited = yield from self._timed(waits, calls)
                             clean = bool(self.replays) or not disturbed(whole, waited)
-                            samples.append((self._own(whole) / calls, clean))
+                            samples.append((self._own(whole - min(waited or 0.0, 0.99 * whole)) / calls, clean))
                         (fresh_s, first), (again_s, second) = samples[:2]
                         drawn.append(MemoryProbe(fresh_s, again_s, first and second))
         finally:

@@ -27,6 +27,7 @@ class DrawnInputs:
         """Inputs that had two values in one call."""
         self.negative: set[str] = set()
         """Inputs that had a negative value, or are of whole numbers, which need none."""
+        self.finite = True
 
     def note(self, inputs: Inputs) -> None:
         """Take down what the inputs of a call are."""
@@ -36,8 +37,8 @@ class DrawnInputs:
             flat = tensor.detach().reshape(-1)
             sample = flat[:: -(-flat.numel() // SAMPLE)]
             digest = hashlib.blake2b(bytes_of(sample.cpu().contiguous())).digest()
-            key = inputs.call.key
-            self.samples.setdefault((file.name, key.rpartition(" #")[0]), {})[key] = digest
+            self.samples.setdefault((file.name, inputs.call.key.rpartition(" #")[0]), {})[inputs.call.key] = digest
+            self.finite = self.finite and bool(sample.float().isfinite().all())
             for part in (sample, flat):
                 if file.name not in self.varied and _varies(part):
                     self.varied.add(file.name)
@@ -54,7 +55,7 @@ class DrawnInputs:
         fixed = [name for name, same in several.items() if all(same)]
         single = [name for name in names if name not in self.varied and name not in fixed]
         positive = [name for name in names if name not in self.negative and name in self.varied]
-        return Looked(tuple(fixed), tuple(single), tuple(positive))
+        return Looked(tuple(fixed), tuple(single), tuple(positive), finite=self.finite)
 
 
 def _varies(tensor: Tensor) -> bool:
@@ -159,9 +160,8 @@ def other_values(value: Value, attribute: Attribute) -> Iterator[tuple[str, Valu
             if choice != value:
                 yield f"were {str(choice).lower()}", choice
         return
-    whole = isinstance(value, int)
     default = attribute.default if isinstance(attribute.default, int | float) else 0
     for number in dict.fromkeys((default, 0, 1, -1, 1 << 30, None)):
-        other = number if number is None or whole else float(number)
+        other = number if number is None or isinstance(value, int) else float(number)
         if other != value:
             yield f"were ignored{AS_WITH}{'none' if other is None else f'{other:.3g}'})", other

@@ -159,6 +159,8 @@ class Looked(Plain):
     """Outputs that no input changes."""
     initial: tuple[str, ...] = ()
     """Parameters and buffers of a module that are all 1 or all 0, as constructors leave them."""
+    finite: bool = False
+    """Whether no input had NaN or an infinity."""
 
 
 class Look(ToJudge[Looked]):

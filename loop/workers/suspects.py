@@ -23,7 +23,7 @@ from loop.model.functions import PythonFunction
 from loop.model.signature import Signature
 from loop.workers.asking import Asking, Inputs
 from loop.workers.blind_spots import AS_WITH, other_values
-from loop.workers.workload_call import only_output
+from loop.workers.workload_call import finds_outputs, only_output
 
 SLACK = 4.0
 """A wrong answer may be that many times as far from a suspect's as a right answer from the reference: its values
@@ -68,9 +68,8 @@ class WrongOutput:
             return None
         near = (self.output - answer).abs() <= self._allowed(answer)
         near |= (self.output == answer) | (self.output.isnan() & answer.isnan())
-        shares = [
-            float(part.double().mean()) if part.numel() else 1.0 for part in (near[self.wrong], near[~self.wrong])
-        ]
+        parts = near[self.wrong], near[~self.wrong]
+        shares = [float(part.double().mean()) if part.numel() else 1.0 for part in parts]
         return None if shares[0] < EXPLAINED else shares[1] >= EXPLAINED
 
     def error(self, answer: Tensor) -> float:
@@ -137,11 +136,11 @@ def of_signature(
 ) -> Iterator[Suspect]:
     """Mistakes that any target may have: the gate's controls among them are put into the reference."""
     exact = [tensor.double() for tensor in inputs]
-    texts = (*signature.inputs.values(), only_output(signature))
-    sizes: dict[str, int] = {}
-    for text, tensor in zip(texts, (*exact, right), strict=True):
+    axes, sizes = " ".join(f"axis_{axis}" for axis in range(right.dim())), dict[str, int]()
+    output = axes if finds_outputs(signature) else only_output(signature)
+    for text, tensor in zip((*signature.inputs.values(), output), (*exact, right), strict=True):
         sizes |= zip(text.split(), tensor.shape, strict=True)
-    for mistake in wrong_results(signature.inputs, only_output(signature)):
+    for mistake in wrong_results(signature.inputs, output):
         if mistake.as_if and mistake.shows(sizes):
             yield mistake.as_if, partial(_erring, reference, call, exact, right, mistake.make, dict(mistake.terms))
     yield from of_attributes(call, signature, lambda changed: reference([t.clone() for t in exact], changed))
@@ -186,6 +185,7 @@ def of_any(
         dimensions = signature.inputs.get(name, "").split()
         declared = len(dimensions) == tensor.dim()
         others = {f"{name} were zero": torch.zeros_like(tensor), f"{name} were one": torch.ones_like(tensor)}
+        others[f"the sign of {name} were lost"] = tensor.abs()
         for axis, dimension in enumerate(dimensions if declared else [f"axis {n}" for n in range(tensor.dim())]):
             if tensor.shape[axis] > 1:
                 others[f"only the first {dimension} of {name} were read"] = first_of(place, axis)
@@ -235,10 +235,8 @@ def _erring(
     def honest(arrays: Sequence[Array], result: Array, attributes: Attributes) -> None:
         unchanged = all(array is original for array, original in zip(arrays, inputs, strict=True))
         changed = call.but(attributes=attributes)
-        if unchanged and changed == call:
-            answer = right
-        else:
-            answer = reference([torch.from_numpy(array) for array in arrays], changed)
+        tensors = [torch.from_numpy(array) for array in arrays]
+        answer = right if unchanged and changed == call else reference(tensors, changed)
         if answer.shape != right.shape:
             raise ValueError("an output of another shape")
         result[...] = answer.numpy()

@@ -56,6 +56,7 @@ def test_a_file_is_named_as_what_it_defines(tmp_path: Path) -> None:
     ("old", "new", "said"),
     [
         ("M: [5, 17]", "K: 5", "target.yaml:14:18: workloads.small.0.K: expected one of N, M, factor"),
+        (", M: [5, 17]", "", "workloads.small.0: expected a size for M, got nothing"),
         (
             "kind: number",
             "kind: nubmer",

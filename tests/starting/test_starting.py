@@ -33,6 +33,15 @@ def rows(x, y):
 def scale(x):
     return twice(x)
 
+def pairs(x):
+    return x.reshape(x.shape[0] * x.shape[1] // 2, 2).sum(-1), x.sum()
+
+def segments(x, offsets):
+    return torch.stack([x[begin:end].sum(0) for begin, end in zip(offsets[:-1], offsets[1:])])
+
+def powered(x, power: int = 2, half: bool = False):
+    return (x * 0.5 if half else x) ** power
+
 def both(x):
     return twice(x), x.sum(-1)
 
@@ -88,6 +97,8 @@ import array, sys
 values = array.array("f", open(sys.argv[1], "rb").read())
 array.array("f", [2 * one for one in values]).tofile(open(sys.argv[2], "wb"))
 """
+COUNTED = "x0, y0, loop_elements(&loop_in[0], LOOP_FLOAT32)"
+N = "loop_size(&loop_in[0], 0)"
 COMMAND = f"{sys.executable} program.py {{x}} {{output}}"
 FUNCTION = ("--from", "ops:softmax", "--like", "x=64,100")
 SEVERAL = ("--from", "ops:both", "--like", "x=64,100")
@@ -116,10 +127,10 @@ def loop(*words: str, code: int = 0) -> str:
     return done.output + " ".join(str(getattr(done.exception, one, "")) for one in ("message", "hint"))
 
 
-def made(*words: str) -> Target:
+def made(*words: str, folder: str = "mine") -> Target:
     """The target that is written, checked as any."""
-    loop("init", "mine", *words)
-    return targets.target(project(Path("mine"), Path.cwd())).value
+    loop("init", folder, *words)
+    return targets.target(project(Path(folder), Path.cwd())).value
 
 
 def entry(source: str, *likes: str) -> str:
@@ -165,39 +176,19 @@ def test_sizes_that_are_given_to_a_kernel_stay_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("parameters", "like", "call"),
     [
-        ("const float* x, float* y, int n", "x=N,M", "x0, y0, loop_elements(&loop_in[0], LOOP_FLOAT32)"),
-        ("const float* a, float* c, int n", "a=N,N", "x0, y0, loop_size(&loop_in[0], 0)"),
-        (
-            "float *y, const float *x, int m, const int64_t n",
-            "x=N,M",
-            "y0, x0, loop_size(&loop_in[0], 1), loop_size(&loop_in[0], 0)",
-        ),
+        ("const float* x, float* y, int n", "x=N,M", COUNTED),
+        ("const float* a, float* c, int n", "a=N,N", f"x0, y0, {N}"),
+        ("float *y, const float *x, int m, const int64_t n", "x=N,M", f"y0, x0, loop_size(&loop_in[0], 1), {N}"),
         ("const float *b, const float *a, float *c", "a=4 b=4", "(const float *)loop_data(&loop_in[1]), x0, y0"),
-        (
-            "const float *x, float *sum, int count",
-            "x=N output=1",
-            "x0, y0, loop_elements(&loop_in[0], LOOP_FLOAT32)",
-        ),
-        (
-            "float const *const restrict x, float y[], unsigned int n",
-            "x=N,M",
-            "x0, y0, loop_elements(&loop_in[0], LOOP_FLOAT32)",
-        ),
-        (
-            "const float x[], // what\n float *y /* to */, const std::size_t n",
-            "x=N",
-            "x0, y0, loop_size(&loop_in[0], 0)",
-        ),
+        ("const float *x, float *sum, int count", "x=N output=1", COUNTED),
+        ("float const *const restrict x, float y[], unsigned int n", "x=N,M", COUNTED),
+        ("const float x[], // what\n float *y /* to */, const std::size_t n", "x=N", f"x0, y0, {N}"),
         (
             "const float *x, const float *w, float *y, int W, int w_",
             "x=W w=w_",
-            "x0, (const float *)loop_data(&loop_in[1]), y0, loop_size(&loop_in[0], 0), loop_size(&loop_in[1], 0)",
+            f"x0, (const float *)loop_data(&loop_in[1]), y0, {N}, loop_size(&loop_in[1], 0)",
         ),
-        (
-            "float *x, float *y, float *scratch, int n",
-            "x=n",
-            "x0, y0, (float *)loop_scratch, loop_size(&loop_in[0], 0)",
-        ),
+        ("float *x, float *y, float *scratch, int n", "x=n", f"x0, y0, (float *)loop_scratch, {N}"),
     ],
 )
 def test_a_plain_function_gets_an_entry(parameters: str, like: str, call: str) -> None:
@@ -259,9 +250,21 @@ def test_what_needs_values_above_zero_gets_them() -> None:
 
 
 def test_an_index_reaches_the_last_row_and_no_further() -> None:
-    """Which size bounds it is tried."""
+    """Which size bounds it is tried; that of offsets is no size of theirs, for a slice beyond an end is empty."""
     made("--from", "ops:looked_up", "--like", "table=V,D", "--like", "ids=B")
     assert "_whole((B,), 0, V, " in Path("mine/inputs.py").read_text()
+    made("--from", "ops:segments", "--like", "x=T,D", "--like", "offsets=S", folder="ragged")
+    assert "_sorted((S,), T, " in Path("ragged/inputs.py").read_text()
+
+
+def test_what_cannot_change_together_changes_alone() -> None:
+    """A filter's sizes too, and attributes once more together, at other sizes."""
+    edges = made("--from", "ops:pairs", "--like", "x=N,M").workloads["edges"]
+    assert all({1, 3} <= {edge[dim] for edge in edges} for dim in "NM")
+    target = made("--from", "torch:matmul", "--like", "input=M,N", "--like", "other=N,R", folder="product")
+    assert {1, 3, 7} <= {edge["R"] for edge in target.workloads["edges"]}
+    target = made("--from", "ops:powered", "--like", "x=N,M", folder="powered")
+    assert {"N": 65, "M": 257, "power": 3, "half": True} == dict(target.workloads["edges"][-1])
 
 
 def test_equal_sizes_are_one_dimension() -> None:
@@ -294,10 +297,7 @@ def test_equal_sizes_are_one_dimension() -> None:
         (("--from", "scale.c", "--like", "x=N"), "no function says what is right"),
         (("--from", "size.c", *SOURCE[2:]), "`int rows` of f is not clear"),
         (("--from", "launch.cu", *SOURCE[2:]), "give it a parameter `cudaStream_t stream`"),
-        (
-            ("--from", "mute.c", "--like", "x=N"),
-            "expected `LOOP_EXPORT const char *loop_error(int error)`, got none",
-        ),
+        (("--from", "mute.c", "--like", "x=N"), "const char *loop_error(int error)`, got none"),
         (("--command", "'", "--like", "x=N"), "cannot be read"),
     ],
 )

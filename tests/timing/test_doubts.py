@@ -22,15 +22,7 @@ US, MS = 1e-6, 1e-3
         [(900 * US, 20 * US), (20 * US, 19 * US)],
         [(19 * US, 20 * US)],
     ],
-    ids=[
-        "nothing",
-        "alike",
-        "not twice",
-        "less than the clock tells",
-        "too short",
-        "one of two was not quicker",
-        "slower",
-    ],
+    ids=["nothing", "alike", "not twice", "below the clock", "too short", "one of two", "slower"],
 )
 def test_what_the_cache_and_noise_explain_is_no_memory(probes: list[tuple[float, float]]) -> None:
     """Twice as quick and microseconds less, in most processes: else nothing is said."""
@@ -63,9 +55,7 @@ def test_a_variant_is_not_accused_of_what_its_baseline_shows_too() -> None:
 def test_a_clock_that_runs_slowly_is_told_by_ours() -> None:
     """Both figures are given, in the middle of all samples."""
     said = clock_lies([(2.0 * MS, 1.6 * MS), (2.2 * MS, 1.7 * MS), (2.1 * MS, 1.7 * MS)])
-    assert said.startswith(
-        "its clock was changed, or it works on another stream: samples took 2.10 ms, and 1.70 ms"
-    )
+    assert "or it works on another stream: samples took 2.10 ms, and 1.70 ms" in said
 
 
 def test_a_timed_output_that_is_wrong_is_a_verdict_on_its_variant() -> None:

@@ -124,6 +124,7 @@ def test_what_inputs_cannot_show_is_told(tmp_path: Path) -> None:
     """Values that never vary, arguments that the reference does not read, outputs that nothing changes."""
     told = Judged(tmp_path, "blind", SEVERAL, generator="make").looked()
     assert (("pos", "w"), (), ("x",)) == (told.fixed, told.single, told.positive)
+    assert told.finite
     assert (("mask",), ("mode",), ("z",)) == (told.unread, told.ignored, told.unmoved)
 
 
