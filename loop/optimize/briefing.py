@@ -166,15 +166,15 @@ def choose(context: Context) -> tuple[Measurement, tuple[Standing, ...]] | None:
     None where no such variant has a speed.
     """
     measured = SessionChanges(context.finished).measured
-    if measured is None:
-        return None
-    speeds = [verdict for verdict in measured.verdicts if isinstance(verdict, SpeedVerdict)]
+    verdicts = [v for name, output in measured.items() for v in output.verdicts if v.variant == name]
+    speeds = [verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict)]
     variants = _editable(context, {speed.variant for speed in speeds})
     vague = {(speed.variant, speed.workload) for speed in speeds if speed.verdict == "inconclusive"}
     timed = [
         measurement
-        for measurement in measured.measurements
-        if measurement.against == "baseline" and measurement.variant in variants
+        for name, output in measured.items()
+        for measurement in output.measurements
+        if name in variants and (measurement.variant, measurement.against) == (name, "baseline")
     ]
     if not timed:
         return None
@@ -220,7 +220,6 @@ def _write(
     """The brief, as a page for people and as JSON for programs."""
     shop, past, name = workshop(context), SessionChanges(context.finished), worst.variant
     variant = build.buildable(context.bench, [name])[name]
-    profiles = past.profiled.profiles if past.profiled else ()
     files = yield from readers(context, name)
     edited_files = [
         file for change in past.tried if change.outcome == "kept" for file in change.files if file not in files
@@ -230,7 +229,7 @@ def _write(
         variant=name,
         title=variant.title,
         workload=worst.workload.name,
-        profile=next((profile for profile in profiles if profile.variant == name), None),
+        profile=past.profiles.get(name),
         folder=str(tree.target),
         files=tuple(dict.fromkeys([*(file for file, others in files.items() if not others), *edited_files])),
         shared={file: others for file, others in files.items() if others},

@@ -103,38 +103,22 @@ class SessionChanges:
         return {build.variant: build.build_id for build in built.builds} if built else {}
 
     @property
-    def measured(self) -> MeasureOutput | None:
-        """The incumbents' speed against the baseline: of each variant the last time it was measured."""
-        every = list(self._outputs(MeasureOutput))
-        if not every:
-            return None
+    def measured(self) -> dict[str, MeasureOutput]:
+        """Variant to the last step that measured its incumbent against the baseline."""
         newest: dict[str, MeasureOutput] = {}
-        for output in every:  # The last first.
-            for name in {row.variant for row in (*output.verdicts, *output.measurements)}:
-                newest.setdefault(name, output)
-        parts = list(newest.items())
-        verdicts = tuple(
-            verdict for name, output in parts for verdict in output.verdicts if verdict.variant == name
-        )
-        measured = tuple(
-            measurement
-            for name, output in parts
-            for measurement in output.measurements
-            if measurement.variant == name
-        )
-        return every[0].model_copy(update={"verdicts": verdicts, "measurements": measured})
+        for output in self._outputs(MeasureOutput):  # The last first.
+            for row in (*output.verdicts, *output.measurements):
+                newest.setdefault(row.variant, output)
+        return newest
 
     @property
-    def profiled(self) -> ProfileOutput | None:
-        """What holds the incumbents back: of each variant the last profile."""
-        every = list(self._outputs(ProfileOutput))
-        if not every:
-            return None
+    def profiles(self) -> dict[str, Profile]:
+        """Variant to the last profile of its incumbent."""
         newest: dict[str, Profile] = {}
-        for output in every:
+        for output in self._outputs(ProfileOutput):
             for profile in output.profiles:
                 newest.setdefault(profile.variant, profile)
-        return every[0].model_copy(update={"profiles": tuple(newest.values())})
+        return newest
 
     @property
     def first_base(self) -> str:
