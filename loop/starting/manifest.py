@@ -77,8 +77,8 @@ def _signature(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"  # inputs: `weights`, a dict of parameters and buffers by name; then {others}"
         yield f"  sizes: [{', '.join(facts['sizes'])}]"
     is_declared = bool(outputs) and (all(dims for _, dims, _ in outputs) or bool(facts["updates"]))
-    known = "" if is_declared else "   # those of the reference; name their dimensions where these are sizes"
-    yield f"  outputs: {_dims(outputs)}{known}" if outputs else f"  # outputs: {{output: N M}}    {known}"
+    none = "  # outputs: {output: N M}       # those of the reference; name their dimensions where these are sizes"
+    yield f"  outputs: {_dims(outputs)}" if is_declared else none
     if facts["updates"]:
         yield f"  updates: {_flow(facts['updates'])}   # changed in place"
     tensors = (inputs if is_function else []) + (outputs if is_declared else [])
