@@ -15,7 +15,7 @@ from loop.model.plan import Plan
 class ShownPattern(Printed, Pattern):
     """A pattern in full."""
 
-    schema_version: int = 2
+    schema_version: int = 3
     """Number of this schema."""
     file: str
     """Where it is defined."""

@@ -95,7 +95,7 @@ class GpuDecision:
 class Status(Printed):
     """Everything that the page says."""
 
-    schema_version: Literal[3] = 3
+    schema_version: Literal[4] = 4
     """Number of this schema."""
     target: str
     """Its name; its folder where it cannot be read."""

@@ -48,6 +48,8 @@ class OtherIdea(Model):
 class NextSession(Printed):
     """What the next session should do."""
 
+    schema_version: int = 2
+    """Number of this schema."""
     objective: str
     """What for."""
     plan: str

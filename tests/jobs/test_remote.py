@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,3 +132,13 @@ def test_a_full_disk_there_is_a_failure_of_the_machine(there: Connection, machin
         assert not isinstance(failed.value, Unreachable)
     finally:
         os.system(f"umount -l {place}")  # At once: what wrote there may still be ending.
+
+
+def test_nothing_of_ssh_is_left(machine: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The master ends with its connection."""
+    monkeypatch.setenv("LOOP_SSH", f"ssh -F {machine.client}")
+    with Connection(Listed("l4", Host(ssh="there"), Path("hosts.yaml"))) as connection:
+        connection.run("true")
+        master = connection._master
+        assert master is not None
+    assert -signal.SIGKILL == master.poll()

@@ -143,3 +143,12 @@ def test_an_executor_that_is_not_there_is_refused_before_anything_begins(
         campaign(executor=name, width=2)
     assert says == wrong.value.message
     assert (wrong.value.hint or "").startswith(hint)
+
+
+def test_what_came_back_is_compared_with_what_was_made(make: Make) -> None:
+    """By the manifest, which is written before the exit code."""
+    job = make("go")
+    running.run(job)
+    (job.path / "out" / "sessions" / "made.txt").write_text("other")
+    with pytest.raises(WorkFailed, match=r"sessions/made\.txt is not what the job made"):
+        job.check()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from loop.base.errors import WorkFailed
 from loop.base.processes import finish
 from loop.jobs import executor, slurm
 from loop.jobs.folder import MOST_TRIES, JobFolder
@@ -85,3 +86,23 @@ def test_a_task_that_vanishes_or_is_requeued_costs_a_retry(make: Make, cluster: 
     runner.close()
     assert ["done", "done", "cancelled"] == [job.state for job in jobs]
     assert [2, 2] == [job.tries for job in jobs[:2]]
+
+
+def test_a_job_is_lost_only_by_an_answer_of_slurms(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as `squeue` fails, it may run as well as not."""
+    answers = iter([None, None, None, "7\n", "7\n", ""])
+
+    def said(command: list[str]) -> str:
+        if (answer := "7\n" if command[0] == "sbatch" else next(answers)) is None:
+            raise WorkFailed("squeue: no answer")
+        return answer
+
+    monkeypatch.setenv("LOOP_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(slurm, "_said", said)
+    for name, seconds in {"SEEN_S": 0.01, "ASK_S": 0.0, "LOOK_S": 0.02}.items():
+        monkeypatch.setattr(slurm, name, seconds)
+    with pytest.raises(WorkFailed, match="its job of Slurm ended and never began it: do the nodes share "):
+        slurm.slots(1)[0].do(make("go"))
+    assert [] == [*answers]

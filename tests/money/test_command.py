@@ -130,3 +130,14 @@ def test_rates_are_listed_with_their_age_and_where_they_come_from(tmp_path: Path
     assert [] != [line for line in lines if "mine *" in line]
     assert [] != [line for line in lines if "my invoice" in line]
     assert all(len(line) <= 80 for line in lines)
+
+
+def test_a_torn_journal_loses_nothing_that_was_committed() -> None:
+    """Cut in the middle of a line, or damaged: the bill stands, and the damage is named."""
+    for name, tail in (("a", b'{"format": 1, "seq": 9'), ("b", b"nonsense\n")):
+        folder = add(name, ENGINEER)
+        with (folder.path / "journal.jsonl").open("ab") as file:
+            file.write(tail)
+    found = shown()
+    assert 1.0 == found["totals"]["usd"]
+    assert ["b"] == [*found["damaged"]]
