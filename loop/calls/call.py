@@ -37,11 +37,7 @@ def refuse_late(seconds: float) -> None:
 
 @dataclass_transform(frozen_default=True)
 class Plain:
-    """An immutable value with the fields that its class annotates, in that order.
-
-    Importing the standard library's dataclasses, and making each of them, costs a worker some milliseconds of the
-    few in which it starts.
-    """
+    """An immutable value with its class's annotated fields in order. Dataclasses would delay a worker's start."""
 
     def __init__(self, *values: Any, **named: Any) -> None:
         kind = type(self)

@@ -211,6 +211,8 @@ class Callee:
         """The outputs that a call returned; raises Refused unless they are as promised."""
         expected = self.call.written
         if not self.call.parts:
+            alone = list(outputs_of(result).values()) if type(result) in (tuple, list, bool, int, float) else []
+            result = alone[0] if len(alone) == 1 else result
             check_result(result, expected[0].shape, TORCH_DTYPES[expected[0].dtype])
             return [result]
         tensors = list(outputs_of(result).values())
@@ -225,10 +227,8 @@ class Callee:
 def digest(tensor: Tensor) -> bytes:
     """A digest of a tensor's values, worked out where they lie, for some are gigabytes.
 
-    A sum of 32-bit words, each times an odd 64-bit number for its place. It differs for any change of one word,
-    and for several but in one of 2**32 cases (universal hashing, Carter and Wegman 1979). Words as wide as the sum
-    will not do: an even number of changed highest bits, as of signs, cancels in it. It does not resist chosen
-    values.
+    A sum of 32-bit words, each times an odd 64-bit number for its place (universal hashing, Carter and Wegman
+    1979). Words as wide as the sum will not do: an even number of changed highest bits, as of signs, cancels.
     """
     words = bits_of(tensor).reshape(-1).view(torch.uint8)
     words = words.clone() if words.storage_offset() % 4 else words

@@ -1,5 +1,4 @@
-"""A program of its own: it learns of a call from its arguments, its environment and a file, and may time
-itself."""
+"""A program: it learns of a call from its arguments, its environment and a file, and may time itself."""
 
 import json
 import os
@@ -97,19 +96,22 @@ class ExternalCall(Prepared):
         for number in self.call.updated:
             self.inputs[number].write_bytes(self.before[number])
         began = time.perf_counter()
-        completed = subprocess.run(
-            self.command,
-            cwd=self.variant.folder,
-            env={**os.environ, **self.environment},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-            preexec_fn=unbound_memory,
-        )
+        try:
+            completed = subprocess.run(
+                self.command,
+                cwd=self.variant.folder,
+                env={**os.environ, **self.environment},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+                preexec_fn=unbound_memory,
+            )
+        except (FileNotFoundError, PermissionError) as error:
+            raise Refused(f"cannot run {self.command[0]}: {error.strerror}") from error
         took_s = time.perf_counter() - began
-        if completed.returncode:
+        if code := completed.returncode:
             tail = completed.stderr.decode(errors="replace").strip().splitlines()[-1:]
-            raise Refused(f"exit {completed.returncode}: {' '.join(tail)}")
+            raise Refused(": ".join([f"exit {code}" if code > 0 else f"killed by signal {-code}", *tail]))
         self.seconds = own_seconds(completed.stdout.decode(errors="replace"), took_s)
 
     def output(self) -> bytes:

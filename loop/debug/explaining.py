@@ -49,23 +49,24 @@ NOTHING = "nothing were computed (zeros)"
 """Explains zeros better than an input that were zero."""
 BY_CAUSE = {
     "outside": "it reads or writes outside of its tensors",
-    "changed input": "it writes to its input",
     "not written": "some of its output is never written",
     "one output": "its output does not follow its input's values",
     "NaN": "some of its output is never written, or overflows on the way (NaN)",
 }
 """What the gate itself saw: no other cause is looked for first."""
 
+SILENT = "it gives no output, and no rule foresaw where"
 KEEPS = "it keeps values between calls: "
 FIRST = "wrong in the first call of a process, right in later ones"
 BY_LAYOUT = "it ignores how inputs lie in memory: wrong on {} ones alone"
 RACE = "a data race, or it depends on the number of threads: wrong with {} threads, right with 1"
 ORDER = "two outputs with {} threads, one with 1: a data race, or sums in another order (`deterministic: false`)"
 BY_CALLS = {
+    "changed input": "it writes to its input",
     "first call": FIRST,
     "later calls": f"{KEEPS}right in the first call of a process, wrong in later ones",
 }
-"""What a verification that tells calls apart saw by itself."""
+"""What a verification saw by itself, and that decides: no circumstance is looked for."""
 
 
 class Patience(Model):
@@ -85,7 +86,7 @@ def explain(context: Context, arguments: Patience) -> Working[ExplainOutput]:
             limit_s = 0.0  # A call of it takes seconds: only what the checks show is said.
         with closing(FailureProber(context, failing, side, PROBES, limit_s)) as prober:
             explanations.append((yield from _explanation(prober)))
-    texts = [f"{explanation.variant}: {explanation.text}" for explanation in explanations]
+    texts = [f"{explanation.variant}: {explanation.text or SILENT}" for explanation in explanations]
     return Result(
         ExplainOutput(ok=True, message="; ".join(texts) or NOTHING_WRONG, explanations=tuple(explanations))
     )

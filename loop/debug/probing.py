@@ -157,6 +157,7 @@ class FailureProber:
             call = self.context.bench.call(workload, self.side.name)
             request = Compute(call, inputs, hurried=True)  # Else another call may come before.
             reply = yield from self._checker.worker.ask(request, limit_s=HANG_S, note="each call")
+            paths = files_of(call, reply)
         except WorkerLost as lost:
             if lost.kind == "hung":
                 raise SearchSpent from lost
@@ -164,7 +165,7 @@ class FailureProber:
         except (WorkFailed, Refusal):
             return False, False
         right = []
-        for path in files_of(call, reply):
+        for path in paths:
             finding = yield from self.context.bench.judge(Compare(call, (path,)), JUDGE_LIMIT_S, "each call")
             noticed = "" if self.start.wrong else complaint(self.side, reply, finding, "")[0]
             right.append(not (noticed or finding.badness[0] or finding.message or finding.checker))

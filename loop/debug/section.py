@@ -39,9 +39,7 @@ def _lines(
     silent = [check for check in checks.checks if check.status in SILENT]
     if silent:
         yield "Fault", silent[0].message
-    for label, text in explanation.lines if explanation else ():
-        if (explanation and explanation.cause) or not silent or label != "Cause":
-            yield label, text
+    yield from explanation.lines if explanation else ()
     for output in outputs_of(finished, BisectOutput):
         if output.variant == checks.variant and output.answer:
             for commit in output.answer.culprits:

@@ -102,9 +102,9 @@ class Explanation(Model):
     def lines(self) -> tuple[tuple[str, str], ...]:
         """Label and text, the most telling first."""
         rule = f"{self.rule} ({self.held} of {self.held} fresh workloads as foreseen)" if self.rule else ""
-        unknown = "" if self.rule else "not identified: it fits no known fault, and no rule foresaw where it fails"
-        texts = {"Cause": self.cause or unknown, "Rule": rule, "Where": self.where}
-        return tuple((label, text) for label, text in texts.items() if text)
+        unknown = "" if self.rule or not self.where else "not identified: no known fault and no rule fits"
+        texts = ("Cause", self.cause or unknown), ("Rule", rule), ("Where", self.where)
+        return tuple(pair for pair in texts if pair[1])
 
     @property
     def text(self) -> str:

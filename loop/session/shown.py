@@ -31,7 +31,7 @@ def show_findings(finished: Sequence[Finished], again: Again, screen: Screen) ->
 
 
 def _explained(output: ExplainOutput, again: Again, screen: Screen) -> Iterator[str]:
-    for explanation in output.explanations:
+    for explanation in (explanation for explanation in output.explanations if explanation.lines):
         yield f"Why {explanation.variant} is wrong:"
         yield from (f"  {label}: {text}" for label, text in explanation.lines)
 

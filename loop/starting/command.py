@@ -159,7 +159,11 @@ def _in_a_process(terms: Mapping[str, Any]) -> dict[str, Any]:
         terms_file, result_file = scratch / "terms.json", scratch / "result.json"
         terms_file.write_text(json.dumps(terms))
         command = (sys.executable, "-m", "loop.starting.program", str(terms_file), str(result_file))
-        path = {"PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1", **UNTIMED}
+        path = {
+            "PYTHONPATH": python_path(),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "TORCH_COMPILE_DISABLE": "1",
+        } | UNTIMED
         done = finish(run(command, limit_s=LIMIT_S, cwd=Path(str(terms["folder"])), env=path, note="trying it"))
         if result_file.is_file():
             return json.loads(result_file.read_text())  # type: ignore[no-any-return]
@@ -207,11 +211,9 @@ def _like(text: str) -> tuple[str, dict[str, Any]]:
     words = read["dims"].split(",") if read else [""]
     allowed = (SIZED.fullmatch(word) and word not in (*RESERVED, *OWN) and not iskeyword(word) for word in words)
     if not read or not PATH.fullmatch(name) or iskeyword(name) or not all(allowed):
-        raise UsageError(
-            f"--like {text!r}: expected a tensor with its sizes, by name or by number",
-            hint="such as --like x=N,M or --like x=64,1000; a type follows: --like places=N:int64",
-        )
+        hint = "such as --like x=N,M or --like x=64,1000; a type follows: --like places=N:int64"
+        raise UsageError(f"--like {text!r}: expected a tensor with its sizes, by name or by number", hint=hint)
     if read["dtype"] and read["dtype"] not in ITEM_SIZES:
         known = did_you_mean(read["dtype"], list(ITEM_SIZES))
         raise UsageError(f"--like {text!r}: no type {read['dtype']!r}: {', '.join(ITEM_SIZES)}", hint=known)
-    return name, {"dims": words, "dtype": read["dtype"] or "", "high": read["high"] or ""}
+    return name, {"dims": words, "dtype": read["dtype"] or "", "high": read["high"] or "", "path": name}

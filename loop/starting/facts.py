@@ -38,6 +38,8 @@ class Trials:
             outcome = self.trial.run(sizes, attributes=changed)
         except Exception:
             return False
+        if self.outcomes and self.outcomes[0][1].outputs.keys() != outcome.outputs.keys():
+            return False  # A target has the same outputs on all sizes.
         if not outcome.finite and all(earlier.finite for _, earlier in self.outcomes):
             return False
         self.outcomes.append((dict(sizes), outcome))
@@ -143,7 +145,7 @@ def _other_attributes(trials: Trials, sizes: Dims, notes: list[str]) -> Iterator
                 outcome = trials.trial.run(sizes, attributes={name: other})
             except Exception:
                 continue
-            if outcome.finite and not usual.same(outcome):
+            if outcome.finite and len(outcome.outputs) == len(shapes) and not usual.same(outcome):
                 has_shapes = [tensor.shape for tensor in outcome.outputs.values()] == shapes
                 telling.append((not has_shapes, other, outcome))
                 if has_shapes:

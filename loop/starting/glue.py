@@ -42,7 +42,6 @@ LOOP_EXPORT int loop_entry({terms}) {{
 RESULTS = ("float", "double", "int")
 """Types that a function without an output among its parameters returns its only one in."""
 FLOATING = ("float32", "float64", "bool")
-"""Types of numbers that are no sizes."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +86,8 @@ class Glue:
         call = ", ".join(self._argument(parameter, places, facts) for parameter in parameters)
         types = dict.fromkeys(dtype or "float32" for _, _, dtype in facts["inputs"])
         wants = f"tensors must be contiguous {', '.join(types)}"
-        lines = [
-            f"if (loop_elements(&loop_in[{n}], {_number_of(dtype)}) < 0) return 1;"
-            for n, (_, _, dtype) in enumerate(facts["inputs"])
-        ]
+        types = enumerate(_number_of(dtype) for _, _, dtype in facts["inputs"])
+        lines = [f"if (loop_elements(&loop_in[{n}], {dtype}) < 0) return 1;" for n, dtype in types]
         every = [place[1:] for place in (*inputs.values(), *outputs.values())]
         count = " + ".join(f"loop_elements(&{place}, {place}.dtype)" for place in every)
         scratch = [pointer for pointer, place in places.items() if place == "scratch"]
@@ -176,9 +173,7 @@ class Glue:
         if number.name in attributes or number.dtype in FLOATING:
             return _same(number.name, attributes)
         sizes = _sizes(facts)
-        whole = [
-            size.name for size in self.numbers if size.dtype not in FLOATING and not _same(size.name, attributes)
-        ]
+        whole = [n.name for n in self.numbers if n.dtype not in FLOATING and not _same(n.name, attributes)]
         is_alone = whole == [number.name] and [word.lower() for word in sizes] != [number.name.lower()]
         unknown = [name for name in whole if not _same(name, sizes)]
         if is_alone or (unknown == [number.name] and COUNT.fullmatch(number.name)):

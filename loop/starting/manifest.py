@@ -9,12 +9,8 @@ from typing import Any
 from loop.base.places import MANIFEST
 
 FLOATS = {"float16": 1e-2, "bfloat16": 1e-2}
-SHIFT = {
-    "negative": "{kind: normal, offset: -8}",
-    "far": "{kind: normal, scale: 30, offset: -240}",
-    "positive": "{kind: normal, offset: 8}",
-}
-"""Kinds of values: nearly all below zero, far below, or above it."""
+SHIFT = {"negative": "{kind: normal, offset: -8}", "positive": "{kind: normal, offset: 8}"}
+SHIFT["far"] = "{kind: normal, scale: 30, offset: -240}"
 TEXT = """\
 # A target of your own. `loop patterns check {path}` lists every mistake in this file with its line.
 {notes}format: 2

@@ -14,7 +14,6 @@ from loop.formats.python_text import read_module
 from loop.starting.source import BUILDS
 
 MOST_FILES = 200
-"""Files of a package that are copied, at most."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +37,8 @@ def named(text: str) -> Named:
     folder = Path(module).parent.absolute() if "/" in module else Path.cwd()
     module = (Path(module).name if "/" in module else module).removesuffix(".py")
     if not all(word.isidentifier() for word in (*module.split("."), *name.split("."))):
-        raise UsageError(
-            f"{text}: expected module:function, or a file that ends in {', '.join(BUILDS)}",
-            hint="loop init DIR --from torch.nn.functional:gelu --like input=N,M",
-        )
+        expected = f"expected module:function, or a file that ends in {', '.join(BUILDS)}"
+        raise UsageError(f"{text}: {expected}", hint="loop init DIR --from torch:relu --like input=N,M")
     path = _found(module, folder)
     others = [Path(entry) for entry in sys.path if entry and Path(entry) != folder]
     if path is None or not path.is_relative_to(folder) or any(map(path.is_relative_to, others)):
@@ -63,10 +60,8 @@ def _found(module: str, folder: Path) -> Path | None:
         whole = f"{whole}.{word}".lstrip(".")
         spec = PathFinder.find_spec(whole, places) if places is not None else None
         if spec is None:
-            raise UsageError(
-                f"{module}: no module `{whole}` here or among the installed packages",
-                hint=f"start the command in the folder of {whole.partition('.')[0]}.py, or pip install it",
-            )
+            hint = f"start the command in the folder of {whole.partition('.')[0]}.py, or pip install it"
+            raise UsageError(f"{module}: no module `{whole}` here or among the installed packages", hint=hint)
         places = list(spec.submodule_search_locations) if spec.submodule_search_locations else None
     path = Path(spec.origin) if spec is not None and spec.origin else None
     return path if path and path.suffix == ".py" else None

@@ -44,9 +44,8 @@ def subject_of(terms: dict[str, Any], slots: Slots) -> Subject:
             raise Lacking(f"{terms['module']}: no `{word}` there", did_you_mean(word, known) or "")
     is_method = inspect.isclass(owner) and inspect.isfunction(inspect.getattr_static(owner, word))
     if not inspect.isclass(member) and not is_method:
-        return Subject(
-            terms["module"], name, function, _arguments(slots, member, module, word), imports=tuple(slots.imports)
-        )
+        call = _arguments(slots, member, module, word)
+        return Subject(terms["module"], name, function, call, imports=tuple(slots.imports))
     kind = owner if is_method else member
     is_module = issubclass(kind, torch.nn.Module)
     method = word if is_method else "forward" if is_module else "__call__"
@@ -99,9 +98,8 @@ def check_names(terms: dict[str, Any], slots: Slots) -> None:
     values = " ".join(f"--set {path}=VALUE" for path in others)
     hint = f"; or, where it is no tensor, {values}" if tensors and values else values
     message = f"{', '.join(f'`{path}`' for path in slots.missing)} of {what} has no shape"
-    raise Lacking(
-        f"{message}{' and no value' if values else ''}", hint, [f"--like {path}=N,M" for path in tensors]
-    )
+    message += " and no value" if values else ""
+    raise Lacking(message, hint, [f"--like {path}=N,M" for path in tensors])
 
 
 def by_rank(options: Sequence[Sequence[Option]]) -> Iterator[tuple[Option, ...]]:
@@ -182,16 +180,12 @@ def _why(subject: Subject, slots: Slots, error: Exception) -> Lacking:
         return error
     text = described(error)
     if NO_GRAD in text:
-        hint = (
-            "references run under torch.no_grad(): compute inside `with torch.enable_grad():`, and detach outputs"
-        )
+        hint = "references run under torch.no_grad(): compute under `torch.enable_grad()`, and detach outputs"
         return Lacking(f"{subject.full_name} does not run: {text}", hint)
     guessed = [path for path, options in slots.options.items() if len(options) > 1 and not options[0].inputs]
     sets = " ".join(f"--set {path}=VALUE" for path in guessed)
     hint = f"give values that fit: {sets}; or " if guessed else ""
-    typed = (
-        "give sizes that fit, by number where they depend on each other: --like x=8,64; a type: --like x=N,M:int64"
-    )
+    typed = "give sizes that fit, by number where one depends on another: --like x=8,64; a type: --like x=N:int64"
     message = f"{subject.full_name} does not run with any sizes and values that `loop init` tried: {text}"
     return Lacking(message, hint + typed)
 
@@ -210,9 +204,8 @@ def started(terms: dict[str, Any]) -> dict[str, Any]:
     facts = facts_of(trial, base, sizes, slots, vary=not terms["compiled"])
     files = {terms["reference"]: trial.hypothesis.wrapper("What is right")}
     if not terms["compiled"]:
-        files[terms["mine"]] = trial.hypothesis.wrapper(
-            "Your variant, to be made faster. It begins as the reference"
-        )
+        title = "Your variant, to be made faster. It begins as the reference"
+        files[terms["mine"]] = trial.hypothesis.wrapper(title)
     if facts["generated"]:
         files[terms["inputs"]] = trial.hypothesis.generator(terms["reference"])
     return {"files": files, **facts}

@@ -267,7 +267,7 @@ class Slots:
 def tensor_options(name: str, like: Mapping[str, Any], hint: Any, highs: Iterable[str]) -> list[Option]:
     """What a tensor is tried as: by the type that is given or annotated, else by its name."""
     dims, dtype = tuple(like["dims"]), like["dtype"] or (hint if isinstance(hint, str) else "")
-    shown, lower = f"--like {name}={','.join(dims)}:float32 for others", name.lower()
+    shown, lower = f"--like {like.get('path', name)}={','.join(dims)}:float32 for others", name.lower()
 
     def options(kind: str, *fills: str, ends: Sequence[str] = ("",), what: str = "") -> list[Option]:
         notes = (f"{name}: {what}, as its name or use says; {shown}",) if what and not dtype else ()
@@ -310,6 +310,13 @@ def parameters(function: Any) -> Iterator[Parameter]:
 
     Raises ValueError where a function written in C does not say.
     """
+    schema = getattr(function, "schema", getattr(function, "_schema", None))
+    if isinstance(schema, torch._C.FunctionSchema):  # TorchScript, or an operator of torch.ops.
+        for argument in schema.arguments:
+            how = Parameter.KEYWORD_ONLY if argument.kwarg_only else Parameter.POSITIONAL_OR_KEYWORD
+            default = argument.default_value if argument.has_default_value() else Parameter.empty
+            yield Parameter(argument.name, how, default=default, annotation=str(argument.type))
+        return
     signature = inspect.signature(function)
     try:
         hints = typing.get_type_hints(function.__init__ if inspect.isclass(function) else function)

@@ -116,10 +116,7 @@ class Judge:
         return Done()
 
     def _answer(self, inputs: Inputs, *, found: bool) -> tuple[Answer, dict[str, Tensor] | None]:
-        """The right answer to a call: in float64, and by the plain implementation.
-
-        With it the reference's outputs in the call's own types, where it was asked for them.
-        """
+        """The right answer to a call, and the reference's outputs in its own types where it was asked for them."""
         call, tensors = inputs.call, inputs.tensors
         plain, native, expected = None, None, None
         if found or call.structure or call.parts or not is_floating(call.output.dtype):
@@ -174,6 +171,8 @@ class Judge:
         try:
             right, _ = self.asking.outputs("reference", self.reference, tensors, call, exact=True, later=later)
         except Refused as refused:
+            with contextlib.suppress(Refused):
+                native = native or self._in_own_types(call, tensors, later=later)[0]
             if native is None:
                 raise
             why = str(refused).partition(": ")[2]

@@ -31,8 +31,7 @@ R = TypeVar("R")
 
 
 class WorkerLost(Exception):
-    """The child crashed or hung while it answered: `kind` says which, `how` in words, `cause` what it said of
-    it."""
+    """The child crashed or hung as it answered: `kind` says which, `how` in words, `cause` what it said of it."""
 
     def __init__(self, kind: str, how: str, errors: str, cause: Cause = "") -> None:
         super().__init__(how)
@@ -151,6 +150,8 @@ class Program:
         self.child.kill()
         errors = self.child.errors.text
         cause, last_words = sanitizers.last_words(errors)
+        if (self.child.code or 0) > 0:  # It ended by itself, and may have said why.
+            how = ": ".join([how, *(line[:200] for line in errors.strip().splitlines()[-1:])])
         return WorkerLost(kind, last_words or how, errors[-2000:], cause)
 
     def end(self, limit_s: float, note: str) -> Generator[Tick, None, int]:

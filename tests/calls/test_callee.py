@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from loop.calls.call import Call, Refused, TensorFile
-from loop.calls.callee import digest, put_together, structure_digest, structure_of, take_apart
+from loop.calls.call import Call, FunctionTerms, Refused, TensorFile
+from loop.calls.callee import Callee, digest, put_together, structure_digest, structure_of, take_apart
 
 
 class Pair(NamedTuple):
@@ -30,6 +30,16 @@ def test_a_structure_is_the_same_around_other_tensors() -> None:
     assert (3, "word") == (again["a"][1], again["a"][2].right)
     assert torch.equal(torch.full((2,), 2.0), again["a"][0])
     assert torch.equal(module.weight + 1, again["m"].weight)
+
+
+def test_a_number_or_a_tuple_of_one_is_the_only_output() -> None:
+    """A reference may give it so, and the same function as a variant."""
+    call = Call("k", "float64", (), TensorFile("output", "", (), "float64"), {}, ())
+    callee = Callee(torch.sum, None, FunctionTerms("f"), call, "cpu")
+    one = torch.ones((), dtype=torch.float64)
+    assert [[one]] * 3 == [callee.outputs(result) for result in (one, (one,), 1.0)]
+    with pytest.raises(Refused, match="got tuple"):
+        callee.outputs((one, one))
 
 
 def test_what_is_no_plain_tensor_is_refused() -> None:

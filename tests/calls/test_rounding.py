@@ -51,18 +51,6 @@ def test_honest_rounding_of_sixteen_elements_is_never_wrong() -> None:
     assert alone > 0
 
 
-@pytest.mark.parametrize(("size", "share"), [(4, 1.0), (65, 1e-3)])
-def test_more_than_rounding_stays_wrong(size: int, share: float) -> None:
-    """A thousandth of the largest value in one element, and a mean that grows by all of that of many."""
-    tensors = draw(1, 1, 2, size, 64)
-    reference = plain(*(one.double() for one in tensors))
-    plain_max, plain_mean = errors(plain(*tensors), reference)
-    most, most_in_mean = most_lost(reference, plain_max, plain_mean, "float16")
-    assert most < 2e-3 * float(reference.abs().max())
-    assert most_in_mean < 1.8 * plain_mean + 1e-6
-    assert share * float(reference.abs().max()) > most_in_mean
-
-
 def summed(terms: Tensor) -> Tensor:
     """Sums along the last dimension, one term after the other."""
     total = torch.zeros_like(terms[..., 0])
@@ -85,16 +73,7 @@ def by_moments(x: Tensor) -> Tensor:
 
 SOUND: dict[str, tuple[Formula, Formula]] = {
     "layer norm": (normalised, by_moments),
-    "RMS norm": (
-        lambda x: x / (x * x).mean(-1, keepdim=True).sqrt(),
-        lambda x: x / (summed(x * x) / x.shape[-1]).sqrt()[:, None],
-    ),
     "softmax": (lambda x: torch.softmax(x, -1), lambda x: x.exp() / summed(x.exp())[:, None]),
-    "log of a sum": (lambda x: torch.logsumexp(x, -1), lambda x: summed(x.exp()).log()),
-    "variance": (
-        lambda x: x.var(-1, unbiased=False),
-        lambda x: summed((x - summed(x)[:, None] / x.shape[-1]) ** 2) / x.shape[-1],
-    ),
     "product": (lambda x: x @ x[:8].mT, lambda x: summed(x[:, None] * x[:8])),
 }
 """The function, and one term after the other in float32."""

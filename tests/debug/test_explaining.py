@@ -34,6 +34,7 @@ MISTAKES = {
     "accumulates": (STORE, "static int64_t n = 0; y[i * N + j] = n++ < M * N ? sum : sum + 1;"),
     "order": ("= sum;", "= omp_get_max_threads() > 1 && clock() % 2 ? sum * 1.0000002f : sum;"),
     "beyond": (STORE, "y[i * N + j] = sum; if (N == 3) y[M * N] = sum;"),
+    "writes": (STORE, STORE + " const_cast<float *>(a)[0] = 0;"),
     "threads": ("= sum;", "= omp_get_max_threads() > 1 ? sum + 1 : sum;"),
 }
 FAULTS = {
@@ -113,6 +114,7 @@ def test_calls_that_depend_on_earlier_ones_are_told(explained: dict[str, Explana
     assert "it reads or writes outside of its tensors" == explained["beyond"].cause
     assert explained["accumulates"].cause.startswith("it keeps values between calls: right in the first call")
     assert "" == explained["accumulates"].rule
+    assert "it writes to its input" == explained["writes"].cause
 
 
 @pytest.mark.skipif(cores() == 1, reason="one core runs one thread")

@@ -1,5 +1,7 @@
 """Inputs as a framework may hand them over: with gaps between the rows, or at an odd address."""
 
+from dataclasses import replace
+
 import pytest
 
 from loop.base.processes import finish
@@ -52,6 +54,15 @@ def test_other_layouts_are_handled_or_declined(
     assert {**expected, "transposed": others, "broadcast": others} == {
         layout: one.status for layout, one in found.items()
     }
+
+
+@pytest.mark.slow
+def test_outputs_that_the_reference_alone_tells_leave_out_no_layout(bench: Bench) -> None:
+    """Their types are known once it was asked."""
+    signature = bench.target.signature.model_copy(update={"outputs": {}})
+    target = bench.target.model_copy(update={"signature": signature})
+    found = laid_out(replace(bench, target=target, notes={}, _nursery=bench.nursery), "right")
+    assert set(LAYOUTS) == found.keys()
 
 
 @pytest.mark.slow

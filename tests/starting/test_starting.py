@@ -48,6 +48,19 @@ def both(x):
 def dropped(x):
     return torch.nn.functional.dropout(x, 0.5, training=True)
 
+WEIGHT = torch.rand(4)
+
+def drawn(x):
+    return x * WEIGHT
+
+def nothing(x):
+    return None
+
+def parts(x, n: int):
+    return torch.chunk(x, n)
+
+leaky = torch.ops.aten.leaky_relu.default
+
 def gradient(x):
     y = x.detach().requires_grad_()
     (y * y).sum().backward()
@@ -242,6 +255,15 @@ def test_fields_of_a_dataclass_are_attributes_and_positions_whole_numbers() -> N
     assert {3.0, 4.5} == {one.get("theta", 3.0) for one in target.workloads["edges"]}
 
 
+def test_outputs_are_as_many_on_all_sizes_and_an_operator_says_its_parameters() -> None:
+    """One row in four parts is one part: no workload has it."""
+    loop("init", "parts", "--from", "ops:parts", "--like", "x=N,M", "--set", "n=4")
+    edges = targets.target(project(Path("parts"), Path.cwd())).value.workloads["edges"]
+    assert {4} == {len(torch.ones(one["N"]).chunk(4)) for one in edges}
+    target = made("--from", "ops:leaky", "--like", "self=N,M")
+    assert 0.01 == target.signature.attributes["negative_slope"].default
+
+
 def test_what_needs_values_above_zero_gets_them() -> None:
     """A logarithm of normals is mostly NaN, which is right whatever a kernel does."""
     target = made("--from", "torch:log", "--like", "input=N,M")
@@ -287,28 +309,23 @@ def test_equal_sizes_are_one_dimension() -> None:
         (("--from", "ops:add", "--like", "x=N:floa", "--like", "y=N"), "no type 'floa'"),
         (("--from", "ops:add", "--like", "x=y", "--like", "y=N"), "`y` is a tensor and a size"),
         (("--from", "ops:dropped", "--like", "x=N"), "gives two results on the same inputs"),
+        (("--from", "ops:drawn", "--like", "x=N,4"), "also where it is imported"),
+        (("--from", "ops:nothing", "--like", "x=N"), "changes no input name a function that gives tensors"),
         (("--from", "ops:gradient", "--like", "x=N"), "references run under torch.no_grad()"),
-        (("--from", "ops:softmax", "--like", "x=N,-3"), "by name or by number"),
         (("--from", "ops:softmax", "--like", "x"), "by name or by number"),
         (("--from", "factor.cu", "--like", "x=N"), "factor.cu: no such file"),
-        (("--from", "empty.c", "--like", "x=N"), "expected one exported entry `LOOP_EXPORT int empty("),
         (("--from", "two.c", "--like", "x=N"), "got f, g name one of them: --from two.c:f"),
         (("--from", "odd.cpp", "--like", "x=N"), "odd.cpp:2: `std::vector<float> &x` of f is no pointer"),
         (("--from", "scale.c", "--like", "x=N"), "no function says what is right"),
         (("--from", "size.c", *SOURCE[2:]), "`int rows` of f is not clear"),
-        (("--from", "launch.cu", *SOURCE[2:]), "give it a parameter `cudaStream_t stream`"),
-        (("--from", "mute.c", "--like", "x=N"), "const char *loop_error(int error)`, got none"),
         (("--command", "'", "--like", "x=N"), "cannot be read"),
     ],
 )
 def test_a_mistake_is_named(words: tuple[str, ...], said: str) -> None:
     """Nothing is written."""
-    Path("empty.c").write_text("int f(void) { return 0; }")
     Path("two.c").write_text("void f(const float *x, float *y) {}\nvoid g(const float *x, float *y) {}\n")
     Path("odd.cpp").write_text("#include <vector>\nvoid f(std::vector<float> &x) {}")
     Path("size.c").write_text("void f(const float *x, float *y, int rows, int m) {}")
-    Path("launch.cu").write_text("void f(const float *x, float *y, int n) {}")
-    Path("mute.c").write_text("LOOP_EXPORT int mute(const LoopTensor *inputs) { return 0; }")
     assert said in loop("init", "mine", *words, code=2)
     assert not Path("mine").exists()
 

@@ -56,12 +56,6 @@ def test_a_property_without_meaning_does_not_apply(bench: Bench) -> None:
     assert f"does not apply to {SMALL}" == found[0].message
 
 
-def test_properties_are_tried_in_every_type_the_side_takes(bench: Bench) -> None:
-    """And in no other."""
-    assert {"holds"} == {one.status for one in tried(bench, "both_types", "half_twice", dtype="float64")}
-    assert [] == tried(bench, "right", "half_twice", dtype="float64")
-
-
 def test_a_mistake_in_a_property_is_the_targets_fault(bench: Bench) -> None:
     """No verdict on the variant: the error names the line; so does a property that is not there."""
     with pytest.raises(LoopError, match=r"ValueError: lost the thread \(tiny_functions.py:\d+\)"):
