@@ -289,13 +289,6 @@ def test_what_cannot_change_together_changes_alone() -> None:
     assert {"N": 65, "M": 257, "power": 3, "half": True} == dict(target.workloads["edges"][-1])
 
 
-def test_equal_sizes_are_one_dimension() -> None:
-    """Inputs stand in the order of the function's parameters."""
-    target = made("--from", "ops:rows", "--like", "y=8,N", "--like", "x=8,9")
-    assert ["x", "y"] == list(target.signature.inputs)
-    assert {"x": "M K", "y": "M N"} == target.signature.inputs
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
