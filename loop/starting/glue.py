@@ -86,8 +86,8 @@ class Glue:
         call = ", ".join(self._argument(parameter, places, facts) for parameter in parameters)
         types = dict.fromkeys(dtype or "float32" for _, _, dtype in facts["inputs"])
         wants = f"tensors must be contiguous {', '.join(types)}"
-        types = enumerate(_number_of(dtype) for _, _, dtype in facts["inputs"])
-        lines = [f"if (loop_elements(&loop_in[{n}], {dtype}) < 0) return 1;" for n, dtype in types]
+        wanted = enumerate(_number_of(dtype) for _, _, dtype in facts["inputs"])
+        lines = [f"if (loop_elements(&loop_in[{n}], {dtype}) < 0) return 1;" for n, dtype in wanted]
         every = [place[1:] for place in (*inputs.values(), *outputs.values())]
         count = " + ".join(f"loop_elements(&{place}, {place}.dtype)" for place in every)
         scratch = [pointer for pointer, place in places.items() if place == "scratch"]
