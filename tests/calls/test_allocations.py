@@ -62,3 +62,28 @@ def test_a_write_beyond_a_result_shows(make: Callable[[], Tensor], before: bool,
 def test_what_honest_variants_do_is_no_write_outside(variant: Callable[[], object]) -> None:
     """Results that are resized, expanded, sparse, empty or none."""
     assert [] == stray_writes(variant)
+
+
+def test_a_write_beyond_what_is_no_result_names_the_tensor() -> None:
+    """By its shape."""
+    (found,) = stray_writes(lambda: poke(torch.empty(3, 4), 12) + 1)
+    assert found.startswith("writes outside a tensor [3, 4] that it allocated: ")
+
+
+def resized() -> Tensor:
+    """Grows an empty result."""
+    return torch.matmul(X, X.T, out=torch.empty(0))
+
+
+def grown() -> Tensor:
+    """Grows a result that is not empty, and fills it."""
+    return torch.empty(4).resize_(500).fill_(1.0)
+
+
+def test_a_variant_that_does_not_work_this_way_is_left_alone() -> None:
+    """Its ordinary calls are judged, and this one is none of them."""
+
+    def raises() -> Tensor:
+        raise ValueError("not like this")
+
+    assert [] == stray_writes(raises)

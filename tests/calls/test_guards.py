@@ -3,7 +3,7 @@
 import numpy
 import pytest
 
-from loop.calls.memory import HIGH, KINDS, LOW, MIXED, NAN, SMALL, VALUES, Surroundings, draw
+from loop.calls.memory import HIGH, KINDS, LOW, MIXED, NAN, SMALL, VALUES, Guard, Surroundings, draw
 from loop.calls.tensors import DTYPES
 from loop.model.dtypes import FLOATS
 
@@ -59,3 +59,14 @@ def test_arithmetic_leaves_no_element_as_it_was(kind: str, change: object) -> No
     with numpy.errstate(all="ignore"):
         changed = change(before)  # type: ignore[operator]
     assert (changed.view(numpy.uint32) != before.view(numpy.uint32)).all()
+
+
+def test_a_write_is_told_with_its_bytes_and_the_nearest_element() -> None:
+    """Behind the tensor, or in front of it."""
+    zones = Surroundings(64, 64)
+    before, after = zones.renew(Guard(HIGH, 7))
+    assert "" == zones.stray(before, after)
+    wrong = bytes(byte ^ 1 for byte in after[8:12])
+    assert "4 bytes after its end, the first at element +2" == zones.stray(before, after[:8] + wrong + after[12:])
+    wrong = before[:59] + bytes([before[59] ^ 1]) + before[60:]
+    assert "1 byte before its beginning, the nearest at element -2" == zones.stray(wrong, after)

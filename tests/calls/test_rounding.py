@@ -118,3 +118,15 @@ def test_a_jump_is_no_rounding() -> None:
         return table[inputs[0].floor().long().clamp(0, 9)]
 
     assert 0.0 == moved(gather, [index], gather([index.double()]), "float32").largest
+
+
+@pytest.mark.parametrize(("size", "share"), [(4, 1.0), (65, 1e-3)])
+def test_more_than_rounding_stays_wrong(size: int, share: float) -> None:
+    """A thousandth of the largest value in one element, and a mean that grows by all of that of many."""
+    tensors = draw(1, 1, 2, size, 64)
+    reference = plain(*(one.double() for one in tensors))
+    plain_max, plain_mean = errors(plain(*tensors), reference)
+    most, most_in_mean = most_lost(reference, plain_max, plain_mean, "float16")
+    assert most < 2e-3 * float(reference.abs().max())
+    assert most_in_mean < 1.8 * plain_mean + 1e-6
+    assert share * float(reference.abs().max()) > most_in_mean

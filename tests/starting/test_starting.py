@@ -335,3 +335,10 @@ def test_a_task_of_another_format_is_allowed_by_its_path(here: Path) -> None:
     loop("trust", str(task), str(answer))
     assert trust.is_trusted(project(as_target(task, [str(answer)])[0], here))
     assert not trust.is_trusted(project(as_target(task)[0], here))
+
+
+def test_equal_sizes_are_one_dimension() -> None:
+    """Inputs stand in the order of the function's parameters."""
+    target = made("--from", "ops:rows", "--like", "y=8,N", "--like", "x=8,9")
+    assert ["x", "y"] == list(target.signature.inputs)
+    assert {"x": "M K", "y": "M N"} == target.signature.inputs

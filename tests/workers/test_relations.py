@@ -71,3 +71,9 @@ def test_a_hang_is_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     found = tried(bench, "hangs", "half_twice")
     assert {SMALL: "holds", LARGE: "failed", MIDDLE: "holds"} == statuses(found)
     assert f"no answer for 0.3 s: killed on {LARGE}" == found[1].message
+
+
+def test_properties_are_tried_in_every_type_the_side_takes(bench: Bench) -> None:
+    """And in no other."""
+    assert {"holds"} == {one.status for one in tried(bench, "both_types", "half_twice", dtype="float64")}
+    assert [] == tried(bench, "right", "half_twice", dtype="float64")
