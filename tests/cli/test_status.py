@@ -47,7 +47,7 @@ def fields(project: Path) -> dict[str, Any]:
 def test_a_project_without_sessions(project: Path) -> None:
     """Nothing runs, and what comes next is said all the same."""
     found = fields(project)
-    assert (3, [], [], 0) == (found["schema_version"], found["running"], found["waiting"], found["sessions"])
+    assert (4, [], [], 0) == (found["schema_version"], found["running"], found["waiting"], found["sessions"])
     assert found["milestone"]["command"].startswith("loop run session")
 
 
