@@ -22,16 +22,6 @@ def skip_every_other(call: ErringCall) -> None:
         call.compute()
 
 
-def repeat_every_other(call: ErringCall) -> None:
-    """Every second call gives what the one before gave."""
-    before = call.kept.pop(call.output.shape, None)
-    if before is None:
-        call.compute()
-        call.kept[call.output.shape] = call.output.copy()
-    else:
-        call.output[...] = before
-
-
 def by_address(call: ErringCall) -> None:
     """An output is computed once for inputs at the same addresses."""
     question = (*call.origin.addresses[:-1], call.output.shape, *map(str, call.attributes.values()))

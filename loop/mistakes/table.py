@@ -13,7 +13,7 @@ ON_VALUES = (
 )
 ON_TENSORS = (
     *(cheats.nothing, cheats.beyond, cheats.before),
-    *(cheats.stale, cheats.skip_every_other, cheats.repeat_every_other, cheats.keeps_inputs),
+    *(cheats.stale, cheats.skip_every_other, cheats.keeps_inputs),
     cheats.by_address,
     cheats.write_input,
 )

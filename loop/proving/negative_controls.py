@@ -167,7 +167,6 @@ def _remembering() -> Iterator[Control]:
     only: dict[str, Any] = {"theme": "cheat"}
     yield Control("stale output", "stale", **only)
     yield Control("skips every other call", "skip_every_other", ("NaN",), **only)
-    yield Control("repeats every other call", "repeat_every_other", **only)
     yield Control("cached by address", "by_address", **only)
     yield Control("keeps a copy of its inputs", "keeps_inputs", **only)
 
