@@ -21,9 +21,11 @@ def search(folder: str, *, last: bool = False) -> None:
 def ambiguity(name: str) -> str:
     """Why a module of the target's cannot be imported: another one has its name. Empty where none has."""
     top = name.partition(".")[0]
-    other = getattr(sys.modules.get(top), "__file__", None) or ""
-    files = (os.path.join(folder, f"{top}.py") for folder in FOLDERS)
+    if name.endswith(".py") or top not in sys.modules:
+        return ""
+    other = getattr(sys.modules[top], "__file__", None) or "a module that is built into Python"
+    files = (os.path.join(folder, file) for folder in FOLDERS for file in (f"{top}.py", f"{top}/__init__.py"))
     own = next((file for file in files if os.path.isfile(file)), "")
-    if not other or not own or any(other.startswith(folder + os.sep) for folder in FOLDERS):
+    if not own or any(other.startswith(folder + os.sep) for folder in FOLDERS):
         return ""
     return f"{own} has the name of {other}: rename it"

@@ -53,10 +53,13 @@ def find(name: str) -> Function:
         known = ", ".join(BUNDLED)
         raise Refused(f"unknown function {name}: expected one of {known}, or module:function")
     try:
-        return getattr(import_module(module), function)  # type: ignore[no-any-return]
+        value: Function = getattr(import_module(module), function)
     except Exception as error:
         reason = ambiguity(module) or f"{type(error).__name__}: {error}{_line(error)}"
         raise Refused(f"cannot import {name}: {reason}") from error
+    if name not in BUNDLED and (reason := ambiguity(module)):  # Else another file would be judged in its place.
+        raise Refused(f"cannot import {name}: {reason}")
+    return value
 
 
 def _line(error: Exception) -> str:

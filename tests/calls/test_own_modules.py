@@ -47,3 +47,12 @@ def test_a_name_that_is_taken_is_told_with_both_files(target: Path) -> None:
     with pytest.raises(Refused, match=r"has the name of .*torch/__init__\.py: rename it") as caught:
         find("torch:mine")
     assert str(target / "torch.py") in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "place"), [("operator:mul", "operator.py"), ("time:time", "time/__init__.py")])
+def test_pythons_own_module_is_not_judged_in_place_of_a_file(name: str, place: str, target: Path) -> None:
+    """Also where both have the function, and where Python's has no file."""
+    (target / place).parent.mkdir(exist_ok=True)
+    (target / place).write_text("def mul(a, b):\n    return a + b\n")
+    with pytest.raises(Refused, match=f"{place} has the name of .*: rename it"):
+        find(name)

@@ -57,7 +57,7 @@ def test_rounds_are_walked_until_the_proposer_has_nothing_more(project: Project,
         for path in sorted((project.session / "changes" / "candidates").glob("[0-9][0-9][0-9][0-9].json"))
     ]
     assert ["edited", "tampered", "failed", "done"] == [proposal["ended"] for proposal in found]
-    assert "the worktree" in found[1]["said"]
+    assert "worktree" in found[1]["said"]
     assert (["scale.c"], ["target.yaml"]) == (found[0]["files"], found[0]["left_out"])
     assert 0.25 == found[0]["use"]["usd"], "two runs: the first did not compile"
     (step,) = json.loads(printed.read_text())["steps"]
