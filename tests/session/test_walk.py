@@ -110,7 +110,7 @@ def test_a_step_over_its_limit_is_killed_with_its_children(context: Context, tmp
     step = make_step("a", script, budget_s=0.1, limit_s=0.3, mend="be quicker")
     record = walk(context, pattern("one", step)).record
     assert ("failed", "be quicker") == (record.status, record.hint)
-    assert re.match(r"killed after 0\.\d s: ", record.message)
+    assert re.match(r"killed after \d+\.\d s: ", record.message)
     assert 0.3 <= record.seconds < 5
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
