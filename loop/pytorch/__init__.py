@@ -6,7 +6,7 @@
     y = double(x)
 
 Begin with `operator` below. `registration` declares the operator to PyTorch. PyTorch calls the kernel in C,
-without Python (`c_dispatch`). Where that is not available, a function in Python calls it (`python_dispatch`).
+without Python (`c_dispatch`). Where that is not available, `operator` raises Unavailable.
 """
 
 import threading
