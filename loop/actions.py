@@ -5,13 +5,14 @@ gives back which names a gate may read.
 """
 
 from loop.bisect import actions as bisecting
-from loop.debug import actions as debugging
-from loop.debug import components, explaining, turns
-from loop.gate import emulating, environment, kernel, known_good, properties, sanitizing
-from loop.money import actions as deciding
+from loop.debug import explaining, probing, turns
+from loop.debug import probing as debugging
+from loop.gate import emulating, environment, kernel, properties, sanitizing
+from loop.gate.kernel import changes
+from loop.money import decisions as deciding
 from loop.optimize import briefing, candidate, checking, confirming, paired, tuning
 from loop.profile import actions as profile
-from loop.profile import parallelism, promises, resources_section
+from loop.profile import inspection, launch_limits, resource_actions
 from loop.profile import resource_actions as resources
 from loop.proving import actions as proving
 from loop.steps import actions as session
@@ -30,7 +31,7 @@ ACTIONS: dict[str, Action] = {
     "kernel.verify": Action(kernel.verify),
     "kernel.emulate": Action(emulating.emulate),
     "kernel.sanitize": Action(sanitizing.sanitize),
-    "kernel.changes": Action(known_good.changes),
+    "kernel.changes": Action(changes),
     "kernel.properties": Action(properties.properties),
     "kernel.measure": Action(against_baseline.measure),
     "kernel.compare": Action(against_known_good.compare),
@@ -38,11 +39,11 @@ ACTIONS: dict[str, Action] = {
     "kernel.check": Action(checking.check),
     "kernel.prove_gate": Action(proving.prove_gate),
     "kernel.profile": Action(profile.profile),
-    "kernel.parallelism": Action(parallelism.parallelism),
-    "kernel.resources": Action(resources.resources, resources_section.section),
-    "kernel.must_not_compile": Action(promises.must_not_compile),
-    "kernel.instances": Action(promises.instances),
-    "debug.components": Action(components.components),
+    "kernel.parallelism": Action(launch_limits.parallelism),
+    "kernel.resources": Action(resources.resources, resource_actions.section),
+    "kernel.must_not_compile": Action(inspection.must_not_compile),
+    "kernel.instances": Action(inspection.instances),
+    "debug.components": Action(probing.components),
     "debug.smallest": Action(debugging.smallest),
     "debug.explain": Action(explaining.explain),
     "debug.hypotheses": Action(turns.hypotheses),

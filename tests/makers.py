@@ -7,19 +7,18 @@ from typing import Any
 
 from loop.base.places import shipped
 from loop.gate.model import BuildOutput
-from loop.model.device_profile import DeviceFacts
 from loop.model.history import History
 from loop.model.measurement import Build, Check, Measurement, Mismatch, VariantChecks
 from loop.model.money import Bill, RateCard
 from loop.model.output import MeasureOutput, VerifyOutput
-from loop.model.pattern import Pattern
-from loop.model.plan import Plan, PlannedPattern, ResolvedPlan
+from loop.model.plan import Pattern, Plan, PlannedPattern, ResolvedPlan
+from loop.model.profile import DeviceFacts
 from loop.model.record import Finished, Machine, Revision, SessionHead, SessionRecord
 from loop.model.resources import CompiledLibrary, KernelLaunch, KernelResources, Placement
 from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
+from loop.session.course import View
 from loop.session.page import render_session
-from loop.session.view import View
 
 NOON = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from loop.profile.device_counters import CONFLICTS, STALL, WAVEFRONTS
+from loop.profile.profile import CONFLICTS, STALL, WAVEFRONTS
 
 FOLDER = Path(__file__).parent / "timing" / "recorded"
 """Of compute-sanitizer: `memcheck` and `racecheck` of mutated kernels, `no-driver` without a GPU; the others have

@@ -46,7 +46,7 @@ struct Made {
 
 extern "C" {
 
-// Addresses in libtorch and libc10, in the order of FUNCTIONS in loop/pytorch/shim.py. Those of CUDA are null without.
+// Addresses in libtorch and libc10, in the order of FUNCTIONS in loop/pytorch/c_dispatch.py. Those of CUDA are null without.
 struct LoopTorchFunctions {
   int32_t (*library_init_impl)(const char *space, const char *key, const char *file, uint32_t line, void **library);
   int32_t (*library_impl)(void *library, const char *name, Boxed kernel);

@@ -15,14 +15,11 @@ from loop.base.interrupts import check, flagged
 from loop.base.places import refuse_unnamed
 from loop.base.processes import Tick
 from loop.base.screen import Screen, seconds_text
-from loop.bisect.actions import was_good
+from loop.bisect.actions import rests_on, was_good
 from loop.bisect.candidates import Line, read_line
-from loop.bisect.hunt import Hunt
-from loop.bisect.kernels import Regression, kernel_hunt, own_tree
+from loop.bisect.hunt import Hunt, Regression, kernel_hunt, own_tree
 from loop.bisect.model import Metric
-from loop.bisect.section import rests_on
-from loop.bisect.trying import memory_of
-from loop.bisect.user_command import CommandProbe
+from loop.bisect.trying import CommandProbe, memory_of
 from loop.gate.emulating import too_much
 from loop.library.hosted import hosted
 from loop.machine.machine import machine

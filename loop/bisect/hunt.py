@@ -1,24 +1,39 @@
 """The search over commits: the rules say what to try, the prober tries it, everything is kept."""
 
+import contextlib
 import math
+import os
+import shutil
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+import psutil
+
 from loop.base.machine_failures import Folders, Gauge
+from loop.base.places import state_folder
 from loop.base.processes import Tick
-from loop.bisect.builds import Builder, Untestable
-from loop.bisect.candidates import Line, kernels, merged_lines, sources, with_branches
-from loop.bisect.gate import Gate
+from loop.bisect.candidates import Builder, Line, Untestable, kernels, merged_lines, sources, with_branches
 from loop.bisect.model import Metric, Problem, SearchEnd, Try, WeighedCommit, read
-from loop.bisect.pairs import PART
-from loop.bisect.search import next_move
-from loop.bisect.trying import ProbeMemory, Prober, watching
+from loop.bisect.search import PART, next_move
+from loop.bisect.trying import (
+    CorrectnessProbe,
+    FailingGate,
+    Gate,
+    LatencyProbe,
+    ProbeMemory,
+    Prober,
+    SpeedGate,
+    watching,
+)
+from loop.machine.machine import machine
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Probe
-from loop.repository import history
+from loop.model.target import Workload
+from loop.repository import reading, worktree
 from loop.repository.git import read_bytes, shown
+from loop.repository.worktree import Worktree
 from loop.timing.readiness import hold_device
 from loop.workers.bench import Bench
 from loop.workers.program import Refusal, WorkerLost
@@ -221,6 +236,60 @@ class Hunt:
         return "\n".join(
             shown(read_bytes(self.line.folder, *words))
             if culprit.commit == UNCOMMITTED
-            else history.difference(self.line.folder, f"{culprit.commit}^", culprit.commit)
+            else reading.difference(self.line.folder, f"{culprit.commit}^", culprit.commit)
             for culprit in culprits
         )
+
+
+BUILD_LIMIT_S = 600.0
+SAID: dict[Metric, str] = {"latency": "is slower", "correctness": "is wrong"}
+
+
+@dataclass(frozen=True)
+class Regression:
+    """What the gate says against a variant."""
+
+    variant: str
+    metric: Metric
+    workloads: tuple[Workload, ...] = ()
+    """Where it shows."""
+    emulated: bool = False
+
+    @property
+    def what(self) -> str:
+        """`split_k is wrong under the emulator`."""
+        return f"{self.variant} {SAID[self.metric]}{' under the emulator' if self.emulated else ''}"
+
+
+@contextlib.contextmanager
+def kernel_hunt(regression: Regression, line: Line, bench: Bench, seed: int) -> Iterator[Hunt]:
+    """The search on today's workloads."""
+    variant, emulated = regression.variant, regression.emulated
+    where = machine().processor if bench.device == "cpu" else ", ".join(machine().gpus[:1])
+    asked = (str(bench.folder), variant, where, str(bench.threads), *(["emulated"] if emulated else []))
+    with own_tree(line) as tree:
+        builder = Builder(bench, tree, variant, BUILD_LIMIT_S, line.good, emulated=emulated, inside=line.inside)
+        gate: FailingGate | SpeedGate
+        prober: CorrectnessProbe | LatencyProbe
+        if regression.metric == "correctness":
+            prober = CorrectnessProbe(bench, builder, regression.workloads, seed)
+            gate = FailingGate(prober, asked)
+        else:
+            prober = LatencyProbe(bench, builder, regression.workloads, seed)
+            gate = SpeedGate(prober, asked)
+        yield Hunt(line, prober, gate.memory(), regression.metric, gate=gate, builder=builder, device=bench)
+
+
+@contextlib.contextmanager
+def own_tree(line: Line) -> Iterator[Worktree]:
+    """A worktree for the time of a search; those of processes that were killed are taken away first."""
+    root = state_folder() / "worktrees"
+    for left in root.glob("bisect-*"):
+        owner = left.name.split("-")[1]
+        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+            shutil.rmtree(left, ignore_errors=True)
+    tree = worktree.make_at(line.folder, root / f"bisect-{os.getpid()}", line.good.commit)
+    try:
+        yield tree
+    finally:
+        worktree.remove(tree)

@@ -2,25 +2,30 @@
 
 import json
 import math
+import shlex
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import TypeVar
 
 from loop.base.documents import content_hash, sums, to_json
-from loop.base.errors import LoopError
+from loop.base.errors import CannotStart, LoopError, WorkFailed
 from loop.base.places import state_folder
-from loop.base.processes import Tick
-from loop.bisect.builds import Builder, Untestable
+from loop.base.processes import Completed, Tick, run
+from loop.bisect.candidates import Builder, Line, Untestable, check_out
+from loop.bisect.model import SearchEnd
 from loop.gate.verify import Job, verify
 from loop.model.base import Model
-from loop.model.bisect import Candidate, Probe
+from loop.model.bisect import UNCOMMITTED, Candidate, Probe
 from loop.model.measurement import VariantChecks
 from loop.model.target import Workload
+from loop.model.workloads import operations
+from loop.repository.worktree import Worktree
 from loop.timing import samples, schedule, verdicts
-from loop.timing.samples import Timings
-from loop.timing.terms import Pending, Terms
+from loop.timing.samples import Pending, Terms, Timings
 from loop.workers.bench import Bench, Side
 from loop.workers.program import WorkerLost
 
@@ -220,3 +225,221 @@ class ProbeMemory:
 def memory_of(*question: str) -> ProbeMemory:
     """The memory of a question: what is asked, of which kernel, on which machine."""
     return ProbeMemory(state_folder() / "bisects" / f"{content_hash(chr(0).join(question))[:32]}.jsonl")
+
+
+SKIP, NOT_RUN, NOT_FOUND = 125, 126, 127
+"""Exit codes: cannot be judged; cannot be started; not there."""
+FIRST_LIMIT_S = 600.0
+"""How long the command may take on the good end, unless the user says otherwise."""
+TIMES, LEAST_S = 10.0, 10.0
+"""On other commits it may take so many times what it took there, and so long in any case."""
+
+
+@dataclass
+class CommandProbe(Prober):
+    """What a command says of a commit, run in a worktree that holds it.
+
+    It runs on the good end first: what cannot be run there says nothing of a commit, and what it takes there sets
+    the limit for the others. A commit on which it takes longer is skipped.
+    """
+
+    command: Sequence[str]
+    tree: Worktree
+    limit_s: float | None
+    """What the user allows; None: by what it takes on the good end."""
+    good: Candidate
+    first: Completed | None = None
+    """What came of it on the good end, until it is asked for."""
+    took_s: float | None = None
+    """How long that took."""
+    workloads = ()
+
+    def tried(self, candidate: Candidate, count: int, against: Candidate) -> Tries:
+        """Exit codes, as 1 for good and 0 for bad."""
+        if self.took_s is None:
+            yield from self._begin()
+        check_out(self.tree, candidate)
+        values = []
+        for _ in range(count):
+            done = None
+            if candidate.commit == self.good.commit:
+                done, self.first = self.first, None
+            done = done or (yield from self._once(candidate))
+            if done.timed_out:
+                beside = f", {self.took_s:.2g} s on the good end" if self.took_s is not None else ""
+                hangs = f"the command hangs: killed after {self._limit:.3g} s{beside}"
+                raise Untestable(f"{hangs} (`timeout S COMMAND` makes that bad)")
+            if done.code == SKIP:
+                raise Untestable(f"exit {SKIP}: the command cannot judge it{_last(done)}")
+            values.append(float(done.code == 0))
+        return tuple(values)
+
+    @property
+    def remark(self) -> str:  # type: ignore[override]
+        """What is told beside the answer."""
+        return self.tree.lacks()
+
+    @property
+    def _limit(self) -> float:
+        """Seconds that the command may take now."""
+        if self.limit_s is not None:
+            return self.limit_s
+        return FIRST_LIMIT_S if self.took_s is None else max(LEAST_S, TIMES * self.took_s)
+
+    def _begin(self) -> Generator[Tick, None, None]:
+        """Run it on the good end. Raises LoopError where that cannot be done."""
+        check_out(self.tree, self.good)
+        done = yield from self._once(self.good)
+        by_hand = f"git worktree add TRY {self.good.short}; cd TRY; {shlex.join(self.command)}"
+        if done.code in (NOT_RUN, NOT_FOUND):
+            raise WorkFailed(
+                f"the command cannot be run at the good end, {self.good.short}: exit {done.code}{_last(done)}",
+                hint=f"try it by hand: {by_hand}",
+            )
+        if done.timed_out:
+            raise WorkFailed(
+                f"the command did not end at the good end, {self.good.short}: killed after {self._limit:g} s",
+                hint=f"--probe-limit-s SECONDS, if it takes longer; by hand: {by_hand}",
+            )
+        self.first, self.took_s = done, done.seconds
+
+    def _once(self, candidate: Candidate) -> Generator[Tick, None, Completed]:
+        """As a shell has it, a program that is not there ends with 127, one that may not be run with 126."""
+        folder = self.tree.target
+        if not folder.is_dir():
+            raise Untestable(f"it has no folder {folder.name}")
+        note = f"running the command on {candidate.short}"
+        try:
+            return (yield from run(self.command, cwd=folder, limit_s=self._limit, note=note))
+        except CannotStart as error:
+            code = NOT_FOUND if isinstance(error.__cause__, FileNotFoundError) else NOT_RUN
+            return Completed(tuple(self.command), code, "", error.message, 0.0, timed_out=False)
+
+
+def _last(done: Completed) -> str:
+    lines = done.errors.strip().splitlines()
+    return f": {lines[-1]}" if lines else ""
+
+
+WHY = "gate: "
+"""Before the name of a workload, in the table of probes."""
+Passed = Generator[Tick, None, tuple[SearchEnd | None, tuple[Probe, ...]]]
+"""Returns why nothing is searched, None where something is; and what that rests on, a probe a workload."""
+
+
+@dataclass
+class SpeedGate:
+    """Decides before a search for a slower kernel whether there is one to search for, and where it shows.
+
+    The rule is that of a session: a verdict on two binaries, in blocks of fresh process pairs. What it cannot tell
+    no search can: that has to allow for what builds of the same source differ by, too.
+    """
+
+    timer: LatencyProbe
+    asked: tuple[str, ...]
+    """What a search depends on besides its metric and workloads."""
+
+    def memory(self, metric: str = "latency") -> ProbeMemory:
+        """That of a search on the workloads in question, or of the gate."""
+        return memory_of(metric, *self.asked, *(workload.name for workload in self.timer.workloads))
+
+    def passed(self, line: Line) -> Passed:
+        """The ruling. The search goes on from its blocks, on those workloads only on which the bad end is slower.
+
+        Raises Untestable where an end cannot be built, or is wrong.
+        """
+        kept, bad, good = self.memory("gate"), line.ends[-1], line.good
+        before = [probe for probe in kept.probes() if (probe.commit, probe.against) == (bad.commit, good.commit)]
+        logs: Logs = {probe.workload: probe.values for probe in before}
+        if bad.commit == UNCOMMITTED or not all(logs.get(workload.name) for workload in self.timer.workloads):
+            logs = yield from self.timer.ends(bad, good)
+            for name, values in logs.items():
+                kept.keep(_probe(line, name, values, workload=name))
+        end, slower, why = ruling(logs)
+        if slower:
+            self.timer.workloads = [w for w in self.timer.workloads if w.name in slower]
+            memory = self.memory()
+            if not memory.probes():
+                memory.keep(_probe(line, why, mean_of([logs[name] for name in slower])))
+        return end, tuple(_probe(line, name, values) for name, values in logs.items())
+
+
+def ruling(logs: Logs) -> tuple[SearchEnd | None, tuple[str, ...], str]:
+    """What the blocks say: why nothing is searched (else None), where the bad end is slower, and why.
+
+    Workloads that stay open are judged together, by their mean.
+    """
+    decisions = {name: gate_decision(values, len(logs)) for name, values in logs.items()}
+    slower = tuple(name for name, decision in decisions.items() if decision.verdict == "slower")
+    if slower:
+        return None, slower, f"slower on {len(slower)} of {len(logs)} workloads"
+    open_ = tuple(name for name, decision in decisions.items() if decision.verdict == "inconclusive")
+    together = gate_decision(mean_of([logs[name] for name in open_]), 1) if open_ else None
+    if together and together.verdict == "slower":
+        return None, open_, f"slower in the mean of {len(open_)} of {len(logs)} workloads"
+    if together and together.verdict == "inconclusive":
+        many = f"{len(open_)} of {len(logs)} workloads"
+        why = f"the gate cannot tell whether the bad end is slower on {many}: {together.reason}"
+        return SearchEnd("inconclusive", why), (), why
+    faster = sum(decision.verdict == "faster" for decision in decisions.values())
+    same = len(decisions) - faster - len(open_)
+    parts = [f"within {verdicts.SAME:.0%} of the good one on {same} of {len(decisions)} workloads"] if same else []
+    parts += [f"within {verdicts.SAME:.0%} of it in the mean of {len(open_)}"] if open_ else []
+    parts += [f"faster on {faster} (are they swapped?)"] if faster else []
+    why = f"not reproduced: by the gate the bad end is {', '.join(parts)}"
+    return SearchEnd("no_regression", why, swapped=faster > 0), (), why
+
+
+def _probe(line: Line, why: str, values: Sequence[float], workload: str = "") -> Probe:
+    """The blocks of a workload, or of several, as they are kept."""
+    finite = tuple(value for value in values if math.isfinite(value))
+    ends = {"commit": line.ends[-1].commit, "against": line.good.commit}
+    fields = {**ends, "why": WHY + why, "workload": workload}
+    return Probe.model_validate({**fields, "status": "measured", "values": finite}, strict=False)
+
+
+PLACES = 4
+"""A search for what made a kernel wrong uses so many of the workloads that fail: the smallest."""
+PASSES, PASSES_S = 20, 30.0
+"""All workloads are verified so often, on fresh values, before the bad end is called right; in that time."""
+
+
+@dataclass
+class FailingGate:
+    """Verifies the bad end on all workloads in question, and leaves the search those that fail."""
+
+    prober: CorrectnessProbe
+    asked: tuple[str, ...]
+    """What a search depends on besides its metric and workloads."""
+
+    def memory(self) -> ProbeMemory:
+        """That of a search on the workloads in question."""
+        return memory_of("correctness", *self.asked, *(workload.name for workload in self.prober.workloads))
+
+    def passed(self, line: Line) -> Passed:
+        """The ruling. A bad end that is right each time is no regression.
+
+        Raises Untestable where it cannot be built.
+        """
+        begun, passes = time.monotonic(), 0
+        side = yield from self.prober.side(TRIED, line.ends[-1])
+        while passes < PASSES and (passes == 0 or time.monotonic() - begun < PASSES_S):
+            verified = yield from self.prober.checks(side, passes, enough=passes > 0)
+            failed = {check.workload.name: check.workload for check in verified.checks if not check.passed}
+            if failed:
+                size, every = partial(operations, self.prober.bench.target), self.prober.workloads
+                self.prober.workloads = sorted(failed.values(), key=size)[:PLACES]
+                alone = yield from self.prober.checks(side, passes + 1)
+                if alone.first_failure is None:  # It takes other calls before them in the same process.
+                    self.prober.workloads = every
+            if failed or not verified.right:  # Else the variant takes none of these workloads.
+                return None, ()
+            passes += 1
+        often = "once" if passes == 1 else f"{passes} times over"
+        why = f"right on all {len(self.prober.workloads)} workloads, {often}"
+        return SearchEnd("no_regression", f"not reproduced: the bad end is {why}"), (
+            _probe(line, why, (1.0,) * passes),
+        )
+
+
+Gate = SpeedGate | FailingGate

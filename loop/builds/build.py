@@ -5,25 +5,319 @@ contents, of the recipe and of the processor that -march=native stands for. A ca
 files are unchanged (`known_builds`).
 """
 
+import ast
 import os
+import platform
 import re
 import shutil
 import time
-from collections.abc import Generator, Iterable
+import warnings
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loop.base.documents import content_hash, hash_files
-from loop.base.processes import Tick, environment, run
-from loop.builds import known_builds, python_builds, reads
-from loop.builds.compiler_errors import BuildFailed, failure, how_to_install
-from loop.builds.known_builds import LIBRARY, LOG, KnownBuild
-from loop.builds.reads import ENGLISH, SEEN, dependencies
-from loop.library.response_files import named_by
+from loop.base.locks import own_folder
+from loop.base.processes import Completed, Tick, environment, run
+from loop.builds import known_builds
+from loop.builds.known_builds import (
+    ENGLISH,
+    LIBRARY,
+    LOG,
+    SEEN,
+    Changed,
+    KnownBuild,
+    compilers,
+    dependencies,
+    fact_of,
+    facts_of,
+    hold,
+    identity,
+    lists,
+    loaded,
+    named,
+    named_by_flags,
+    new_folder,
+    read_back,
+    read_lists,
+    rivals,
+)
+from loop.library.trust import named_by
 from loop.machine.machine import compiler_version, processor_identity
 from loop.model.measurement import Build
 from loop.model.target import BuildRecipe, CAbiVariant, PythonVariant
 from loop.workers.bench import Bench
+
+PACKAGES = {"nvcc": "nvidia-cuda-toolkit", "g++": "g++", "gcc": "gcc", "clang": "clang", "clang++": "clang"}
+DIAGNOSTIC = re.compile(
+    r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:(?P<column>\d+):)?\s*(?:fatal )?error:?\s*(?P<text>.*)"
+)
+"""How g++, clang and nvcc's host pass report an error."""
+NVCC_DIAGNOSTIC = re.compile(
+    r"^(?P<file>[^\s(][^(]*)\((?P<line>\d+)\):\s*(?:catastrophic )?error:?\s*(?P<text>.*)"
+)
+REMEDIES = {
+    "Failed to preprocess host compiler": "nvcc needs a host compiler: install g++ (`apt-get install g++`)",
+    "Cannot find compiler 'g++'": "nvcc needs a host compiler: install g++ (`apt-get install g++`)",
+    "unsupported GNU version": "nvcc refuses this g++: install an older one, and name it: `-ccbin g++-12`",
+    "unrecognized command-line option": "the compiler does not know this flag: it may be too old, g++ 9 does",
+    "unrecognized command line option": "the compiler does not know this flag: it may be too old, g++ 9 does",
+    "Unsupported gpu architecture": "this nvcc does not know the GPU: take a toolkit that does",
+    "is not defined for option 'gpu-architecture'": "this nvcc does not know the GPU: take a toolkit that does",
+}
+"""What a compiler says where no line is to be mended, and what is."""
+LONGEST = 1000
+"""Characters of a compiler's error that are told; its log has the rest."""
+
+
+class BuildFailed(Exception):
+    """The compiler said no: the first error with file and line, and the whole log."""
+
+    def __init__(self, message: str, hint: str, log: str, *, no_compiler: bool = False) -> None:
+        super().__init__(message)
+        self.no_compiler = no_compiler
+        """Whether there is nothing to compile with: a fault of the machine, not of the source."""
+        self.message, self.hint, self.log = message, hint, log
+
+    def of(self, variant: str) -> "BuildFailed":
+        """The same failure, said of a variant."""
+        return BuildFailed(f"{variant}: {self.message}", self.hint, self.log, no_compiler=self.no_compiler)
+
+
+def how_to_install(compiler: str) -> str:
+    """What to do about a compiler that is not there."""
+    package = PACKAGES.get(Path(compiler).name)
+    install = f"install it (Debian and Ubuntu: `apt-get install {package}`)" if package else "install it"
+    return f"{install}, or name another compiler in target.yaml"
+
+
+def failure(done: Completed, what: str) -> BuildFailed:
+    """How a compiler failed. `what` it was asked to do with the sources: read, compile."""
+    if done.timed_out:
+        return BuildFailed(
+            f"the compiler was {done.how}", "raise `limit_s` of the step, or simplify the source", done.errors
+        )
+    first = first_error(done.errors) or first_error(done.output)
+    message = first or f"{done.command[0]} could not {what} the sources ({done.how})"
+    if done.code < 0 or done.code == 127:
+        message = f"{done.command[0]}: {done.how}"
+    hints = [hint for words, hint in REMEDIES.items() if words in done.errors]
+    hint = next(iter(hints), "mend the line named above, then run the same command again")
+    return BuildFailed(message[:LONGEST], hint, done.errors)
+
+
+def first_error(log: str) -> str | None:
+    """The first error of a compiler's log as `file:line:col: text`."""
+    for line in log.splitlines():
+        match = DIAGNOSTIC.match(line) or NVCC_DIAGNOSTIC.match(line)
+        if match:
+            parts = match.groupdict()
+            column = f":{parts['column']}" if parts.get("column") else ""
+            return f"{parts['file']}:{parts['line']}{column}: {parts['text']}"
+        linker = line.startswith(("/usr/bin/ld:", "ld:", "collect2:")) and ": in function" not in line
+        if linker or line.startswith("nvcc fatal") or "undefined reference" in line:
+            return line.strip()
+    return next((line.strip() for line in log.splitlines() if "error:" in line), None)
+
+
+SOURCES = "sources"
+"""Folder of the copy, below that of the build."""
+LARGEST = 16 << 20
+"""Bytes of a file that is copied."""
+QUOTED = re.compile(r'"([^"\n]{1,255})"')
+"""What a file that is no Python may name: `#include "tile.cuh"`."""
+DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def files_of(modules: Iterable[str], folder: Path) -> tuple[str, ...]:
+    """Files of a folder that these modules use, as relative paths; none of installed packages.
+
+    These are files that they import anywhere, files that a string in them names, and so on in turn.
+    """
+    names = list(modules)
+    places = list(dict.fromkeys(["", *(os.path.dirname(name) for name in names if name.endswith(".py"))]))
+    waiting = [file for name in names for file in _of_module(name, places, folder)]
+    files: dict[str, None] = {}
+    while waiting:
+        file = os.path.normpath(waiting.pop())
+        if file not in files:
+            files[file] = None
+            waiting += _read_by(file, places, folder)
+    return tuple(sorted(files))
+
+
+def _of_module(name: str, places: Iterable[str], folder: Path) -> list[str]:
+    """The file of a module, and those of the packages that it is in; empty where it is not in the folder."""
+    if name.endswith(".py"):
+        return [name] if _is_file(folder, name) else []
+    for place in places:
+        files: list[str] = []
+        path = place
+        for part in name.split("."):
+            path = os.path.join(path, part)
+            files += [file for file in (f"{path}.py", f"{path}/__init__.py") if _is_file(folder, file)]
+        if files:
+            return files
+    return []
+
+
+def _is_file(folder: Path, name: str) -> bool:
+    path = folder / name
+    try:
+        inside = not os.path.isabs(name) and not os.path.normpath(name).startswith("..")
+        return inside and path.is_file() and path.stat().st_size <= LARGEST
+    except (OSError, ValueError):  # A text that is no name of a file.
+        return False
+
+
+def _read_by(file: str, places: Iterable[str], folder: Path) -> Iterator[str]:
+    """The files of the folder that a file imports or names."""
+    here = os.path.dirname(file)
+    if not file.endswith(".py"):
+        texts = QUOTED.findall((folder / file).read_text(errors="replace"))
+    else:
+        tree = _parsed(folder / file)
+        for name, level in _imports(tree):
+            up = os.path.join(here, *[".."] * (level - 1))
+            yield from _of_module(name, [up] if level else [*places, here], folder)
+        texts = [
+            node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ]
+    named = (os.path.join(place, text) for text in texts if text for place in (here, ""))
+    yield from (name for name in named if _is_file(folder, name))
+
+
+def _imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Modules that may be imported, each with how many packages up it is looked for; 0: anywhere."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, 0) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            words = [node.module] if node.module else []
+            yield from ((".".join([*words, alias.name]), node.level) for alias in node.names)
+
+
+def _parsed(path: Path) -> ast.Module:
+    """A file's syntax; empty where it has none."""
+    try:
+        return _syntax(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return ast.Module([], [])
+
+
+def _syntax(source: bytes) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(source)
+
+
+def build_python(name: str, variant: PythonVariant, folder: Path, cache: Path) -> Build:
+    """Copy a variant's files, or find the copy. Raises BuildFailed with file and line where one is no Python."""
+    try:
+        contents = {file: (folder / file).read_bytes() for file in files_of([variant.module], folder)}
+    except OSError as error:
+        raise BuildFailed(f"{error.filename}: {error.strerror}", "see who else writes there", "") from error
+    if not contents:
+        raise BuildFailed(f"{variant.module}: no such file", f"it is named in {folder / 'target.yaml'}", "")
+    for file, content in contents.items():
+        if file.endswith(".py"):
+            _refuse(file, content)
+    build_id = _digest(contents)
+    known = find_python_id(name, build_id, cache)
+    if known is None:
+        _copy(contents, build_id, cache)
+    return known or _python_build(name, build_id, cache, len(contents), cached=False)
+
+
+def _refuse(file: str, content: bytes) -> None:
+    """Raise BuildFailed where a file is no Python, in its parser's words."""
+    try:
+        _syntax(content)
+    except SyntaxError as error:
+        line = f"{file}:{error.lineno or 1}:{error.offset or 1}: {error.msg}"
+        raise BuildFailed(line, "Python cannot read it", f"{line}\n{error.text or ''}") from error
+    except (ValueError, RecursionError) as error:
+        raise BuildFailed(f"{file}: {error}", "Python cannot read it", "") from error
+
+
+def find_python_id(name: str, build_id: str, cache: Path) -> Build | None:
+    """The copy with that id, if it still holds what it held."""
+    copied = cache / build_id / SOURCES
+    files = [path for path in copied.rglob("*") if path.is_symlink() or not path.is_dir()]
+    if any(path.is_symlink() for path in files):  # It leads to what somebody else may change.
+        return None
+    contents = {str(path.relative_to(copied)): path.read_bytes() for path in files}
+    whole = contents and _digest(contents) == build_id
+    return _python_build(name, build_id, cache, len(contents), cached=True) if whole else None
+
+
+def _digest(contents: dict[str, bytes]) -> str:
+    parts = (part for name in sorted(contents) for part in (name, content_hash(contents[name])))
+    return content_hash("\0".join(["python", *parts]))[:32]
+
+
+def _python_build(name: str, build_id: str, cache: Path, files: int, *, cached: bool) -> Build:
+    return Build(
+        variant=name,
+        build_id=build_id,
+        library=str(cache / build_id / SOURCES),
+        seconds=0.0,
+        cached=cached,
+        units=0,
+        compiled=False,
+        compiler=f"Python {platform.python_version()}",
+        note=f"{name} copied ({files} file{'s' * (files != 1)})",
+    )
+
+
+def _copy(contents: dict[str, bytes], build_id: str, cache: Path) -> None:
+    """Write the copy; what stands in its place is damaged, and goes."""
+    place = cache / build_id
+    with new_folder(cache) as folder, own_folder(cache, ".old-") as doomed:
+        for file, content in contents.items():
+            path = folder / SOURCES / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        try:
+            if place.exists():
+                place.rename(doomed / "old")
+            folder.rename(place)
+        except OSError:
+            if find_python_id("", build_id, cache) is None:  # Else another session was quicker.
+                raise
+
+
+def same_statements(first: Path, second: Path) -> bool:
+    """Whether two copies hold the same statements: no comment, docstring or spacing counts."""
+    before, after = (
+        {str(path.relative_to(copied)): _form(path) for path in copied.rglob("*") if path.is_file()}
+        for copied in (first, second)
+    )
+    return before == after
+
+
+def _form(path: Path) -> object:
+    if path.suffix != ".py":
+        return path.read_bytes()
+    tree = _parsed(path)
+    for node in ast.walk(tree):
+        body = node.body if isinstance(node, (ast.Module, *DEFINED)) else []
+        if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+            body[:1] = []
+    return ast.dump(tree)
+
+
+def imports(package: str, files: Iterable[str], folder: Path) -> bool:
+    """Whether one of these files imports a package."""
+    names = (
+        name
+        for file in files
+        if file.endswith(".py")
+        for name, level in _imports(_parsed(folder / file))
+        if not level
+    )
+    return any(name.partition(".")[0] == package for name in names)
+
 
 SCAN_LIMIT_S = 60.0
 TRIES = 3
@@ -42,7 +336,7 @@ def buildable(bench: Bench, names: Iterable[str]) -> dict[str, Buildable]:
         variant = bench.target.variants[name]
         if isinstance(variant, CAbiVariant):
             chosen |= bench.compiled([name])
-        elif isinstance(variant, PythonVariant) and python_builds.files_of([variant.module], bench.folder):
+        elif isinstance(variant, PythonVariant) and files_of([variant.module], bench.folder):
             chosen[name] = variant
     return chosen
 
@@ -64,7 +358,7 @@ class Sources:
 def scan(variant: Buildable, folder: Path, include: Path) -> Generator[Tick, None, Sources]:
     """Ask the compiler what it would read. Raises BuildFailed when a source or header is missing."""
     if isinstance(variant, PythonVariant):
-        mine = python_builds.files_of([variant.module], folder)
+        mine = files_of([variant.module], folder)
         return Sources(hash_files((folder / file for file in mine), folder), (), 0, mine, mine)
     compiler = variant.build.compiler
     version = compiler_version(compiler)
@@ -124,11 +418,11 @@ def find(name: str, variant: CAbiVariant, folder: Path, *, cache: Path, include:
 
 def find_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
     """The cached build with that id, if it still loads the same libraries. Its sources may have changed."""
-    if (copied := python_builds.find_id(variant_name, build_id, cache)) is not None:
+    if (copied := find_python_id(variant_name, build_id, cache)) is not None:
         return copied
     places = (cache / build_id, *sorted(cache.glob(f"{build_id}-*")))
     place, record = next(((p, r) for p in places if (r := known_builds.whole(p))), (cache, None))
-    if record is None or not reads.hold(reads.read_back(record["loads"]), Path("/")):
+    if record is None or not hold(read_back(record["loads"]), Path("/")):
         return None
     return Build(
         variant=variant_name,
@@ -147,7 +441,7 @@ def files_read(variant: Buildable, folder: Path, *, cache: Path, include: Path) 
     None where there is no such build.
     """
     if isinstance(variant, PythonVariant):
-        return python_builds.files_of([variant.module], folder)
+        return files_of([variant.module], folder)
     known = known_builds.find(question(variant, folder, include), folder, cache)
     return None if known is None else tuple(known.facts)
 
@@ -193,11 +487,7 @@ def ground(
 
 def _build_id(variant: CAbiVariant, folder: Path, include: Path, known: KnownBuild) -> str:
     """Hash of contents, names, recipe and environment; where the folder lies does not matter."""
-    parts = [
-        *_recipe(variant, folder),
-        *reads.identity(known.facts, include),
-        *reads.identity(known.loads, include),
-    ]
+    parts = [*_recipe(variant, folder), *identity(known.facts, include), *identity(known.loads, include)]
     parts += [f"{name}={value}" for name, value in sorted(seen_environment().items()) if name not in PLACES]
     return content_hash(parts)[:32]
 
@@ -210,7 +500,7 @@ def build(
     Raises BuildFailed with the first error's file and line when it does not compile.
     """
     if isinstance(variant, PythonVariant):
-        return python_builds.build(name, variant, folder, cache)
+        return build_python(name, variant, folder, cache)
     inquiry = question(variant, folder, include)
     known = known_builds.find(inquiry, folder, cache)
     stored = known_builds.stored(known, cache) if known else None
@@ -222,7 +512,7 @@ def build(
     for _ in range(TRIES):
         try:
             known, place, record = yield from _compile(variant, folder, sources, cache, include, limit_s)
-        except reads.Changed as changed:
+        except Changed as changed:
             last = str(changed)
             continue
         known_builds.keep(inquiry, known, cache)
@@ -254,22 +544,23 @@ def _compile(
     The stand-in depends on contents alone, so the linker's own hash is the same in two clones.
     """
     stand_in, compiler = sources.identity, variant.build.compiler
-    before = {file: reads.fact_of(str(folder / file)).content for file in sources.read}
+    before = {file: fact_of(str(folder / file)).content for file in sources.read}
     with known_builds.new_folder(cache) as place:
         scratch = place / "scratch"
         scratch.mkdir()
         shared = ["-shared", "-Xcompiler", "-fPIC"] if Path(compiler).name == "nvcc" else ["-shared", "-fPIC"]
         command = [*_base(variant, include), *shared, f'-DLOOP_BUILD_ID="{stand_in}"']
         command += [*variant.sources, *linked(variant.build), "-o", str(place / LIBRARY)]
-        begun, lists = time.monotonic(), reads.lists(variant, scratch)
+        begun, flags_of_lists = time.monotonic(), lists(variant, scratch)
         while True:
-            words = [*command, *(word for flags in lists.values() for word in flags)]
+            words = [*command, *(word for flags in flags_of_lists.values() for word in flags)]
             env, note = {**ENGLISH, "TMPDIR": str(scratch)}, f"compiling {variant.sources[0]}"
             completed = yield from run(words, cwd=folder, limit_s=limit_s, env=env, note=note)
-            refused = [option for option in lists if option in completed.errors]
+            refused = [option for option in flags_of_lists if option in completed.errors]
             if completed.ok or not refused:
                 break
-            lists = {option: flags for option, flags in lists.items() if option not in refused}
+            kept = {option: flags for option, flags in flags_of_lists.items() if option not in refused}
+            flags_of_lists = kept
         if not completed.ok:
             raise failure(completed, "compile")
         if not (place / LIBRARY).is_file():
@@ -279,8 +570,8 @@ def _compile(
         seconds = time.monotonic() - begun
         known = yield from _known_build(variant, folder, include, sources, place)
         for file, content in before.items():
-            if known.facts[reads.named(file, folder, place) or ""].content != content:
-                raise reads.Changed(file)
+            if known.facts[named(file, folder, place) or ""].content != content:
+                raise Changed(file)
         (place / LOG).write_text(completed.errors)
         shutil.rmtree(scratch)
         version = compiler_version(compiler) or ""
@@ -292,18 +583,12 @@ def _known_build(
     variant: CAbiVariant, folder: Path, include: Path, sources: Sources, place: Path
 ) -> Generator[Tick, None, KnownBuild]:
     """What the library in `place` was built from, and its id."""
-    loading = yield from reads.loaded(place / LIBRARY)
-    rivals = reads.rivals(variant, sources.read, include, loading)
-    named = reads.named_by_flags(variant, folder)
-    paths = [
-        *sources.read,
-        *reads.read_lists(place / "scratch"),
-        *named,
-        *reads.compilers(variant.build.compiler),
-        *rivals,
-    ]
-    facts = reads.facts_of(paths, folder, place)
-    loads = reads.facts_of(loading, Path.cwd(), place)
+    loading = yield from loaded(place / LIBRARY)
+    shadowing = rivals(variant, sources.read, include, loading)
+    named = named_by_flags(variant, folder)
+    paths = [*sources.read, *read_lists(place / "scratch"), *named, *compilers(variant.build.compiler), *shadowing]
+    facts = facts_of(paths, folder, place)
+    loads = facts_of(loading, Path.cwd(), place)
     known = KnownBuild("", "", facts, loads, sources.framework_headers)
     return replace(known, build_id=_build_id(variant, folder, include, known))
 

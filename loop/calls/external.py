@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from loop.base.linux import unbound_memory
+from loop.base.processes import unbound_memory
 from loop.calls.call import Call, CommandTerms, Refused, TensorFile
 from loop.calls.invocation import Places, Prepared, Run, Stage
 

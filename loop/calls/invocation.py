@@ -8,20 +8,183 @@ A loaded variant makes a call ready in two ways:
 `compiled`, `external` and `torch_call` hold both for each kind of variant, `cuda` for compiled ones on a GPU.
 """
 
+import contextlib
 import ctypes
 import functools
 import mmap
+import os
 import random
+import signal
+import sys
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter_ns
-from typing import Any, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
-from loop.calls.call import Call
-from loop.calls.faults import TensorPlace
+from loop.calls.call import Call, extent, gather, scatter, strides_of
 from loop.calls.memory import VALUES, Guard, Memory, count_bytes, differing, draw, zone_bytes
-from loop.calls.tensors import extent, gather, scatter, strides_of
+
+STRAY = "stray access: "
+"""Before what is said of a fault."""
+LOST = "the device was lost: "
+"""Before what is said of a lost device."""
+LOST_EXIT = 70
+"""Exit status of a process whose device is lost (EX_SOFTWARE)."""
+SIGNALS = (signal.SIGSEGV, signal.SIGBUS)
+SA_SIGINFO, SI_ADDR = 4, 16
+"""`sigaction(2)`; where the address stands in a `siginfo_t` of a 64-bit system."""
+X86_64_ERROR, WRITES = 192, 2
+"""Where the page fault's error code stands in a `ucontext_t` of x86-64, and its bit for a write."""
+_Handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+
+
+class _Action(ctypes.Structure):
+    """`struct sigaction` of glibc and musl."""
+
+    _fields_ = (
+        ("handler", ctypes.c_void_p),
+        ("mask", ctypes.c_byte * 128),
+        ("flags", ctypes.c_int),
+        ("restorer", ctypes.c_void_p),
+    )
+
+
+class TensorPlace(NamedTuple):
+    """Where a tensor stands, and the memory around it that nobody else has."""
+
+    name: str
+    begin: int
+    end: int
+    reach: tuple[int, int]
+
+
+class FaultWatch:
+    """Names the tensor beside which an access faults, while it lasts. Another handler of faults stays in place."""
+
+    def __init__(self, places: Callable[[], Sequence[TensorPlace]]) -> None:
+        self.places = places
+        self.guess = ""
+        """What to say of a fault that is beside no tensor; empty for nothing."""
+        self._handler = _Handler(self._fault)
+        self._libc: Any = ctypes.CDLL(None)
+        self._set: list[int] = []
+
+    def __enter__(self) -> "FaultWatch":
+        for number in SIGNALS if sys.platform == "linux" else ():
+            old = _Action()
+            self._libc.sigaction(number, None, ctypes.byref(old))
+            if not old.handler:
+                action = _Action(ctypes.cast(self._handler, ctypes.c_void_p), flags=SA_SIGINFO)
+                self._libc.sigaction(number, ctypes.byref(action), None)
+                self._set.append(number)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._set:
+            self._libc.sigaction(self._set.pop(), ctypes.byref(_Action()), None)
+
+    def _fault(self, number: int, info: int, context: int) -> None:
+        """Say which tensor, and let the access happen once more, without us."""
+        address, verb = ctypes.c_uint64.from_address(info + SI_ADDR).value, "reads or writes"
+        if os.uname().machine == "x86_64":
+            error = ctypes.c_uint64.from_address(context + X86_64_ERROR).value
+            verb = "writes" if error & WRITES else "reads"
+        if sentence := beside(self.places(), address, verb) or self.guess:
+            os.write(2, f"\n{STRAY}{sentence}\n".encode())
+        self.__exit__()
+
+
+def beside(places: Sequence[TensorPlace], address: int, verb: str) -> str:
+    """What an access to an address is, in words; empty when it is beside no tensor."""
+    for place in places:
+        if place.reach[0] <= address < place.reach[1]:
+            if address >= place.end:
+                return f"{verb} outside {place.name}: {address - place.end} bytes after its end"
+            return f"{verb} outside {place.name}: {place.begin - address} bytes before its beginning"
+    return ""
+
+
+def why_lost() -> str:
+    """Why nothing works on the device in this process any more; empty while it does, or where it was never used.
+
+    It waits for what still runs there.
+    """
+    cuda, torch = sys.modules.get("loop.calls.cuda.stage"), sys.modules.get("torch")
+    if cuda is not None and cuda.the_device.cache_info().currsize:
+        from loop.calls.cuda.driver import FAULTS
+
+        driver = cuda.the_device().driver
+        code = driver.attempt("cuCtxSynchronize")
+        if code in FAULTS:
+            return str(driver.explain(code))
+    if torch is not None and torch.cuda.is_initialized():
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError as error:
+            return str(error).strip().splitlines()[0]
+    return ""
+
+
+def leave(refused: str, why: str) -> NoReturn:
+    """End this process at once. The parent sees a crash, and reads what it said last."""
+    sys.stderr.write(f"\n{LOST}{refused if why in refused else f'{refused}; {why}'}\n")
+    sys.stderr.flush()
+    os._exit(LOST_EXIT)
+
+
+MOST_THREADS = 8
+"""Threads of a worker that are looked at: reading a file takes some microseconds."""
+
+
+class Delays(NamedTuple):
+    """Seconds so far."""
+
+    judge: float
+    """That the judge waited for a core."""
+    worker: float
+    """That threads of the worker did, all together."""
+    ran: float
+    """That the worker's first thread was on a core."""
+
+    def since(self, before: "Delays", *, shared: bool) -> float:
+        """Seconds of waiting since then that lengthened what was timed.
+
+        `shared`: the judge sleeps on the worker's core. Waiting for the worker is no delay then: the judge has
+        nothing to do until the worker is done.
+        """
+        judge, worker, ran = (now - then for now, then in zip(self, before, strict=True))
+        return worker + max(0.0, judge - ran if shared else judge)
+
+
+class Waits:
+    """The waiting of a worker's threads and of the judge's own."""
+
+    def __init__(self, pid: int) -> None:
+        self._files: list[int] = []
+        others: list[str] = []
+        with contextlib.suppress(OSError):  # It has ended meanwhile, or this system does not tell.
+            others = [task for task in os.listdir(f"/proc/{pid}/task") if task != str(pid)]
+        tasks = [f"{pid}/task/{task}" for task in (str(pid), *others)][:MOST_THREADS]
+        for task in (f"self/task/{threading.get_native_id()}", *tasks):
+            with contextlib.suppress(OSError):
+                self._files.append(os.open(f"/proc/{task}/schedstat", os.O_RDONLY))
+
+    def read(self) -> Delays | None:
+        """What they waited so far; None where the system does not tell."""
+        try:
+            numbers = [tuple(map(int, os.pread(file, 64, 0).split()[:2])) for file in self._files]
+            (_, own), (ran, first), *others = numbers
+        except (OSError, ValueError):
+            return None
+        return Delays(own / 1e9, (first + sum(waited for _, waited in others)) / 1e9, ran / 1e9)
+
+    def close(self) -> None:
+        """Close the files."""
+        while self._files:
+            os.close(self._files.pop())
+
 
 Run = Callable[[], Any]
 Windows = Sequence[Sequence[int]]
@@ -307,7 +470,7 @@ class Loaded(Protocol):
         """Where it computes: `cpu` or `cuda`."""
 
     def prepare(self, call: Call, layout: str = "contiguous") -> Prepared:
-        """Bring a call's inputs into memory, laid out as `loop.calls.tensors.strides_of` says."""
+        """Bring a call's inputs into memory, laid out as `loop.calls.call.strides_of` says."""
 
     def stage(self, places: Places, call: Call, slow: float) -> Stage:
         """Take a call's place in the shared memory; `slow`: share of its time by which calls are made longer."""

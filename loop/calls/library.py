@@ -4,10 +4,9 @@ import ctypes
 import os
 from typing import Any
 
-from loop.calls.call import Call, LibraryTerms, Refused
+from loop.calls.call import Call, LibraryTerms, LoopTensor, Refused
 from loop.calls.compiled import CompiledCall, CompiledStage
 from loop.calls.invocation import Places, Stage
-from loop.calls.tensors import LoopTensor
 
 
 class Compiled:
@@ -36,7 +35,7 @@ class Compiled:
     def prepare(self, call: Call, layout: str = "contiguous") -> CompiledCall:
         """Bring a call's inputs into memory: the host's, or the device's."""
         if self.device == "cuda":
-            from loop.calls.cuda.call import DeviceCompiledCall
+            from loop.calls.cuda.stage import DeviceCompiledCall
 
             return DeviceCompiledCall(self.invoke, call, layout)
         return CompiledCall(self.invoke, call, layout)

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from loop.calls.tensors import DTYPES, PAGE, POISON
+from loop.calls.call import DTYPES, PAGE, POISON
 
 VALUES, NAN, HIGH, LOW, SMALL, MIXED = "values", "nan", "high", "low", "small", "mixed"
 KINDS = (VALUES, NAN, HIGH, LOW, SMALL)

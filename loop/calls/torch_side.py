@@ -36,7 +36,7 @@ PROPERTIES: tuple[str, ...] = (
     "split_merge",
 )
 PROPERTIES += ("shared_heads", "by_hand")
-BUNDLED |= {name: f"loop.workers.attention_properties:{name}" for name in PROPERTIES}
+BUNDLED |= {name: f"loop.workers.attention:{name}" for name in PROPERTIES}
 Function = Callable[..., Any]
 
 

@@ -21,10 +21,10 @@ import typer
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
 from loop.base.interrupts import SIGNALS
 from loop.base.screen import open_streams
-from loop.cli import beginning, hosting, looking, working
+from loop.cli import commands
 from loop.cli.command import ALL, app, screen_for
 
-__all__ = ("ALL", "answered", "app", "beginning", "hosting", "looking", "main", "working")
+__all__ = ("ALL", "answered", "app", "commands", "main")
 STARTING = {command.words.split()[0] for command in ALL if "device" in {p.name for p in command.parameters}}
 """First words of commands with `--device`. They start processes, and first end those that a killed one left."""
 

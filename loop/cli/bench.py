@@ -10,11 +10,10 @@ from typing import Any, Literal
 
 from loop.actions import ACTIONS
 from loop.base.documents import did_you_mean, to_json
-from loop.base.errors import ExitCode, UsageError
+from loop.base.errors import ExitCode, UsageError, remark
 from loop.base.expressions import Expression
 from loop.base.machine_failures import Folders
 from loop.base.places import include_folder, shipped
-from loop.base.remarks import remark
 from loop.base.screen import Screen
 from loop.cli.requests import campaign
 from loop.library.definitions import read_file
@@ -23,14 +22,12 @@ from loop.model.base import Printed
 from loop.model.debugging import ExplainOutput, Explanation
 from loop.model.dtypes import Device
 from loop.model.output import Checked, outputs_of
-from loop.model.pattern import Pattern, Step, TimeBudget
-from loop.model.plan import Plan, PlannedPattern, ResolvedPlan
+from loop.model.plan import Pattern, Plan, PlannedPattern, ResolvedPlan, Step, TimeBudget
 from loop.model.record import Finished
 from loop.model.target import Target, Variant
 from loop.session.drive import Show, drive, nowhere
-from loop.session.events import Happening, StepEnded
 from loop.session.shown import show_findings
-from loop.session.walk import Walk
+from loop.session.walk import Happening, StepEnded, Walk
 from loop.steps.context import Context, Task
 from loop.steps.setting import (
     Setting,

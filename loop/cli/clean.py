@@ -18,8 +18,8 @@ from loop.base.places import cache_folder, state_folder
 from loop.base.screen import Screen
 from loop.model.base import Model, Printed
 from loop.model.record import RESUMABLE
-from loop.repository import leftover
-from loop.repository.leftover import KeptWorktree
+from loop.repository import worktree
+from loop.repository.worktree import KeptWorktree
 from loop.store.sessions import HEAD, LOCK, SessionFolder
 
 State = Literal["in use", "waits", "left over", "unknown"]
@@ -66,7 +66,7 @@ def folder() -> Path:
 
 def worktrees() -> Iterator[LeftItem]:
     """All worktrees."""
-    for tree in leftover.every(folder()):
+    for tree in worktree.every(folder()):
         (state, why), loses = _state(tree), ""
         if state not in ("in use", "waits"):
             edits = tree.edits()

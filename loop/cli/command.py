@@ -21,7 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from loop.cli.names import refuse_unknown
 
-ON_HOST = "cli.on_host:run"
+ON_HOST = "cli.on_host:run_on_host"
 """Does a command on another machine, where `--on` names one. It knows commands, so it is imported by name."""
 HELP = {"help_option_names": ["-h", "--help"]}
 FIRST = (
@@ -247,13 +247,14 @@ def _with_task(values: Mapping[str, Any]) -> dict[str, Any]:
     path = values.get("target")
     if path is None or path.name == MANIFEST or (path / MANIFEST).is_file():
         return {**values}
-    from loop.formats import table, translated
+    from loop.formats import table
+    from loop.formats.table import as_target
 
     if not table.is_foreign(path):
         return {**values}
     field = "variant" if "variant" in values else "variants"
     answers = values.get(field) or ()
-    target, names = translated.as_target(path, [answers] if isinstance(answers, str) else answers)
+    target, names = as_target(path, [answers] if isinstance(answers, str) else answers)
     variants = {field: names[0] if isinstance(answers, str) else names} if answers else {}
     return {**values, "target": target, **variants}
 

@@ -5,37 +5,309 @@ import datetime
 import os
 import shlex
 import shutil
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from loop.base.documents import content_hash
-from loop.base.errors import UsageError
-from loop.base.locks import boot_id, locked
-from loop.base.places import PACKAGE, Project, state_folder
+from loop.base.documents import content_hash, write_atomic
+from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError, WorkFailed
+from loop.base.locks import Held, boot_id, held, locked
+from loop.base.places import PACKAGE, Project, project, state_folder
+from loop.base.processes import finish, run
 from loop.base.screen import Screen
-from loop.cli import following
 from loop.cli.command import Command
-from loop.cli.following import run_here
 from loop.jobs import hosts as known
-from loop.jobs import sent as noted
-from loop.jobs.folder import LOCK, Job, JobFolder, prepare
+from loop.jobs import there as noted
+from loop.jobs.folder import ENDED, LOCK, OUT, RC, SESSIONS, TALK, Job, JobFolder, prepare, read_text
 from loop.jobs.hosts import Listed
-from loop.jobs.remote import Connection, Unreachable, patiently
-from loop.jobs.sent import Sent
-from loop.jobs.setup import HOME
-from loop.jobs.there import Busy, Ready, There
+from loop.jobs.remote import BACK_OFF_S, HOME, Connection, Unreachable, patiently
+from loop.jobs.there import BRANCHES, TERMS, Busy, Ready, Seen, Sent, There
 from loop.library import trust
-from loop.library.hosted import VARIABLE, Hosted
-from loop.library.made_of import made_of
+from loop.library.hosted import VARIABLE, Hosted, read_terms
+from loop.library.rates import rates
+from loop.library.trust import is_trusted, made_of
 from loop.machine.gpus import VISIBLE
+from loop.model.dtypes import Device
+from loop.money import decisions as keeping
+from loop.money.model import StopCost
 from loop.repository import root_of
-from loop.repository.carried import carried, settings
+from loop.repository.carried import carried, settings, take_branches
 from loop.steps.setting import allow_session, trusted_setting
-from loop.store import sessions
+from loop.store import index, sessions
 from loop.store.past_changes import needed
-from loop.store.sessions import SessionFolder
+from loop.store.sessions import HEAD, SessionFolder
+
+LOOKS_S = (0.3, 0.3, 0.3, 0.3, 0.5, 0.5, 0.5, 1.0)
+"""Seconds between two looks at a job; the last is repeated. A look takes 20 ms of the other machine."""
+AWAY_S = 3600.0 * 12
+"""Seconds after which a machine that does not answer is given up."""
+COMMAND_S = 900.0
+"""Time for `start:` and `stop:`."""
+
+
+def until(text: str | None, now: datetime.datetime) -> float | None:
+    """`16:00` as seconds since 1970, today or tomorrow. Raises UsageError for anything else."""
+    if text is None:
+        return None
+    try:
+        clock = datetime.datetime.strptime(text, "%H:%M")
+    except ValueError as error:
+        raise UsageError(f"--keep-until {text!r}: expected a time of day", hint="--keep-until 16:00") from error
+    moment = now.replace(hour=clock.hour, minute=clock.minute, second=0, microsecond=0)
+    return (moment if moment > now else moment + datetime.timedelta(days=1)).timestamp()
+
+
+def follow_job(job: str, cancel: bool, screen: Screen) -> int:
+    """Follow a job by its id to its end; with `cancel`, have it end first. Raises UsageError where none is."""
+    folders = {folder.id: folder for folder, _ in noted.away()}
+    chosen = [*folders][-1:] if job == "last" else [name for name in folders if name.startswith(job)]
+    if len(chosen) != 1:
+        hint = f"there are {', '.join(folders)}" if folders else "loop hosts"
+        raise UsageError(f"no job {job!r} is on another machine" if job != "last" else "no job is away", hint=hint)
+    folder = folders[chosen[0]]
+    if not cancel:
+        return follow(folder, screen)
+    sent = noted.read(folder)
+    assert sent is not None
+    with Connection(host_of(sent)) as connection:
+        there = There(connection)
+        there.cancel(folder.id)
+        try:
+            return follow(folder, screen, there)
+        except Held as busy:
+            screen.say(f"job {folder.id} ends; {busy.holder} follows it, and brings back what it made")
+            return ExitCode.OK
+
+
+def host_of(sent: Sent) -> Listed:
+    """The machine that a job was sent to. Raises UsageError where `hosts.yaml` names it no more."""
+    (host, *_) = known.choose(known.hosts(Path(sent.project) if sent.project else None), sent.host)
+    return host
+
+
+def follow(folder: JobFolder, screen: Screen, there: There | None = None) -> int:
+    """Show what a job on another machine says until it ends, and bring back what it made; its exit code.
+
+    A cut connection is made anew. Ctrl-C leaves the job at work there.
+    """
+    sent = noted.read(folder)
+    if sent is None:
+        raise UsageError(f"job {folder.id} runs on this machine", hint=f"loop jobs show {folder.id}")
+    host = host_of(sent)
+    with locked(folder.path / LOCK), ExitStack() as stack:
+        if folder.rc is not None:
+            raise UsageError(f"job {folder.id} was brought back", hint="loop sessions list")
+        if there is None:
+            there = There(stack.enter_context(Connection(host)))
+        try:
+            last = _watched(folder, sent, there, screen)
+        except Stopped:
+            price = host.host.prices
+            costs = f", and {host.name} costs ${price.at(None)[0]:.2f} an hour" if price else ""
+            screen.say(f"job {folder.id} still runs on {host.name}{costs}")
+            screen.say(f"  follow it: loop jobs follow {folder.id}")
+            screen.say(f"  end it: loop jobs follow {folder.id} --cancel")
+            raise
+        return _brought_back(folder, sent, host, there, last, screen)
+
+
+def _watched(folder: JobFolder, sent: Sent, there: There, screen: Screen) -> Seen:
+    """Show lines as they come until the job has ended; its last state."""
+    streams = _Streams(folder, sent, screen)
+    looks, failures, cut = 0, 0, 0.0
+    while True:
+        try:
+            look = there.look(folder.id, *streams.sizes)
+            if cut:
+                screen.say(f"{there.name} answers again")
+            cut, failures = 0.0, 0
+        except Unreachable as error:
+            cut = cut or time.time()
+            if time.time() - cut > AWAY_S:
+                raise
+            if failures == 1:  # The first attempt after a cut succeeds, as a rule.
+                screen.say(f"{error.message}; the job goes on there, and so does this command")
+            time.sleep(BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
+            failures += 1
+            continue
+        streams.take(look)
+        if look.ended:
+            streams.rest()
+            return look
+        if not look.more:
+            time.sleep(LOOKS_S[min(looks, len(LOOKS_S) - 1)])
+            looks += 1
+
+
+class _Streams:
+    """Output of a job: kept in its folder here, and shown line by line."""
+
+    def __init__(self, folder: JobFolder, sent: Sent, screen: Screen) -> None:
+        self.folder, self.sent, self.screen = folder, sent, screen
+        self.open = {OUT: b"", TALK: b""}
+        """Stream to the part of a line that has come so far."""
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of both that are here."""
+        paths = [self.folder.path / name for name in (OUT, TALK)]
+        return [path.stat().st_size if path.exists() else 0 for path in paths]
+
+    def take(self, look: Seen) -> None:
+        """Keep and show new output."""
+        for name, data in ((TALK, look.talk), (OUT, look.out)):
+            with (self.folder.path / name).open("ab") as file:
+                file.write(data)
+            *lines, self.open[name] = (self.open[name] + data).split(b"\n")
+            for line in lines:
+                self._show(name, line)
+
+    def rest(self) -> None:
+        """Show lines that have no end."""
+        for name, line in self.open.items():
+            if line:
+                self._show(name, line)
+
+    def _show(self, name: str, line: bytes) -> None:
+        text = self.sent.here(line.decode(errors="replace"), self.folder.id)
+        (self.screen.data if name == OUT else self.screen.say)(text)
+
+
+def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, last: Seen, screen: Screen) -> int:
+    """Take in what a job made; the exit code."""
+    sessions: list[Path] = []
+    try:
+        if not last.gone:
+            sessions = _taken_in(folder, sent, there, last, screen)
+    except LoopError:  # Stopping may take away what is not here yet.
+        screen.say(
+            f"{sent.host} STILL RUNS AND COSTS: its results are not here; try again: loop jobs follow {folder.id}"
+        )
+        screen.say(f"  give them up: loop hosts stop {sent.host}")
+        raise
+    write_atomic(folder.path / RC, str(last.code if last.code is not None else ExitCode.PAUSED))
+    there.forget(folder.id)
+    stuck = False
+    if sent.last:
+        try:
+            leave(folder, sent, host, there, sessions, screen)
+        except LoopError as error:  # What the command itself found is printed already.
+            screen.fail(error)
+            stuck = True
+    if last.code is None or last.code < 0:
+        heads = [SessionFolder(session).head() for session in sessions if (session / HEAD).is_file()]
+        again = heads[0].resume_command if heads else "run the same command again"
+        gone = "its folder is not there any more" if last.gone else ""
+        why = gone or last.why or "it was killed, as for lack of memory, or the machine was started again"
+        raise MachineFailure(f"job {folder.id} was lost on {sent.host}: {why}", hint=again)
+    return last.code or (ExitCode.GATE_FAILED if stuck else ExitCode.OK)
+
+
+def _taken_in(folder: JobFolder, sent: Sent, there: There, last: Seen, screen: Screen) -> list[Path]:
+    """Bring back the job's sessions and branches; the sessions' folders. May be repeated after an interruption."""
+    if sent.root:
+        patiently(lambda: there.bundle(folder.id, sent.tree), AWAY_S)
+    names = [f"{SESSIONS.rpartition('/')[2]}/{name}" for name in sent.past]
+    patiently(lambda: there.collect(folder, BRANCHES, earlier=names), AWAY_S)
+    if last.state in ENDED:
+        folder.check(names)
+    sessions = noted.take_in(folder, sent)
+    for session in sessions:
+        screen.say(f"brought back from {sent.host}: {os.path.relpath(session)}")
+    bundle = folder.path / BRANCHES
+    if sent.root and bundle.exists():
+        try:
+            branches = take_branches(Path(sent.root), bundle)
+        except LoopError as error:  # Its patch is in the session's folder.
+            screen.say(f"{error.message}; the branches are in {bundle}")
+        else:
+            if branches:
+                screen.say(f"branches from {sent.host}: {', '.join(branches)}")
+    return sessions
+
+
+def leave(folder: JobFolder, sent: Sent, host: Listed, there: There, sessions: list[Path], screen: Screen) -> None:
+    """Decide whether the machine is kept, say so with its dollars, and stop it where that was decided.
+
+    Raises WorkFailed, loudly, where `stop:` fails: the machine goes on costing money.
+    """
+    prices, name = host.host.prices, host.name
+    if prices is None and host.host.stop is None:
+        return
+    away = [job for job, _ in noted.away(name) if job.id != folder.id]
+    coming = [job.id for job in away if there.look(job.id).state == "queued" or held(job.path / LOCK)]
+    if others := [*there.running(), *coming]:
+        screen.say(f"{name} stays: {others[0]} runs there")
+        return
+    _, terms = read_terms(read_text(folder.path / TERMS))
+    rate, used = prices.at(terms) if prices else (0.0, None)
+    planned = None  # Until when the machine is needed, and the hours until then.
+    if sent.keep_until is not None and sent.keep_until > time.time():
+        clock = datetime.datetime.fromtimestamp(sent.keep_until).astimezone()
+        planned = f"{clock:%H:%M}", (sent.keep_until - time.time()) / 3600
+    decision: Literal["keep", "stop"] = "keep" if planned else "stop"
+    if rate:
+        screen.say(
+            f"{name} costs ${rate:.2f} an hour ({(used or 'unknown terms').replace('_', ' ')}) while it runs:"
+        )
+        stop, gap = _measured(sent, sessions, rate)
+        decision, lines = keeping.leave(rate, stop, gap, planned)
+        for line in lines:
+            screen.say(f"  {line}")
+    if decision == "keep":
+        screen.say(f"{name} is kept" + (f"; stop it then: loop hosts stop {name}" if host.host.stop else ""))
+    else:
+        stop_machine(host, sent.project, screen)
+
+
+def _measured(sent: Sent, sessions: list[Path], rate: float) -> tuple[StopCost | None, float | None]:
+    """Cost of a stop, and hours between sessions, as the sessions here on such a machine measured them."""
+    rows = [row for row in index.rows(Path(sent.sessions), last=index.LOOKED_BACK) if not row.recorded]
+    device: Device = SessionFolder(sessions[-1]).head().device if sessions else "cuda"
+    here = [row for row in rows if row.device == device]
+    restart = keeping.restart_of(here, device)
+    if restart is None:
+        return None, keeping.gap_hours(here)
+    card = rates(project(Path(sent.project) if sent.project else None, Path.cwd()))
+    return keeping.stop_cost(*restart, rate, *keeping.who_waits(card, None)), keeping.gap_hours(here)
+
+
+def stop_machine(host: Listed, target: str | None, screen: Screen) -> None:
+    """Run `stop:`, if it may run. Raises WorkFailed where it fails, or may not."""
+    stop = host.host.stop
+    if stop is None:
+        screen.say(f"{host.name} goes on costing money: {host.path} has no `stop:` for it; stop it yourself")
+        return
+    if target is not None and host.path.parent == Path(target):
+        here = project(Path(target), Path.cwd())
+        if not is_trusted(here):
+            mend = f"look at it, then: loop trust {target}, and loop hosts stop {host.name}"
+            raise WorkFailed(still_costs(host, f"`{stop}` of a project has not been allowed"), mend)
+    screen.say(f"stopping {host.name}: {stop}")
+    try:
+        run_here(stop, host)
+    except LoopError as error:
+        raise WorkFailed(still_costs(host, error.message), f"stop it yourself: {stop}") from error
+    screen.say(f"{host.name} is stopped")
+
+
+def still_costs(host: Listed, why: str) -> str:
+    """The message about a machine that should be stopped and still runs."""
+    prices = host.host.prices
+    price = f" ${prices.at(None)[0]:.2f} an hour" if prices else " money"
+    return f"{host.name} STILL RUNS AND COSTS{price}: {why}"
+
+
+def run_here(command: str, host: Listed) -> None:
+    """Run `start:` or `stop:` of a machine on this one. Raises WorkFailed where it fails."""
+    completed = finish(run(["sh", "-c", command], limit_s=COMMAND_S, env=dict(os.environ)))
+    if not completed.ok:
+        last = next((line for line in reversed(completed.errors.splitlines()) if line.strip()), completed.how)
+        raise WorkFailed(f"{host.path}: `{command}` failed: {last.strip()[:300]}", hint="run it yourself")
+
 
 TTL_S = 12 * 3600.0
 """Seconds after which a job without a budget is ended there: nobody may come back to it."""
@@ -53,12 +325,12 @@ STARTS_S = 600.0
 """Time for a machine to answer after it was started."""
 
 
-def run(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
+def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
     """Run a command on the machine that `--on` names: send the project, follow the job. Returns its exit code."""
     options = {name: value for name, value in values.items() if name not in ("on", "keep_until")}
     if not values.get("on"):
         raise UsageError("--keep-until is for the machine that --on names", hint="--on HOST --keep-until 16:00")
-    until = following.until(values.get("keep_until"), datetime.datetime.now().astimezone())
+    deadline = until(values.get("keep_until"), datetime.datetime.now().astimezone())
     setting = trusted_setting(options.get("target"), screen)
     if made_of(setting.project.target):
         raise UsageError("--on: a task of another format is judged here only", hint="loop targets inspect TASK")
@@ -71,7 +343,7 @@ def run(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
         if resumed is None:  # Its branches are in the folder that would be replaced.
             raise Busy(host.name, folder.id)
         screen.say(f"job {folder.id} has not been brought back from {host.name} yet")
-        return following.follow(folder, screen)
+        return follow(folder, screen)
     with reached(host, screen) as there, contextlib.ExitStack() as sends:
         locks = state_folder() / "trees"
         locks.mkdir(parents=True, exist_ok=True)
@@ -99,7 +371,7 @@ def run(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
             resumed=going_on,
             past=tuple(name for name in past if name != going_on),
             last=last,
-            keep_until=until,
+            keep_until=deadline,
         )
         variables = _variables(host, setting.project, resumed)
         sends.enter_context(locked(folder.path / LOCK))
@@ -113,7 +385,7 @@ def run(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
         patiently(lambda: there.submit(folder, variables, sending.tree))
         screen.say(f"on {host.name}: job {folder.id}")
         sends.close()
-        return following.follow(folder, screen, there)
+        return follow(folder, screen, there)
 
 
 def _away(host: Listed, project: Project, sending: "_Sending", resumed: SessionFolder | None) -> JobFolder | None:

@@ -1,15 +1,29 @@
 """`loop patterns show`, `loop plan list`: look at definitions; nothing executes."""
 
+import json
+import re
 from pathlib import Path
+from typing import Any
 
-from loop.base.documents import to_json
-from loop.base.places import project
+from loop.actions import ACTIONS
+from loop.base.documents import to_json, write_atomic
+from loop.base.documents.mistakes import schema_of, schema_of_all
+from loop.base.errors import DefinitionError, ExitCode, Failed, UsageError
+from loop.base.places import PACKAGE, project
 from loop.base.screen import Screen, seconds_text
-from loop.learning.statistics import PatternStatistics, gather, lines
-from loop.library import definitions
-from loop.model.base import Printed
-from loop.model.pattern import Pattern
-from loop.model.plan import Plan
+from loop.cli.command import ALL
+from loop.learning.prediction import PatternStatistics, gather, lines
+from loop.library import definitions, targets
+from loop.library.histories import histories
+from loop.library.rates import TAKEN, rates
+from loop.model.base import Model, Printed
+from loop.model.exported import ExportedSession
+from loop.model.history import History
+from loop.model.money import RateCard
+from loop.model.plan import Pattern, Plan
+from loop.model.target import Target
+from loop.session.opening import check_pattern, check_plan
+from loop.steps.setting import read_setting
 
 
 class ShownPattern(Printed, Pattern):
@@ -62,3 +76,111 @@ def list_plans(target: Path | None, screen: Screen, *, as_json: bool) -> None:
         return
     rows = [(plan.name, len(plan.patterns), f"{plan.budget.minutes:g}", plan.title) for plan in plans]
     screen.table(("plan", "patterns", "min", "objective"), rows)
+
+
+SCHEMAS: dict[str, type[Model]] = {
+    "pattern": Pattern,
+    "plan": Plan,
+    "target": Target,
+    "rates": RateCard,
+    "history": History,
+    "report": ExportedSession,
+}
+"""JSON Schemas that ship with loop, by file name."""
+PRINTED = "commands"
+"""The schema of what all commands print with `--json`."""
+NAMES = (*SCHEMAS, PRINTED)
+
+
+class CheckedDefinitions(Printed):
+    """Whether definitions are what they have to be."""
+
+    ok: bool
+    """Whether there is no complaint."""
+    complaints: tuple[str, ...]
+    """Each with file, line and column."""
+
+
+def check_definitions(path: Path | None, target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """Check one file, or everything the project defines; complaints to stdout, one a line."""
+    complaints: tuple[str, ...] = ()
+    try:
+        checked = _check_file(path, target) if path is not None else _check_all(target)
+        text = f"{checked} definitions, no complaints"
+    except DefinitionError as error:
+        complaints = tuple(str(complaint) for complaint in error.complaints)
+        text = "\n".join(complaints)
+    screen.data(to_json(CheckedDefinitions(ok=not complaints, complaints=complaints)) if as_json else text)
+    return ExitCode.USAGE if complaints else ExitCode.OK
+
+
+def _check_all(target: Path | None) -> int:
+    """How many definitions there are. Raises DefinitionError."""
+    setting = read_setting(target)
+    rates(setting.project)
+    histories()
+    complaints = [c for read in setting.patterns.values() for c in check_pattern(read, setting.patterns, {})]
+    for plan in setting.plans.values():
+        complaints += check_plan(plan, setting.patterns, setting.plans, setting.target.variants)
+    if complaints:
+        raise DefinitionError(complaints)
+    return len(setting.patterns) + len(setting.plans) + 2
+
+
+def _check_file(path: Path, target: Path | None) -> int:
+    """How many files there are: each a pattern, unless it is a target or plan by name or place.
+
+    A plan or pattern below a target's own folder is that target's. Raises DefinitionError.
+    """
+    if path.is_dir():
+        files = sorted(path.glob("*.yaml"))
+        if not files:
+            raise UsageError(f"{path}: no .yaml file there")
+        return sum(_check_file(file, target) for file in files)
+    around = path.resolve().parent.parent
+    target = target or (around if (around / "target.yaml").is_file() else None)
+    if path.name == "target.yaml":
+        targets.target(project(path, Path.cwd()))
+        return 1
+    if path.parent.name == "plans":
+        plan, setting = definitions.read_file(path, Plan), read_setting(target)
+        plans = {*setting.plans, plan.value.name}
+        complaints = check_plan(plan, setting.patterns, plans, setting.target.variants)
+    else:
+        read = definitions.read_file(path, Pattern)
+        known = {**definitions.patterns(project(target, Path.cwd())), read.value.name: read}
+        complaints = check_pattern(read, known, {})
+    if complaints:
+        raise DefinitionError(complaints)
+    return 1
+
+
+def schema_text(name: str) -> str:
+    """One JSON Schema as it is stored."""
+    if name == PRINTED:
+        printed: dict[str, Any] = {command.words: command.printed for command in ALL if command.result}
+        schema = schema_of_all({**printed, "error": Failed})
+    else:
+        schema = schema_of(SCHEMAS[name])
+    if name == "pattern":
+        step = schema["$defs"]["Step"]["properties"]
+        step["action"] = {**step["action"], "enum": list(ACTIONS)}
+    if name == "rates":  # A project's own card takes the rest from the shipped one.
+        schema["required"] = [field for field in schema["required"] if field not in TAKEN]
+    return re.sub(r"\n {3,}", " ", json.dumps(schema, indent=1)) + "\n"  # A definition a line.
+
+
+def write_schemas() -> list[Path]:
+    """Write all JSON Schemas where the bundled files point; their paths."""
+    folder = PACKAGE / "schema"
+    folder.mkdir(exist_ok=True)
+    for name in NAMES:
+        write_atomic(folder / f"{name}.json", schema_text(name))
+    return [folder / f"{name}.json" for name in NAMES]
+
+
+def show_schema(name: str, write: bool, screen: Screen) -> None:
+    """Print one JSON Schema, or write all of them."""
+    if name not in NAMES:
+        raise UsageError(f"no schema {name!r}", hint=f"there are {', '.join(NAMES)}")
+    screen.data("\n".join(map(str, write_schemas())) if write else schema_text(name))

@@ -7,14 +7,14 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from loop.agents.results import stated
+from loop.agents.proposing import stated
 from loop.base.documents import to_json
 from loop.base.errors import UsageError
 from loop.base.screen import Screen
 from loop.cli.command import asked
-from loop.formats.translated import made_of
+from loop.formats.table import made_of
 from loop.jobs import executor
-from loop.learning.predicting import Foreseen
+from loop.learning.prediction import Foreseen
 from loop.library import trust
 from loop.model.base import Printed
 from loop.model.campaign import TUNER, Campaign

@@ -18,7 +18,7 @@ from loop.model.base import Printed
 from loop.model.change import hosts_of
 from loop.model.money import RateCard
 from loop.model.record import RESUMABLE, latest_attempts
-from loop.money import keep_or_stop as keeping
+from loop.money import decisions as keeping
 from loop.money.bill import gpu_rate, no_price
 from loop.money.model import hours_text
 from loop.report import format as say

@@ -22,14 +22,12 @@ from loop.base.places import tasks_folder
 from loop.base.processes import finish, python_path, run
 from loop.base.screen import Screen
 from loop.cli.bench import BenchRequest, walk_bench
-from loop.formats import erring, flashinfer, gpumode, kernelbench, table
-from loop.formats.disagreements import VERDICTS, causes
+from loop.formats import evaluators, flashinfer, gpumode, kernelbench, table
 from loop.formats.evaluators import EVALUATORS
-from loop.formats.gpumode_target import TESTS
-from loop.formats.hindrances import hindrances
-from loop.formats.model import ForeignTask
-from loop.formats.theirs import LIMIT_S, NO_GPU, Verdict, few
-from loop.formats.translated import as_target
+from loop.formats.gpumode import TESTS
+from loop.formats.model import ForeignTask, hindrances
+from loop.formats.table import as_target
+from loop.formats.theirs import LIMIT_S, NO_GPU, VERDICTS, Verdict, causes, few
 from loop.library import trust
 from loop.machine.gpus import gpus
 from loop.model.base import Model, Printed
@@ -38,7 +36,7 @@ from loop.model.dtypes import Device
 from loop.model.output import MeasureOutput, Ours, ours_on, outputs_of
 from loop.model.target import PythonVariant, Target
 from loop.model.workloads import entry_of, expand, spelled
-from loop.proving.negative_controls import EXACT, WAY, Control, of_structure
+from loop.proving.prove import EXACT, WAY, Control, of_structure
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
 from loop.timing.theirs import HEADS, Both, EvaluatorTerms, line, reasons, two, verdict_of
 from loop.workers.judge_process import UNTIMED
@@ -182,7 +180,7 @@ class Audited(Printed):
 def audit(request: TaskRequest, screen: Screen) -> None:
     """Print which controls each side lets pass, and what is odd about the task itself."""
     task = table.load(request.path.absolute(), request.form)
-    if task.format not in erring.ANSWERS:
+    if task.format not in evaluators.ANSWERS:
         raise UsageError(f"{request.path}: loop cannot audit {table.of(task.format).title} yet")
     folder, _ = as_target(request.path, (), request.form)
     setting = trusted_setting(folder, screen)
@@ -295,7 +293,7 @@ def _written(request: TaskRequest, task: ForeignTask, target: Target, chosen: Se
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for control in chosen:
-        ending, text = erring.answer(task, control.mistake(target, target.dtypes["cpu"]))
+        ending, text = evaluators.answer(task, control.mistake(target, target.dtypes["cpu"]))
         files.append(folder / f"{re.sub(r'[^a-z0-9]+', '_', control.name.lower()).strip('_')}{ending}")
         files[-1].write_text(text)
     return files

@@ -8,7 +8,6 @@ A notice carries the provider and the time. `loop` then pauses the session and e
 answering is reported as an unwatched machine, never as a machine without a notice.
 """
 
-from loop.cloud.clouds import CLOUDS, Cloud, make_cloud
-from loop.cloud.watch import CHOICES, Notice, Watch
+from loop.cloud.clouds import CHOICES, CLOUDS, Cloud, Notice, Watch, make_cloud
 
 __all__ = ["CHOICES", "CLOUDS", "Cloud", "Notice", "Watch", "make_cloud"]

@@ -1,29 +1,146 @@
 """What every step that looks for a cause shares: what fails, and a gate that answers probe after probe."""
 
 import time
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Annotated
+
+from pydantic import Field
 
 from loop.base.errors import WorkFailed
 from loop.base.processes import Tick
-from loop.debug.shrinking import Failing, failing, kind_of
+from loop.calls.call import LibraryTerms
 from loop.gate.kernel import compile_all, to_build
-from loop.gate.order import values_key
-from loop.gate.verify import Job, SideChecker, complaint, files_of
-from loop.model.debugging import Outcome
+from loop.gate.verify import Job, SideChecker, complaint, files_of, values_key, verify
+from loop.model.base import Model
+from loop.model.debugging import ComponentChecks, ComponentsOutput, Outcome, Smallest, SmallestOutput
 from loop.model.dtypes import Layout
-from loop.model.measurement import Check
+from loop.model.measurement import Check, VariantChecks
 from loop.model.output import Checked, outputs_of
 from loop.model.signature import Signature
-from loop.model.target import Workload
-from loop.model.tuning import Scalar
-from loop.model.workloads import base_seed, entry_of, single, unsupported
-from loop.steps.context import Context
-from loop.workers.bench import JUDGE_LIMIT_S, Side
+from loop.model.target import Component, Scalar, Workload
+from loop.model.workloads import base_seed, entry_of, expand, single, spelled, unsupported
+from loop.steps.context import Context, NoArguments, Result, Working
+from loop.workers.bench import JUDGE_LIMIT_S, KeptWorker, Side
 from loop.workers.judge_messages import Compare
-from loop.workers.kept import KeptWorker
 from loop.workers.messages import Compute
 from loop.workers.program import Refusal, WorkerLost
+
+Entry = Mapping[str, Scalar]
+Search = Generator[Entry, bool, None]
+"""Yields workloads and is sent whether each still fails. The last that did is what was looked for."""
+
+
+@dataclass(frozen=True)
+class Failing:
+    """A variant that is not right: the one failure that is looked into."""
+
+    variant: str
+    build_id: str | None
+    kind: str
+    """What kind of failure it is, as `kind_of` says."""
+    start: Check
+    """The smallest workload known to fail so: a search begins there."""
+    telling: Check
+    """Where right and wrong elements are most evenly divided: there their pattern shows best."""
+
+
+def kind_of(check: Check) -> str:
+    """`wrong`, `hung`, `refused: error 3`: failures of one kind are taken for one fault. Empty when it passed.
+
+    A shape that is declined with an error is no smaller form of a wrong answer, nor is an answer with all elements
+    within their tolerance.
+    """
+    if check.passed:
+        return ""
+    if check.status == "wrong":
+        return "wrong" if check.wrong else "inexact"
+    code = check.fault.code if check.fault else ""
+    return ": ".join(filter(None, (check.status, code or check.cause)))
+
+
+def failing(checks: VariantChecks, signature: Signature) -> Failing | None:
+    """The kind of failure that most workloads show, and between which of them to look; None when all is right."""
+    failed = [check for check in checks.checks if not check.passed]
+    if not failed:
+        return None
+    kinds = [kind_of(check) for check in failed]
+    most = max(dict.fromkeys(kinds), key=kinds.count)
+    alike = [check for check in failed if kind_of(check) == most]
+
+    def effort(check: Check) -> tuple[bool, bool, int]:
+        """Inputs as they usually lie first, then sizes that a shorthand covers, then small ones."""
+        sizes = check.workload.sizes
+        same = all(len({sizes[name] for name in names}) == 1 for names in signature.shorthand.values())
+        return check.inputs != "contiguous", not same, prod(sizes.values())
+
+    def unevenness(check: Check) -> tuple[bool, bool, float, int]:
+        share = check.wrong / check.total if check.total else 1.0
+        plain = check.workload.values == "normal"
+        return check.inputs != "contiguous", not plain, abs(share - 0.5), -check.total
+
+    return Failing(
+        variant=checks.variant,
+        build_id=checks.build_id,
+        kind=most,
+        start=min(alike, key=effort),
+        telling=min(alike, key=unevenness),
+    )
+
+
+def shrink(entry: Entry, signature: Signature) -> Search:
+    """Plainer values, flags down, then each dimension lowered; again and again, until nothing changes.
+
+    Dimensions that share a shorthand go together first. A dimension is tried from 1 up in doublings, which are the
+    quick ones, and then halved down to the smallest size above a size that does not fail: one less passes.
+    """
+    words = {word: names for word, names in signature.shorthand.items() if word in entry}
+    sizes = {name: entry[word] for word, names in words.items() for name in names}
+    now: Entry = {**sizes, **{name: value for name, value in entry.items() if name not in words}}
+    before: Entry = {}
+    while now != before:
+        before = now
+        for key in [key for key in now if key not in (*signature.dimensions, "dtype")]:
+            plainer = {name: value for name, value in now.items() if name != key}
+            now = plainer if (yield plainer) else now
+        for names in _knobs(now, signature):
+            now = yield from _lower(now, names)
+
+
+def _knobs(entry: Entry, signature: Signature) -> Iterator[tuple[str, ...]]:
+    """Dimensions to be lowered: those of one size and shorthand together, then each by itself, largest first."""
+    together = signature.shorthand.values()
+    yield from (names for names in together if len({entry[name] for name in names}) == 1)
+    yield from ((name,) for name in sorted(signature.dimensions, key=lambda name: -int(entry[name])))
+
+
+def _lower(entry: Entry, names: Iterable[str]) -> Generator[Entry, bool, Entry]:
+    low, high = 0, max(int(entry[name]) for name in names)
+    for size in doublings(high):
+        smaller = {**entry, **dict.fromkeys(names, size)}
+        if (yield smaller):
+            entry, high = smaller, size
+            break
+        low = size
+    while high - low > 1:
+        middle = (low + high) // 2
+        smaller = {**entry, **dict.fromkeys(names, middle)}
+        if (yield smaller):
+            entry, high = smaller, middle
+        else:
+            low = middle
+    return entry
+
+
+def doublings(end: int) -> Iterator[int]:
+    """1, 2, 4, ... below `end`."""
+    size = 1
+    while size < end:
+        yield size
+        size *= 2
+
 
 HANG_S = 5.0
 """A probe that has not come back by then hangs; small workloads take milliseconds."""
@@ -213,3 +330,141 @@ def outcome(check: Check, kind: str) -> Outcome:
     """Whether a check shows the failure that is looked for, passes, or shows another failure."""
     own_kind = kind_of(check)
     return "passes" if not own_kind else "fails" if own_kind == kind else "other"
+
+
+class Effort(Model):
+    """How much is tried; the step's budget is divided among the variants that fail."""
+
+    probes: Annotated[int, Field(ge=1, le=10_000)] = 200
+    """Workloads a variant and search, at most."""
+
+
+def smallest(context: Context, arguments: Effort) -> Working[SmallestOutput]:
+    """The smallest workload on which each wrong variant still fails, by the gate's own word."""
+    output = SmallestOutput(ok=True, message=NOTHING_WRONG)
+    pairs = yield from failing_sides(context, failing_variants(context))
+    for failing, side in pairs:
+        limit_s = context.budget_s / len(pairs)
+        with closing(FailureProber(context, failing, side, arguments.probes, limit_s)) as prober:
+            smallest = yield from _smallest(prober)
+        output = output.model_copy(update={"smallest": (*output.smallest, smallest)})
+    texts = []
+    for smallest in output.smallest:
+        end = "nothing smaller among them does" if smallest.minimal else "the budget ended the search"
+        tried = smallest.note or f"{smallest.probes} workloads tried, {end}"
+        texts.append(f"{smallest.variant} fails on {smallest.check.workload.name} ({tried})")
+    return Result(output.model_copy(update={"message": "; ".join(texts)}) if texts else output)
+
+
+def _smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
+    """Shrink the failing workload, then check in a fresh process that the smallest one fails."""
+    best, minimal = yield from _shrunk(prober)
+    prober.close()
+    probes = prober.asked
+    check = yield from prober.look(prober.workload(best))
+    steady = kind_of(check) == prober.failing.kind
+    if not steady:
+        best, check = prober.entry, prober.start
+    workload = check.workload
+    return Smallest(
+        variant=prober.failing.variant,
+        check=check,
+        began=prober.start.workload.name,
+        words=spelled(entry_of(prober.context.bench.target.signature, workload)),
+        seed=prober.seed,
+        probes=probes,
+        minimal=minimal and steady,
+        note="" if steady else "smaller ones fail at times, or only after other calls",
+    )
+
+
+def _shrunk(prober: FailureProber) -> Generator[Tick, None, tuple[dict[str, Scalar], bool]]:
+    """The last workload that failed, and whether the search came to its end."""
+    best = prober.entry
+    search = shrink(best, prober.context.bench.target.signature)
+    try:
+        entry = next(search)
+        while True:
+            fails = (yield from prober.ask(entry)) == "fails"
+            best = dict(entry) if fails else best
+            entry = search.send(fails)
+    except StopIteration:
+        return best, True
+    except SearchSpent:
+        return best, False
+
+
+def components(context: Context, arguments: NoArguments) -> Working[ComponentsOutput]:
+    """Each component of the variants that are wrong; what only repeats a wrong one before it is left out."""
+    failing = failing_variants(context)
+    checked: list[ComponentChecks] = []
+    missing: list[str] = []
+    texts: list[str] = []
+    for _, side in (yield from failing_sides(context, failing)):
+        mine, without = yield from looked_into(context, side)
+        checked, missing = [*checked, *mine], [*missing, *without]
+        texts += described(side.name, mine, without)
+    return Result(
+        ComponentsOutput(
+            ok=True,
+            message="; ".join(texts) if failing else NOTHING_WRONG,
+            not_exercised=tuple(missing),
+            components=tuple(checked),
+            wrong=tuple(component.component for component in checked if component.checks.first_failure),
+        )
+    )
+
+
+def looked_into(context: Context, side: Side) -> Generator[Tick, None, tuple[list[ComponentChecks], list[str]]]:
+    """The components of a variant, and those that could not be looked at, with the reason."""
+    parts = {n: p for n, p in context.bench.target.components.items() if side.name in p.variants}
+    checked: list[ComponentChecks] = []
+    missing = [] if parts else [f"components of {side.name}: target.yaml names none"]
+    for name, part in parts.items():
+        if part.signature is None and any(component.checks.first_failure for component in checked):
+            continue
+        alone = yield from _side(context, side, part)
+        if isinstance(alone, str):
+            missing.append(f"{name} of {side.name}: {alone}")
+        else:
+            checked.append((yield from _check(context, name, part, alone)))
+    return checked, missing
+
+
+def _side(context: Context, side: Side, part: Component) -> Generator[Tick, None, Side | str]:
+    """The variant's library entered at a component, or a sentence on why that is impossible."""
+    assert isinstance(side.terms, LibraryTerms)
+    if part.flags:
+        bench, name = context.bench, side.name
+        variant = (bench.emulations if side.emulated else bench.compiled)([name])[name]
+        recipe = variant.build.model_copy(update={"flags": (*variant.build.flags, *part.flags)})
+        flagged = variant.model_copy(update={"build": recipe})
+        built, failed = yield from compile_all(context, {name: flagged})
+        if failed:
+            return f"no build with {' '.join(part.flags)}: {failed[0].message}"
+        side = bench.side(name, built[0], emulated=side.emulated)
+        assert isinstance(side.terms, LibraryTerms)
+    return side.renamed(side.name, terms=side.terms.but(entry=part.entry_in(side.name)))
+
+
+def _check(context: Context, name: str, part: Component, side: Side) -> Generator[Tick, None, ComponentChecks]:
+    bench = context.bench
+    usual = bench.target.dtypes["cuda" if side.emulated else bench.device]
+    dtype = usual if usual in side.dtypes else side.dtypes[0]
+    judged, alone = bench.part(part), side.renamed(f"{side.name} {name}")
+    workloads = expand(judged.target, judged.target.workloads, dtype, context.task.seed)
+    (checks,) = yield from verify(judged, [Job(alone, workloads, layouts=False)])
+    return ComponentChecks(component=name, variant=side.name, title=part.title, checks=checks)
+
+
+def described(variant: str, checked: Sequence[ComponentChecks], missing: Sequence[str]) -> list[str]:
+    """What the components say of a variant. A component that is missing clears nothing."""
+    texts = [
+        f"{component.component} of {variant} {component.outcome}"
+        for component in checked
+        if component.checks.first_failure
+    ]
+    if checked and not texts:
+        so = "" if missing else ", so the fault lies in how they are put together"
+        texts.append(f"{variant}: right by itself: {', '.join(component.component for component in checked)}{so}")
+    return [*texts, *missing]

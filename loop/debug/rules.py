@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from math import prod
 
-from loop.model.tuning import Scalar
+from loop.model.target import Scalar
 
 Case = Mapping[str, Scalar]
 """All that may matter: sizes, attributes, `dtype`, `values`, `scale` of the values, `inputs` (their layout)."""

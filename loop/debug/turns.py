@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from loop.base.ratios import times
+from loop.base.stats import times
 from loop.debug.probing import sides
 from loop.gate.kernel import distinct, extra_sets, workloads
 from loop.gate.verify import Job, verify
 from loop.model.change import PastSearch, TriedPoint
 from loop.model.debugging import EarlierTry, HypothesesOutput, ScopeOutput
 from loop.model.dtypes import Device
-from loop.model.tuning import Value, Values
+from loop.model.target import Value, Values
 from loop.steps.context import Context, NoArguments, Result, Working
 
 Point = tuple[tuple[str, Value], ...]

@@ -12,11 +12,11 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
 from loop import __version__
-from loop.base.documents.schema import Untitled
+from loop.base.documents.mistakes import Untitled
 from loop.base.errors import LoopError
 from loop.cli import answered
-from loop.driving import jobs
-from loop.driving.tools import WAIT, Tool, chosen, tools
+from loop.driving import tools
+from loop.driving.tools import WAIT, Tool, begin, chosen, find_job, runs, wait
 from loop.jobs.folder import JobFolder
 
 INSTRUCTIONS = """\
@@ -45,7 +45,7 @@ class Calls:
     """Answers calls, those that only read one after the other."""
 
     def __init__(self) -> None:
-        self.tools = tools()
+        self.tools = tools.tools()
         self.one_at_a_time = anyio.Lock()
 
     async def list(self, ctx: Any, params: Any) -> types.ListToolsResult:
@@ -70,22 +70,22 @@ class Calls:
     async def _done(self, tool: Tool, values: dict[str, Any], ctx: Any) -> dict[str, Any]:
         if tool.starts:
             seconds, words = values.pop(WAIT), tool.words(values)
-            job = await run_sync(answered, lambda: jobs.begin(words, tool.name))
+            job = await run_sync(answered, lambda: begin(words, tool.name))
             return await self._awaited(job, seconds, ctx)
         if tool.name == "job_wait":
-            return await self._awaited(jobs.find(values["job"]), values["wait_s"], ctx)
+            return await self._awaited(find_job(values["job"]), values["wait_s"], ctx)
         async with self.one_at_a_time:
             return await run_sync(answered, lambda: tool.call(values))
 
     async def _awaited(self, job: JobFolder, seconds: float, ctx: Any) -> dict[str, Any]:
         """A job's status at its end, or after so long; progress meanwhile. Its error is that of the call."""
         begun = time.monotonic()
-        while jobs.runs(job) and time.monotonic() - begun < seconds:
-            now = await run_sync(jobs.status, job)
+        while runs(job) and time.monotonic() - begun < seconds:
+            now = await run_sync(tools.status, job)
             await ctx.session.report_progress(now.seconds, None, now.doing or now.state)
             wait_s = min(SAYS_S, seconds - (time.monotonic() - begun))
-            await run_sync(jobs.wait, job, wait_s, abandon_on_cancel=True)
-        status = (await run_sync(jobs.status, job)).model_dump(mode="json")
+            await run_sync(wait, job, wait_s, abandon_on_cancel=True)
+        status = (await run_sync(tools.status, job)).model_dump(mode="json")
         error = (status["result"] or {}).get("error")
         return {**status, "error": error} if error else status
 

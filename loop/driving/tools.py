@@ -1,21 +1,273 @@
 """Commands as tools: name, arguments, answers; and tools that no command line needs."""
 
+import contextlib
+import datetime
 import io
 import json
-from collections.abc import Mapping
+import shlex
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from inspect import Parameter
-from typing import Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from typer import Argument, Option
 
-from loop.base.documents import did_you_mean
-from loop.base.errors import UsageError
+from loop.base.documents import did_you_mean, to_json, write_atomic
+from loop.base.errors import EXIT_CODES, UsageError
+from loop.base.locks import held
+from loop.base.places import project
 from loop.base.screen import Screen
 from loop.cli import ALL
 from loop.cli.command import Command, default_of
-from loop.driving import changes, jobs
+from loop.cli.commands import Target
+from loop.jobs import folder as folders
+from loop.jobs.executor import begin as begin_apart
+from loop.jobs.folder import JobFolder, read_text
+from loop.library import trust
+from loop.model.base import Printed
+from loop.model.change import Brief, BriefOutput
+from loop.model.output import by_run
+from loop.model.record import RESUMABLE
+from loop.optimize.edits import LARGEST, may_change, page_of
+from loop.repository import worktree
+from loop.session.closing import brief_page
+from loop.session.command import find
+from loop.session.run import tree_of
+from loop.store.sessions import CHANGES, LOCK, SessionFolder
+
+SessionId = Annotated[str, Argument(help="An id of a session, its beginning, or last.")]
+
+
+@dataclass(frozen=True)
+class WaitingChange:
+    """A session that waits for a change, and where that is made: its journal is not believed on paths."""
+
+    folder: SessionFolder
+    brief: Brief
+    top: Path
+    """The target's folder in the session's worktree."""
+    committed: frozenset[str]
+    """Files that were there before the change."""
+
+    def file(self, name: str) -> Path:
+        """A file of the change. Raises UsageError for one that lies elsewhere, through a link too."""
+        path = self.top / name
+        if path.resolve() != path or not path.is_relative_to(self.top):
+            hint = f"these may change: {', '.join(self.brief.files)}"
+            raise UsageError(f"{name} is no plain file in {self.top}", hint)
+        return path
+
+    def judged(self, target: Path | None) -> str:
+        """What has it judged."""
+        return f"run_session with resume={self.folder.id}" + (f" and target={target}" if target else "")
+
+
+def waiting(session: str, target: Path | None) -> WaitingChange:
+    """The session that waits, and what for. Raises Untrusted, and UsageError where it waits for nothing."""
+    here = project(target, Path.cwd())
+    folder = find(here.sessions, session)
+    if not trust.is_trusted(here):
+        raise trust.refusal(here)
+    if held(folder.path / LOCK):
+        raise UsageError(f"{folder.id} is at work", hint="job_wait, then read the brief again")
+    finished = folder.finished()
+    brief = by_run(finished, BriefOutput)[-1][1].brief if brief_page(folder, finished) else None
+    if brief is None:
+        hint = "run_session with plan=optimize begins a session that asks for one; sessions_list shows all"
+        raise UsageError(f"{folder.id} waits for no change", hint)
+    tree = worktree.find(here.target, tree_of(folder.head(), folder))
+    if tree is None:
+        raise UsageError(f"the worktree of {folder.id} is gone", hint="run_session with plan=optimize begins anew")
+    return WaitingChange(folder, brief, tree.target.resolve(), frozenset(tree.committed()))
+
+
+def change_brief(session: SessionId = "last", target: Target = None, *, screen: Screen) -> None:
+    """Read what a waiting session asks for: the brief, how changes are judged, and the files that may change."""
+    change = waiting(session, target)
+    answer = {
+        "schema_version": 1,
+        "session": change.folder.id,
+        "brief": change.brief,
+        "sources": {name: read_text(change.file(name)) for name in change.brief.files},
+        "page": read_text(page_of(change.folder.path / CHANGES, change.brief)),
+        "next": f"change_edit, kernels_check with target={change.top}, then {change.judged(target)}; "
+        "with decline=true the session ends without a further change",
+    }
+    screen.data(to_json(answer))
+
+
+def change_edit(
+    file: Annotated[str, Argument(help="A file that the brief lets you change, or a new one beside it.")],
+    text: Annotated[str, Argument(help="All that it is to hold.")],
+    session: Annotated[str, Option(help="An id of a session, its beginning, or last.")] = "last",
+    target: Target = None,
+    *,
+    screen: Screen,
+) -> None:
+    """Write one file of the change that a waiting session asks for, in the session's own worktree.
+
+    `kernels_check` with the folder as target says in seconds whether it is right. `run_session` with
+    `resume` has it judged.
+    """
+    change = waiting(session, target)
+    brief, path, name = change.brief, change.file(file), str(Path(file))
+    if not may_change(name, brief.files, change.committed):
+        shared = f"; others are built from it: {', '.join(brief.shared[name])}" if name in brief.shared else ""
+        raise UsageError(f"{file} may not change{shared}", hint=f"these may: {', '.join(brief.files)}")
+    if len(text.encode()) > LARGEST:
+        raise UsageError(f"{file} would be larger than {LARGEST} bytes", hint="split what is generated")
+    changed = not path.is_file() or path.read_text(errors="replace") != text
+    write_atomic(path, text)
+    check = f"kernels_check with target={change.top} and variants=[{brief.variant}]"
+    answer = {"schema_version": 1, "session": change.folder.id, "file": file, "changed": changed}
+    screen.data(to_json({**answer, "next": f"{check}, then {change.judged(target)}"}))
+
+
+LONGEST_WAIT_S = 50.0
+"""Clients give a call about a minute."""
+KEPT = 100
+"""Jobs of agents whose folders are kept."""
+PREFIX = "mcp-"
+"""How the ids of jobs begin that agents start: this room forgets no other."""
+ENDS_S = 20.0
+"""Time for a job to end once it is told."""
+JobId = Annotated[str, Argument(help="An id that a tool returned, or last.")]
+
+
+class JobState(Printed):
+    """What a job does, or what came of it."""
+
+    job: str
+    """Its id."""
+    state: Literal["running", "ended", "lost"]
+    """`lost`: it was killed together with what watched it, as by a restart of the machine."""
+    command: str
+    """What does the same on a command line."""
+    exit_code: int | None = None
+    """How the command ended; None while it runs."""
+    means: str = ""
+    """What that exit code means."""
+    seconds: float = 0.0
+    """How long it has been running, or ran."""
+    doing: str = ""
+    """The last that it said."""
+    session: str = ""
+    """The session that it walks; empty for other work."""
+    result: dict[str, Any] | None = None
+    """What the command's `--json` prints; None while it runs."""
+    next: str = ""
+    """What to do now."""
+
+
+def printed(job: JobFolder) -> list[dict[str, Any]]:
+    """The JSON that its command printed, as far as it is there: an object for each event, or one in all."""
+    text = folders.read_text(job.path / folders.OUT)
+    objects: list[dict[str, Any]] = []
+    for part in text.splitlines() if "--events" in job.job.words else [text]:
+        with contextlib.suppress(ValueError):  # It is being written.
+            objects.append(json.loads(part))
+    return objects
+
+
+def runs(job: JobFolder) -> bool:
+    """Whether it is at work, or about to be."""
+    return job.state in ("queued", "running")
+
+
+def status(job: JobFolder) -> JobState:
+    """Where it stands."""
+    running, objects, code = runs(job), printed(job), job.rc
+    session = next((str(event["session"]) for event in objects if event.get("happening") == "SessionBegan"), "")
+    last: dict[str, Any] = objects[-1] if objects and not running else {}
+    whole = last.get("happening", "SessionEnded") == "SessionEnded"  # Else it was killed between two events.
+    result = {name: value for name, value in last.items() if whole and name != "happening"}
+    steps = [event for event in objects if event.get("happening") in ("StepBegan", "Ticked", "StepEnded")]
+    doing = folders.last_line(job.path / folders.TALK)
+    if steps:
+        text = steps[-1].get("message") or steps[-1].get("note") or steps[-1].get("title", "")
+        doing = f"{steps[-1]['pattern']}/{steps[-1]['step']}: {text}"
+    ended = max(folders.modified(job.path / name) for name in (folders.OUT, folders.RC))
+    until = time.time() if running else ended
+    return JobState(
+        job=job.id,
+        state="running" if running else "lost" if code is None else "ended",
+        command=shlex.join(["loop", *job.job.words]),
+        exit_code=code,
+        means=EXIT_CODES.get(code, ""),
+        seconds=round(max(0.0, until - folders.modified(job.path / folders.WHAT)), 1),
+        doing=doing,
+        session=session,
+        result=result or None,
+        next=f"job_wait with job={job.id}" if running else _next(session, code, result),
+    )
+
+
+def _next(session: str, code: int | None, result: Mapping[str, Any]) -> str:
+    """What to do after a job."""
+    if code is None:
+        return f"run_session with resume={session}" if session else "call the same tool again"
+    if error := result.get("error"):
+        return str(error["next"])
+    if result.get("brief"):
+        return f"change_brief with session={session}"
+    if result.get("status") in RESUMABLE:
+        return f"{result['reason']}; run_session with resume={session} goes on"
+    return " ".join(str(result.get("proposal", "")).split())
+
+
+def begin(words: Sequence[str], name: str) -> JobFolder:
+    """Start `loop` with these words, apart from this process, and return at once."""
+    folders.forget_old(KEPT, PREFIX)
+    now = datetime.datetime.now(datetime.UTC)
+    name = f"{PREFIX}{now:%Y%m%d-%H%M%S}-{now.microsecond:06}-{name.replace('_', '-')}"
+    job = folders.prepare(folders.Job(id=name, words=tuple(words), folder=str(Path.cwd())))
+    begin_apart(job)
+    return job
+
+
+def find_job(name: str) -> JobFolder:
+    """A job by its id, or `last`. Raises UsageError for one that is not there."""
+    known = {job.id: job for job in folders.every() if job.id.startswith(PREFIX)}
+    chosen = max(known, default=name) if name == "last" else name
+    if chosen not in known:
+        recent = f"the newest: {', '.join(sorted(known)[-3:])}" if known else "a tool that starts work returns one"
+        raise UsageError(f"no job {name!r}", hint=recent)
+    return known[chosen]
+
+
+def wait(job: JobFolder, seconds: float) -> JobState:
+    """Its status once it has ended, or after so long."""
+    end = time.monotonic() + min(seconds, LONGEST_WAIT_S)
+    while runs(job) and time.monotonic() < end:
+        time.sleep(0.05)
+    return status(job)
+
+
+def job_status(job: JobId = "last", *, screen: Screen) -> None:
+    """Say what a job does, or what came of it. Without an id: the last one."""
+    screen.data(to_json(status(find_job(job))))
+
+
+def job_wait(
+    job: JobId = "last",
+    wait_s: Annotated[float, Option(help="Seconds to wait.", min=0, max=LONGEST_WAIT_S)] = LONGEST_WAIT_S,
+    *,
+    screen: Screen,
+) -> None:
+    """Wait for a job to end, up to 50 s; call it again while the state is `running`."""
+    screen.data(to_json(wait(find_job(job), wait_s)))
+
+
+def job_cancel(job: JobId = "last", *, screen: Screen) -> None:
+    """End a job in good order. A session that is cancelled can be resumed."""
+    chosen = find_job(job)
+    chosen.cancel()
+    screen.data(to_json(wait(chosen, ENDS_S)))
+
 
 HIDDEN = frozenset(
     (
@@ -31,11 +283,11 @@ HIDDEN = frozenset(
 WAIT = "wait_s"
 WAITED_S = 30.0
 OWN = (
-    Command("job status", jobs.job_status, agents="reads"),
-    Command("job wait", jobs.job_wait, agents="reads"),
-    Command("job cancel", jobs.job_cancel, agents="ends"),
-    Command("change brief", changes.change_brief, agents="reads"),
-    Command("change edit", changes.change_edit, agents="edits"),
+    Command("job status", job_status, agents="reads"),
+    Command("job wait", job_wait, agents="reads"),
+    Command("job cancel", job_cancel, agents="ends"),
+    Command("change brief", change_brief, agents="reads"),
+    Command("change edit", change_edit, agents="edits"),
 )
 """Tools that no command line needs: jobs, and a change that is made without a shell."""
 
@@ -74,7 +326,7 @@ class Tool:
             fields[name] = kind, Field(default, description=text, ge=option.min, le=option.max)
         if self.starts:
             text = "Wait so long for the end; after that `job_wait` goes on waiting."
-            fields[WAIT] = (float, Field(WAITED_S, ge=0, le=jobs.LONGEST_WAIT_S, description=text))
+            fields[WAIT] = (float, Field(WAITED_S, ge=0, le=LONGEST_WAIT_S, description=text))
         return create_model(f"{self.name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
 
     def read(self, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,15 +1,15 @@
 """A definition of FlashInfer Trace or SOL-ExecBench as a target; answers are solutions in Python, C++ or CUDA."""
 
+import importlib.util
 import json
+import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from loop.base.errors import UsageError
-from loop.formats import flashinfer_compiled as compiled
 from loop.formats import python_text
-from loop.formats.flashinfer import check_sources
-from loop.formats.flashinfer_files import (
+from loop.formats.flashinfer import (
     Constant,
     Definition,
     ExpressionAxis,
@@ -17,10 +17,147 @@ from loop.formats.flashinfer_files import (
     TraceLine,
     TraceWorkload,
     Variable,
+    check_sources,
 )
-from loop.formats.json_text import read_json, read_lines
 from loop.formats.model import ForeignTask
+from loop.formats.python_text import read_json, read_lines
 from loop.formats.target import ANSWERS, Made, needs, tolerance, unnamed, variant
+
+COMPILED = ("cpp", "cuda", "cuda_cpp")
+UNITS = (".cpp", ".cc", ".cxx", ".cu")
+COMPILED_ENTRY = "loop_answer"
+UNIT = """// Made by loop: the solution {name} behind the C interface.
+#include "loop_kernel.h"
+
+#include <exception>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <torch/extension.h>
+{cuda}
+#include "{source}"
+
+namespace loop_made {{
+thread_local std::string said;
+
+at::Tensor of(const LoopTensor &one) {{
+  static const at::ScalarType types[] = {{
+      at::ScalarType::Undefined, at::kFloat, at::kHalf, at::kBFloat16, at::kDouble, at::kInt, at::kLong, at::kByte,
+      at::kChar, at::kShort, at::kBool, at::kFloat8_e4m3fn, at::kFloat8_e5m2}};
+  auto options = at::TensorOptions().dtype(types[one.dtype]).device({device});
+  return at::from_blob(one.data, {{one.sizes, (size_t)one.rank}}, {{one.strides, (size_t)one.rank}}, options);
+}}
+
+void keep(LoopTensor *outputs, const std::vector<at::Tensor> &found) {{
+  TORCH_CHECK(found.size() == {count}, "it returned ", found.size(), " outputs instead of {count}");
+  for (const auto &one : found) {{
+    const at::Tensor wanted = of(*outputs++);
+    TORCH_CHECK(one.scalar_type() == wanted.scalar_type() && one.sizes() == wanted.sizes(), "it returned ",
+                one.scalar_type(), " ", one.sizes(), " instead of ", wanted.scalar_type(), " ", wanted.sizes());
+    wanted.copy_(one);
+  }}
+}}
+void keep(LoopTensor *outputs, const at::Tensor &found) {{ keep(outputs, std::vector<at::Tensor>{{found}}); }}
+template <class... Tensors> void keep(LoopTensor *outputs, const std::tuple<Tensors...> &found) {{
+  std::apply([&](const auto &...one) {{ keep(outputs, std::vector<at::Tensor>{{one...}}); }}, found);
+}}
+}}  // namespace loop_made
+
+LOOP_EXPORT __attribute__((weak)) const char *loop_error(int) {{ return loop_made::said.c_str(); }}
+
+LOOP_EXPORT int {entry}(const LoopTensor *inputs, LoopTensor *outputs, const double *, void *stream) {{
+  try {{
+    at::NoGradGuard no_gradients;
+    {guard}
+{tensors}
+    {call};
+    return 0;
+  }} catch (const c10::Error &error) {{
+    loop_made::said = error.what_without_backtrace();
+  }} catch (const std::exception &error) {{
+    loop_made::said = error.what();
+  }}
+  return 1;
+}}
+"""
+CUDA_HEADERS = "#include <ATen/cuda/CUDAContext.h>\n#include <c10/cuda/CUDAGuard.h>\n"
+STREAM = "c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromExternal((cudaStream_t)stream, 0));"
+
+
+def unit_text(definition: Definition, solution: Solution, source: str, scalars: Mapping[str, Any]) -> str:
+    """The translation unit; `source`: the file of the entry point as it includes it; `scalars`: by input."""
+    _, _, function = solution.spec.entry_point.partition("::")
+    tensors = [name for name, spec in definition.inputs.items() if spec.shape is not None]
+    literals = {
+        name: str(value).lower() if isinstance(value, bool) else repr(value) for name, value in scalars.items()
+    }
+    arguments = [literals.get(name, f"in_{name}") for name in definition.inputs]
+    lines = [f"    auto in_{name} = loop_made::of(inputs[{n}]);" for n, name in enumerate(tensors)]
+    if solution.spec.destination_passing_style:
+        passed = [f"out_{name}" for name in definition.outputs]
+        lines += [f"    auto {name} = loop_made::of(outputs[{n}]);" for n, name in enumerate(passed)]
+        call = f"{function}({', '.join([*arguments, *passed])})"
+    else:
+        call = f"loop_made::keep(outputs, {function}({', '.join(arguments)}))"
+    on_gpu = is_cuda(solution)
+    return UNIT.format(
+        name=solution.name.replace("\n", " "),
+        source=source,
+        entry=COMPILED_ENTRY,
+        call=call,
+        count=len(definition.outputs),
+        tensors="\n".join(lines),
+        device="at::Device(at::kCUDA, 0)" if on_gpu else "at::kCPU",
+        cuda=CUDA_HEADERS if on_gpu else "",
+        guard=STREAM if on_gpu else "(void)stream;",
+    )
+
+
+def is_cuda(solution: Solution) -> bool:
+    """Whether it runs on a GPU: by its language, or by the kind of its files."""
+    languages = solution.spec.languages or (solution.spec.language or "",)
+    return bool({"cuda", "cuda_cpp"} & set(languages)) or any(
+        source.path.endswith(".cu") for source in solution.sources
+    )
+
+
+def recipe(solution: Solution, folder: str) -> dict[str, Any]:
+    """Compiler and flags; `folder`: that of the solution's files, from the target's. Raises UsageError."""
+    spec = importlib.util.find_spec("torch")
+    torch = Path((spec.submodule_search_locations or [""])[0]) if spec else Path()
+    if not (torch / "include/torch/extension.h").is_file():
+        raise UsageError("a solution in C++ or CUDA needs the headers of torch, which are not installed here")
+    options = solution.spec.compile_options or {}
+    headers = (
+        folder,
+        torch / "include",
+        torch / "include/torch/csrc/api/include",
+        sysconfig.get_paths()["include"],
+    )
+    shared = ["-std=c++20", *(f"-I{path}" for path in headers), "-DTORCH_EXTENSION_NAME=loop_answer_of"]
+    libraries = [f"-L{torch / 'lib'}", "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
+    if not is_cuda(solution):
+        flags = [*map(str, options.get("cflags", ()))]
+        rest = ["-Wl,--no-as-needed", *libraries, f"-Wl,-rpath,{torch / 'lib'}", *_linked(options)]
+        return {"compiler": "g++", "flags": ["-O3", *shared, *flags, *rest]}
+    flags = [*map(str, options.get("cuda_cflags", ("-O3", "--use_fast_math")))]
+    rest = [
+        "-Xlinker",
+        "--no-as-needed",
+        *libraries,
+        "-lc10_cuda",
+        "-ltorch_cuda",
+        "-Xlinker",
+        f"-rpath,{torch / 'lib'}",
+        *_linked(options),
+    ]
+    return {"compiler": "nvcc", "flags": [*flags, "-arch={arch}", *shared, "--expt-relaxed-constexpr", *rest]}
+
+
+def _linked(options: Mapping[str, Any]) -> Sequence[str]:
+    return [str(option) for option in options.get("ld_flags", ())]
+
 
 LANGUAGES = ("python", "triton", "pytorch")
 OWN = "theirs"
@@ -160,7 +297,7 @@ def _answer(
     """A solution as a variant, and its files. Raises LoopError for one that loop cannot run."""
     solution = _solution(definition, path)
     texts = {f"{ANSWERS}/{name}/{source.path}": source.content for source in solution.sources}
-    if _languages(solution) & set(compiled.LANGUAGES):
+    if _languages(solution) & set(COMPILED):
         (unit, text), own = _compiled(definition, name, path, solution, entries)
         return own, {**texts, f"{ANSWERS}/{name}/{unit}": text}
     texts[f"{name}_answer.py"] = _imported(definition, name, solution, _sizes(definition))
@@ -192,20 +329,18 @@ def _compiled(
         raise UsageError(f"{path}: compiled answers are given tensors; {', '.join(scalars)} differs by workload")
     file, folder = solution.spec.entry_point.partition("::")[0], f"{ANSWERS}/{name}"
     unit = f"loop_unit{Path(file).suffix}"
-    others = [
-        source.path for source in solution.sources if source.path != file and source.path.endswith(compiled.UNITS)
-    ]
+    others = [source.path for source in solution.sources if source.path != file and source.path.endswith(UNITS)]
     fields = {
         "kind": "c_abi",
         "title": f"the solution {path.name}",
-        "device": "cuda" if compiled.is_cuda(solution) else "cpu",
+        "device": "cuda" if is_cuda(solution) else "cpu",
         "dtypes": list(TYPES),
         "sources": [f"{folder}/{path}" for path in (unit, *others)],
-        "entry": compiled.ENTRY,
-        "build": compiled.recipe(solution, folder),
+        "entry": COMPILED_ENTRY,
+        "build": recipe(solution, folder),
     }
     values = dict(zip(scalars, *scalar_values, strict=True)) if scalars else {}
-    return (unit, compiled.unit(definition, solution, file, values)), fields
+    return (unit, unit_text(definition, solution, file, values)), fields
 
 
 def _languages(solution: Solution) -> set[str]:
@@ -217,14 +352,14 @@ def _solution(definition: Definition, path: Path) -> Solution:
     solution, _ = read_json(path, Solution)
     if solution.definition != definition.name:
         raise python_text.mistake(path, f"a solution of {definition.name}", f"one of {solution.definition}")
-    runs = (*LANGUAGES, *compiled.LANGUAGES)
+    runs = (*LANGUAGES, *COMPILED)
     if not _languages(solution) <= set(runs):
         written = ", ".join(sorted(_languages(solution)))
         raise UsageError(f"{path}: written in {written}; loop runs solutions in {', '.join(runs)}")
     check_sources(solution, path)
     file, _, function = solution.spec.entry_point.partition("::")
     content = next(source.content for source in solution.sources if source.path == file)
-    if _languages(solution) & set(compiled.LANGUAGES):
+    if _languages(solution) & set(COMPILED):
         return solution
     if not python_text.read_module(path, content).defines(function):
         raise python_text.mistake(path, f"{file} with a function {function}", "no such function")

@@ -1,15 +1,23 @@
 """The formats that `loop` knows: how a path is recognised as a task of one, and which file reads it."""
 
-from collections.abc import Callable, Mapping
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from loop.base.documents import did_you_mean
-from loop.base.errors import UsageError
-from loop.base.places import MANIFEST
-from loop.formats import flashinfer, flashinfer_target, gpumode, gpumode_target, kernelbench
-from loop.formats.model import ForeignTask
+from loop.base.documents import content_hash, did_you_mean, hash_files, to_json, write_atomic
+from loop.base.errors import ExitCode, UsageError
+from loop.base.places import MANIFEST, tasks_folder
+from loop.base.screen import Screen, table_lines, width
+from loop.formats import flashinfer, flashinfer_target, gpumode, kernelbench
+from loop.formats.gpumode import target
+from loop.formats.model import ForeignTask, Inspected, Judging, hindrances
 from loop.formats.target import Made
+from loop.library import trust as origin
+from loop.machine.gpus import gpus
 
 
 @dataclass(frozen=True)
@@ -37,9 +45,7 @@ FORMATS = (
         kernelbench.target,
         "a Python file with Model, get_inputs and get_init_inputs",
     ),
-    Format(
-        gpumode.NAME, "GPU MODE", gpumode.claims, gpumode.load, gpumode_target.target, "a folder with task.yml"
-    ),
+    Format(gpumode.NAME, "GPU MODE", gpumode.claims, gpumode.load, target, "a folder with task.yml"),
     Format(
         flashinfer.TRACE,
         "FlashInfer Trace",
@@ -103,3 +109,142 @@ def is_foreign(path: Path) -> bool:
     """Whether a path is a task of somebody else's rather than a target of loop's own."""
     own = path.name == MANIFEST or (path / MANIFEST).is_file()
     return not own and path.exists() and bool(claimed(path))
+
+
+FOR_GOOD = ("contract", "several GPUs", "dependency", "download", "file")
+"""What no choice of cases or of a device gets round."""
+
+
+def as_target(path: Path, answers: Sequence[str] = (), form: str | None = None) -> tuple[Path, tuple[str, ...]]:
+    """The folder of a task as a target, and the names of its answers there; answers are paths.
+
+    Raises LoopError for a task that cannot be read, that loop cannot run here, and for an answer that does not
+    define what the format asks for.
+    """
+    task = load(path.absolute(), form)
+    files = [Path(answer).absolute() for answer in answers]
+    names = _names(files)
+    folder = tasks_folder() / content_hash("\0".join(map(str, (task.path, form, *files))))[:16]
+    refuse(task)
+    target = of(task.format).target(task, dict(zip(names, files, strict=True)))
+    paths = dict(zip(names, map(str, files), strict=True))
+    _write(folder / origin.MADE_OF_FILE, origin.MadeOf(task=str(task.path), format=form, answers=paths).as_text())
+    _link(folder, target.links)
+    for name, text in target.texts.items():
+        _write(folder / name, text)
+    _write(folder / MANIFEST, _manifest(task, target.fields))
+    return folder, tuple(names)
+
+
+def made_of(folder: Path) -> tuple[ForeignTask, dict[str, Path]] | None:
+    """The task that a target was made of, and its answers by their names there; None for any other target."""
+    manifest = origin.made_of(folder)
+    if manifest is None:
+        return None
+    return load(Path(manifest.task), manifest.format), {
+        name: Path(path) for name, path in manifest.answers.items()
+    }
+
+
+def refuse(task: ForeignTask) -> None:
+    """Raise UsageError for a task that loop cannot run on this machine, with all reasons."""
+    reasons = [need.what for need in hindrances(task, len(gpus().usable)) if need.kind in FOR_GOOD]
+    if reasons:
+        raise UsageError(
+            f"{task.path}: not run here: it needs {'; '.join(reasons)}", f"loop targets inspect {task.path}"
+        )
+
+
+def _names(files: Iterable[Path]) -> list[str]:
+    """A name for each answer, by its file."""
+    names: list[str] = []
+    for path in files:
+        if not path.is_file():
+            raise UsageError(f"{path}: no such file", hint="an answer to a task of another format is a file")
+        name = re.sub(r"[^a-z0-9_]+", "_", path.stem.lower()).strip("_")[:48]
+        name = name if name[:1].isalpha() else f"answer_{name}"
+        names.append(name if name not in names else f"{name}_{len(names)}")
+    return names
+
+
+def _link(folder: Path, links: Mapping[str, Path]) -> None:
+    """Links to files; what linked elsewhere before is replaced."""
+    for name, path in links.items():
+        link = folder / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if not link.is_symlink() or link.readlink() != path:
+            # Another command, or another thread of this one, may make the same target.
+            new = link.with_name(f"{link.name}.{os.getpid()}.{threading.get_ident()}")
+            new.symlink_to(path)
+            new.replace(link)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file, unless it says that already: sessions know it by its content."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.is_file() or path.read_text() != text:
+        write_atomic(path, text)
+
+
+def _manifest(task: ForeignTask, fields: Mapping[str, Any]) -> str:
+    """The target's manifest: JSON, which is YAML too."""
+    name = re.sub(r"[^a-z0-9_-]+", "-", f"{task.format}-{task.name}".lower())[:64]
+    content = hash_files(task.files, Path("/"))
+    head = f"{origin.MADE} {task.path} ({task.format}), whose files have the content {content}.\n"
+    return head + to_json({"format": 2, "name": name, **fields}) + "\n"
+
+
+SHOWN = 3
+"""Cases that are shown."""
+YES_NO = {True: "yes", False: "no", None: "unknown"}
+
+
+def inspect(path: Path, form: str | None, screen: Screen, *, as_json: bool) -> int:
+    """Describe the task at a path. Nothing of theirs is imported or run."""
+    task = load(path, form)
+    needs = hindrances(task, len(gpus().usable))
+    names = () if needs else tuple(case.name for case in task.cases)
+    inspected = Inspected(**dict(task), runs=names, hindrances=tuple(needs))
+    if as_json:
+        screen.data(to_json(inspected))
+    else:
+        _, *lines = table_lines(("", ""), [fact for fact in _facts(inspected) if fact[1]], width(screen.out))
+        screen.data("\n".join(lines))
+    return ExitCode.OK
+
+
+def _facts(task: Inspected) -> Iterator[tuple[str, str]]:
+    """Label and text of each line about a task; lines without a text are left out."""
+    timing = task.timing
+    yield "format", f"{of(task.format).title}: {task.why}"
+    yield "task", f"{task.name} ({task.path})"
+    yield "answer", f"{task.entry}, in {', '.join(task.languages)}"
+    yield "reference", task.reference
+    yield "cases", f"{len(task.cases)}, {sum('time' in case.use for case in task.cases)} of them timed"
+    for case in task.cases[:SHOWN]:
+        arguments = " ".join(f"{name}={value}" for name, value in case.arguments.items())
+        yield "", f"{case.name}: {arguments or 'inputs are known only when its generator runs'}"
+    yield "types", ", ".join(task.dtypes)
+    yield "right if", _judging(task.judging)
+    yield "timed by", timing.method
+    cleared = f"cache cleared: {YES_NO[timing.cold_cache]}; fresh inputs: {YES_NO[timing.fresh_inputs]}"
+    yield "", f"{cleared}; timed outputs checked: {YES_NO[timing.checked]}"
+    yield "score", timing.score
+    yield "made for", ", ".join(task.made_for)
+    yield "runs here", f"{len(task.runs)} of {len(task.cases)} cases"
+    yield from (("needs", need.what) for need in task.hindrances)
+    yield from (("note", hint) for hint in task.hints)
+
+
+def _judging(judging: Judging) -> str:
+    words = []
+    if judging.checker:
+        words.append(f"its own checker says so: {judging.checker}")
+    if judging.atol is not None and judging.rtol is not None:
+        joint = "or" if judging.either else "+"
+        words.append(f"error <= {judging.atol:g} {joint} {judging.rtol:g} x |expected|")
+    if judging.matched_ratio < 1:
+        words.append(f"for {100 * judging.matched_ratio:g} % of elements")
+    if judging.cap is not None:
+        words.append(f"no error above {judging.cap:g}")
+    return "; ".join([*words, *([judging.note] if judging.note else [])])

@@ -8,8 +8,7 @@ from typing import Any
 
 from loop.base.errors import UsageError
 from loop.formats import python_text
-from loop.formats.hindrances import installed
-from loop.formats.model import ForeignTask, Judging
+from loop.formats.model import ForeignTask, Judging, installed
 from loop.formats.python_text import Module
 
 NAMES = re.compile(r"[A-Za-z]\w{0,63}")

@@ -1,21 +1,87 @@
 """The five checks of the environment, each with the command that mends it."""
 
+import os
+import shutil
+from pathlib import Path
 from typing import Any, TypeVar
 
 from loop.builds import build
-from loop.builds.compiler_errors import BuildFailed
+from loop.builds.build import BuildFailed
 from loop.gate.model import DeviceOutput, ExtensionOutput, LibrariesOutput, NumpyOutput, TorchOutput
-from loop.gate.toolkit import misfit, must_fit
 from loop.gate.verify import Job, verify
-from loop.machine.gpus import gpus
-from loop.machine.toolkits import too_new
+from loop.machine import machine
+from loop.machine.gpus import Gpu, gpus
+from loop.machine.machine import nvcc_release, too_new
 from loop.model.base import Model
 from loop.model.output import Output
-from loop.model.pattern import Text
+from loop.model.plan import Text
 from loop.model.record import Machine
+from loop.model.target import CAbiVariant
 from loop.model.workloads import expand
 from loop.steps.context import Context, NoArguments, Result, Working
 from loop.workers.judge_messages import Examined
+
+USUAL = "/usr/local"
+"""Where NVIDIA's installer puts toolkits; a distribution's package puts nvcc on the PATH."""
+
+
+def must_fit(variant: CAbiVariant) -> None:
+    """Raise BuildFailed where a variant cannot be compiled for the GPU here, or its code could not run there.
+
+    What the driver would say at the first launch, `invalid device function` or less, helps nobody.
+    """
+    problem = _missing(variant) or misfit(variant)
+    if problem is not None:
+        raise BuildFailed(*problem, "", no_compiler=True)
+
+
+def misfit(variant: CAbiVariant) -> tuple[str, str] | None:
+    """Why code of a variant's nvcc does not fit the GPU here, and what mends it; None where it does.
+
+    For another compiler, or one that is not there, nothing is known.
+    """
+    here, gpu = gpus(), _gpu_of(variant)
+    release = nvcc_release(variant.build.compiler) if gpu else None
+    if gpu is None or release is None:
+        return None
+    conflict = machine.too_new("code from nvcc", release, here.cuda, here.driver)
+    if conflict:
+        return conflict, machine.older_toolkit(release, here.cuda)
+    unknown = machine.unknown_gpu(release, gpu.architecture)
+    if unknown and machine.builds_for(variant.build.flags, gpu.architecture):
+        return f"{unknown} ({gpu.name})", machine.fitting_toolkit(gpu.architecture, here.cuda)
+    return None
+
+
+def _missing(variant: CAbiVariant) -> tuple[str, str] | None:
+    """Why there is no nvcc to build with, and what mends it; None where there is one."""
+    compiler, gpu = variant.build.compiler, _gpu_of(variant)
+    if gpu is None or shutil.which(compiler) is not None:
+        return None
+    other = elsewhere()
+    where = f"{other} is there: put its folder on the PATH, or name it in target.yaml"
+    hint = where if other else machine.fitting_toolkit(gpu.architecture, gpus().cuda)
+    return f"{compiler}: no such compiler on the PATH", hint
+
+
+def _gpu_of(variant: CAbiVariant) -> Gpu | None:
+    """The GPU that nvcc builds a variant for; None where nvcc does not build it, or there is no GPU."""
+    by_nvcc = variant.device == "cuda" and Path(variant.build.compiler).name == "nvcc"
+    return gpus().first if by_nvcc else None
+
+
+def elsewhere() -> str:
+    """An nvcc that is installed and not on the PATH; empty when none is found."""
+    homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
+    folders = [*map(Path, homes), *sorted(Path(USUAL).glob("cuda*"), key=_newest_first)]
+    return next((str(folder / "bin/nvcc") for folder in folders if (folder / "bin/nvcc").is_file()), "")
+
+
+def _newest_first(folder: Path) -> list[int]:
+    """`cuda` itself, then `cuda-13.0` before `cuda-12.4`."""
+    numbers = [int(word) for word in folder.name.removeprefix("cuda").strip("-").split(".") if word.isdecimal()]
+    return [-number for number in numbers] if numbers else [-1_000_000]
+
 
 EXAMINE_LIMIT_S = 120.0
 Kind = TypeVar("Kind", bound=Output)

@@ -2,7 +2,7 @@
 
 import math
 import subprocess
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,35 +11,115 @@ from typing import Annotated
 from pydantic import Field
 
 from loop.base.documents import hash_files
+from loop.base.errors import LoopError
+from loop.base.locks import own_folder
 from loop.base.places import Project
 from loop.base.processes import Tick, together
 from loop.builds import build
-from loop.builds.build import Buildable, buildable
-from loop.builds.compiler_errors import BuildFailed
+from loop.builds.build import Buildable, BuildFailed, buildable
 from loop.formats.target import ANSWERS
-from loop.gate.blind_spots import blind_spots
-from loop.gate.model import BuildOutput, LoadOutput, SourcesOutput
-from loop.gate.order import values_key
-from loop.gate.toolkit import must_fit
+from loop.gate.environment import must_fit
+from loop.gate.model import BuildOutput, ChangesOutput, LoadOutput, SourcesOutput
 from loop.gate.verification import Verification, untaken
-from loop.gate.verify import Job, TimeAllowance
+from loop.gate.verify import Job, TimeAllowance, values_key
 from loop.gate.verify import verify as verify_sides
 from loop.library import targets
-from loop.library.made_of import made_of
+from loop.library.definitions import read_file
+from loop.library.trust import made_of
 from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.dtypes import Device
 from loop.model.jobs import JobRun
 from loop.model.measurement import BASELINE, Build, VariantChecks
 from loop.model.output import VerifyOutput
-from loop.model.target import CAbiVariant, Workload
+from loop.model.target import CAbiVariant, Target, Workload
 from loop.model.workloads import expand, operations
 from loop.report import format as say
+from loop.repository import changes as files_changed
+from loop.repository import export
 from loop.steps.context import Context, NoArguments, Result, Working
 from loop.steps.spread import Part, spread
-from loop.workers.bench import Bench
-from loop.workers.device_memory import fitting
+from loop.workers.bench import Bench, fitting
+from loop.workers.judge_messages import Looked
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
+
+MOST_ASKED, SLOW_S = 4, 0.2
+"""Workloads on which the reference is asked what it reads, and seconds that inputs and answer of one may take."""
+UNREAD = ("unread", "ignored", "unmoved", "initial")
+
+
+def blind_spots(bench: Bench, workloads: Sequence[Workload]) -> Generator[Tick, None, tuple[str, ...]]:
+    """Sentences on what the values of these workloads cannot show, once all of them were drawn."""
+    quick = [workload for workload in workloads if bench.took.get(workload.name, SLOW_S) < SLOW_S]
+    looked: list[Looked] = []
+    asked = [*_unlike(quick)][: MOST_ASKED - 1]  # What small sizes leave without effect, the largest may show.
+    largest = max(quick, key=lambda workload: sum(workload.sizes.values()), default=None)
+    asked += [largest] if largest and largest not in asked else []
+    for workload in asked or (None,):
+        looked.append((yield from bench.look(workload)))
+        if not any(getattr(looked[-1], name) for name in UNREAD):
+            break
+    unread = dict[str, tuple[str, ...]]()
+    for name in UNREAD:  # Unread is only what no look found to be read.
+        first, *others = (getattr(look, name) for look in looked)
+        unread[name] = tuple(name for name in first if all(name in other for other in others))
+    sentences = list(_sentences(looked[-1].but(**unread), bench.target))
+    if zeros := list(bench.zeros_pass):
+        listed = ", ".join(zeros[:3]) + (f" and {len(zeros) - 3} more" if len(zeros) > 3 else "")
+        passes = "a kernel that writes zeros would pass"
+        sentences.append(f"the right output is zero within what is allowed on {listed}: {passes}")
+    if looked[-1].finite:
+        sentences.append("no input is NaN or infinite: a kernel that is wrong on these would pass")
+    return tuple(sentences)
+
+
+def _unlike(workloads: Iterable[Workload]) -> Iterator[Workload]:
+    """The smallest workload for each kind of values and set of attributes; sizes above one come first."""
+    kinds = set[tuple[str, ...]]()
+    for workload in sorted(
+        workloads, key=lambda workload: (min(workload.sizes.values(), default=2) < 2, sum(workload.sizes.values()))
+    ):
+        kind = (workload.values, *map(str, workload.attributes.values()))
+        if 0 not in workload.sizes.values() and kind not in kinds:
+            kinds.add(kind)
+            yield workload
+
+
+def _sentences(looked: Looked, target: Target) -> Iterator[str]:
+    never = "a kernel that never reads"
+    for names, what, who in (
+        (looked.fixed, "{} the same under every seed", f"{never} {{}} would pass"),
+        (looked.single, "{} one value everywhere", "a kernel that reads one element of {} would pass"),
+        (looked.positive, "{} never negative", "a kernel that is wrong below zero would pass"),
+        (looked.unread, "{} not read by the reference on the workloads tried", f"{never} {{}} would pass"),
+    ):
+        if names:
+            plural = len(names) > 1
+            verb, them = ("are", "them") if plural else ("is", "it")
+            listed = f"input{'s' * plural} {', '.join(names)} {verb}"
+            yield f"{what.format(listed)}: {who.format(them)}"
+    if looked.unmoved:
+        yield f"output {', '.join(looked.unmoved)} is the same whatever the inputs are: a constant would pass"
+    if looked.initial:
+        yield (
+            f"weights {', '.join(looked.initial)} are all 1 or all 0, as the constructor leaves them: "
+            "a kernel that ignores them would pass"
+        )
+    if looked.ignored:
+        yield f"attribute {', '.join(looked.ignored)} changes no output: a kernel that ignores it would pass"
+    yield from _one_value(target, looked.ignored)
+
+
+def _one_value(target: Target, ignored: Sequence[str]) -> Iterator[str]:
+    """Attributes that no workload changes."""
+    every = expand(target, target.workloads, next(iter(target.dtypes.values())))
+    values = {name: {str(workload.attributes[name]) for workload in every} for name in target.signature.attributes}
+    only = [
+        f"{name}={next(iter(some))}" for name, some in values.items() if len(some) == 1 and name not in ignored
+    ]
+    if only:
+        which = "it" if len(only) == 1 else "them"
+        yield f"every workload has {', '.join(only)}: a kernel that ignores {which} would pass"
 
 
 class SourceLimits(Model):
@@ -391,3 +471,76 @@ def every_workload(
     target = context.bench.target
     dtype = target.dtypes[device or context.bench.device]
     return expand(target, sets, dtype, context.task.seed if seed is None else seed)
+
+
+SHOWN = 20
+
+
+def changes(context: Context, arguments: NoArguments) -> Working[ChangesOutput]:
+    """Compiled variants whose build is not the known good's, and the files that differ from its revision."""
+    built, failures = yield from builds(context)
+    if failures:
+        return Result(ChangesOutput(ok=False, message=failures[0].message, hint=failures[0].hint))
+    known = context.past.known_good
+    unknown = [build.variant for build in built if build.variant not in known]
+    changed = tuple(
+        build.variant
+        for build in built
+        if build.variant in known and known[build.variant].build_id != build.build_id
+    )
+    commit = next((known[name].commit for name in changed if known[name].commit), None)
+    files = (files_changed(context.task.folder, commit) if commit else None) or {}
+    message = "nothing to compare with: no known good yet" if unknown else "nothing changed since the known good"
+    if changed:
+        where = f": {sum(files.values())} lines in {len(files)} files" if files else ""
+        message = f"{', '.join(changed)} changed since the known good{where}"
+    return Result(
+        ChangesOutput(
+            ok=True,
+            message=message,
+            identity=" ".join(f"{build.variant}={build.build_id}" for build in built),
+            changed=changed,
+            count=len(changed),
+            files=tuple(sorted(files))[:SHOWN],
+            lines=sum(files.values()),
+            not_exercised=tuple(f"what changed in {name}: it has no known good yet" for name in unknown),
+        )
+    )
+
+
+class KnownGoodGone(Exception):
+    """There is no known good to measure; the message says why."""
+
+
+def known_good_build(context: Context, name: str, now: Build) -> Generator[Tick, None, Build]:
+    """The build of a variant's known good: from the cache, or built again from its commit in a temporary folder.
+
+    Raises KnownGoodGone when there is none other than `now`.
+    """
+    known, bench = context.past.known_good.get(name), context.bench
+    if known is None:
+        raise KnownGoodGone("no earlier session on this device passed")
+    if known.build_id == now.build_id:
+        raise KnownGoodGone(f"it is the known good itself, built from the sources of {known.session}")
+    if kept := build.find_id(name, known.build_id, bench.cache):
+        return kept
+    if known.commit is None:
+        raise KnownGoodGone(f"the build of {known.session} has left the cache, and its sources were not committed")
+    commit, limit_s = known.commit[:12], context.kill_after_s
+    try:
+        with own_folder(bench.cache, ".known-good-") as folder:
+            place = export(context.task.folder, known.commit, folder)
+            variant = read_file(place / "target.yaml", Target).value.variants.get(name)
+            if not isinstance(variant, CAbiVariant):
+                raise KnownGoodGone(f"{commit} has no compiled variant {name}")
+            again = yield from build.build(
+                name, variant, place, cache=bench.cache, include=bench.include, limit_s=limit_s
+            )
+    except (BuildFailed, LoopError) as failed:
+        raise KnownGoodGone(f"{commit} of {known.session} no longer builds: {failed}") from failed
+    if again.build_id != known.build_id:
+        raise KnownGoodGone(
+            f"{commit} builds to something else than {known.session} measured: "
+            "the compiler changed, or files were not committed"
+        )
+    return again

@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from loop.model.device_profile import DeviceFacts
 from loop.model.measurement import Build, PropertyCheck
 from loop.model.output import Output
+from loop.model.profile import DeviceFacts
 
 
 class TorchOutput(Output):

@@ -19,9 +19,8 @@ from loop.model.workloads import accepts, operations, unsupported
 from loop.report import format as say
 from loop.steps.context import Context, Result, Working
 from loop.steps.taken_over import Lasting, rests_on, take_over
-from loop.workers.bench import Bench, Side
+from loop.workers.bench import Bench, KeptWorker, Side
 from loop.workers.judge_messages import Agreement, GiveOutput, Relate
-from loop.workers.kept import KeptWorker
 from loop.workers.messages import Compute
 from loop.workers.program import Refusal, WorkerLost
 

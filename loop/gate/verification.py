@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from loop.builds.compiler_errors import BuildFailed
+from loop.builds.build import BuildFailed
 from loop.gate.verify import MOST_HUNG
 from loop.model.measurement import Check, VariantChecks
 from loop.model.output import VerifyOutput

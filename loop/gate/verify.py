@@ -2,28 +2,168 @@
 
 import dataclasses
 import os
+import random
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Literal
 
 from loop.base.errors import WorkFailed
 from loop.base.processes import Tick
 from loop.calls.call import Call
-from loop.gate.layouts import LAYOUTS, laid_out, layouts_of
-from loop.gate.order import checked_again, of_one_shape, shuffle, values_key
-from loop.gate.turns import OF_VALUES, WrongTurns, cause_of, is_wrong, named, wrong_turns
 from loop.model.causes import Cause
-from loop.model.dtypes import Layout
+from loop.model.dtypes import Device, Layout, is_floating
 from loop.model.measurement import BASELINE, Check, Fault, Mismatch, VariantChecks
 from loop.model.target import Target, Workload
 from loop.model.workloads import accepts, operations, unsupported
-from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
+from loop.workers.bench import JUDGE_LIMIT_S, Bench, KeptWorker, Side
 from loop.workers.judge_messages import Compare, Finding
 from loop.workers.judge_process import Unjudged
-from loop.workers.kept import KeptWorker
-from loop.workers.messages import Compute, Computed
+from loop.workers.messages import Compute, Computed, Turn
 from loop.workers.program import FORGED, Refusal, WorkerLost
+
+LAYOUTS: tuple[Layout, ...] = ("contiguous", "strided", "misaligned", "transposed", "broadcast")
+GENERATED = "tensors lie as the target's own generator makes them"
+TIES_UNTRIED = "equal values tie, and outputs are whole numbers"
+
+
+def laid_out(side: Side, workloads: Sequence[Workload]) -> dict[str, Workload]:
+    """The first workload of each type to lay out otherwise: no size is 0, and none 1 if possible."""
+    if side.kind == "command":  # It reads files.
+        return {}
+    chosen: dict[str, Workload] = {}
+    whole = [workload for workload in workloads if accepts(side, workload) and 0 not in workload.sizes.values()]
+    for workload in sorted(whole, key=lambda workload: 1 in workload.sizes.values()):
+        chosen.setdefault(workload.dtype, workload)
+    return chosen
+
+
+def layouts_of(bench: Bench, side: Side, chosen: Workload | None, workload: Workload) -> Sequence[Layout]:
+    """How the inputs of a workload are laid out, where `chosen` is the one on which layouts are tried.
+
+    Broadcast ones come with each set of values: each is broadcast along another axis.
+    """
+    if chosen is None or chosen.name != workload.name:
+        return LAYOUTS[:1]
+    name, call = side.name, bench.call(workload, side.name)
+    if call.structure or call.updates:
+        bench.notes[f"{', '.join(LAYOUTS[1:])} inputs: {GENERATED}"] = None
+        return LAYOUTS[:1]
+    tried = LAYOUTS if chosen.seed == workload.seed else (LAYOUTS[0], "broadcast")
+    return [layout for layout in tried if _has(bench, bench.call(workload, name, layout=layout), layout, call)]
+
+
+def _has(bench: Bench, call: Call, layout: Layout, known: Call) -> bool:
+    """Whether a call's inputs can be laid out so, and whether that can show a mistake; `known` has all outputs."""
+    if layout == "transposed":
+        return any(tensor.strides(layout) != tensor.strides("contiguous") for tensor in call.inputs)
+    if layout != "broadcast" or all(tensor.same < 0 for tensor in call.inputs):
+        return layout != "broadcast"
+    if all(is_floating(output.dtype) for output in known.outputs):
+        return True
+    bench.notes[f"broadcast inputs: {TIES_UNTRIED}"] = None
+    return False
+
+
+FIRST_CALLS = 2
+"""Workloads that are checked once more as the first call of a fresh process. On a GPU one: CUDA starts slowly."""
+
+
+def values_key(workload: Workload) -> tuple[str, int]:
+    """The identity of a workload: its name and the seed of its values."""
+    return workload.name, workload.seed
+
+
+def of_one_shape(workloads: Iterable[Workload]) -> list[list[Workload]]:
+    """Every workload once; those of one name, which differ in their values, together."""
+    wanted: dict[str, dict[int, Workload]] = {}
+    for workload in workloads:
+        wanted.setdefault(workload.name, {})[workload.seed] = workload
+    return [list(seeds.values()) for seeds in wanted.values()]
+
+
+def shuffle(groups: list[list[Workload]]) -> None:
+    """Shuffle workloads, and the values of each, in an order that follows from their seeds."""
+    draw = _draw(chain(*groups))
+    draw.shuffle(groups)
+    for same in groups:
+        draw.shuffle(same)
+
+
+def _draw(workloads: Iterable[Workload]) -> random.Random:
+    return random.Random(repr([values_key(workload) for workload in workloads]))
+
+
+def checked_again(side: Side, workloads: Sequence[Workload], device: Device) -> set[tuple[str, int]]:
+    """Workloads to check again in a fresh process; none for programs, and none under the emulator."""
+    if side.kind == "command" or side.emulated:
+        return set()
+    keys = [values_key(workload) for workload in workloads if accepts(side, workload)]
+    most = 1 if device == "cuda" else FIRST_CALLS
+    return set(_draw(workloads).sample(keys, min(most, len(keys))))
+
+
+OF_VALUES = ("elements", "loose tolerance", "checker", "NaN", "plain error", "two outputs", "one output")
+"""Causes behind which a kernel may stand that depends on the calls before."""
+SAID: dict[Cause, str] = {
+    "first call": "wrong in the first call of its process, right afterwards",
+    "later calls": "right in the first call of its process, wrong in later ones: it keeps values between calls",
+}
+Which = Literal["none", "first", "later", "all", "mixed"]
+
+
+@dataclass(frozen=True)
+class WrongTurns:
+    """Which calls of a check gave wrong outputs."""
+
+    which: Which
+    """`first`: only the first ones; `later`: only the last ones."""
+    fresh: bool
+    """Whether no call of the process came before."""
+    message: str = ""
+    """What is wrong then."""
+
+
+def wrong_turns(bench: Bench, request: Compare, reply: Computed) -> Generator[Tick, None, Which]:
+    """Compare each output of a check with the reference, and see which calls gave the wrong ones."""
+    wrong, right = list[Turn](), list[Turn]()
+    for path, turn in zip(request.outputs, reply.turns, strict=False):
+        alone = Compare(request.call, (path,), before=request.before)
+        finding = yield from bench.judge(alone, JUDGE_LIMIT_S, f"outputs of {request.call.key}, one by one")
+        (wrong if is_wrong(finding) else right).append(turn)
+    return _which(wrong, right)
+
+
+def is_wrong(finding: Finding) -> bool:
+    """Whether an output is outside the tolerance."""
+    return finding.worst is not None or bool(finding.checker or finding.message)
+
+
+def _which(wrong: list[Turn], right: list[Turn]) -> Which:
+    if not wrong or not right:
+        return "all" if wrong else "none"
+    if max(turn.last for turn in wrong) < min(turn.first for turn in right):
+        return "first"
+    return "later" if max(turn.last for turn in right) < min(turn.first for turn in wrong) else "mixed"
+
+
+def cause_of(first: WrongTurns, again: WrongTurns) -> Cause:
+    """What two checks of one call say, the second in a fresh process; empty where its place says nothing.
+
+    Both have to agree: what differs by chance, as in a race, differs from process to process.
+    """
+    if again.which == "first" and (first.which == "first" or (first.which == "all" and not first.fresh)):
+        return "first call"
+    kept = first.which == "all" and not first.fresh and again.which in ("none", "later")
+    return "later calls" if kept or (first.which == again.which == "later") else ""
+
+
+def named(check: Check, cause: Cause, turns: WrongTurns) -> Check:
+    """The check with this cause."""
+    return check.model_copy(update={"cause": cause, "message": f"{SAID[cause]}: {turns.message}"})
+
 
 CALL_LIMIT_S = 20.0
 """A call that has not come back by then hangs, unless the reference took so long that it may need longer."""

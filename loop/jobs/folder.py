@@ -17,23 +17,60 @@ import contextlib
 import functools
 import json
 import os
+import platform
 import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
+import loop
 from loop.base.documents import content_hash, write_atomic
 from loop.base.documents.sums import read_sealed, write_sealed
 from loop.base.errors import ExitCode, UsageError, WorkFailed
 from loop.base.locks import boot_id
 from loop.base.places import JOBS, state_folder
 from loop.base.processes import name_of
+from loop.machine.gpus import gpus
+from loop.machine.machine import installed, processor_identity
 from loop.model.base import Model
 from loop.model.jobs import JobRun, State, Where
+
+
+@functools.cache
+def devices(*, gpu: bool) -> tuple[Where, ...]:
+    """The GPUs of this machine that a CUDA program may use, in its order; its processor where there is none."""
+    detected = gpus() if gpu else None
+    known = {"host": platform.node(), "torch": installed("torch") or "", "loop": loop.__version__}
+    if detected is None or not detected.usable:
+        return (Where(uuid=processor_identity()[:16], **known),)
+    cuda = ".".join(map(str, detected.cuda)) if detected.cuda else ""
+    return tuple(
+        Where(device=there.name, uuid=there.uuid, driver=detected.driver or "", cuda=cuda, **known)
+        for there in detected.usable
+    )
+
+
+def group_of(where: Where) -> str:
+    """What a device has to share with another for their ratios to stand in one mean, in words."""
+    named = {"driver": where.driver, "CUDA": where.cuda, "torch": where.torch}
+    parts = [where.device, *(f"{name} {value}" for name, value in named.items() if value)]
+    return ", ".join(parts if where.device != "cpu" else [*parts, f"processor {where.uuid}"])
+
+
+Device = TypeVar("Device", bound=Where)
+
+
+def groups(places: Iterable[Device]) -> dict[str, list[Device]]:
+    """Devices by their group."""
+    by_name: dict[str, list[Device]] = {}
+    for place in places:
+        by_name.setdefault(group_of(place), []).append(place)
+    return by_name
+
 
 WHAT, SRC, OUT, TALK, RC, PID = "job.json", "src", "stdout", "stderr", "rc", "pid"
 HEARTBEAT, CANCEL, LOCK, TRIES, WHERE, MADE, MANIFEST = (

@@ -11,13 +11,12 @@ from pydantic import BeforeValidator, Field, StringConstraints
 from loop.base.documents import did_you_mean
 from loop.base.documents.complaints import quote
 from loop.base.errors import UsageError
-from loop.base.owners import stranger
-from loop.base.places import config_folder
+from loop.base.places import config_folder, stranger
 from loop.library.definitions import read_file
 from loop.library.hosted import FILE
 from loop.model.base import Model
 from loop.model.money import HourPrices, Price
-from loop.model.pattern import Text
+from loop.model.plan import Text
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
 ADDRESS = re.compile(r"(?P<to>(?:[\w.][\w.-]*@)?(?:[\w.][\w.-]*|\[[0-9a-fA-F:.]+\]))(?::(?P<port>\d{1,5}))?")

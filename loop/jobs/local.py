@@ -6,10 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from loop.base.locks import Held, locked
-from loop.jobs.executor import Slot
-from loop.jobs.folder import JobFolder, jobs_folder
-from loop.jobs.groups import devices
-from loop.jobs.running import run
+from loop.jobs.executor import Slot, run
+from loop.jobs.folder import JobFolder, devices, jobs_folder
 from loop.machine.gpus import VISIBLE
 from loop.model.jobs import Where
 

@@ -20,10 +20,8 @@ from typing import Any
 import loop
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.processes import python_path
-from loop.jobs.executor import Slot
-from loop.jobs.folder import LOCK, PID, RC, SRC, WHAT, JobFolder, jobs_folder, write_runner
-from loop.jobs.groups import devices
-from loop.jobs.running import run
+from loop.jobs.executor import Slot, run
+from loop.jobs.folder import LOCK, PID, RC, SRC, WHAT, JobFolder, devices, jobs_folder, write_runner
 
 ROOM_S = 120.0
 """Longest time for which a cluster may have no node that a job can use."""

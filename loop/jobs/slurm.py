@@ -15,9 +15,8 @@ from collections.abc import Sequence
 
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.processes import python_path
-from loop.jobs.executor import Slot
+from loop.jobs.executor import LOOP, Slot
 from loop.jobs.folder import ENDED, JobFolder
-from loop.jobs.running import LOOP
 
 RUN = (*LOOP, "job", "run")
 """What a job of Slurm runs; the folder follows."""

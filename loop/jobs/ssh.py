@@ -10,15 +10,13 @@ import os
 import time
 from collections.abc import Mapping
 
-from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
+from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, remark
 from loop.base.places import MANIFEST, Project
-from loop.base.remarks import remark
 from loop.jobs import hosts as known
-from loop.jobs.executor import Slot
+from loop.jobs.executor import LEAST_BYTES, Slot
 from loop.jobs.folder import OUT, RC, SRC, TALK, TRIES, JobFolder
 from loop.jobs.hosts import Listed
 from loop.jobs.remote import Connection, Unreachable, patiently
-from loop.jobs.running import LEAST_BYTES
 from loop.jobs.there import There
 from loop.library.hosted import FILE, VARIABLE, Hosted
 from loop.library.trust import definition_hash

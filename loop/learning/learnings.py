@@ -4,8 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from loop.base.ratios import plain_ratio, times
-from loop.base.stats import CONFIDENCE, t_quantile
+from loop.base.stats import CONFIDENCE, plain_ratio, t_quantile, times
 from loop.model.change import kept_runs, standing
 from loop.model.debugging import SmallestOutput
 from loop.model.measurement import Measurement

@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from loop.base.ratios import plain_ratio
+from loop.base.stats import plain_ratio
 from loop.model.bisect import UNCOMMITTED
 from loop.model.change import KeptChange
 from loop.model.index import SessionRow

@@ -6,15 +6,32 @@ how like it is to what is asked: the same variants and workloads, the same envir
 such runs came since. The centre is a weighted median, so one disturbed run moves little.
 """
 
+import datetime
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from loop.base.stats import median, t_quantile
+from loop.base.documents import to_json
+from loop.base.errors import ExitCode
+from loop.base.places import Project
+from loop.base.screen import Screen, seconds_text, short
+from loop.base.stats import beta_quantile, median, t_quantile
+from loop.library.definitions import Read
+from loop.library.rates import rates
+from loop.model.base import Model, Printed
 from loop.model.index import Environment, PatternRun, SessionRow
-from loop.model.pattern import Pattern
-from loop.model.plan import Predicted
+from loop.model.money import RateCard, Saving
+from loop.model.plan import Pattern, Phase, PlannedPattern, Predicted
+from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
+from loop.money.bill import gpu_rate, hourly_usd, no_price, rates_of
+from loop.profile.bottleneck import held, outcomes
+from loop.report import format as say
+from loop.report.markdown import Table, columns, filled
+from loop.steps.setting import Setting
+from loop.store import index
+from loop.store import rows as row_of
 from loop.store.index import LOOKED_BACK
 
 FACTS = {"processor": 0.5, "gpu": 0.25, "driver": 0.5, "cuda": 0.5, "torch": 0.5, "compiler": 0.5}
@@ -180,3 +197,317 @@ def _steps(pattern: str, runs: Sequence[tuple[SessionRow, PatternRun, float]]) -
 def judged(rows: Sequence[SessionRow]) -> list[tuple[Predicted, float]]:
     """Prediction and seconds of each session that stored a prediction and ended with its plan."""
     return [(row.predicted, row.seconds) for row in rows if row.predicted and row.complete and row.seconds > 0]
+
+
+ENOUGH, FEW = 5.0, 3.0
+"""Runs, by weight, from which a pattern can be validated or retired, and from which it can be doubted."""
+BAR, RETIRED = 0.6, 0.5
+"""Share of answers that a validated pattern has at least, and below which a pattern is retired."""
+Run = tuple[PatternRun, float, str]
+"""A run that counts, its weight where the last session ran, and its session."""
+
+
+class PatternStatistics(Model):
+    """What the sessions say of one pattern."""
+
+    name: str
+    """Name of the pattern."""
+    status: Literal["proposed", "applied", "validated", "doubtful", "retired"]
+    """How it stands."""
+    why: str
+    """What that rests on."""
+    passed: int
+    """Runs that passed."""
+    found: int
+    """Runs that found something wrong."""
+    broken: int
+    """Runs that did neither."""
+    success: tuple[float, float, float] | None
+    """Share of runs that answered: 5 % quantile, mean, 95 % quantile; None before the first."""
+    seconds: float
+    """Median of what the next run takes."""
+    interval_s: tuple[float, float]
+    """Its 80 % interval."""
+    weight: float
+    """Sum of the weights of the timed runs."""
+    saved_minutes: float
+    """Sum of the minutes that it spared, as measured."""
+    saved_usd: float
+    """The same in dollars."""
+    last_used: str | None
+    """When it ran last, ISO 8601."""
+    last_session: str | None
+    """In which session."""
+
+    @property
+    def applied(self) -> int:
+        """Runs that count."""
+        return self.passed + self.found + self.broken
+
+
+def gather(project: Project, patterns: Mapping[str, Read[Pattern]]) -> dict[str, PatternStatistics]:
+    """The statistics of all patterns, for the environment of the last session."""
+    rows = [row for row in index.rows(project.sessions) if not row.recorded]
+    return of_patterns({name: read.value for name, read in patterns.items()}, rows)
+
+
+def of_patterns(patterns: Mapping[str, Pattern], rows: Sequence[SessionRow]) -> dict[str, PatternStatistics]:
+    """The statistics of patterns. `rows`: sessions, oldest first."""
+    runs: dict[str, list[Run]] = {name: [] for name in patterns}
+    savings: dict[str, list[Saving]] = {name: [] for name in patterns}
+    for row in rows:
+        weight = alike(row.environment, rows[-1].environment)
+        for run in row.runs:
+            if run.success is not None and run.pattern in patterns:
+                runs[run.pattern].append((run, weight, row.id))
+        for saving in row.savings:
+            if saving.pattern in patterns:
+                savings[saving.pattern].append(saving)
+    return {name: _of_pattern(pattern, runs[name], savings[name]) for name, pattern in patterns.items()}
+
+
+def _of_pattern(pattern: Pattern, runs: Sequence[Run], savings: Sequence[Saving]) -> PatternStatistics:
+    """Times are shrunk to the author's estimate."""
+    good = sum(weight for run, weight, _ in runs if run.success)
+    bad = sum(weight for run, weight, _ in runs if not run.success)
+    times = [(run.seconds, weight) for run, weight, _ in runs if run.whole and run.seconds > 0]
+    duration = expected(60 * pattern.estimate.minutes, times)
+    passed = sum(run.status == "passed" for run, _, _ in runs)
+    answered = sum(bool(run.success) for run, _, _ in runs)
+    low, mean, high = share = rate(good, bad)
+    status: Literal["applied", "validated", "doubtful", "retired"] = "applied"
+    if good + bad >= ENOUGH and high < RETIRED:
+        status = "retired"
+    elif good + bad >= FEW and mean < BAR:
+        status = "doubtful"
+    elif good >= ENOUGH and low >= BAR:
+        status = "validated"
+    interval = f"{100 * mean:.0f} % [{100 * low:.0f}, {100 * high:.0f}]"
+    why = f"{good:.3g} of {good + bad:.3g} runs by weight answered: {interval}"
+    started = runs[-1][0].started if runs else None
+    return PatternStatistics(
+        name=pattern.name,
+        status=status if runs else "proposed",
+        why=why if runs else "it was never run",
+        passed=passed,
+        found=answered - passed,
+        broken=len(runs) - answered,
+        success=share if runs else None,
+        seconds=duration.seconds,
+        interval_s=duration.interval,
+        weight=duration.weight,
+        saved_minutes=math.fsum(saving.minutes for saving in savings),
+        saved_usd=math.fsum(saving.usd for saving in savings),
+        last_used=started.astimezone(datetime.UTC).isoformat() if started else None,
+        last_session=runs[-1][2] if runs else None,
+    )
+
+
+def rate(good: float, bad: float) -> tuple[float, float, float]:
+    """The share of answers by Jeffreys' Beta(1/2, 1/2): 5 % quantile, mean, 95 % quantile.
+
+    `good`, `bad`: counts, or sums of weights.
+    """
+    a, b = 0.5 + good, 0.5 + bad
+    return beta_quantile(0.05, a, b), a / (a + b), beta_quantile(0.95, a, b)
+
+
+def lines(known: PatternStatistics) -> list[str]:
+    """One pattern's statistics in sentences."""
+    text = [f"{known.name} is {known.status}: {known.why}"]
+    if known.applied:
+        counts = f"{known.passed} passed, {known.found} found something wrong, {known.broken} broke"
+        text.append(f"run {known.applied} times: {counts}")
+    basis = f"runs worth {known.weight:.3g} here" if known.weight else "its author's estimate alone"
+    low, high = map(seconds_text, known.interval_s)
+    between = f"between {low} and {high} in {100 * LEVEL:.0f} % of cases"
+    text.append(f"the next run takes {seconds_text(known.seconds)}, {between}, from {basis}")
+    if known.saved_minutes:
+        text.append(f"saved {say.minutes(known.saved_minutes)}, {say.usd(known.saved_usd)}, as measured")
+    if known.last_used:
+        text.append(f"last used {known.last_used[:10]}, in {known.last_session}")
+    return text
+
+
+def in_words(rows: Sequence[SessionRow]) -> str:
+    """How predictions of time and of gain held, a sentence each; empty where none has an outcome.
+
+    `rows`: oldest first. The outcomes of earlier advice in the last session are named one by one.
+    """
+    sentences = []
+    if timed := judged(rows):
+        inside = sum(known.low_s <= seconds <= known.high_s for known, seconds in timed)
+        error = median([abs(math.log(seconds / known.seconds)) for known, seconds in timed])
+        held_times = (
+            f"Of {say.count(len(timed), 'predicted session')}, {inside} took a time inside the 80 % interval"
+        )
+        sentences.append(
+            f"{held_times}; half of the predictions were off by less than {100 * math.expm1(error):.0f} %."
+        )
+    gains = outcomes(rows)
+    if gains:
+        inside = sum(outcome.side == "inside" for outcome in gains)
+        promised = f"Of {say.count(len(gains), 'gain')} that advice promised"
+        sentences.append(f"{promised}, {inside} lay inside the interval.")
+    for outcome in gains:
+        if outcome.session == rows[-1].id and outcome.basis == "later session":
+            advice = f"Advice on {outcome.promise.advice} for {outcome.variant} on {outcome.workload}"
+            sentences.append(f"{advice} promised {held(outcome)}.")
+    return " ".join(sentences)
+
+
+Row = tuple[str, str, str, str, str]
+
+
+def predicted(record: SessionRecord, finished: Sequence[Finished]) -> Table | None:
+    """Predicted beside actual; None for a session that stored no prediction, or did nothing."""
+    known = record.head.predicted
+    if known is None or not finished:
+        return None
+    rows = [
+        _row("The session", (known.seconds, known.low_s, known.high_s), record.seconds, say.seconds),
+        _row("Its cost", (known.usd, known.low_usd, known.high_usd), record.bill.usd, say.usd),
+        *_runs(record, latest_attempts(finished)),
+    ]
+    return filled(columns("What", ">Predicted", ">80 % interval", ">Actual", "Held"), rows)
+
+
+def _row(what: str, known: tuple[float, float, float], actual: float, words: Callable[[float], str]) -> Row:
+    middle, low, high = known
+    result = "below" if actual < low else "above" if actual > high else "yes"
+    return what, words(middle), f"{words(low)} to {words(high)}", words(actual), result
+
+
+def _runs(record: SessionRecord, steps: Sequence[Finished]) -> Iterator[Row]:
+    """Each run of a pattern in which every step was done."""
+    for run, name in dict.fromkeys((step.run, step.pattern) for step in steps):
+        planned = record.head.plan.find(name)
+        mine = [step for step in steps if (step.run, step.pattern) == (run, name)]
+        whole = len(mine) == len(planned.pattern.steps)
+        if planned.low_s is not None and planned.high_s is not None and whole:
+            known = planned.seconds, planned.low_s, planned.high_s
+            yield _row(name, known, sum(step.seconds for step in mine), say.seconds)
+
+
+def foresee(head: SessionHead, setting: Setting) -> SessionHead:
+    """The head with what its plan is expected to take and to cost."""
+    rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK)
+    now, plan, card = row_of.row(head, None, ()), head.plan, rates(setting.project)
+    reachable = forecast([planned.pattern for planned in plan.patterns], rows, now)
+    listed = forecast([plan.find(name).pattern for name in plan.plan.patterns], rows, now)
+    ai = card.find(card.ai)
+    usd_per_hour = hourly_usd(card, head) + (ai.usd_per_hour if ai else 0.0)
+    least_usd = sum(rate.minimum_s / 3600 * rate.usd_per_hour for rate in rates_of(card, head.device, head.gpu))
+    patterns = tuple(_planned(planned, reachable) for planned in plan.patterns)
+    return head.model_copy(
+        update={
+            "plan": plan.model_copy(update={"patterns": patterns}),
+            "predicted": listed.priced(usd_per_hour, least_usd),
+        }
+    )
+
+
+def _planned(planned: PlannedPattern, known: Forecast) -> PlannedPattern:
+    name = planned.pattern.name
+    duration = known.patterns[name]
+    low, high = duration.interval
+    return planned.model_copy(
+        update={
+            "seconds": duration.seconds,
+            "low_s": low,
+            "high_s": high,
+            "evidence": "measured" if duration.weight >= MEASURED else "prior",
+            "step_s": dict(known.steps[name]),
+        }
+    )
+
+
+def unpriced_gpu(card: RateCard, head: SessionHead) -> str | None:
+    """The GPU that a session would hold and that the card has no price for: no predicted cost includes it."""
+    free = head.device != "cuda" or gpu_rate(card, head.gpu) is not None
+    return None if free else head.gpu or "a GPU"
+
+
+def predicted_cost(card: RateCard, head: SessionHead) -> str:
+    """`$1.32 ($0.58 to $2.98)`, and what is not in it; empty where nothing would be billed."""
+    known, missing = head.predicted, unpriced_gpu(card, head)
+    if known is None or not (known.high_usd or missing):
+        return ""
+    more = f" without {missing}, of unknown price" if missing else ""
+    return f"${known.usd:.2f} (${known.low_usd:.2f} to ${known.high_usd:.2f}){more}"
+
+
+def expected_text(head: SessionHead) -> str:
+    """The time of a plan, with its interval: `48 s (80 %: 40 s to 60 s)`."""
+    known = head.predicted
+    if known is None:
+        return seconds_text(head.plan.seconds)
+    between = f"{seconds_text(known.low_s)} to {seconds_text(known.high_s)}"
+    return f"{seconds_text(known.seconds)} (80 %: {between})"
+
+
+def named(variants: Sequence[str]) -> str:
+    """` (cpu, eager)`; nothing where there are none."""
+    return f" ({', '.join(variants)})" if variants else ""
+
+
+class Foreseen(Printed):
+    """What `--dry-run --json` prints: what a session would take."""
+
+    schema_version: Literal[3] = 3
+    """Number of this schema."""
+
+    plan: str
+    """Name of the plan."""
+    success: str | None
+    """Its objective."""
+    phases: tuple[Phase, ...]
+    """Its phases, with their budgets."""
+    target: str
+    """Name of the target."""
+    device: str
+    """Where it would run."""
+    variants: tuple[str, ...]
+    """Variants."""
+    patterns: tuple[PlannedPattern, ...]
+    """What it would walk, and what may be reached, each with its time."""
+    predicted: Predicted | None
+    """Its time and cost, with their intervals."""
+    unpriced_gpu: str | None
+    """A GPU that the rate card has no price for: no cost includes it."""
+
+
+def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: bool) -> int:
+    """`--dry-run`: the chain with predicted time and cost; nothing runs."""
+    plan = head.plan.plan
+    if as_json:
+        about = {"success": plan.success, "phases": plan.phases, "patterns": head.plan.patterns}
+        where = {"target": head.target, "device": head.device, "variants": head.variants}
+        missing = unpriced_gpu(card, head)
+        screen.data(
+            to_json(Foreseen(plan=plan.name, predicted=head.predicted, unpriced_gpu=missing, **about, **where))
+        )
+        return ExitCode.OK
+    screen.prose(f"plan {plan.name}: {plan.title}")
+    screen.prose(f"target {head.target}{named(head.variants)} on {head.device}")
+    if head.emulated:
+        screen.prose(f"under the emulator: {', '.join(head.emulated)}")
+    screen.data("")
+    rows = []
+    for place, planned in enumerate(head.plan.patterns, start=1):
+        steps = ", ".join(step.id for step in planned.pattern.steps)
+        known = planned.low_s is not None and planned.high_s is not None
+        between = f"{short(planned.low_s or 0)}-{short(planned.high_s or 0)}" if known else "-"
+        number, aside = (str(place), "") if planned.planned else ("-", " (only as an answer)")
+        rows.append(
+            (number, planned.pattern.name, short(planned.seconds), between, planned.evidence, steps + aside)
+        )
+    screen.table(("#", "pattern", "predicted", "80 %", "from", "steps"), rows)
+    screen.data("")
+    for line in plan.aims():
+        screen.prose(line)
+    parts = filter(None, (expected_text(head), predicted_cost(card, head)))
+    screen.prose(f"predicted: {', '.join(parts)}; planned: {plan.budget.minutes:g} min")
+    if unpriced_gpu(card, head):
+        screen.say(no_price(card, head.gpu))
+    return ExitCode.OK

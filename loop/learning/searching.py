@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from loop.model.index import SessionRow
-from loop.model.pattern import Pattern
+from loop.model.plan import Pattern
 
 WORD = re.compile(r"[^\W_]+")
 EMPTY = frozenset(

@@ -11,8 +11,7 @@ from loop.base.expressions import Expression, ExpressionError
 from loop.base.places import Project, shipped
 from loop.library.earlier import upgraded
 from loop.model.base import Model
-from loop.model.pattern import Pattern
-from loop.model.plan import Plan
+from loop.model.plan import Pattern, Plan
 
 T = TypeVar("T", bound=Model, covariant=True)
 

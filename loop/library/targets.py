@@ -13,8 +13,7 @@ from loop.base.places import Project
 from loop.library.definitions import Read, check_expression, read_file
 from loop.model.dtypes import is_floating
 from loop.model.signature import ANY
-from loop.model.target import TUNED, CAbiVariant, CommandVariant, Target, Variant
-from loop.model.tuning import Entry, Tuning, literal
+from loop.model.target import TUNED, CAbiVariant, CommandVariant, Entry, Target, Tuning, Variant, literal
 from loop.model.workloads import VALUES, WorkloadError, expand, unsupported
 
 PASSED_OVER = ("__pycache__", "node_modules", "build")

@@ -5,26 +5,110 @@ definitions name. Data, such as tolerances and workloads, and sources of kernels
 stored session brings commands of its own: those definitions name them, or this user began or allowed that session.
 """
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import RootModel, StringConstraints
+from pydantic import RootModel, StringConstraints, ValidationError
 
-from loop.base.documents import content_hash, sums
-from loop.base.errors import LoopError, Untrusted, WorkFailed
+from loop.base.documents import content_hash, sums, to_json
+from loop.base.errors import LoopError, Untrusted, WorkFailed, remark
 from loop.base.locks import locked
-from loop.base.owners import stranger
-from loop.base.places import BUNDLED_TARGET, JOBS, WORKTREES, Project, shipped, state_folder
-from loop.base.remarks import remark
+from loop.base.places import (
+    BUNDLED_TARGET,
+    JOBS,
+    WORKTREES,
+    Project,
+    shipped,
+    state_folder,
+    stranger,
+    tasks_folder,
+)
 from loop.library.definitions import read_file
 from loop.library.hosted import FILE as HOSTS
 from loop.library.hosted import hosted
-from loop.library.made_of import MADE, called, made_of
-from loop.model.pattern import Pattern
+from loop.model.base import Model
+from loop.model.plan import Pattern
 from loop.model.record import SessionHead
 from loop.model.target import CAbiVariant, PythonVariant, Target, Variant
+
+MADE_OF_FILE = "made_of.json"
+MADE = "# Made by loop of"
+"""What its manifest begins with; the content of the task's files follows in that line."""
+
+
+class MadeOf(Model):
+    """The task and the answers of a target."""
+
+    task: str
+    """Path of the task."""
+    answers: dict[str, str]
+    """Names of the answers to their paths."""
+    format: str | None
+    """The format, where the user named one."""
+
+    def as_text(self) -> str:
+        """What is written into the target's folder."""
+        return to_json(self.model_dump()) + "\n"
+
+
+def made_of(folder: Path) -> MadeOf | None:
+    """The task of a target in `tasks_folder()`; None for any other folder, whatever it holds."""
+    if folder.resolve().parent != tasks_folder().resolve():
+        return None
+    try:
+        return MadeOf.model_validate_json((folder / MADE_OF_FILE).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def called(folder: Path) -> list[str]:
+    """What a user calls a target: its folder, or the task of another format and the answers it was made of.
+
+    Words for a command line: after `--` where one could be taken for an option.
+    """
+    made_from = made_of(folder)
+    # Where a format was named, the task alone is not recognised.
+    if made_from is None or made_from.format is not None:
+        return [str(folder)]
+    words = [made_from.task, *made_from.answers.values()]
+    return ["--", *words] if any(word.startswith("-") for word in words) else words
+
+
+NAMING = re.compile(r"(?:^|,)@(?P<plain>[^,]+)|^--?(?:specs|config|options-file|optf)=(?P<option>.+)")
+"""One word that names such files: of g++, of its linker (`-Wl,@file`), of nvcc and of clang."""
+BEFORE = ("-specs", "--specs", "--config", "-optf", "--options-file")
+"""Words after which the next one names such a file."""
+
+
+def named_by(words: Iterable[str], folder: Path) -> dict[Path, str]:
+    """The files that flags name, and those that these name, with what they hold; relative names are of `folder`.
+
+    One that cannot be read is left out.
+    """
+    texts: dict[Path, str] = {}
+    waiting = [folder / name for name in _names(list(words))]
+    while waiting:
+        path = waiting.pop()
+        try:
+            text = path.read_text(errors="surrogateescape") if path not in texts and path.is_file() else None
+        except OSError:
+            text = None
+        if text is not None:
+            texts[path] = text
+            waiting += [folder / name for name in _names(text.replace('"', " ").replace("'", " ").split())]
+    return texts
+
+
+def _names(words: list[str]) -> Iterator[str]:
+    for before, word in zip(["", *words], words, strict=False):
+        for match in NAMING.finditer(word):
+            yield from (match["plain"] or match["option"]).split(",")
+        if before in BEFORE:
+            yield from word.split(",")
+
 
 FILE = "trusted.json"
 _Folder = Annotated[str, StringConstraints(pattern="^/")]

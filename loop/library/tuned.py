@@ -6,7 +6,7 @@ Everything outside of `best` stays as it is, comments and order too.
 import yaml
 
 from loop.base.errors import UsageError
-from loop.model.tuning import Values, literal
+from loop.model.target import Values, literal
 
 
 def with_best(manifest: str, name: str, device: str, values: Values) -> str:

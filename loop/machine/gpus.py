@@ -15,7 +15,7 @@ from typing import Any
 
 from loop.base.processes import environment, python_path
 from loop.calls.cuda.driver import Lack
-from loop.model.device_profile import DeviceFacts
+from loop.model.profile import DeviceFacts
 
 ASK_LIMIT_S = 60
 """Without its persistence daemon a driver sets up every GPU anew, one after the other."""

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy
 from numpy.lib.stride_tricks import as_strided
 
-from loop.calls.tensors import LoopTensor, describe
+from loop.calls.call import LoopTensor, describe
 
 Array: TypeAlias = numpy.ndarray[Any, numpy.dtype[Any]]
 Terms = dict[str, Any]

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy
 
-from loop.calls.cuda.call import the_device
+from loop.calls.call import LoopTensor, describe, strides_of
 from loop.calls.cuda.driver import Driver
-from loop.calls.tensors import LoopTensor, describe, strides_of
+from loop.calls.cuda.stage import the_device
 from loop.mistakes.arrays import NAMES, RAW, Array, Mistake, Origin, array_in, as_tensor, through_library
 
 Invoke = Callable[[Any, Any, Any, int | None], None]

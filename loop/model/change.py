@@ -5,14 +5,14 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from loop.base.ratios import plain_ratio, times
+from loop.base.stats import plain_ratio, times
 from loop.model.base import Model
 from loop.model.campaign import Proposal
 from loop.model.jobs import HostUse, JobRun, host_uses
 from loop.model.output import Output, VerifyOutput, by_run, outputs_of, read_output
 from loop.model.profile import GainOutcome, Profile
 from loop.model.record import Finished, latest_attempts
-from loop.model.tuning import Values
+from loop.model.target import Values
 from loop.model.verdict import SpeedVerdict
 
 ON_CHANGE = "change."

@@ -8,7 +8,7 @@ Dtype = Literal[
 ]  # fmt: skip
 Device = Literal["cpu", "cuda"]
 Layout = Literal["contiguous", "strided", "misaligned", "transposed", "broadcast"]
-"""How inputs lie in memory: see `loop.calls.tensors.strides_of`."""
+"""How inputs lie in memory: see `loop.calls.call.strides_of`."""
 
 ITEM_SIZES: dict[Dtype, int] = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1,

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from loop.base.ratios import times
+from loop.base.stats import times
 from loop.model.base import Model
 from loop.model.change import KeptChange
 from loop.model.dtypes import Device

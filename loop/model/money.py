@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from loop.model.base import Count, Model
-from loop.model.pattern import Text
+from loop.model.plan import Text
 
 AiSource = Literal["result", "stated"]
 

@@ -1,18 +1,178 @@
 """A target: a kernel project as its manifest declares it."""
 
-from collections.abc import Mapping
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
-from loop.model.base import Model
-from loop.model.device_profile import DeviceFacts
+from loop.model.base import Count, Model
 from loop.model.dtypes import Device, Dtype
-from loop.model.functions import Baseline, Fill, PythonFunction, Tolerance
-from loop.model.pattern import Identifier, Text
-from loop.model.promises import Instances, MustNotCompile, ResourceBudget
-from loop.model.signature import OUTPUT, Checker, Generator, Modules, Signature, Word
-from loop.model.tuning import Entry, Tuning
+from loop.model.plan import Identifier, Text
+from loop.model.profile import DeviceFacts
+from loop.model.signature import (
+    OUTPUT,
+    Baseline,
+    Checker,
+    Fill,
+    Generator,
+    Modules,
+    PythonFunction,
+    Signature,
+    Tolerance,
+    Word,
+)
+
+Value = bool | int
+Values = dict[Identifier, Value]
+"""Field to value: one point of a search."""
+Scalar = bool | int | float | str
+Entry = dict[str, Scalar | tuple[Scalar, ...]]
+"""Workloads as a manifest writes them: a list as a value stands for one workload each."""
+Macro = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]*$")]
+DeviceKey = Annotated[str, StringConstraints(pattern=r"^(cpu|sm_\d{2,3})$")]
+
+
+class Tuning(Model):
+    """One set of values that belong together, such as the shape of a tile.
+
+    They reach the compiler as macros: field `rows` of macro `TILE` is `-DTILE_ROWS=64`, in the place of `{tuned}`
+    among a variant's flags.
+    """
+
+    title: Text
+    """What is tuned, in a few words."""
+    variant: Identifier
+    """The compiled variant that is timed; others may use the same macros."""
+    macro: Macro
+    """What the macros' names begin with."""
+    values: Annotated[dict[Identifier, Annotated[tuple[Value, ...], Field(min_length=1)]], Field(min_length=1)]
+    """Field to the values that are tried."""
+    best: dict[DeviceKey, Values]
+    """Device to its best values, as far as anybody measured: `cpu`, or a compute capability. A GPU that is not
+    here takes the first one's."""
+    workloads: Annotated[tuple[Entry, ...], Field(min_length=1)]
+    """What the values are timed on, as workloads are written everywhere."""
+
+    @model_validator(mode="after")
+    def _best_is_whole(self) -> "Tuning":
+        for device, chosen in self.best.items():
+            if chosen.keys() != self.values.keys():
+                fields, got = ", ".join(self.values), ", ".join(chosen)
+                raise ValueError(f"best.{device}: expected values for {fields}, got {got or 'none'}")
+        return self
+
+    @property
+    def size(self) -> int:
+        """How many points there are."""
+        return math.prod(map(len, self.values.values()))
+
+    @property
+    def points(self) -> Iterator[Values]:
+        """Every combination of the values, in order."""
+        for chosen in itertools.product(*self.values.values()):
+            yield dict(zip(self.values, chosen, strict=True))
+
+    def best_on(self, device: str) -> Values | None:
+        """The best values of a device: its own; for a GPU without any the first GPU's; None for another kind."""
+        same = [key for key in self.best if (key == "cpu") == (device == "cpu")]
+        return self.best.get(device) or (self.best[same[0]] if same else None)
+
+    def defines(self, chosen: Values) -> tuple[str, ...]:
+        """Values as a compiler is told them."""
+        return tuple(f"-D{self.macro}_{field.upper()}={literal(value)}" for field, value in chosen.items())
+
+
+def literal(value: Value) -> str:
+    """A value as C and YAML write it: `true`, `64`."""
+    return str(value).lower()
+
+
+Placeholder = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*$")]
+PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
+
+
+class ResourceBudget(Model):
+    """What the kernels of one name may take; of several budgets that fit a kernel the first is its own."""
+
+    kernel: Text
+    """Part of the kernel's demangled name, or a regular expression that is found in it."""
+    registers: Count | None = None
+    """Registers a thread, at most."""
+    spill_bytes: Count = 0
+    """Bytes of registers that may be spilled to memory."""
+    stack_bytes: Count | None = None
+    """Bytes of stack a thread, at most."""
+    shared_bytes: Count | None = None
+    """Bytes of shared memory a block, static and dynamic, at most."""
+    blocks_per_sm: Annotated[int, Field(ge=1)] | None = None
+    """Blocks that one multiprocessor has to hold at a time, at least."""
+
+    @field_validator("kernel")
+    @classmethod
+    def _can_be_searched(cls, text: str) -> str:
+        try:
+            re.compile(text)
+        except re.error as error:
+            if "<" not in text and "(" not in text:
+                raise ValueError(f"expected a name or a regular expression: {error}") from error
+        return text
+
+    def fits(self, name: str) -> bool:
+        """Whether it is meant for the kernel of that demangled name."""
+        if self.kernel in name:
+            return True
+        try:
+            return re.search(self.kernel, name) is not None
+        except re.error:
+            return False
+
+
+class Instances(Model):
+    """Template instances that the built library has to hold."""
+
+    symbol: Text
+    """Their name as `nm -C` prints it, without return type and parameters, as in `scale::rows<{T}, {N}>`."""
+    over: Annotated[dict[Placeholder, tuple[str | int, ...]], Field(min_length=1)]
+    """Placeholder to everything it stands for; all combinations are promised."""
+    file: Text
+    """Where the explicit instantiations are, relative to the target's folder."""
+    line: Text
+    """The line there that makes one, with the same placeholders."""
+
+    @model_validator(mode="after")
+    def _placeholders_agree(self) -> "Instances":
+        for field, text in (("symbol", self.symbol), ("line", self.line)):
+            used = set(PLACEHOLDER.findall(text))
+            for name in sorted(used ^ set(self.over)):
+                known = "which `over` does not have" if name in used else "which `over` has, is not in it"
+                raise ValueError(f"{field}: {{{name}}}, {known}")
+        return self
+
+    def promised(self) -> tuple[tuple[str, str], ...]:
+        """Each symbol with the line that makes it."""
+        choices = itertools.product(*self.over.values())
+        return tuple((self._filled(self.symbol, c), self._filled(self.line, c)) for c in choices)
+
+    def _filled(self, text: str, choice: tuple[str | int, ...]) -> str:
+        values = dict(zip(self.over, choice, strict=True))
+        return PLACEHOLDER.sub(lambda match: str(values[match[1]]), text)
+
+
+class MustNotCompile(Model):
+    """A source that the compiler has to refuse, and what it has to say."""
+
+    title: Text
+    """What is wrong with it, in a few words."""
+    source: Text
+    """The file, relative to the target's folder."""
+    flags: tuple[str, ...] = ()
+    """Flags besides the variant's own, as in `-DD=20`."""
+    says: Text
+    """Text of the error, as in a static assertion; not of a source line that the compiler quotes."""
+
 
 Role = Literal["main", "example", "baseline"]
 SetName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]

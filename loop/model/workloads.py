@@ -10,10 +10,8 @@ from typing import Protocol
 
 from loop.base.expressions import Expression
 from loop.model.dtypes import ITEM_SIZES, Dtype, Layout
-from loop.model.functions import Fill
-from loop.model.signature import ANY, Signature
-from loop.model.target import Target, Workload
-from loop.model.tuning import Scalar
+from loop.model.signature import ANY, Fill, Signature
+from loop.model.target import Scalar, Target, Workload
 
 VALUES = ("normal", "wide", "constant")
 """Kinds of values that every target has; besides, `normal*0.001` are normals of that standard deviation."""

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from loop.gate.model import BuildOutput
-from loop.model.device_profile import same_card
 from loop.model.dtypes import Device
 from loop.model.index import SessionRow
 from loop.model.jobs import HostUse
 from loop.model.money import AiUse, Basis, Bill, Charge, Gains, Rate, RateCard, Saving, Unmeasured
 from loop.model.output import read_output
+from loop.model.profile import same_card
 from loop.model.record import Finished, SessionHead
 
 STALE_DAYS = 30

@@ -17,8 +17,8 @@ from loop.library.targets import target as read_target
 from loop.machine.gpus import gpus
 from loop.model.index import SessionRow
 from loop.model.money import HIGHEST_USD_PER_HOUR, RateCard
-from loop.money import keep_or_stop as keeping
-from loop.money import pivot as pivoting
+from loop.money import decisions as keeping
+from loop.money import decisions as pivoting
 from loop.money.bill import STALE_DAYS, Used, charge, gpu_rate, no_price
 from loop.money.model import (
     AgedRate,
@@ -281,7 +281,7 @@ def pivot(*, options: Path | None, target: Path | None, as_json: bool, screen: S
     choices = read_file(options, Options).value if options is not None else None
     rows = _rows(project(target, Path.cwd()))
     rules = pivoting.stop_rules([row for row in rows if row.device == rows[-1].device])
-    weighed = pivoting.pivot(choices, rules)
+    weighed = pivoting.weigh_all(choices, rules)
     if as_json:
         screen.data(to_json(Pivoted(question=choices.question if choices else None, **dict(weighed))))
     else:

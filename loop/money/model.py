@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from loop.model.base import Model, Printed
 from loop.model.money import Rate
 from loop.model.output import Output
-from loop.model.pattern import Text
+from loop.model.plan import Text
 
 Waiting = Literal["nobody", "agent", "engineer"]
 Dollars = Annotated[float, Field(ge=0, lt=1e9, allow_inf_nan=False)]

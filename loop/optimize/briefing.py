@@ -11,9 +11,7 @@ from loop.base.errors import WorkFailed
 from loop.base.places import shipped
 from loop.base.processes import Tick
 from loop.builds import build
-from loop.builds.build import Buildable
-from loop.builds.compiler_errors import BuildFailed
-from loop.builds.python_builds import files_of, imports
+from loop.builds.build import Buildable, BuildFailed, files_of, imports
 from loop.gate.kernel import extra_sets, workloads
 from loop.model.base import Model
 from loop.model.campaign import Proposal
@@ -22,19 +20,17 @@ from loop.model.measurement import Measurement
 from loop.model.profile import FACTS
 from loop.model.target import PythonVariant, Target
 from loop.model.verdict import SpeedVerdict
-from loop.optimize import campaign, candidates
-from loop.optimize.candidates import ANSWER
-from loop.optimize.editable import changeable, readers
-from loop.optimize.edits import handed_back, may_change, page_of
+from loop.optimize import campaign
+from loop.optimize.campaign import ANSWER, refused
+from loop.optimize.edits import changeable, handed_back, may_change, page_of, readers
 from loop.optimize.session_changes import SessionChanges, own_tree, workshop
 from loop.profile import bottleneck
-from loop.profile.section import leaf, value
+from loop.profile.actions import leaf, value
 from loop.report import format as say
 from loop.report.markdown import Table, columns, filled
 from loop.report.templates import environment
 from loop.repository import worktree
-from loop.repository.leftover import note_owner
-from loop.repository.worktree import Worktree
+from loop.repository.worktree import Worktree, note_owner
 from loop.steps.context import Context, Result, Working, Workshop
 
 TEMPLATE = "brief.md.j2"
@@ -136,8 +132,8 @@ def brief(context: Context, arguments: GainTerms) -> Working[BriefOutput]:
     if context.task.campaign.unattended:
         return (yield from campaign.next_candidate(context, brief, tree))
     edited = _edited(context, shop, brief, tree)
-    refused = "" if edited.paused else (yield from candidates.refused(context, brief.variant, tree))
-    return _wait(brief, f"the edit does not compile: {refused.splitlines()[0]}") if refused else edited
+    error = "" if edited.paused else (yield from refused(context, brief.variant, tree))
+    return _wait(brief, f"the edit does not compile: {error.splitlines()[0]}") if error else edited
 
 
 def _is_whole(context: Context, name: str, tree: Worktree) -> Generator[Tick, None, None]:

@@ -1,20 +1,206 @@
 """The rounds of a campaign: whether there is another one, and which candidate is judged next."""
 
 import math
-from collections.abc import Iterable, Iterator
+import shutil
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from loop.model.campaign import Proposal
+from loop.agents import proposing
+from loop.agents.proposing import PROPOSALS, Errand, Errands, children, preset_of, run_errand, sweep_orphans
+from loop.agents.proposing import together as all_of
+from loop.base.documents import sums, write_atomic
+from loop.base.processes import Tick, together
+from loop.builds import build
+from loop.builds.build import BuildFailed
+from loop.model.campaign import Campaign, Ended, Proposal
 from loop.model.change import Brief, BriefOutput, jobs_of
 from loop.model.jobs import usd_of
 from loop.model.money import AiUse
-from loop.optimize import candidates
-from loop.optimize.edits import handed_back, handed_over, page_of
+from loop.optimize.checking import NOTE, CheckNote
+from loop.optimize.edits import Taken, handed_back, handed_over, page_of
+from loop.optimize.keeping import CampaignSpent, why_ended
 from loop.optimize.paired import best_first
 from loop.optimize.session_changes import SessionChanges, workshop
-from loop.optimize.stopping import CampaignSpent, why_ended
-from loop.repository.worktree import Worktree
-from loop.steps.context import Context, Result, Working
+from loop.repository import worktree
+from loop.repository.worktree import Worktree, note_owner
+from loop.steps.context import Context, Result, Working, Workshop
+
+ANSWER = "loop-answer.json"
+"""What a proposer may write at the top of its folder."""
+REPAIRS = 2
+"""How often an edit that does not compile goes back to its proposer."""
+
+
+@dataclass(frozen=True)
+class ProposalRound:
+    """What a round of proposals stands on."""
+
+    context: Context
+    shop: Workshop
+    brief: Brief
+    page: Path
+    """The brief, as Markdown."""
+    tree: Worktree
+    """The incumbent."""
+    campaign: Campaign
+    limit_s: float
+    """What each proposer may take."""
+    usd: float | None
+    """Dollars that are left for all of them."""
+    head: str
+    """The worktree's commit when they began."""
+    tampered: list[int] = field(default_factory=list)
+    """Candidates that ended with the incumbent's files changed; none that ends from then on is taken."""
+
+
+def kept_in(notes: Path) -> dict[int, Proposal]:
+    """The proposals of a session that were noted, by number."""
+    proposals = (sums.read_sealed(Proposal, path) for path in sorted(notes.parent.glob(PROPOSALS)))
+    return {proposal.number: proposal for proposal in proposals}
+
+
+def ask(round_: ProposalRound, first: int) -> Generator[Tick, None, None]:
+    """Have `width` candidates proposed at the same time, numbered from `first`; each is noted when it ends."""
+    for killed in round_.shop.tree.parent.glob(f"{round_.shop.tree.name}.*"):
+        shutil.rmtree(killed, ignore_errors=True)
+    before = children()
+    numbers = range(first, first + round_.campaign.width)
+    try:
+        yield from together((_candidate(round_, number) for number in numbers), len(numbers))
+    finally:
+        sweep_orphans(before)
+    _put_back(round_, first)
+    for proposal in kept_in(round_.shop.notes).values():  # What stayed in the background may have done it later.
+        if proposal.number in numbers:
+            _note(round_, proposal)
+
+
+def _candidate(round_: ProposalRound, number: int) -> Generator[Tick, None, Proposal]:
+    """One candidate, from an empty folder to its note."""
+    _note(round_, Proposal(number=number, ended="interrupted"))
+    place = round_.shop.tree.with_name(f"{round_.shop.tree.name}.{number}")
+    try:
+        copy = worktree.copy_of(round_.tree, place)
+        note_owner(copy, round_.shop.notes.parent)
+        # A cache of its own, with the session's locks: no build that a proposer could edit is judged.
+        locks, own = round_.context.bench.cache / "locks", _cache(copy) / "builds"
+        for folder in (locks, own):
+            folder.mkdir(parents=True, exist_ok=True)
+        (own / "locks").symlink_to(locks)
+        _leave_note(round_, copy)
+        proposal = yield from _proposed(round_, number, copy)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    _note(round_, proposal)
+    return proposal
+
+
+def _cache(copy: Worktree) -> Path:
+    """Where the checks of a candidate keep their builds: it goes with the folder."""
+    return copy.root / ".git" / "loop-cache"
+
+
+def _leave_note(round_: ProposalRound, copy: Worktree) -> None:
+    """What `loop kernels check` compares with in that folder."""
+    context = round_.context
+    note = CheckNote(
+        incumbents=SessionChanges(context.finished).incumbents,
+        builds=str(context.bench.cache),
+        workload=round_.brief.workload,
+        sets=(*context.task.plan.workloads, *round_.brief.checks),
+    )
+    sums.write_sealed(copy.root / ".git" / NOTE, note)
+
+
+def _put_back(round_: ProposalRound, number: int) -> None:
+    """Note that a proposer changed the session's worktree, which may not be, and take that back."""
+    if round_.tree.head != round_.head or round_.tree.changed():
+        round_.tree.reset(round_.head)
+        round_.tampered.append(number)
+
+
+def _note(round_: ProposalRound, proposal: Proposal) -> None:
+    if round_.tampered and proposal.ended == "edited":
+        proposal = proposal.model_copy(
+            update={"ended": "tampered", "said": "the session's worktree; it is what it was"}
+        )
+    folder = round_.shop.notes / "candidates"
+    folder.mkdir(parents=True, exist_ok=True)
+    sums.write_sealed(folder / f"{proposal.number:04}.json", proposal)
+
+
+def _proposed(round_: ProposalRound, number: int, copy: Worktree) -> Generator[Tick, None, Proposal]:
+    """Run the proposer; again with the compiler's words where its edit does not compile."""
+    results: list[Errands] = []
+    page = _page(round_, number, copy)
+    preset, locks = preset_of(round_.campaign.proposer), round_.context.bench.cache / "locks"
+    isolated = proposing.under(copy.root, locks, page.parent, preset)
+    while True:
+        limit_s = round_.limit_s - sum(result.seconds for result in results)
+        result = yield from run_errand(_errand(round_, page, copy, limit_s, isolated))
+        _put_back(round_, number)
+        results.append(result)
+        write_atomic(page.with_name(f"{number:04}-{len(results)}.txt"), result.output)
+        fields = {
+            "number": number,
+            "seconds": sum(result.seconds for result in results),
+            "use": all_of([result.use for result in results]),
+            "idea": result.idea,
+            "isolated": bool(isolated),
+        }
+        edit = Taken.of(round_.brief, round_.tree, copy)
+        if not edit.files:
+            ended: Ended = "unedited" if result.ended == "edited" else result.ended
+            return Proposal(ended=ended, said=result.said, left_out=edit.left_out, **fields)
+        refused_by = yield from refused(round_.context, round_.brief.variant, copy)
+        if not refused_by:
+            patch = edit.as_patch(round_.tree, page.with_name(f"{number:04}.patch"))
+            files = {"files": tuple(edit.files), "left_out": edit.left_out, "patch": str(patch)}
+            return Proposal(ended="edited", said=result.said, **fields, **files)
+        if len(results) > REPAIRS or result.ended != "edited":
+            return Proposal(ended="uncompiled", said=refused_by.splitlines()[0], left_out=edit.left_out, **fields)
+        write_atomic(page, f"{page.read_text()}\n## Your edit does not compile\n\n```\n{refused_by}\n```\n")
+
+
+def _page(round_: ProposalRound, number: int, copy: Worktree) -> Path:
+    """The brief with this candidate's folder in the place of the session's."""
+    page = round_.shop.notes / "candidates" / f"{number:04}-brief.md"
+    for path in (page, page.with_suffix(".json")):
+        source = round_.page if path == page else round_.page.with_suffix(".json")
+        write_atomic(path, source.read_text().replace(str(round_.tree.root), str(copy.root)))
+    return page
+
+
+def _errand(
+    round_: ProposalRound, page: Path, copy: Worktree, limit_s: float, isolated: tuple[str, ...]
+) -> Errand:
+    campaign = round_.campaign
+    return Errand(
+        preset=preset_of(campaign.proposer),
+        page=page,
+        folder=copy.target,
+        answer=copy.root / ANSWER,
+        limit_s=limit_s,
+        quiet_s=campaign.quiet_minutes * 60,
+        usd=round_.usd / campaign.width if round_.usd is not None else None,
+        env=campaign.env,
+        under=isolated,
+        cache=_cache(copy),
+    )
+
+
+def refused(context: Context, name: str, copy: Worktree) -> Generator[Tick, None, str]:
+    """The compiler's words where an edited variant does not compile; empty where it does."""
+    bench = context.bench
+    variant = build.buildable(bench, [name])[name]
+    try:
+        yield from build.build(
+            name, variant, copy.target, cache=bench.cache, include=bench.include, limit_s=context.kill_after_s
+        )
+    except BuildFailed as failed:
+        return f"{failed.message}\n{failed.log}"[:4000]
+    return ""
 
 
 def why_over(context: Context) -> str | None:
@@ -45,7 +231,7 @@ def spent_by(context: Context) -> CampaignSpent:
 
 def used_by(notes: Path) -> list[AiUse]:
     """What the proposers of a session used, as far as they told."""
-    return [proposal.use for proposal in candidates.kept_in(notes).values() if proposal.use]
+    return [proposal.use for proposal in kept_in(notes).values() if proposal.use]
 
 
 def dollars(used: list[AiUse]) -> float:
@@ -57,7 +243,7 @@ def waiting(past: SessionChanges, notes: Path) -> list[Proposal]:
     """Edits that were proposed and are not judged yet."""
     judged = {record.output.get("candidate") for record in past.finished}
     settled = {proposal.number for proposal in past.proposals if proposal.ended != "edited"}
-    proposals = candidates.kept_in(notes).values()
+    proposals = kept_in(notes).values()
     return [
         proposal
         for proposal in proposals
@@ -69,19 +255,17 @@ def next_candidate(context: Context, brief: Brief, tree: Worktree) -> Working[Br
     """One that waits, or one that its proposer makes now."""
     past, shop, terms = SessionChanges(context.finished), workshop(context), context.task.campaign
     tree.revert()
-    first = max(candidates.kept_in(shop.notes), default=0) + 1
+    first = max(kept_in(shop.notes), default=0) + 1
     if not waiting(past, shop.notes):
         spent = spent_by(context)
         left_s = terms.minutes * 60 - spent.seconds if terms.minutes else math.inf
         left_usd = max(0.01, terms.usd - spent.usd) if terms.usd else None
         limit_s = min(terms.proposer_minutes * 60, left_s)
         page = page_of(shop.notes, brief)
-        round_ = candidates.ProposalRound(context, shop, brief, page, tree, terms, limit_s, left_usd, tree.head)
-        yield from candidates.ask(round_, first)
+        round_ = ProposalRound(context, shop, brief, page, tree, terms, limit_s, left_usd, tree.head)
+        yield from ask(round_, first)
     known, so_far = {proposal.number for proposal in past.proposals}, _so_far(past, shop.notes)
-    fresh = {
-        number: proposal for number, proposal in candidates.kept_in(shop.notes).items() if number not in known
-    }
+    fresh = {number: proposal for number, proposal in kept_in(shop.notes).items() if number not in known}
     ordered, jobs = yield from best_first(context, tree, waiting(past, shop.notes))
     for proposal in ordered:
         # Jobs compared all of a round: one that conflicts lost to what was kept.
@@ -122,4 +306,4 @@ def _so_far(past: SessionChanges, notes: Path) -> str:
     part = " in part" if 0 < known < len(used) else ""
     tokens = sum(model.tokens.total for use in used for model in use.models)
     read = f"{tokens:,} tokens" if tokens else "tokens unknown"
-    return f"so far {len(candidates.kept_in(notes))} proposed, {kept} kept, {usd}{part}, {read}"
+    return f"so far {len(kept_in(notes))} proposed, {kept} kept, {usd}{part}, {read}"

@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 from loop.base.documents import content_hash
 from loop.base.places import Project
 from loop.base.processes import Tick
-from loop.builds.binaries import is_same_build
 from loop.builds.build import buildable, find_id, scan
+from loop.builds.resources import is_same_build
 from loop.gate import kernel, properties, sanitizing
 from loop.gate.model import BuildOutput
 from loop.library import targets
-from loop.library.made_of import made_of
+from loop.library.trust import made_of
 from loop.model.change import DecisionOutput, JudgedOutput, TriedChange
 from loop.model.measurement import Build
 from loop.model.output import Output
@@ -21,6 +21,7 @@ from loop.model.profile import GainOutcome
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.optimize import campaign, keeping, paired
 from loop.optimize.briefing import GainTerms
+from loop.optimize.keeping import left_s
 from loop.optimize.session_changes import (
     ChangeAtHand,
     SessionChanges,
@@ -29,13 +30,12 @@ from loop.optimize.session_changes import (
     unchanged,
     workshop,
 )
-from loop.optimize.stopping import left_s
 from loop.profile import actions as profile
 from loop.repository.reading import holds_uncommitted, root_of
 from loop.steps.context import Context, NoArguments, Result, Working
 from loop.steps.taken_over import Lasting
 from loop.timing import against_baseline, against_known_good
-from loop.timing.model import CompareOutput
+from loop.timing.against_known_good import CompareOutput
 
 KEPT = "kept.patch"
 """Everything that a session kept, as one patch against the checkout as it stood."""

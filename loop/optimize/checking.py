@@ -15,8 +15,7 @@ from pydantic import Field
 from loop.base.documents import sums
 from loop.base.errors import LoopError
 from loop.base.processes import Tick
-from loop.base.ratios import times
-from loop.base.stats import ratio_interval
+from loop.base.stats import ratio_interval, times
 from loop.builds import build
 from loop.gate import kernel
 from loop.gate.verify import Job, TimeAllowance, verify
@@ -29,9 +28,8 @@ from loop.report import format as say
 from loop.steps.context import Context, Result, Working
 from loop.timing import samples, schedule
 from loop.timing.readiness import hold_device
-from loop.timing.round import Untimed
-from loop.timing.samples import MIN_ROUNDS
-from loop.timing.terms import Terms
+from loop.timing.samples import MIN_ROUNDS, Terms
+from loop.timing.schedule import Untimed
 from loop.workers.bench import Side
 
 NOTE = "loop-check.json"

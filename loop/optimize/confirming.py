@@ -26,9 +26,8 @@ from loop.optimize.session_changes import SessionChanges
 from loop.steps.context import Context, Result, Working
 from loop.timing import samples, schedule
 from loop.timing.readiness import hold_device
-from loop.timing.samples import MIN_ROUNDS, Timings
-from loop.timing.terms import Terms
-from loop.workers.device_memory import fitting
+from loop.timing.samples import MIN_ROUNDS, Terms, Timings
+from loop.workers.bench import fitting
 
 IN_ROUNDS = 0.9
 """Share of the step's time for rounds."""

@@ -1,17 +1,19 @@
 """Is a change kept? Pure: what the gate found of it goes in, a decision with its reason comes out."""
 
+import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 
-from loop.base.ratios import times
-from loop.base.stats import geometric_mean
+from loop.base.stats import geometric_mean, times
+from loop.model.campaign import Campaign
 from loop.model.change import DecisionOutput, Outcome, as_of_target
 from loop.model.measurement import Measurement
 from loop.model.money import Gains
 from loop.model.output import by_run
 from loop.model.record import Finished, latest_attempts
 from loop.model.verdict import SpeedVerdict, Verdict
-from loop.timing.model import CompareOutput
+from loop.timing.against_known_good import CompareOutput
 
 
 def decision_on(
@@ -86,3 +88,56 @@ def saved_us(measurements: Sequence[Measurement], variant: str) -> float | None:
         if (measurement.variant, measurement.against) == (variant, "known_good")
     ]
     return fmean(measurement.reference_us - measurement.candidate_us for measurement in mine) if mine else None
+
+
+NONE_YET = ", of which preparing took all: no candidate was proposed"
+
+
+@dataclass(frozen=True)
+class CampaignSpent:
+    """What a campaign has come to by now."""
+
+    candidates: int = 0
+    """Proposals that ended."""
+    without_gain: int = 0
+    """Proposals since something was kept."""
+    seconds: float = 0.0
+    """Wall time of the session."""
+    gpu_s: float = 0.0
+    """Of which on a GPU."""
+    usd: float = 0.0
+    """Dollars that are known: of AI and of the machine."""
+    tokens: int = 0
+    """Tokens that are known."""
+    ratio: float = 1.0
+    """What the kept changes make of the best variant's speed."""
+    done: bool = False
+    """Whether the proposer said that it has nothing more."""
+
+
+def left_s(campaign: Campaign, spent: CampaignSpent, usd_per_hour: float = 0.0) -> float:
+    """Seconds of measuring that its budgets leave; endless where none bounds them."""
+    bounds = [campaign.minutes * 60 - spent.seconds] if campaign.minutes else []
+    bounds += [campaign.gpu_s - spent.gpu_s] if campaign.gpu_s else []
+    bounds += [(campaign.usd - spent.usd) / usd_per_hour * 3600] if campaign.usd and usd_per_hour else []
+    return max(0.0, min(bounds, default=math.inf))
+
+
+def why_ended(campaign: Campaign, spent: CampaignSpent) -> str | None:
+    """Why no further candidate is asked for; None while one is."""
+    bounds = (
+        (campaign.candidates, spent.candidates, "its {:g} candidates were proposed"),
+        (
+            campaign.minutes,
+            spent.seconds / 60,
+            f"its {{:g}} minutes are over{'' if spent.candidates else NONE_YET}",
+        ),
+        (campaign.usd, spent.usd, "its {:g} dollars are spent"),
+        (campaign.tokens, spent.tokens, "its {:g} tokens are used"),
+        (campaign.gpu_s, spent.gpu_s, "its {:g} seconds on the GPU are used"),
+        (campaign.target, spent.ratio, "its target of {:g}x is reached"),
+        (campaign.stall, spent.without_gain, "nothing was kept in {:g} candidates"),
+    )
+    if spent.done:
+        return "the proposer has nothing more to propose"
+    return next((text.format(bound) for bound, now, text in bounds if bound is not None and now >= bound), None)

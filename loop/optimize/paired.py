@@ -20,14 +20,13 @@ from loop.base.stats import geometric_mean
 from loop.builds.build import buildable
 from loop.gate import kernel
 from loop.gate.verify import Job, verify
-from loop.jobs.folder import JobFolder
-from loop.jobs.groups import group_of
+from loop.jobs.folder import JobFolder, group_of
 from loop.library import targets
 from loop.library.definitions import read_file
 from loop.model.campaign import Proposal
 from loop.model.change import jobs_of
 from loop.model.jobs import JobRun
-from loop.model.pattern import Step
+from loop.model.plan import Step
 from loop.model.record import KnownGood
 from loop.model.target import Target
 from loop.model.verdict import SpeedVerdict
@@ -37,8 +36,7 @@ from loop.repository import export
 from loop.repository.worktree import Worktree
 from loop.steps.context import Context, Result, Working
 from loop.steps.spread import Part, done, found, samples_of
-from loop.timing.against_known_good import CompareTerms, compare_ready
-from loop.timing.model import CompareOutput
+from loop.timing.against_known_good import CompareOutput, CompareTerms, compare_ready
 from loop.timing.readiness import ReadyVariants
 
 CANDIDATE, BESIDE = "candidate", "incumbent"

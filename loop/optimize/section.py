@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from loop.agents.results import together
+from loop.agents.proposing import together
 from loop.base.stats import geometric_mean
 from loop.model.campaign import Proposal
 from loop.model.change import (
@@ -23,7 +23,7 @@ from loop.model.money import AiUse
 from loop.model.output import MeasureOutput, by_run, outputs_of, read_output
 from loop.model.record import Finished, latest_attempts
 from loop.model.verdict import SpeedVerdict
-from loop.profile.promised import held
+from loop.profile.bottleneck import held
 from loop.report import format as say
 from loop.report.markdown import columns, filled
 from loop.report.sections import Section

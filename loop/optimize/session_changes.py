@@ -26,8 +26,7 @@ from loop.model.record import Finished, KnownGood
 from loop.model.target import Target
 from loop.profile.model import ProfileOutput
 from loop.repository import worktree
-from loop.repository.leftover import is_noted
-from loop.repository.worktree import Worktree
+from loop.repository.worktree import Worktree, is_noted
 from loop.steps.context import Context, Workshop
 
 INCUMBENT = "the incumbent"

@@ -1,24 +1,28 @@
 """What can be seen of a variant from outside its clock: the compiler's report, a processor's counters, a trace."""
 
+import csv
 import re
+import shutil
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from loop.base.errors import LoopError
 from loop.base.processes import Tick, run
-from loop.builds.compiler_errors import first_error
-from loop.builds.reads import ENGLISH
+from loop.base.stats import total_known
+from loop.builds.build import first_error
+from loop.builds.known_builds import ENGLISH
 from loop.calls.counters import Counters
 from loop.machine.machine import compiler_version
-from loop.model.device_profile import KernelRun
+from loop.model.profile import DeviceProfile, KernelRun
 from loop.model.resources import short_name
 from loop.model.target import CAbiVariant, Workload
+from loop.steps.context import Context
 from loop.workers.bench import Bench, Side
 from loop.workers.messages import How, Observe, Observed
-from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
-from loop.workers.worker import Worker
+from loop.workers.program import START_LIMIT_S, Refusal, Worker, WorkerLost
 
 REPORT_LIMIT_S = 20.0
 COUNT_LIMIT_S = 20.0
@@ -140,3 +144,245 @@ def trace(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Gener
         for kernel in reply.kernels
     )
     return Watched(runs, why="" if runs else "torch's profiler saw no kernel in the call")
+
+
+NCU = "ncu"
+NCU_LIMIT_S = 40.0
+"""Torch is imported under it, too; a call of few kernels takes 2 to 4 s."""
+MOST_LAUNCHES = 40
+"""Launches of one call that are looked at."""
+TIME, REGISTERS = "gpu__time_duration.sum", "launch__registers_per_thread"
+CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"
+WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
+PERCENT = {
+    "dram": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+    "sm": "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    "warps_active": "sm__warps_active.avg.pct_of_peak_sustained_active",
+}
+"""Fact to the counter that tells it, in per cent."""
+STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+"""Warps that wait for a reason, a mean over the instructions issued; together they are all the warps."""
+WAITS = {
+    "long_scoreboard": "loads from device memory",
+    "short_scoreboard": "shared memory and special units",
+    "barrier": "other warps at a barrier",
+    "wait": "the fixed latency of its own instructions",
+    "no_instruction": "instructions to be fetched",
+    "math_pipe_throttle": "busy arithmetic units",
+    "mio_throttle": "the queue of shared-memory instructions",
+    "lg_throttle": "the queue of loads and stores",
+    "tex_throttle": "the queue of texture instructions",
+    "imc_miss": "constants that are not in their cache",
+    "branch_resolving": "targets of branches",
+    "dispatch_stall": "the dispatcher",
+    "drain": "stores on their way at its end",
+    "membar": "memory fences",
+    "gmma": "matrix units of the warp group",
+    "sleeping": "the end of a sleep",
+    "misc": "something else",
+    "not_selected": "other warps that could issue as well",
+}
+"""Reason of a stall to what the warp waits for."""
+NOT_EVERYWHERE = frozenset({"gmma", "sleeping", "misc"})
+"""Reasons for which not every GPU has a counter."""
+ISSUES = "selected"
+"""The same counter for a warp that issues: no stall, but part of its time."""
+METRICS = (TIME, REGISTERS, CONFLICTS, WAVEFRONTS, *PERCENT.values(), *map(STALL.format, (*WAITS, ISSUES)))
+NANOSECONDS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9} | {
+    "nsecond": 1.0,
+    "usecond": 1e3,
+    "msecond": 1e6,
+    "second": 1e9,
+}
+NO_PERMISSION = "ERR_NVGPUCTRPERM"
+ALLOW = (
+    "let the driver give counters to all users (NVreg_RestrictProfilingToAdminUsers=0), or run as root; "
+    "a container needs --cap-add=SYS_ADMIN"
+)
+INSTALL = "it comes with the CUDA toolkit (nsight-compute): put its folder on the PATH"
+
+
+def count_on_device(
+    bench: Bench, side: Side, workload: Workload, limit_s: float
+) -> Generator[Tick, None, Watched]:
+    """Counters of one call of a side on a workload. What goes wrong is a reason, never an error."""
+    if shutil.which(NCU) is None:
+        return Watched(why=f"there is no {NCU} on the PATH: {INSTALL}")
+    if side.kind == "command":
+        return Watched(why="a program of its own is not profiled")
+    note, limit_s = f"counting {side.name} on {workload.name}", min(limit_s, NCU_LIMIT_S)
+    with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
+        log, failed = Path(folder) / "csv", ""
+        try:
+            yield from bench.expect(workload, wide=True)
+            with bench.open(side, under=command(log)) as worker:
+                yield from observe(bench, worker, side, workload, "mark", note, limit_s)
+                code = yield from worker.end(limit_s, note)
+                failed = f"{NCU} ended with {code}" if code else ""
+        except (Refusal, WorkerLost, LoopError) as error:
+            failed = str(error)
+        text = log.read_text(errors="replace") if log.is_file() else ""
+    runs = read_log(text)
+    if not runs or failed:
+        return Watched(why=why_nothing(text, failed))
+    return Watched(runs, cut=len(runs) >= MOST_LAUNCHES)
+
+
+def command(log: Path) -> list[str]:
+    """The command line under which a worker is started."""
+    return [
+        *(NCU, "--target-processes", "all", "--profile-from-start", "off"),
+        *("--clock-control", "none", "--cache-control", "none"),
+        *("--csv", "--metrics", ",".join(METRICS), "--launch-count", str(MOST_LAUNCHES), "--log-file", str(log)),
+    ]
+
+
+def why_nothing(log: str, failed: str) -> str:
+    """Why ncu tells nothing, by its own words where it had any, and what mends it."""
+    if NO_PERMISSION in log or NO_PERMISSION in failed:
+        return f"{NCU} may not read this GPU's counters ({NO_PERMISSION}): {ALLOW}"
+    errors = [line.partition("==ERROR==")[2].strip() for line in log.splitlines() if "==ERROR==" in line]
+    reasons = [*errors[:1], *([failed] if failed else [])]
+    return f"{NCU}: {'; '.join(reasons)}" if reasons else f"{NCU} saw no kernel in the call"
+
+
+def read_log(text: str) -> tuple[KernelRun, ...]:
+    """The launches in a log of `ncu --csv`, in order: a line for each launch and counter, among lines of talk."""
+    rows = csv.DictReader(line for line in text.splitlines() if line.startswith('"'))
+    launches: dict[str, dict[str, float]] = {}
+    names: dict[str, str] = {}
+    for row in rows:
+        if row.get("Metric Name") and (row.get("ID") or "").isdecimal():
+            names[row["ID"]] = row["Kernel Name"]
+            value = number(row.get("Metric Value") or "", row.get("Metric Unit") or "")
+            counters = launches.setdefault(row["ID"], {})
+            if value is not None:
+                counters[row["Metric Name"]] = value
+    return tuple(_run_of(names[key], counters) for key, counters in launches.items())
+
+
+def number(text: str, unit: str) -> float | None:
+    """A counter as ncu prints it, `3,936`, times in nanoseconds; None for `n/a` and all else that is no number."""
+    try:
+        return float(text.replace(",", "")) * NANOSECONDS.get(unit, 1.0)
+    except ValueError:
+        return None
+
+
+def _run_of(kernel: str, counters: dict[str, float]) -> KernelRun:
+    time_ns, registers = counters.get(TIME), counters.get(REGISTERS)
+    shares = {fact: counters[name] / 100 for fact, name in PERCENT.items() if name in counters}
+    return KernelRun(
+        kernel=short_name(kernel),
+        us=None if time_ns is None else time_ns / 1e3,
+        registers=None if registers is None else int(registers),
+        bank_conflicts=_share(counters.get(CONFLICTS), counters.get(WAVEFRONTS)),
+        stalls=stalls(counters),
+        **shares,
+    )
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    """The share of a part; 0 of an empty whole, None where one of them is unknown."""
+    if part is None or whole is None:
+        return None
+    return part / whole if whole else 0.0
+
+
+def stalls(counters: dict[str, float]) -> dict[str, float]:
+    """What warps wait for, to the share of their time; empty where a counter is missing, for a share needs all."""
+    names = {reason: STALL.format(reason) for reason in (*WAITS, ISSUES)}
+    known = {reason: counters[name] for reason, name in names.items() if name in counters}
+    whole = sum(known.values())
+    if not whole or names.keys() - known.keys() - NOT_EVERYWHERE:
+        return {}
+    return {WAITS[reason]: value / whole for reason, value in known.items() if value and reason in WAITS}
+
+
+SHARES = ("dram", "sm", "warps_active", "bank_conflicts")
+"""Facts that a profiler gives as shares, 0 to 1."""
+MOST_STALLS = 3
+LEAST_S = 10.0
+"""A profiler is given that long at least, however many variants there are."""
+
+
+def watch(
+    context: Context, side: Side, workload: Workload, variants: int
+) -> Generator[Tick, None, tuple[DeviceProfile | None, str]]:
+    """The profile of one call, and why counters of it are unknown; either may be missing.
+
+    `variants`: how many share the step's limit.
+    """
+    limit_s = max(LEAST_S, context.kill_after_s / (2 * max(variants, 1)))
+    counted = yield from count_on_device(context.bench, side, workload, limit_s)
+    if counted.runs:
+        return device_profile(counted.runs, "ncu", cut=counted.cut), ""
+    traced = yield from trace(context.bench, side, workload, limit_s)
+    if traced.runs:
+        limits = "torch's profiler told kernels and times, which is all that it can"
+        return device_profile(traced.runs, "torch's profiler"), f"{counted.why}; {limits}"
+    return None, "; ".join(dict.fromkeys([counted.why, traced.why]))
+
+
+def device_profile(
+    runs: Sequence[KernelRun], by: Literal["ncu", "torch's profiler"], *, cut: bool = False
+) -> DeviceProfile | None:
+    """The profile of a call from its launches; None where there are none."""
+    if not runs:
+        return None
+    names = dict.fromkeys(run.kernel for run in runs)
+    kernels = [_kernel(name, [run for run in runs if run.kernel == name]) for name in names]
+    return DeviceProfile(
+        by=by,
+        kernels=tuple(sorted(kernels, key=lambda kernel: -(kernel.us or 0.0))),
+        launches=len(runs),
+        us=total_known([run.us for run in runs]),
+        cut=cut,
+    )
+
+
+def _kernel(name: str, runs: Sequence[KernelRun]) -> KernelRun:
+    weights = [run.us or 0.0 for run in runs]
+    return KernelRun(
+        kernel=name,
+        launches=len(runs),
+        us=total_known([run.us for run in runs]),
+        registers=max((run.registers for run in runs if run.registers is not None), default=None),
+        stalls=_stalls([run.stalls for run in runs], weights),
+        **{share: _mean([getattr(run, share) for run in runs], weights) for share in SHARES},
+    )
+
+
+def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
+    """The weighted mean; the plain mean without weights, None where a value is missing."""
+    known = [value for value in values if value is not None]
+    if not known or len(known) < len(values):
+        return None
+    total = sum(weights)
+    if not total:
+        return sum(known) / len(known)
+    return sum(value * weight for value, weight in zip(known, weights, strict=True)) / total
+
+
+def _stalls(stalls: Sequence[Mapping[str, float]], weights: Sequence[float]) -> dict[str, float]:
+    """The reasons that take most of a warp's time, most first."""
+    reasons = dict.fromkeys(reason for stalled in stalls for reason in stalled)
+    means = {reason: _mean([stalled.get(reason) for stalled in stalls], weights) for reason in reasons}
+    known = {reason: share for reason, share in means.items() if share}
+    return dict(sorted(known.items(), key=lambda item: -item[1])[:MOST_STALLS])
+
+
+def facts(profile: DeviceProfile) -> dict[str, float | str | None]:
+    """What the decision tree may read: of the kernel that took longest."""
+    longest = profile.longest
+    return {**{share: getattr(longest, share) for share in SHARES}, "stall": next(iter(longest.stalls), None)}
+
+
+def source(profile: DeviceProfile) -> str:
+    """Where these facts come from: `ncu, of small_kernel, 78% of the time of 2 kernels`."""
+    longest, others = profile.longest, len(profile.kernels)
+    if others == 1:
+        return f"{profile.by}, of {longest.kernel}"
+    if not profile.us or longest.us is None:
+        return f"{profile.by}, of {longest.kernel}, the first of {others} kernels"
+    return f"{profile.by}, of {longest.kernel}, {longest.us / profile.us:.0%} of the time of {others} kernels"

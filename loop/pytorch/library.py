@@ -7,8 +7,7 @@ from pathlib import Path
 from loop.base.errors import WorkFailed
 from loop.base.places import cache_folder, include_folder
 from loop.base.processes import finish
-from loop.builds.build import build
-from loop.builds.compiler_errors import BuildFailed
+from loop.builds.build import BuildFailed, build
 from loop.calls.call import LibraryTerms, Refused
 from loop.calls.library import Compiled
 from loop.model.measurement import Build

@@ -3,8 +3,8 @@
 import datetime
 from collections.abc import Sequence
 
-from loop.base.ratios import significant as significant
-from loop.base.ratios import times as times
+from loop.base.stats import significant as significant
+from loop.base.stats import times as times
 from loop.model.change import KeptChange
 from loop.model.verdict import Interval
 

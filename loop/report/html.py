@@ -19,7 +19,7 @@ from markdown_it.rules_block import StateBlock
 from markdown_it.token import Token
 from markupsafe import Markup
 
-from loop.base.statuses import css, kind
+from loop.base.screen import css, kind
 from loop.report.figures.svg import STYLE, Figure
 from loop.report.templates import jinja
 

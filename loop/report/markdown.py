@@ -1,10 +1,35 @@
 """Text of any origin as Markdown that cannot break out of its place, and tables that also read as plain text."""
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from loop.report.plain import one_line, plain, shortened
+from loop.base.errors import ESCAPES
+
+_ESCAPES = re.compile(ESCAPES)
+_KINDS = ("Cc", "Cf", "Cs", "Co", "Cn")
+"""Controls, marks that change direction or have no width, halves of pairs, and what is no character."""
+
+
+def plain(text: object) -> str:
+    """The text without escapes and control characters; line ends and tabs stay."""
+    shown = _ESCAPES.sub("", str(text).replace("\r\n", "\n"))
+    if shown.isprintable():  # Most texts are, and this is quick.
+        return shown
+    return "".join(c if c in "\n\t" or unicodedata.category(c) not in _KINDS else " " for c in shown)
+
+
+def one_line(text: object) -> str:
+    """The same in one line."""
+    return " ".join(plain(text).split())
+
+
+def shortened(text: object, longest: int) -> str:
+    """The same in one line of at most `longest` characters; ends with three dots where it was cut."""
+    line = one_line(text)
+    return line if len(line) <= longest else f"{line[: max(longest - 3, 0)].rstrip()}..."
+
 
 LONGEST_LINE = 2000
 """Letters of a line in a fenced block."""

@@ -6,8 +6,7 @@ from typing import Any
 
 from loop.base.screen import Screen, fold, width
 from loop.report.figures.svg import Figure
-from loop.report.markdown import Table, block, paragraph, picture, prose, table
-from loop.report.plain import shortened
+from loop.report.markdown import Table, block, paragraph, picture, prose, shortened, table
 
 LARGEST = 2**20
 """Bytes of a report: code hosts show no larger file."""

@@ -8,8 +8,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from loop.report import markdown
-from loop.report.markdown import Markdown
-from loop.report.plain import shortened
+from loop.report.markdown import Markdown, shortened
 from loop.report.sections import ROOMS, Room, in_markdown
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from loop.base.errors import WorkFailed
-from loop.base.remarks import remark
+from loop.base.errors import WorkFailed, remark
 
 QUIET = (
     *("core.hooksPath=/dev/null", "core.fsmonitor=false", "commit.gpgsign=false", "tag.gpgsign=false"),

@@ -13,11 +13,92 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loop import __version__
-from loop.base.documents import write_atomic
-from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
+from loop.base.documents import sums, write_atomic
+from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, remark
+from loop.model.base import Model
 from loop.repository.git import NONE, author, git, read_bytes
 from loop.repository.reading import AS_IT_STOOD, lines_changed
-from loop.repository.submodules import clear_modules, empty_modules, fill_modules
+
+LINK = "160000"
+"""Mode of a submodule in a tree."""
+
+
+class MissingSubmodule(WorkFailed):
+    """A commit needs a submodule's commit that is not in the user's checkout of it."""
+
+
+def clear_modules(root: Path, commit: str) -> None:
+    """Take away the submodules in `root` that a commit does not have there."""
+    for place in wanted(root, "HEAD").keys() - wanted(root, commit).keys():
+        shutil.rmtree(root / place, ignore_errors=True)
+
+
+def fill_modules(checkout: Path, root: Path) -> None:
+    """Let the submodules of `root` hold what its HEAD names, without the network.
+
+    From the user's checkout, or from what git keeps of a submodule that is not checked out now. Those that nobody
+    ever fetched stay empty.
+
+    Raises MissingSubmodule where a commit of theirs is not there.
+    """
+    names = _names_of_modules(root)
+    for place, commit in wanted(root, "HEAD").items():
+        into, sources = root / place, _sources(checkout, place, names.get(place, place))
+        if not sources:
+            continue
+        source = next((source for source in sources if _holds(source, into, commit)), None)
+        if source is None:
+            message = f"its submodule {place} is at {commit[:12]}, which is not in {sources[0]}"
+            raise MissingSubmodule(message, hint=f"git -C {sources[0]} fetch origin {commit}")
+        git(into, "clean", "--quiet", "--force", "-d")
+        fill_modules(source, into)
+
+
+def _holds(source: Path, into: Path, commit: str) -> bool:
+    """Let a folder hold a submodule's commit, from one of its repositories; whether that has it."""
+    for _ in range(2):
+        try:
+            if not (into / ".git").exists():
+                git(into.parent, "clone", "--quiet", "--shared", "--no-checkout", str(source), str(into))
+            git(into, "checkout", "--quiet", "--detach", "--force", commit)
+        except LoopError:
+            shutil.rmtree(into, ignore_errors=True)  # It may be of another repository.
+            into.mkdir(parents=True)
+        else:
+            return True
+    return False
+
+
+def _sources(checkout: Path, place: str, name: str) -> list[Path]:
+    """Where a submodule's commits may be: its checkout, and what git keeps of it under its name."""
+    own = Path(git(checkout, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
+    modules = own / "modules" / name
+    return [source for source, mark in ((checkout / place, ".git"), (modules, "HEAD")) if (source / mark).exists()]
+
+
+def _names_of_modules(root: Path) -> dict[str, str]:
+    """Path of each submodule to the name under which git keeps it."""
+    if not (root / ".gitmodules").is_file():
+        return {}
+    try:
+        rows = git(root, "config", "--file", ".gitmodules", "--null", "--get-regexp", r"^submodule\..*\.path$")
+    except LoopError:  # It names none.
+        return {}
+    pairs = (row.split("\n", 1) for row in rows.split("\0") if "\n" in row)
+    return {place: key.removeprefix("submodule.").removesuffix(".path") for key, place in pairs}
+
+
+def empty_modules(root: Path) -> list[str]:
+    """Paths of submodules that a worktree does not hold."""
+    return [place for place in wanted(root, "HEAD") if not (root / place / ".git").exists()]
+
+
+def wanted(root: Path, commit: str) -> dict[str, str]:
+    """Path of each submodule at a commit to the commit that it names."""
+    rows = git(root, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
+    links = [row.split("\t", 1) for row in rows if row.startswith(LINK)]
+    return {place: facts.split()[2] for facts, place in links}
+
 
 PLAIN = ("--binary", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
 """A patch that `git apply` takes, whatever the user's settings for showing one."""
@@ -319,3 +400,79 @@ def _untracked(repository: Path, target: Path) -> Iterator[str]:
             continue
         if (repository / name).is_file() and not (repository / name).is_symlink():
             yield name
+
+
+OWNER = "loop-session"
+"""A note in git's own folder for the worktree, which goes with it: the session folder that it was made for."""
+
+
+class Owner(Model):
+    """The note."""
+
+    format: int = 1
+    session: str
+    """The session folder's whole path."""
+
+
+@dataclass(frozen=True)
+class KeptWorktree:
+    """One folder below the state folder's worktrees."""
+
+    root: Path
+    tree: Worktree | None
+    """None where git no longer knows it, for its repository is gone, or it was never whole."""
+    owner: Path | None
+    """The session folder that it was made for; None where no note says."""
+
+    def edits(self) -> dict[str, int] | None:
+        """Files with uncommitted edits, to lines that differ; None where git cannot say."""
+        with contextlib.suppress(LoopError):
+            return self.tree.changed() if self.tree else None
+        return None
+
+    def remove(self) -> None:
+        """Take it away, with git's note of it; commits and branches stay."""
+        remove(self.tree or Worktree(self.root, self.root, None))
+
+
+def note_owner(tree: Worktree, session: Path) -> None:
+    """Write down which session a worktree is for; one that cannot be noted is nobody's, and stays."""
+    with contextlib.suppress(OSError, LoopError):
+        sums.write_sealed(_note_of(tree.root), Owner(session=str(session.absolute())))
+
+
+def is_noted(tree: Worktree) -> bool:
+    """Whether it was made to its end: the note is written last."""
+    return _owner(tree.root) is not None
+
+
+def every(folder: Path) -> Iterator[KeptWorktree]:
+    """All folders there, by name. A link is none of ours."""
+    for root in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if root.is_symlink() or not root.is_dir():
+            continue
+        tree = owner = None
+        with contextlib.suppress(LoopError):
+            if (root / ".git").exists():
+                owner = _owner(root)
+                common = Path(git(root, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
+                repository = common.parent if common.name == ".git" else common
+                tree = Worktree(root, root, None if (root / ".git").is_dir() else repository)
+        yield KeptWorktree(root, tree, owner)
+
+
+def _note_of(root: Path) -> Path:
+    """In the folder where git keeps what it knows of this worktree alone."""
+    return Path(git(root, "rev-parse", "--absolute-git-dir").strip()) / OWNER
+
+
+def _owner(root: Path) -> Path | None:
+    """None where there is no note, or a damaged one: then the worktree is nobody's, and stays."""
+    note = _note_of(root)
+    try:
+        return Path(sums.read_sealed(Owner, note).session)
+    except OSError:
+        return None
+    except LoopError as error:
+        remark(error.message)
+        return None

@@ -16,7 +16,7 @@ from loop.model.money import AiUse, RateCard
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Line, SessionHead, Status
 from loop.money.bill import Charged, Used, charge
-from loop.session.events import Happening, StepBegan, StepDue, Ticked
+from loop.session.walk import Happening, StepBegan, StepDue, Ticked
 from loop.store import journal, sessions
 
 REPORT_S = 2.0

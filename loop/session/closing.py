@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from loop.agents import results
+from loop.agents import proposing
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode
 from loop.base.places import shipped
 from loop.base.screen import Screen, table_lines, width
-from loop.debug.section import diagnoses
-from loop.learning import calibration, learnings
+from loop.debug.explaining import diagnoses
+from loop.learning import learnings, prediction
 from loop.learning.failures import Recall
 from loop.library.rates import rates
 from loop.model.change import BriefOutput, hosts_of
@@ -25,13 +25,13 @@ from loop.optimize.edits import page_of
 from loop.optimize.keeping import gains
 from loop.optimize.section import changes_json
 from loop.report.sections import show
-from loop.session import grading
+from loop.session import course
 from loop.session.bounds import Ending
+from loop.session.course import View
 from loop.session.first_screen import first_screen
 from loop.session.next_session import proposal
 from loop.session.objective import Objective, phase_times, session_facts, unless_nothing_judged
 from loop.session.page import Rendered, in_json, on_screen, render_session
-from loop.session.view import View
 from loop.steps.setting import Setting, made_for_another
 from loop.store import index, journal
 from loop.store.sessions import CHANGES, SessionFolder
@@ -48,7 +48,7 @@ def conclude(
     finished = journal.finished(lines)
     attempts = tuple(line.event for line in lines if isinstance(line.event, Finished))  # What was used was used.
     steps_s = sum(attempt.seconds for attempt in attempts)
-    own_s = grading.own_seconds(seconds, steps_s)
+    own_s = course.own_seconds(seconds, steps_s)
     seconds = steps_s + own_s
     findings = learnings.collect(finished)
     status, reason = learnings.session_status(finished, findings.verdicts)
@@ -58,10 +58,10 @@ def conclude(
     ended, facts = status in ("passed", "failed"), session_facts(card, head)(finished)
     objective = Objective.of(head).judge(finished, facts) if ended else None
     status, reason = unless_nothing_judged(head, finished, status, reason)
-    letter, why = grading.grade(plan, status, reason, finished, objective, seconds)
+    letter, why = course.grade(plan, status, reason, finished, objective, seconds)
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=head.target)
     rows = [row for row in rows if not row.recorded and row.id < head.id]
-    ai, no_ai = results.used(folder)
+    ai, no_ai = proposing.used(folder)
     repeats = status != "passed" or judged_before(rows, head.ground)
     record = SessionRecord(
         head=head,
@@ -138,9 +138,7 @@ def view_of(setting: Setting, record: SessionRecord, folder: SessionFolder) -> V
         record=record,
         finished=folder.finished(),
         recalled=Recall(setting.project, record.head.id).lines,
-        calibration=calibration.in_words(
-            [row for row in rows if row.started is not None and row.started <= began]
-        ),
+        calibration=prediction.in_words([row for row in rows if row.started is not None and row.started <= began]),
     )
 
 

@@ -10,7 +10,7 @@ from loop.base.errors import ExitCode, LoopError, UsageError
 from loop.base.places import project, shipped
 from loop.base.screen import Screen
 from loop.model.record import SessionRecord
-from loop.session import closing, recorded, summary
+from loop.session import closing, first_screen, recorded
 from loop.steps.setting import Setting, read_setting
 from loop.store import sessions
 from loop.store.sessions import SessionFolder
@@ -26,7 +26,7 @@ def report(
     target: Path | None,
     output: Path | None,
     screen: Screen,
-    limit: int = summary.LIMIT,
+    limit: int = first_screen.LIMIT,
     link: str = "",
     *,
     as_json: bool = False,
@@ -37,7 +37,7 @@ def report(
         if output is not None:
             raise UsageError("a summary goes to stdout", hint="loop report --format summary > FILE")
         folder = find(project(target, Path.cwd()).sessions, session_id)
-        screen.data(summary.digest(ended(folder), folder.finished(), limit, link))
+        screen.data(first_screen.digest(ended(folder), folder.finished(), limit, link))
         return ExitCode.OK
     if form not in FORMATS:
         raise UsageError(f"unknown format {form!r}", hint=f"--format is one of {', '.join((*FORMATS, SUMMARY))}")

@@ -1,15 +1,43 @@
 """What the report says of the course of a session: steps, patterns, what failed, and the machine."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from loop.gate.model import BuildOutput, DeviceOutput, NumpyOutput, TorchOutput
 from loop.model.output import MeasureOutput, outputs_of
-from loop.model.record import Finished, Machine, Revision, SessionHead, latest_attempts
+from loop.model.plan import Plan, Reached
+from loop.model.profile import Profile
+from loop.model.record import Finished, Machine, Revision, SessionHead, SessionRecord, Status, latest_attempts
+from loop.profile.model import ProfileOutput
 from loop.report import format as say
-from loop.report.markdown import columns, filled
-from loop.report.plain import plain, shortened
+from loop.report.markdown import columns, filled, plain, shortened
 from loop.report.sections import Line, Section
-from loop.session.view import View
+
+Recalled = Callable[[Finished], Sequence[str]]
+"""From a step that failed to what earlier sessions say of it, in lines."""
+
+
+@dataclass(frozen=True)
+class View:
+    """A record, and what stands beside it: everything that the report of a session is made from."""
+
+    record: SessionRecord
+    finished: Sequence[Finished]
+    recalled: Recalled = lambda record: ()
+    """What earlier sessions tell of a failed step."""
+    calibration: str = ""
+    """How earlier predictions held."""
+
+    @property
+    def head(self) -> SessionHead:
+        """What was known when it began."""
+        return self.record.head
+
+    @property
+    def profiles(self) -> list[Profile]:
+        """Everything that was profiled."""
+        return [profile for output in outputs_of(self.finished, ProfileOutput) for profile in output.profiles]
+
 
 LONGEST_MESSAGE = 110
 """Longer ones are cut in the table; a failed step's is printed whole below it."""
@@ -132,3 +160,57 @@ def _revision(revision: Revision) -> str:
         return f"commit {revision.commit[:12]}{branch}, nothing changed since"
     changed = f": {', '.join(revision.changed)}" if revision.changed else ""
     return f"commit {revision.commit[:12]}{branch}, with changes that are not committed{changed}"
+
+
+SLACK_S, SLACK = 60.0, 0.1
+"""What may pass outside the steps: a minute, and a tenth of the steps' own time. loop itself takes far less."""
+
+
+def own_seconds(wall_s: float, steps_s: float) -> float:
+    """Seconds of a session outside its steps; none where its wall time contradicts the steps' own clock.
+
+    That clock only goes forward. Wall time jumps where somebody sets the clock, or the machine sleeps.
+    """
+    outside = wall_s - steps_s
+    return max(0.0, outside) if -1.0 <= outside <= SLACK_S + SLACK * steps_s else 0.0
+
+
+RULE: tuple[tuple[str, str], ...] = (
+    ("A", "every gate passed, the plan's objective is reached, session and steps kept their time"),
+    ("B", "every gate passed; the session or a step took longer than planned"),
+    ("C", "every gate passed; the objective is missed, or what it asks for is not known"),
+    ("D", "a gate failed, or an output is incorrect or cannot be judged"),
+    ("F", "the session was aborted, or judged nothing"),
+    ("-", "the session is paused; it is graded when it has ended"),
+)
+"""Letter and what leads to it: the lowest letter that applies. A plan without an objective is graded by gates and
+time."""
+
+
+def grade(
+    plan: Plan,
+    status: Status,
+    reason: str,
+    finished: Iterable[Finished],
+    objective: Reached | None,
+    seconds: float,
+) -> tuple[str, str]:
+    """Letter and reason. `status`, `reason`: the session's own. `finished`: its records. `seconds`: its time."""
+    steps = [record for record in latest_attempts(finished) if record.status != "skipped"]
+    if status == "paused":
+        return "-", f"paused: {reason}"
+    if status in ("aborted", "skipped") or not steps:
+        return "F", reason
+    if status == "failed":
+        return "D", reason
+    missed = [f"the objective is missed: {part.words}" for part in (objective.missed if objective else ())]
+    reasons, planned = list(missed), 60 * plan.budget.minutes
+    if seconds > planned:
+        reasons.append(f"the session took {say.seconds(seconds)} of {say.seconds(planned)}")
+    late = [f"{name_of(r)} ({r.seconds:.1f} of {r.budget_s:g} s)" for r in steps if r.over_budget]
+    if late:
+        reasons.append(f"over budget: {', '.join(late)}")
+    if reasons:
+        return "C" if missed else "B", "Every gate passed, but " + "; ".join(reasons)
+    reached = "reached its objective, and " if objective else ""
+    return "A", f"The session {reached}passed every gate within its time"

@@ -12,8 +12,7 @@ from loop.base.machine_failures import behind
 from loop.base.screen import Screen, seconds_text
 from loop.model.record import Finished, Started, StepTick
 from loop.session.bounds import Bounds, Ending, broken_off, failed_by
-from loop.session.events import Happening, PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked
-from loop.session.walk import Walk
+from loop.session.walk import Happening, PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked, Walk
 from loop.store.journal import Journal
 from loop.store.sessions import SessionFolder
 from loop.store.ticks import NAME as TICKS

@@ -10,7 +10,7 @@ from loop.base.errors import LoopError, UsageError
 from loop.gate.emulating import too_much
 from loop.learning.learnings import one_line, where_to_begin
 from loop.learning.next_plan import Idea, Present, benefit, ideas, never_judged
-from loop.learning.predicting import expected, foresee, predicted_cost
+from loop.learning.prediction import expected_text, foresee, predicted_cost
 from loop.library import targets
 from loop.library.rates import rates
 from loop.model.base import Model, Printed
@@ -22,7 +22,7 @@ from loop.model.record import Line, SessionHead, SessionRecord
 from loop.model.target import Target
 from loop.model.workloads import accepts, expand, weights
 from loop.optimize import candidate
-from loop.optimize.editable import changeable
+from loop.optimize.edits import changeable
 from loop.repository import takes_back
 from loop.session.opening import SessionRequest, make_head, resolve
 from loop.steps.setting import Setting, choose_device, choose_emulated, choose_threads
@@ -105,7 +105,7 @@ def propose(
         variant=idea.variant,
         resume=idea.resume,
         chain=head.plan.plan.patterns,
-        expected=", ".join(filter(None, (expected(head), predicted_cost(rates(setting.project), head)))),
+        expected=", ".join(filter(None, (expected_text(head), predicted_cost(rates(setting.project), head)))),
         predicted=head.predicted,
         benefit=benefit(idea, rows),
         why=idea.why,

@@ -21,7 +21,7 @@ from loop.report import format as say
 from loop.report.findings import speed_verdicts, trusted_mean
 from loop.report.markdown import columns, filled
 from loop.report.sections import Line, Section
-from loop.session.view import View
+from loop.session.course import View
 from loop.store.rows import CHECKS, blamed, judged
 
 

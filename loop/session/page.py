@@ -10,30 +10,29 @@ from pathlib import Path
 from typing import Any
 
 from loop.actions import ACTIONS
-from loop.bisect.section import searches
-from loop.jobs.groups import groups
-from loop.learning.calibration import predicted
+from loop.bisect.actions import searches
+from loop.jobs.folder import groups
+from loop.learning.prediction import predicted
 from loop.model.change import jobs_of
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of, read_output
 from loop.model.record import Finished, latest_attempts
 from loop.money import section as spending
 from loop.optimize import section as changing
-from loop.profile.section import bottleneck
-from loop.proving.section import against_known_good, trust
+from loop.profile.actions import bottlenecks
+from loop.proving.actions import against_known_good, trust
 from loop.report import findings, sections
 from loop.report import format as say
 from loop.report.figures.ratios import ratios
 from loop.report.figures.roofline import roof_of, roofline
 from loop.report.figures.svg import Figure
-from loop.report.plain import shortened
+from loop.report.markdown import shortened
 from loop.report.sections import Line, Section
 from loop.report.templates import environment
 from loop.session import course
+from loop.session.course import RULE, View
 from loop.session.first_screen import first_screen, not_exercised
-from loop.session.grading import RULE
 from loop.session.objective import goal_section
-from loop.session.view import View
-from loop.timing.section import how_called, sensor_lines
+from loop.timing.against_baseline import how_called, sensor_lines
 
 LONGEST_GRADE = 20
 """Letters of a grade; loop gives one."""
@@ -192,9 +191,9 @@ def jobs(view: View) -> Iterator[Section]:
         yield Section(note=note, lines=lines)
 
 
-def bottlenecks(view: View) -> Iterator[Section]:
+def bottleneck(view: View) -> Iterator[Section]:
     """Where each variant does worst, what holds it back, and the figures behind that."""
-    section = bottleneck(view.finished)
+    section = bottlenecks(view.finished)
     yield Section(figure=roofline(view.profiles, view.head.baseline))
     for leaf in section.leaves:
         when = f", for `{leaf.when}`" if leaf.when and leaf.when != "true" else ""
@@ -273,7 +272,7 @@ FOLDS: dict[str, tuple[Part, ...]] = {
     "Environment": (course.environment,),
     "Controls": (controls,),
     "Jobs": (jobs,),
-    "Bottleneck": (bottlenecks,),
+    "Bottleneck": (bottleneck,),
     "Model of the GPU": (modelled,),
     "Money": (money,),
     "Memory": (predictions, learnings),

@@ -11,7 +11,7 @@ from loop.library import definitions, histories
 from loop.model.base import Printed
 from loop.model.history import RESOURCES, RecordedSession
 from loop.model.record import Finished, SessionHead, SessionRecord
-from loop.store import recorded
+from loop.store.sessions import NAME, every_recorded, put, read
 
 BEGINNING = "recorded-"
 
@@ -55,8 +55,8 @@ def import_sessions(name: str, target: Path | None, screen: Screen, *, as_json: 
     read = [histories.read_history(path).value for path in histories.paths(name)]
     names = {pattern.value.number: pattern.value.name for pattern in definitions.patterns(chosen).values()}
     sessions = [histories.recorded(history, names) for history in read]
-    put = [recorded.put(chosen.sessions, rows) for rows in sessions]
-    new, known = (tuple(name for ids in put for name in ids[side]) for side in (0, 1))
+    stored = [put(chosen.sessions, rows) for rows in sessions]
+    new, known = (tuple(name for ids in stored for name in ids[side]) for side in (0, 1))
     if as_json:
         screen.data(to_json(Imported(imported=new, already=known)))
         return ExitCode.OK
@@ -74,9 +74,9 @@ def find(root: Path, name: str) -> RecordedSession | None:
     if not name.startswith(BEGINNING):
         return None
     exact = root / name
-    if exact.parent == root and (exact / recorded.NAME).is_file():
-        return recorded.read(exact)
-    matches = [session for session in recorded.every(root) if session.id.startswith(name)]
+    if exact.parent == root and (exact / NAME).is_file():
+        return read(exact)
+    matches = [session for session in every_recorded(root) if session.id.startswith(name)]
     if len(matches) > 1:
         hint = f"one of {', '.join(session.id for session in matches)}"
         raise UsageError(f"{name}: {len(matches)} sessions begin so", hint=hint)

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from loop.agents import results
-from loop.agents.presets import refuse_unready
+from loop.agents import proposing
+from loop.agents.proposing import refuse_unready
 from loop.base.documents import to_json
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
 from loop.base.interrupts import flagged
@@ -16,7 +16,7 @@ from loop.base.machine_failures import Folders, behind
 from loop.base.places import WORKTREES, refuse_unnamed, state_folder
 from loop.base.screen import Screen
 from loop.learning.failures import Recall
-from loop.learning.predicting import foresee, show_plan
+from loop.learning.prediction import foresee, show_plan
 from loop.library import targets, trust
 from loop.library.hosted import hosted
 from loop.library.rates import rates
@@ -194,8 +194,8 @@ def opened(session: Session, *, fresh: bool) -> tuple[Journal, Bounds, Sequence[
     head, folder, request = session.head, session.folder, session.request
     journal = Journal(folder.path / "journal.jsonl")
     rows = index.rows(session.setting.project.sessions, last=index.LOOKED_BACK)
-    results.add(folder, request.ai)
-    card, ai = rates(session.setting.project), results.used(folder)[0]
+    proposing.add(folder, request.ai)
+    card, ai = rates(session.setting.project), proposing.used(folder)[0]
     bounds = request.asked.bounds(head, card, journal.lines, ai)
     journal.append(Opened(resumed=bool(journal.lines), fresh=fresh, pid=os.getpid()))
     session.screen.say(announce(head))

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from loop.base.ratios import plain_ratio, times
 from loop.base.screen import Screen
+from loop.base.stats import plain_ratio, times
 from loop.model.debugging import ExplainOutput
 from loop.model.output import MeasureOutput, Output, VerifyOutput, outputs_of
 from loop.model.record import Finished
 from loop.model.sanitizing import SanitizeOutput
 from loop.profile.model import ResourcesOutput
-from loop.profile.resources_section import kernel_rows, summary_lines
-from loop.proving.model import GateOutput
-from loop.timing.section import how_called
+from loop.profile.resource_actions import kernel_rows, summary_lines
+from loop.proving.prove import GateOutput
+from loop.timing.against_baseline import how_called
 
 MOST_FAILURES = 6
 """Failed checks of a variant that are told on the screen."""

@@ -4,6 +4,8 @@ A generator of events. It neither prints nor writes; whoever drives it stores ea
 for the next event.
 """
 
+import ast
+import re
 import time
 import traceback
 from collections import Counter
@@ -17,16 +19,116 @@ from loop.base.errors import ExitCode, LoopError, MachineFailure
 from loop.base.expressions import Expression, ExpressionError
 from loop.base.machine_failures import Folders, Gauge, behind
 from loop.base.processes import HEARTBEAT_S, Tick
-from loop.gate.order import FIRST_CALLS
+from loop.gate.verify import FIRST_CALLS
 from loop.model.measurement import Segment
 from loop.model.output import Output
-from loop.model.pattern import Pattern, Step
-from loop.model.plan import ResolvedPlan
+from loop.model.plan import Pattern, ResolvedPlan, Step
 from loop.model.record import Finished, Started, Status, StepKey
-from loop.session.events import Happening, PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked
 from loop.session.objective import Objective
-from loop.session.skipping import reason
 from loop.steps.context import Context, Result
+
+
+@dataclass(frozen=True)
+class PatternBegan:
+    """A pattern begins."""
+
+    run: int
+    name: str
+    title: str
+    index: int
+    """Its place among the patterns walked so far, from 1."""
+    of: int
+    """Patterns known to be walked in all."""
+
+
+@dataclass(frozen=True)
+class StepDue:
+    """A step is going to be done next. Nothing is written of it yet: whoever drives may stop here."""
+
+    pattern: str
+    step: str
+
+
+@dataclass(frozen=True)
+class StepBegan:
+    """A step begins; its record is written before anything else happens."""
+
+    started: Started
+
+
+@dataclass(frozen=True)
+class Ticked:
+    """A sign of life. `heartbeat` is set when nothing was shown for 30 s."""
+
+    started: Started
+    seconds: float
+    note: str
+    heartbeat: bool
+
+
+@dataclass(frozen=True)
+class StepEnded:
+    """A step has ended; its record and samples are to be written before the next one begins."""
+
+    finished: Finished
+    samples: Mapping[str, Sequence[Segment]] = field(default_factory=dict)
+    replayed: bool = False
+    """True when the record stands from before a resume."""
+
+
+@dataclass(frozen=True)
+class PatternEnded:
+    """A pattern has ended."""
+
+    run: int
+    name: str
+    status: Status
+    seconds: float
+    answered_by: str | None = None
+    """The pattern that answers its outcome."""
+
+
+Happening = PatternBegan | StepDue | StepBegan | Ticked | StepEnded | PatternEnded
+
+
+FORMS = {
+    r"device == 'cuda'": "needs a GPU",
+    r"device == 'cpu'": "is for a session on the CPU",
+    r"passed": "an earlier step failed",
+    r"failed": "no step failed",
+    r"\w+\.right != \[\]": "no correct variant",
+    r"\w+\.wrong != \[\]": "no wrong variant",
+    r"(\w+)\.good": r"step \1 did not pass",
+    r"\w+\.edited": "nothing was edited",
+    r"not session\.wrong": "a variant is wrong",
+}
+"""What may be asked for, and what it means that it does not hold."""
+
+
+def reason(step: Step, values: Mapping[str, object]) -> str:
+    """Why a step is not to be done; empty where it is. Its own words go first."""
+    for part in Expression.parse(step.when).parts if step.when else ():
+        try:
+            if part.evaluate_bool(values):
+                continue
+        except ExpressionError as error:
+            steps = sorted(
+                name.partition(".")[0] for name in part.names if not name.startswith(("session.", "plan."))
+            )
+            never_ran = next((step for step in steps if values.get(step, {}) == {}), None)
+            return f"step {never_ran} did not run" if never_ran else error.message
+        return step.skipped_because or _in_words(ast.unparse(part.tree))
+    return ""
+
+
+def _in_words(condition: str) -> str:
+    test = re.sub("^(not not )+", "", condition)
+    for form, words in FORMS.items():
+        match = re.fullmatch(form, test)
+        if match:
+            return match.expand(words)
+    return f"only when {re.sub('None|True|False', lambda word: word[0].lower(), test)}"
+
 
 ENDED = ("passed", "failed", "skipped")
 REPORT_BUG = "please report it with the journal of this session"

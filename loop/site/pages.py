@@ -1,22 +1,157 @@
 """The catalogue as pages of plain HTML: each yielded by its path, so that whoever writes them needs no list."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import base64
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment
 from markupsafe import Markup
 
-from loop.base.documents import to_json
-from loop.base.statuses import css, kind
+from loop.base.documents import content_hash, to_json
+from loop.base.screen import css, kind
 from loop.model.index import SessionRow
-from loop.model.target import CAbiVariant
+from loop.model.plan import Pattern, Plan
+from loop.model.target import CAbiVariant, Target
 from loop.report import format as say
+from loop.report.figures.svg import Figure
+from loop.report.html import inline, page
+from loop.report.markdown import plain
 from loop.report.templates import jinja
-from loop.site.contents import Contents, status_of
-from loop.site.plain import clean, page, stem
-from loop.site.reports import ratio_figure, report_page
+from loop.store.index import SessionListing
+
+SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+TAKEN = ("index",)
+"""Pages of a section that no thing of it may have."""
+
+
+def stem(name: str) -> str:
+    """What the page of `name` is called, without its ending; a hash where the name is no plain file name."""
+    if SAFE.fullmatch(name) and name.lower() not in TAKEN:
+        return name
+    return f"x-{content_hash(name.encode(errors='surrogatepass'))[:16]}"
+
+
+def page_path(section: str, name: str) -> str:
+    """Its page, from the top of the site."""
+    return f"{section}/{stem(name)}.html"
+
+
+LONGEST = 20_000
+"""Characters of one text that a page shows."""
+
+
+def clean(text: str, longest: int = LONGEST) -> str:
+    """`text` without terminal escapes and what cannot be shown, and not endless; line ends and tabs stay."""
+    text = text[: 2 * longest]
+    if not text.isprintable():
+        text = "\n".join(line if line.isprintable() else plain(line) for line in text.split("\n"))
+    return text if len(text) <= longest else f"{text[:longest]} ... (cut)"
+
+
+@dataclass(frozen=True)
+class Known:
+    """A pattern and what the sessions say of it."""
+
+    pattern: Pattern
+    standing: str = "proposed"
+    """Proposed, applied, validated, doubtful or retired."""
+    statistics: tuple[str, ...] = ()
+    """Its statistics in sentences."""
+    share: str = "-"
+    """How often it answers, `80-95 %`; a dash where it was never run."""
+    runs: int = 0
+    """Runs that say something."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Everything that the site shows."""
+
+    target: Target
+    patterns: Mapping[str, Known]
+    plans: Mapping[str, Plan]
+    rows: tuple[SessionRow, ...]
+    """Sessions, oldest first."""
+    damaged: tuple[SessionListing, ...] = ()
+    reports: Mapping[str, Path] = field(default_factory=dict)
+    """By session: its report in Markdown."""
+    version: str = ""
+    """Of loop."""
+    date: str = ""
+    """When, in words."""
+
+    @cached_property
+    def by_id(self) -> dict[str, SessionRow]:
+        """Sessions by their id."""
+        return {row.id: row for row in self.rows}
+
+    def of_plan(self, name: str) -> list[SessionRow]:
+        """Sessions of a plan, newest first."""
+        return [row for row in reversed(self.rows) if row.plan == name]
+
+
+def status_of(row: SessionRow) -> str:
+    """How a session ended, in a word."""
+    return "recorded" if row.recorded else row.status or "open"
+
+
+LARGEST = 2**20
+"""Characters of a report that are read."""
+_FIGURE = re.compile(r"^!\[(.*)\]\((figures/[A-Za-z][\w-]{0,60}\.svg)\)$", re.MULTILINE)
+_LINK = re.compile(r'<a href="(?!#)[^"]*">(.*?)</a>', re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Stored(Figure):
+    """A figure as its file has it, in an <img>: whatever stands there neither runs nor loads anything."""
+
+    data: bytes = b""
+    """Empty where there is no such file."""
+
+    @property
+    def inline(self) -> str:
+        """The picture; where there is none, what it would show."""
+        if not self.data:
+            return f"<p>Figure: {self.description}</p>"
+        source = f"data:image/svg+xml;base64,{base64.b64encode(self.data).decode()}"
+        return f'<img src="{source}" alt="{escape(self.title)}">'
+
+
+def report_page(templates: Path, report: Path, status: str) -> str:
+    """HTML of a report that is stored as Markdown, with the figures beside it.
+
+    `templates`: the folder of report.html.j2; `report`: a path without links in it. Raises OSError where it cannot
+    be read.
+    """
+    text = clean(report.read_text(encoding="utf-8", errors="replace"), LARGEST)
+    html = page(templates, text, _figures(report.parent, text), status)
+    session = report.parent.name
+    back = f'<p><a href="{stem(session)}.html">{escape(session)}</a> in the catalogue</p>'
+    html = html.replace("; base-uri", "; img-src data:; base-uri", 1)
+    return _LINK.sub(r"\1", html).replace("<header>", f"<header>\n{back}", 1)
+
+
+def ratio_figure(report: Path) -> str:
+    """HTML of the ratios that a stored report shows; empty where it has no such figure."""
+    data = _data(report.parent / "figures/ratios.svg")
+    return Stored("ratios", "Ratio by workload, as the report has it", "", 1, 1, "", data).inline if data else ""
+
+
+def _figures(folder: Path, text: str) -> list[Figure]:
+    """Every figure that the report names; words in the place of one that is not there."""
+    named = {path: alt for alt, path in reversed(_FIGURE.findall(text))}
+    return [Stored(Path(n).stem, alt, inline(alt), 1, 1, "", _data(folder / n)) for n, alt in named.items()]
+
+
+def _data(file: Path) -> bytes:
+    """What a file holds; nothing where there is none."""
+    return file.read_bytes() if file.is_file() else b""
+
 
 NEWEST = 12
 """Sessions on the first page."""
@@ -90,9 +225,9 @@ def _pages(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
     yield "kernels/index.html", "kernels", {"latest": latest}
     yield "plans/index.html", "plans", {}
     for name in contents.patterns:
-        yield page("patterns", name), "pattern", _pattern(name, contents)
+        yield page_path("patterns", name), "pattern", _pattern(name, contents)
     for name, plan in contents.plans.items():
-        yield page("plans", name), "plan", {"plan": plan, **_some(contents.of_plan(name))}
+        yield page_path("plans", name), "plan", {"plan": plan, **_some(contents.of_plan(name))}
     for name, variant in target.variants.items():
         recipe: tuple[str, ...] = ()  # For the first GPU of the manifest, or for this processor.
         if isinstance(variant, CAbiVariant):
@@ -101,13 +236,13 @@ def _pages(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
         tuning = [tuning for tuning in target.tuning.values() if tuning.variant == name]
         judged = _some(tuple(reversed(history[name])))
         values = {"name": name, "variant": variant, "recipe": recipe, "tuning": tuning}
-        yield page("kernels", name), "kernel", {**values, "points": judged["rows"], "more": judged["more"]}
+        yield page_path("kernels", name), "kernel", {**values, "points": judged["rows"], "more": judged["more"]}
     ids = [None, *(row.id for row in contents.rows), None]
     for number, row in enumerate(contents.rows):
         report = contents.reports.get(row.id)
         figure = Markup(ratio_figure(report)) if report else ""
         around = {"older": ids[number], "newer": ids[number + 2]}
-        yield page("sessions", row.id), "session", {"row": row, **around, "figure": figure}
+        yield page_path("sessions", row.id), "session", {"row": row, **around, "figure": figure}
 
 
 def _some(rows: Sequence[Any]) -> dict[str, Any]:
@@ -145,5 +280,5 @@ def environment(templates: Path) -> Environment:
         "kind": kind,
         "yaml": lambda value: to_json(value).strip(),
     }
-    env.globals |= {"page": page, "place": place}
+    env.globals |= {"page": page_path, "place": place}
     return env

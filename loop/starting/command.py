@@ -28,8 +28,7 @@ from loop.model.dtypes import ITEM_SIZES
 from loop.model.exported import MadeTarget
 from loop.model.workloads import RESERVED
 from loop.starting.manifest import manifest
-from loop.starting.modules import Named, named
-from loop.starting.source import BUILDS, Start, identifier, of_source
+from loop.starting.source import BUILDS, Named, Start, identifier, named, of_source
 from loop.workers.judge_process import UNTIMED
 
 Likes = dict[str, list[dict[str, Any]]]

@@ -20,12 +20,11 @@ import torch
 
 from loop.base.documents import did_you_mean
 from loop.calls import torch_side
-from loop.starting.facts import facts_of
-from loop.starting.sizes import DIFFERENT, Sizes
+from loop.starting.facts import Lacking, Trial, facts_of
+from loop.starting.manifest import DIFFERENT, Sizes
 from loop.starting.slots import Call, Option, Slots
 from loop.starting.texts import Hypothesis, Subject
-from loop.starting.trial import Lacking, Trial
-from loop.workers.wire import described
+from loop.workers.messages import described
 
 LIMIT_S, MOST_TRIES = 40.0, 600
 """What is tried before `loop init` gives up, in all and with each set of sizes."""

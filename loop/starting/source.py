@@ -3,16 +3,215 @@
 Sources are read as text.
 """
 
+import ast
+import itertools
+import json
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
+from loop.base.documents import did_you_mean
 from loop.base.errors import UsageError
-from loop.formats.python_text import read_text
-from loop.starting.c_text import CFunction, bare, functions, uncalled
-from loop.starting.glue import Glue
+from loop.formats.python_text import read_module, read_text
+from loop.starting.c_text import STREAM, CFunction, CParameter, bare, functions, uncalled
+
+TERMS = "const LoopTensor *loop_in, LoopTensor *loop_out, const double *loop_attributes, void *loop_stream"
+SCRATCH = re.compile(r"(?i).*(scratch|work|tmp|temp|buf|ws|cache).*")
+COUNT = re.compile(r"(?i)(n|len|length|size|count|total|numel|elements|num_elements|nelem|num)")
+GLUE = """\
+/* Made by loop: gives `{name}` its tensors. Mend the call where loop guessed wrong. */
+#include "loop_kernel.h"
+#include <stdlib.h>
+
+/* Elements of a contiguous tensor of a type; -1 for any other. */
+static int64_t loop_elements(const LoopTensor *tensor, int dtype) {{
+  int64_t count = 1;
+  for (int i = tensor->rank - 1; i >= 0; count *= tensor->sizes[i--])
+    if (tensor->sizes[i] > 1 && tensor->strides[i] != count) return -1;
+  return tensor->dtype == dtype ? count : -1;
+}}
+static void *loop_data(const LoopTensor *tensor) {{ return tensor->data; }}
+static int64_t loop_size(const LoopTensor *tensor, int axis) {{ return tensor->sizes[axis]; }}
+
+#include "{source}"
+
+LOOP_EXPORT const char *loop_error(int loop_code) {{
+  return loop_code == 1 ? "{wants}" : loop_code == 2 ? "{name} returned an error" : "";
+}}
+
+LOOP_EXPORT int loop_entry({terms}) {{
+  (void)loop_attributes, (void)loop_stream;
+{body}  return 0;
+}}
+"""
+RESULTS = ("float", "double", "int")
+"""Types that a function without an output among its parameters returns its only one in."""
+FLOATING = ("float32", "float64", "bool")
+
+
+@dataclass(frozen=True)
+class Glue:
+    """A plain function for which an entry is written."""
+
+    path: Path
+    function: CFunction
+    constants: Mapping[str, Any]
+    """Values of its parameters that the function that is right does not take."""
+
+    @property
+    def tensors(self) -> list[CParameter]:
+        """Its pointers."""
+        return [parameter for parameter in self.function.parameters if parameter.pointers == 1 and parameter.dtype]
+
+    @property
+    def numbers(self) -> list[CParameter]:
+        """What it takes by value."""
+        return [parameter for parameter in self.function.parameters if not parameter.pointers and parameter.dtype]
+
+    def types(self, inputs: Sequence[str]) -> dict[str, str]:
+        """The element type of each input by the parameter of its name, else in order; empty for float32."""
+        own = {pointer.name: pointer.dtype or "" for pointer in self.tensors}
+        constant = [pointer.dtype or "" for pointer in self.tensors if pointer.is_const]
+        in_order = dict(zip(inputs, constant or own.values(), strict=False))
+        types = {name: own.get(name) or in_order.get(name, "") for name in inputs}
+        return {name: "" if dtype == "float32" else dtype for name, dtype in types.items()}
+
+    def text(self, facts: Mapping[str, Any]) -> tuple[str, list[str]]:
+        """The source of the entry, and what was guessed. Raises UsageError for a parameter that is not clear."""
+        name, parameters = self.function.name, self.function.parameters
+        if self.function.lacks:
+            raise self._unclear(self.function.lacks)
+        if self.path.suffix == ".cu" and not any(parameter.type == STREAM for parameter in parameters):
+            message = f"{self.path}:{self.function.line}: {name} does not say on which stream it launches"
+            raise UsageError(message, hint=f"give it a parameter `{STREAM} stream`, and launch on that")
+        inputs = {name: f"&loop_in[{n}]" for n, (name, _, _) in enumerate(facts["inputs"])}
+        fresh = [name for name, _, _ in facts["outputs"] if name not in facts["updates"]]
+        outputs = {name: f"&loop_out[{n}]" for n, name in enumerate(fresh)}
+        places, notes = self._places(facts, inputs, outputs)
+        call = ", ".join(self._argument(parameter, places, facts) for parameter in parameters)
+        types = dict.fromkeys(dtype or "float32" for _, _, dtype in facts["inputs"])
+        wants = f"tensors must be contiguous {', '.join(types)}"
+        wanted = enumerate(_number_of(dtype) for _, _, dtype in facts["inputs"])
+        lines = [f"if (loop_elements(&loop_in[{n}], {dtype}) < 0) return 1;" for n, dtype in wanted]
+        every = [place[1:] for place in (*inputs.values(), *outputs.values())]
+        count = " + ".join(f"loop_elements(&{place}, {place}.dtype)" for place in every)
+        scratch = [pointer for pointer, place in places.items() if place == "scratch"]
+        lines += [f"void *loop_{pointer} = calloc(8 * ({count}) + (1 << 20), 1);" for pointer in scratch]
+        freed = [f"free(loop_{pointer});" for pointer in scratch]
+        is_written = bool(facts["updates"]) or any(place in outputs.values() for place in places.values())
+        lines += self._calling(f"{self.function.called}({call})", freed, is_written=is_written)
+        body = "".join(f"  {line}\n" for line in lines)
+        return GLUE.format(name=name, source=self.path.name, terms=TERMS, wants=wants, body=body), notes
+
+    def _calling(self, call: str, freed: Sequence[str], *, is_written: bool) -> list[str]:
+        """The call itself: what it returns is an output where it writes none, else a status."""
+        returns = self.function.returns
+        if is_written and returns in ("int", "cudaError_t", "bool"):
+            status = f"int loop_status = {'!' if returns == 'bool' else '(int)'}{call};"
+            return [status, *freed, "if (loop_status) return 2;"]
+        if not is_written and returns in RESULTS:
+            call = f"*({returns} *)loop_data(&loop_out[0]) = {call}"
+        return [f"{call};", *freed]
+
+    def _unclear(self, what: str, hint: str = "") -> UsageError:
+        write = f"change it, or write an entry: LOOP_EXPORT int {self.function.name.lower()}_entry({TERMS})"
+        return UsageError(f"{self.path}:{self.function.line}: {what}", hint=hint or write)
+
+    def _places(
+        self, facts: Mapping[str, Any], inputs: Mapping[str, str], outputs: Mapping[str, str]
+    ) -> tuple[dict[str, str], list[str]]:
+        """What each pointer is: `&loop_in[0]`, `&loop_out[0]` or `scratch`; and what was guessed.
+
+        A name tells first. Of the others those that are `const` are inputs; what is too much, scratch memory.
+        """
+        places: dict[str, str] = {}
+        for pointer in self.tensors:
+            place = _same(pointer.name, inputs) or (None if pointer.is_const else outputs.get(pointer.name))
+            if place and place not in places.values():
+                places[pointer.name] = place
+        if self.function.returns in RESULTS and all(pointer.is_const for pointer in self.tensors):
+            outputs = {}
+        to_read = [place for place in inputs.values() if place not in places.values()]
+        to_write = [place for place in outputs.values() if place not in places.values()]
+        unnamed = [pointer for pointer in self.tensors if pointer.name not in places]
+        read = [pointer for pointer in unnamed if pointer.is_const]
+        written = [pointer for pointer in unnamed if not pointer.is_const]
+        unmarked = max(len(to_read) - len(read), 0)
+        extra = max(len(written) - len(to_write) - unmarked, 0)
+        scratch = [pointer for pointer in written if SCRATCH.fullmatch(pointer.name)][:extra]
+        written = [pointer for pointer in written if pointer not in scratch]
+        read, written = read + written[:unmarked], written[unmarked:]
+        if len(read) != len(to_read) or len(written) != len(to_write):
+            surplus = read[len(to_read) :] or written[len(to_write) :]
+            clear = f"`{surplus[0].text}` is not clear" if surplus else "it has too few tensors"
+            several = f"there are {len(facts['inputs'])} inputs and {len(facts['outputs'])} outputs"
+            hint = "--like NAME=N,M for each input; mark inputs `const`, and call scratch memory scratch"
+            raise self._unclear(f"{self.function.name}: {clear}: {several}", hint)
+        names = [pointer.name for pointer in read + written]
+        places |= dict(zip(names, to_read + to_write, strict=True))
+        places |= dict.fromkeys((pointer.name for pointer in scratch), "scratch")
+        size = "zeros, 8 bytes for each element of all tensors, and 1 MiB"
+        return places, [f"`{pointer.text}` is scratch memory: {size}" for pointer in scratch]
+
+    def _argument(self, parameter: CParameter, places: Mapping[str, str], facts: Mapping[str, Any]) -> str:
+        """What a parameter is given."""
+        name, kind = parameter.name, f"{parameter.type} *" if parameter.pointers else parameter.type
+        if parameter.type == STREAM or (parameter.type == "void" and "stream" in name.lower()):
+            return f"({kind})loop_stream"
+        if name in places:
+            place = f"loop_{name}" if places[name] == "scratch" else f"loop_data({places[name]})"
+            return f"({'const ' if parameter.is_const else ''}{kind}){place}"
+        is_number = not parameter.pointers and parameter.dtype
+        if is_number and name in self.constants and name not in facts["attributes"]:
+            return json.dumps(self.constants[name])
+        expression = self._number(parameter, facts) if is_number else None
+        if expression is None:
+            sizes = " or ".join(_sizes(facts))
+            wants = f"expected a pointer to elements for each tensor, and sizes called {sizes}"
+            hint = f"--set {name}=VALUE where it is a constant" if is_number else ""
+            raise self._unclear(f"`{parameter.text}` of {self.function.name} is not clear; {wants}", hint)
+        return expression
+
+    def _number(self, number: CParameter, facts: Mapping[str, Any]) -> str | None:
+        """A size, an attribute, or how many elements the first input has."""
+        attributes = {name: f"({number.type})loop_attributes[{n}]" for n, name in enumerate(facts["attributes"])}
+        if number.name in attributes or number.dtype in FLOATING:
+            return _same(number.name, attributes)
+        sizes = _sizes(facts)
+        whole = [n.name for n in self.numbers if n.dtype not in FLOATING and not _same(n.name, attributes)]
+        is_alone = whole == [number.name] and [word.lower() for word in sizes] != [number.name.lower()]
+        unknown = [name for name in whole if not _same(name, sizes)]
+        if is_alone or (unknown == [number.name] and COUNT.fullmatch(number.name)):
+            return f"loop_elements(&loop_in[0], {_number_of(facts['inputs'][0][2])})"
+        return _same(number.name, sizes) or _same(number.name, attributes)
+
+
+def _sizes(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Each size by name, as the first tensor that has it gives it."""
+    fresh = [output for output in facts["outputs"] if output[0] not in facts["updates"]]
+    sizes: dict[str, str] = {}
+    for place, tensors in (("loop_in", facts["inputs"]), ("loop_out", fresh)):
+        for n, (_, dims, _) in enumerate(tensors):
+            for axis, word in enumerate((dims or "").split()):
+                sizes.setdefault(word, f"loop_size(&{place}[{n}], {axis})")
+    return sizes
+
+
+def _number_of(dtype: str) -> str:
+    """The name of a type in loop_kernel.h."""
+    name = {"float8_e4m3fn": "FLOAT8_E4M3"}.get(dtype, (dtype or "float32").upper())
+    return f"LOOP_{name}"
+
+
+def _same(name: str, known: Mapping[str, str]) -> str | None:
+    """What is known by a name: in the same letters, or in others where that is clear."""
+    matches = [value for key, value in known.items() if key.lower() == name.lower()]
+    return known.get(name) or (matches[0] if len(matches) == 1 else None)
+
 
 ENTRY = re.compile(r"^[ \t]*LOOP_EXPORT\s+int\s+(\w+)\s*\(", re.MULTILINE)
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
@@ -143,3 +342,75 @@ def identifier(name: str) -> str:
     """A name for a function, in small letters."""
     safe_name = re.sub(r"[^a-z0-9_]+", "_", name.lower()).strip("_") or "computed"
     return safe_name if safe_name[0].isalpha() else f"of_{safe_name}"
+
+
+MOST_FILES = 200
+
+
+@dataclass(frozen=True)
+class Named:
+    """A function or class of the user's."""
+
+    module: str
+    name: str
+    folder: Path
+    """Where its module is looked for."""
+    files: Mapping[str, Path]
+    """Files to copy, by their names in the target; none for an installed package."""
+
+
+def named(text: str) -> Named:
+    """The function that `module:function` names, found as Python would find it from here; a file is a module, too.
+
+    Raises UsageError for what is not there.
+    """
+    module, _, name = text.partition(":")
+    folder = Path(module).parent.absolute() if "/" in module else Path.cwd()
+    module = (Path(module).name if "/" in module else module).removesuffix(".py")
+    if not all(word.isidentifier() for word in (*module.split("."), *name.split("."))):
+        expected = f"expected module:function, or a file that ends in {', '.join(BUILDS)}"
+        raise UsageError(f"{text}: {expected}", hint="loop init DIR --from torch:relu --like input=N,M")
+    path = _found(module, folder)
+    others = [Path(entry) for entry in sys.path if entry and Path(entry) != folder]
+    if path is None or not path.is_relative_to(folder) or any(map(path.is_relative_to, others)):
+        return Named(module, name, folder, {})  # It is installed, or has no text.
+    read, first = read_module(path), name.partition(".")[0]
+    nodes = [node for node in read.tree.body if isinstance(node, ast.ImportFrom)]
+    if not read.defines(first) and not any(alias.name == "*" for node in nodes for alias in node.names):
+        known = [node.name for node in read.tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+        hint = did_you_mean(first, known) or f"it has {', '.join(known[:8]) or 'none'}"
+        raise UsageError(f"{path}: no function `{first}` there", hint=hint)
+    return Named(module, name, folder, _with_imports(path, folder))
+
+
+def _found(module: str, folder: Path) -> Path | None:
+    """The file of a module; None for one without text. Raises UsageError where there is no such module."""
+    places: list[str] | None = [str(folder), *sys.path]
+    whole, spec = "", None
+    for word in module.split("."):
+        whole = f"{whole}.{word}".lstrip(".")
+        spec = PathFinder.find_spec(whole, places) if places is not None else None
+        if spec is None:
+            hint = f"start the command in the folder of {whole.partition('.')[0]}.py, or pip install it"
+            raise UsageError(f"{module}: no module `{whole}` here or among the installed packages", hint=hint)
+        places = list(spec.submodule_search_locations) if spec.submodule_search_locations else None
+    path = Path(spec.origin) if spec is not None and spec.origin else None
+    return path if path and path.suffix == ".py" else None
+
+
+def _with_imports(path: Path, folder: Path) -> dict[str, Path]:
+    """A file and what it imports from its folder: modules, and packages as a whole."""
+    waiting = [path]
+    files: dict[str, Path] = {}
+    while waiting and len(files) <= MOST_FILES:
+        file = waiting.pop()
+        name = file.relative_to(folder)
+        if str(name) in files or not file.is_file():
+            continue
+        files[str(name)] = file
+        packages = [folder / name.parts[0], *(folder / other for other in read_module(file).imports)]
+        waiting += [package.with_name(f"{package.name}.py") for package in packages[1:]]
+        for package in packages:
+            if package.is_dir():
+                waiting += sorted(itertools.islice(package.rglob("*.py"), MOST_FILES))
+    return files

@@ -6,7 +6,7 @@ from loop.base.errors import LoopError
 from loop.base.processes import run
 from loop.model.base import Model
 from loop.model.output import CommandOutput, Output
-from loop.model.pattern import Positive, Text
+from loop.model.plan import Positive, Text
 from loop.steps.context import Context, Result, Working
 
 RAN = ("passed", "failed")

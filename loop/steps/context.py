@@ -17,8 +17,7 @@ from loop.model.index import SessionRow
 from loop.model.measurement import Segment
 from loop.model.money import RateCard
 from loop.model.output import Output
-from loop.model.pattern import Pattern
-from loop.model.plan import Plan
+from loop.model.plan import Pattern, Plan
 from loop.model.record import Finished, KnownGood, Machine
 from loop.report.sections import Section
 from loop.workers.bench import Bench

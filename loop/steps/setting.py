@@ -14,11 +14,9 @@ from loop.library import definitions, targets, trust
 from loop.machine.gpus import gpus, no_gpu
 from loop.machine.machine import cores, machine
 from loop.model.dtypes import Device
-from loop.model.pattern import Pattern
-from loop.model.plan import Plan
+from loop.model.plan import Pattern, Plan
 from loop.model.record import SessionHead
-from loop.model.target import CAbiVariant, Target
-from loop.model.tuning import Entry
+from loop.model.target import CAbiVariant, Entry, Target
 from loop.model.workloads import WorkloadError, entry_of, expand, read_words, spelled
 from loop.workers.bench import Bench
 

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loop import __version__
 from loop.base.documents import sums, write_atomic
-from loop.base.errors import LoopError
+from loop.base.errors import LoopError, remark
 from loop.base.places import cache_folder
-from loop.base.remarks import remark
 
 if TYPE_CHECKING:
     from loop.model.index import SessionRow

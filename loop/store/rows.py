@@ -15,7 +15,7 @@ from loop.model.plan import PlannedPattern
 from loop.model.profile import Promise, Promised
 from loop.model.record import Finished, Line, SessionHead, SessionRecord, Started, Status, latest_attempts
 from loop.model.verdict import Verdict
-from loop.store import journal, recorded
+from loop.store import journal, sessions
 from loop.store.fingerprints import failures_of
 from loop.store.judgements import judgements
 from loop.store.sessions import SessionFolder, cut
@@ -34,8 +34,8 @@ def row_of(path: Path) -> tuple[SessionRow | None, str]:
     """
     folder = SessionFolder(path)
     try:
-        if (path / recorded.NAME).is_file():
-            return recorded.row_of(recorded.read(path)), ""
+        if (path / sessions.NAME).is_file():
+            return sessions.row_of(sessions.read(path)), ""
         head, record = folder.head(), folder.record()
         if head.id != path.name:  # It counts once, under its own name.
             return None, f"{path}: a copy of session {head.id}"

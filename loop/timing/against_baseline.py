@@ -1,29 +1,71 @@
 """Time the variants that are right against the baseline."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Annotated
 
 from pydantic import Field
 
-from loop.base.ratios import times
-from loop.base.stats import geometric_mean
+from loop.base.stats import geometric_mean, median, times
 from loop.gate.kernel import workloads
 from loop.gate.verification import untaken
 from loop.model.base import Model
-from loop.model.measurement import BASELINE
-from loop.model.output import MeasureOutput
+from loop.model.measurement import BASELINE, Segment, SideSensors
+from loop.model.output import MeasureOutput, outputs_of
+from loop.model.record import Finished
 from loop.model.verdict import SpeedVerdict, Verdict
+from loop.report import format as say
 from loop.steps.context import Context, Result, Working
-from loop.timing import ratios, schedule
+from loop.timing import schedule
 from loop.timing.doubts import doubts
 from loop.timing.readiness import hold_device, ready, warnings, with_warnings
-from loop.timing.samples import Pair, log_ratios
-from loop.timing.section import sensed
-from loop.timing.terms import Terms
-from loop.timing.verdicts import by_interval
-from loop.timing.ways import EMPTY
-from loop.workers.device_memory import fitting
+from loop.timing.samples import EMPTY, Pair, Terms, log_ratios
+from loop.timing.verdicts import by_interval, confidence, measurements, noise
+from loop.workers.bench import fitting
+
+
+def how_called(output: MeasureOutput) -> Iterator[str]:
+    """How each side is called, and what empty calls take."""
+    if output.called:
+        yield "called: " + "; ".join(f"{side}: {way}" for side, way in output.called.items())
+    if output.empty_us:
+        yield "an empty call: " + ", ".join(f"{way} {say.latency(us)}" for way, us in output.empty_us.items())
+
+
+def sensed(segments: Sequence[Segment]) -> tuple[SideSensors, ...]:
+    """A GPU's clocks while each side was timed, in the order in which the sides were first timed."""
+    sides = []
+    for name in dict.fromkeys(segment.side for segment in segments if segment.sensors):
+        own = [segment.sensors for segment in segments if segment.side == name and segment.sensors]
+        clocks = sorted(r.sm_clock_mhz for readings in own for r in readings if r.sm_clock_mhz is not None)
+        reasons = Counter(word for readings in own for word in {word for r in readings for word in r.throttle})
+        sides.append(
+            SideSensors(
+                side=name,
+                segments=len(own),
+                sm_clock_mhz=(clocks[0], round(median(clocks)), clocks[-1]) if clocks else None,
+                throttled=dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
+            )
+        )
+    return tuple(sides)
+
+
+def sensor_lines(finished: Sequence[Finished], baseline: str) -> tuple[str, ...]:
+    """One line for each side that was timed on a GPU: `plain: 1980 MHz (1755 to 1980), no throttling told`."""
+    lines = []
+    for sensors in (sensors for output in outputs_of(finished, MeasureOutput) for sensors in output.sensors):
+        clock, throttled = "clock unknown", "no throttling told"
+        if sensors.sm_clock_mhz is not None:
+            least, middle, most = sensors.sm_clock_mhz
+            clock = f"{middle} MHz" if least == most else f"{middle} MHz ({least} to {most})"
+        if sensors.throttled:
+            reasons = say.listed([f"{reason} in {number}" for reason, number in sensors.throttled.items()])
+            throttled = f"held back: {reasons} of {say.count(sensors.segments, 'segment')}"
+        name = baseline if sensors.side == "baseline" else sensors.side
+        lines.append(f"{name}: {clock}, {throttled}")
+    return tuple(lines)
+
 
 IN_ROUNDS = 0.95
 """Share of the step's time for the rounds; the rest is for what is doubted."""
@@ -61,8 +103,8 @@ def measure(context: Context, arguments: MeasureTerms) -> Working[MeasureOutput]
         pairs = [Pair(side, side.name, BASELINE, "baseline") for side in sides]
         timings = yield from schedule.measure(bench, every, room.workloads, terms)
         warned = warnings(bench, shared, timings)
-        level = ratios.confidence(max(1, len(pairs) * len(room.workloads)))
-        measured = ratios.measurements(bench.target, pairs, room.workloads, timings, level)
+        level = confidence(max(1, len(pairs) * len(room.workloads)))
+        measured = measurements(bench.target, pairs, room.workloads, timings, level)
         control = Pair(baseline, BASELINE, BASELINE, "baseline")
         distrusted = yield from doubts(bench, timings, measured, [*pairs, control])
     # Variants that cannot be trusted have no speed at all; where the baseline is one of them, nothing has.
@@ -86,7 +128,7 @@ def measure(context: Context, arguments: MeasureTerms) -> Working[MeasureOutput]
         empty_us={EMPTY[way]: seconds * 1e6 for way, seconds in floors.items()},
         outputs=timings.outputs,
         threads=bench.threads,
-        block_sd=ratios.noise(log_ratios(timings.of(w.name), *p.sides) for p in pairs for w in room.workloads),
+        block_sd=noise(log_ratios(timings.of(w.name), *p.sides) for p in pairs for w in room.workloads),
         warnings=warned,
         sensors=sensed(timings.segments),
     )

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from loop.base.errors import UsageError
-from loop.calls.tensors import MAX_RANK
+from loop.calls.call import MAX_RANK
 from loop.model.dtypes import Device, Dtype
 from loop.model.signature import OUTPUT, Attribute
 from loop.model.target import CAbiVariant, Target

@@ -15,10 +15,9 @@ from loop.base.places import shared_locks
 from loop.base.processes import Tick
 from loop.base.screen import shorten
 from loop.gate.kernel import builds, workloads
-from loop.machine import sharing
+from loop.machine import nvml
 from loop.machine.gpus import gpus
-from loop.machine.nvml import Sensors
-from loop.machine.sharing import Company
+from loop.machine.nvml import Company, Sensors
 from loop.model.measurement import Build
 from loop.model.output import VerifyOutput
 from loop.steps.context import Context
@@ -113,7 +112,7 @@ def warn_before(bench: Bench) -> Generator[Tick, None, str]:
     if sensors is None:
         return ""
     busy, begun = sensors.busy_percent(), time.monotonic()
-    while busy and busy > sharing.BUSY_PERCENT and time.monotonic() - begun < REST_S:
+    while busy and busy > nvml.BUSY_PERCENT and time.monotonic() - begun < REST_S:
         yield Tick(f"waiting for the GPU to rest, {busy} % busy")
         time.sleep(0.1)
         busy = sensors.busy_percent()
@@ -135,8 +134,8 @@ def _company(sensors: Sensors, busy: int | None) -> str:
     children = {child.pid for child in psutil.Process().children(recursive=True)}
     held = sum(user.memory_bytes or 0 for user in users)
     company = Company(
-        others=sharing.strangers(others, children, set(psutil.pids())),
+        others=nvml.strangers(others, children, set(psutil.pids())),
         loose_bytes=(sensors.used_bytes() or 0) - held,
         busy_percent=busy,
     )
-    return sharing.warning(gpu.name if gpu else "the GPU", company)
+    return nvml.warning(gpu.name if gpu else "the GPU", company)

@@ -14,16 +14,39 @@ by clocks that differ.
 
 import math
 import statistics
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from loop.base.stats import median
+from loop.model.dtypes import Device
 from loop.model.measurement import BASELINE, Check, DeviceReading, Segment
 from loop.model.verdict import Against
 from loop.workers.bench import Side
-from loop.workers.judge_clock import Floors
+from loop.workers.judge_process import Floors, Way
+
+EMPTY: dict[Way, str] = {
+    "c_abi": "C",
+    "python": "Python",
+    "torch": "PyTorch that only allocates",
+    "kernel": "kernel in a CUDA graph",
+}
+"""Calls that do nothing, by the way they are made."""
+
+
+def called(side: Side, device: Device, *, captured: bool) -> str:
+    """How a side's calls are made; `captured`: whether a CUDA graph replays them."""
+    kind = side.kind
+    if kind == "command":
+        return "a program, once a call"
+    writes = "writes into a given output" if kind == "c_abi" else "allocates its result"
+    way = "C" if kind == "c_abi" else "Python"
+    if device == "cpu":
+        return f"{way}, {writes}"
+    return f"CUDA graph of calls from {way}, {writes}" if captured else f"launch by launch from {way}, {writes}"
+
 
 MIN_ROUNDS = 2
 """An interval needs two replicates."""
@@ -325,3 +348,48 @@ def charged(segments: Sequence[Segment], handed: Handed, number: int) -> list[Se
             segment = segment.model_copy(update={"seconds": seconds, "left_s": left_s})
         charged.append(segment)
     return charged
+
+
+SEGMENT_S = 4e-3
+"""Time filled by one segment of a short workload. More rounds tell more than longer segments: with 10 ms an
+interval is a tenth narrower, and a round takes 1.4 times as long."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How much is measured, and how."""
+
+    rounds: int
+    """Rounds, when time allows."""
+    limit_s: float
+    """No round begins that would probably end later than this."""
+    seed: int
+    """Of the order in which sides take turns, and of the values."""
+    segment_s: float = SEGMENT_S
+    """Time that one segment fills."""
+    cold: bool = False
+    """Whether the caches are emptied before each timed call."""
+    least: int = MIN_ROUNDS
+    """Rounds that are made even when they take longer than `limit_s`."""
+
+
+@dataclass(frozen=True)
+class Shift:
+    """The rounds that a set of processes serves. A workload is staged once for all of them."""
+
+    numbers: range
+    """Of the rounds. Fewer are made where time is short."""
+    ends: float = math.inf
+    """When it should be over, by the monotonic clock."""
+    least: int = 2
+    """Rounds that are made however long they take."""
+
+    def fitting(self, round_s: float, to_come: int) -> int:
+        """Rounds of a workload that fit its share of the time, when the first took `round_s`."""
+        share = max(0.0, self.ends - time.monotonic()) / to_come
+        more = min(share / max(round_s, 1e-6), len(self.numbers))
+        return min(len(self.numbers), max(2, self.least, 1 + int(more)))
+
+
+Pending = Callable[[Timings], Mapping[str, Sequence[str]]]
+"""Which sides are still to be timed on which workload, by name; empty when everything is decided."""

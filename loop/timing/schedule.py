@@ -10,19 +10,309 @@ import itertools
 import math
 import random
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from loop.base.processes import Tick
+from loop.base.errors import WorkFailed
+from loop.base.processes import Tick, kill_group
 from loop.base.stats import FEWEST
+from loop.calls.arena import CAPTURED, MOST_CALLS, Values
+from loop.calls.call import Call
+from loop.gate.verify import LONGEST_S, judged
 from loop.machine.machine import cores
+from loop.model.causes import Cause
+from loop.model.measurement import BASELINE, DeviceReading, Segment
 from loop.model.target import Workload
 from loop.model.workloads import accepts
-from loop.timing.round import TimingRound
-from loop.timing.samples import Timings
-from loop.timing.terms import Pending, Shift, Terms
-from loop.workers.bench import Bench, Side
+from loop.timing.samples import JudgedSample, Pending, Shift, Terms, Timings, called, charged
+from loop.timing.segment import SECRET, SegmentSamples
+from loop.timing.timed_call import TimedCall
+from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
+from loop.workers.judge_messages import Compare
+from loop.workers.messages import Computed
+from loop.workers.program import START_LIMIT_S, Refusal, Worker, WorkerLost
+
+ANSWER_LIMIT_S = LONGEST_S
+"""What is timed was verified before: the step's own limit ends what hangs all the same."""
+TOGETHER = ("cuda",)
+"""Devices on which all sides are staged at once: a GPU's driver keeps each waiting, the host has cores for all."""
+PROBED_ROUNDS = 3
+"""Rounds in which each side is asked whether it remembers values."""
+
+
+@dataclass(frozen=True)
+class SegmentEvidence:
+    """What a segment leaves for the judge."""
+
+    side: str
+    workload: Workload
+    call: Call
+    sampled: SegmentSamples
+
+
+@dataclass(eq=False)
+class TimingRound:
+    """A fresh process for each side, and fresh values for each workload."""
+
+    bench: Bench
+    sides: Mapping[str, Side]
+    """By name."""
+    shift: Shift
+    stack: ExitStack
+    """Closing it ends the processes."""
+    terms: Terms
+    shuffle: random.Random
+    number: int = field(init=False, default=0)
+    """Of the round that is made now."""
+    workers: dict[str, Worker] = field(init=False)
+    calls: dict[str, TimedCall] = field(init=False, default_factory=dict)
+    """Side to its call of the workload that is timed now."""
+    called: set[str] = field(init=False, default_factory=set)
+    """Sides whose process has made its first call."""
+    evidence: list[SegmentEvidence] = field(init=False, default_factory=list)
+    sensed: DeviceReading | None = field(init=False, default=None)
+    """What the GPU's sensors said last."""
+    probed: set[tuple[str, str]] = field(init=False, default_factory=set)
+    """Sides and workloads that were asked whether they remember values: once in a process."""
+
+    def __post_init__(self) -> None:
+        self.workers = self.open_workers()
+
+    def open_workers(self) -> dict[str, Worker]:
+        """A fresh process for each side, by its name."""
+        return {name: self.stack.enter_context(self.bench.open(side)) for name, side in self.sides.items()}
+
+    def close(self) -> None:
+        """End the processes, all at once: each takes a while."""
+        for worker in self.workers.values():
+            kill_group(worker.child.process.pid)
+        self.stack.close()
+
+    def start(self) -> Generator[Tick, None, None]:
+        """Wait until every side has loaded."""
+        for name, worker in self.workers.items():
+            with blaming(name, "loading"):
+                yield from worker.receive(START_LIMIT_S, f"starting {name}")
+            worker.pause()
+
+    def time(
+        self, workloads: Sequence[Workload], open_: Mapping[str, Sequence[str]], timings: Timings
+    ) -> Generator[Tick, None, int]:
+        """Time every workload, then judge what was computed meanwhile: the judge's work would disturb it.
+
+        Rounds that each workload got at least.
+        """
+        fresh = [fresh_values(workload, self.terms.seed, self.shift.numbers[0]) for workload in workloads]
+        for workload in fresh:
+            yield from self.bench.expect(workload, wide=True)
+        rounds = len(self.shift.numbers)
+        for place, workload in enumerate(fresh):
+            done = yield from self.time_one(workload, open_[workload.name], timings, len(fresh) - place)
+            rounds = min(rounds, done)
+        yield from self._judge(timings)
+        for workload in fresh:
+            yield from self.bench.discard(workload)
+        return rounds
+
+    def time_one(
+        self, workload: Workload, names: Sequence[str], timings: Timings, to_come: int
+    ) -> Generator[Tick, None, int]:
+        """Time these sides on one workload of those that are still to come; rounds that were made."""
+        self.number = self.shift.numbers[0]
+        timings.floors = yield from self.bench.floors()
+        if BASELINE in names and self.bench.device == "cpu" and "torch" not in timings.floors.call_s:
+            with self._turn(BASELINE, workload):  # Torch is there: no other process has to import it.
+                timings.floors = yield from self.bench.floor_of_torch(self.workers[BASELINE])
+        tensors = self.bench.call(workload, "", wide=True).inputs
+        values = [Values(Path(tensor.path).read_bytes()) for tensor in tensors]
+        order = self.shuffle.sample(names, len(names))
+        if self.bench.device in TOGETHER:
+            yield from self._stage_together(order, workload, values, timings)
+        else:
+            for name in order:
+                with self._turn(name, workload):
+                    self._begin_stage(name, workload, values, timings)
+                    yield from self._staged(name, workload, timings)
+                    yield from self._probe(name, workload, timings)
+        rounds = yield from self._turn_about(workload, names, timings, to_come)
+        for name in names:
+            with self._turn(name, workload):
+                yield from self.calls.pop(name).forget(ANSWER_LIMIT_S, self._note(workload))
+        return rounds
+
+    def _turn_about(
+        self, workload: Workload, names: Sequence[str], timings: Timings, to_come: int
+    ) -> Generator[Tick, None, int]:
+        """The rounds of one workload. One segment of each side is judged, and nobody in the worker knows which.
+
+        Were it more than one, the values that come twice would tell which they are.
+        """
+        turn = 1 if self.bench.device == "cuda" else 2
+        """Segments of a side in a round: a GPU's clock hardly drifts in it, and other rounds tell more."""
+        rounds, begun, self.sensed = len(self.shift.numbers), time.monotonic(), self.bench.sense()
+        judged = {name: SECRET.randrange(turn * rounds) for name in names}
+        for done, number in enumerate(self.shift.numbers):
+            self.number = number
+            if done == 1:
+                rounds = self.shift.fitting(time.monotonic() - begun, to_come)
+                later = {name for name, at in judged.items() if at >= turn}
+                judged |= {name: turn + SECRET.randrange(turn * (rounds - 1)) for name in later}
+            if done == rounds:
+                break
+            segments: list[Segment] = []
+            for place, name in enumerate(turns(names, self.shuffle)[: turn * len(names)]):
+                at = turn * done + place // len(names)
+                segments.append((yield from self._segment(name, workload, timings, judged=at == judged[name])))
+            timings.segments += charged(segments, timings.handed, self.number)
+        return rounds
+
+    @contextmanager
+    def _turn(self, name: str, workload: Workload) -> Iterator[None]:
+        """Let one side run while the others stand still; errors name the side."""
+        worker = self.workers[name]
+        worker.resume()
+        with blaming(name, workload.name):
+            yield
+        worker.pause()
+
+    def _stage_together(
+        self, names: Sequence[str], workload: Workload, values: list[Values], timings: Timings
+    ) -> Generator[Tick, None, None]:
+        """Stage a call of every side at once, before anything is timed. Then all of them stand still."""
+        for name in names:
+            self.workers[name].resume()
+            self._begin_stage(name, workload, values, timings)
+        for name in names:
+            with blaming(name, workload.name):
+                yield from self._staged(name, workload, timings)
+            self.workers[name].pause()
+        for name in names:
+            with self._turn(name, workload):
+                yield from self._probe(name, workload, timings)
+
+    def _begin_stage(self, name: str, workload: Workload, values: list[Values], timings: Timings) -> None:
+        """Have a side take the call's memory; a sample may come to several times the calls that were taken."""
+        calls = [segment.calls for segment in timings.of(workload.name)]
+        timed = self.calls[name] = TimedCall(
+            self.workers[name], self.bench.call(workload, name, wide=True), values, self.sides[name],
+            self.bench.device, floor_s=timings.floors.order_s if timings.floors else 0.0,
+            most_calls=8 + 4 * max(calls) if calls else MOST_CALLS,
+        )  # fmt: skip
+        timed.begin_stage()
+
+    def _staged(self, name: str, workload: Workload, timings: Timings) -> Generator[Tick, None, None]:
+        timed, begun = self.calls[name], time.monotonic()
+        yield from timed.staged(ANSWER_LIMIT_S, self._note(workload), alone=self.bench.device not in TOGETHER)
+        if name not in self.called:
+            self.called.add(name)
+            self.bench.first_calls_s += time.monotonic() - begun
+        if timed.peak_bytes is not None:
+            timings.peaks.setdefault((name, workload.name), []).append(timed.peak_bytes)
+
+    def _probe(self, name: str, workload: Workload, timings: Timings) -> Generator[Tick, None, None]:
+        """Ask a side, in the first rounds, whether it remembers values.
+
+        On a GPU in every set of processes: without these calls the first round of a process is 5 % slower there.
+        """
+        late = self.number >= PROBED_ROUNDS and self.bench.device == "cpu"
+        if late or (name, workload.name) in self.probed:
+            return
+        self.probed.add((name, workload.name))
+        if probed := (yield from self.calls[name].probe()):
+            timings.probes.setdefault((name, workload.name), []).append(probed)
+
+    def _segment(
+        self, name: str, workload: Workload, timings: Timings, *, judged: bool
+    ) -> Generator[Tick, None, Segment]:
+        before = self.sensed
+        with self._turn(name, workload):
+            timed = self.calls[name]
+            sampled = yield from timed.segment(self.terms.segment_s, cold=self.terms.cold, judged=judged)
+        after = self.sensed = self.bench.sense()
+        if sampled.own:
+            timings.own_clock.add(name)
+        captured = bool(self.workers[name].arena.words[CAPTURED])
+        timings.ways[name] = called(self.sides[name], self.bench.device, captured=captured)
+        timings.clocks.setdefault(name, []).extend(sampled.clocks)
+        timings.handed.setdefault((name, workload.name, self.number), []).extend(sampled.handed)
+        if sampled.output is not None and not timed.is_program:
+            proof = JudgedSample(sampled.seconds[sampled.known], sampled.calls)
+            timings.proofs.setdefault((name, workload.name), []).append(proof)
+        self.evidence.append(SegmentEvidence(name, workload, timed.call, sampled))
+        return Segment(
+            side=name,
+            workload=workload.name,
+            round=self.number,
+            calls=sampled.calls,
+            seconds=tuple(sampled.seconds),
+            waited=tuple(sampled.waited),
+            sensors=(before, after) if before and after else None,
+            processes=self.shift.numbers[0] if len(self.shift.numbers) > 1 else None,
+        )
+
+    def _judge(self, timings: Timings) -> Generator[Tick, None, None]:
+        """Compare the timed outputs with the reference, each with what was noticed in all segments of its side."""
+        for evidence in self.evidence:
+            if evidence.sampled.output is None:
+                continue
+            place = (evidence.side, evidence.workload)
+            same = [each.sampled for each in self.evidence if (each.side, each.workload) == place]
+            path = Path(f"{evidence.call.output.path}.timed")
+            path.write_bytes(evidence.sampled.output)
+            compare = Compare(evidence.call, (str(path),))
+            finding = yield from self.bench.judge(compare, JUDGE_LIMIT_S, self._note(evidence.workload))
+            noticed = Computed(
+                outputs=(str(path),),
+                changed=tuple(sorted({name for sampled in same for name in sampled.changed})),
+                broken=tuple(sorted({name for sampled in same for name in sampled.broken})),
+                unwritten=any(sampled.unwritten for sampled in same),
+                writes=tuple(dict.fromkeys(text for sampled in same for text in sampled.writes)),
+            )
+            side = self.sides[evidence.side]
+            check = judged(side, evidence.workload, "contiguous", noticed, finding)
+            timings.outputs += 1
+            if not check.passed:
+                timings.wrong.append((evidence.side, check))
+        self.evidence.clear()
+
+    def _note(self, workload: Workload) -> str:
+        return f"round {self.number + 1}: {workload.name}"
+
+
+def fresh_values(workload: Workload, seed: int, number: int) -> Workload:
+    """The workload with the seed of this round's values."""
+    return workload.model_copy(update={"seed": workload.seed + 1_000_003 * (number + 1) + 7919 * (seed % 65536)})
+
+
+def turns(names: Sequence[str], shuffle: random.Random) -> list[str]:
+    """Each name twice: a shuffled order, then the same backwards."""
+    order = list(names)
+    shuffle.shuffle(order)
+    return [*order, *reversed(order)]
+
+
+class Untimed(WorkFailed):
+    """A side that could not be timed: it crashed, hung or was refused."""
+
+    def __init__(self, side: str, cause: Cause, message: str, hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.side, self.cause = side, cause
+        """Its name, and why."""
+
+
+@contextmanager
+def blaming(side: str, what: str) -> Iterator[None]:
+    """Turn the loss of a worker into an error that names the side and the workload."""
+    try:
+        yield
+    except (WorkerLost, Refusal) as error:
+        message = f"{side} could not be timed on {what}: {error}"
+        raise Untimed(
+            side, error.cause, message, f"`loop kernels verify {side.split()[0]}` runs it alone"
+        ) from error
+
 
 FIRST_SHARE = 0.45
 """Of the time that is left, for the first set of processes that are kept: the next has less to begin."""

@@ -7,17 +7,16 @@ from pathlib import Path
 
 from loop.base.errors import UsageError
 from loop.base.places import shipped
-from loop.base.ratios import times
-from loop.formats.disagreements import agree, causes
+from loop.base.stats import times
 from loop.formats.evaluators import EVALUATORS
 from loop.formats.model import ForeignTask
-from loop.formats.theirs import LIMIT_S, ForeignAnswer, Judging, Verdict, judged
-from loop.formats.translated import made_of
+from loop.formats.table import made_of
+from loop.formats.theirs import LIMIT_S, ForeignAnswer, Judging, Verdict, agree, causes, judged
 from loop.library.definitions import read_file
 from loop.machine.gpus import gpus
 from loop.model.base import Model
 from loop.model.output import MeasureOutput, Output, ours_on, outputs_of
-from loop.model.pattern import Pattern
+from loop.model.plan import Pattern
 from loop.model.record import Finished
 from loop.report.markdown import Column, Table
 from loop.report.sections import Section

@@ -13,10 +13,9 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 
 from loop.base.processes import Tick
-from loop.calls.arena import Values
+from loop.calls.arena import CAPTURED, COLD, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN, SETTLE, Values
 from loop.calls.call import Call, LibraryTerms, step_of
-from loop.calls.orders import CAPTURED, COLD, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN, SETTLE
-from loop.calls.waits import Waits
+from loop.calls.invocation import Waits
 from loop.model.dtypes import ITEM_SIZES, Device, is_floating
 from loop.timing.samples import MemoryProbe, disturbed
 from loop.timing.segment import (
@@ -35,9 +34,9 @@ from loop.timing.segment import (
     replays_of,
 )
 from loop.workers.bench import Side
-from loop.workers.judge_clock import Orders
+from loop.workers.judge_process import Orders
 from loop.workers.messages import StageCall, Unstage
-from loop.workers.worker import Worker
+from loop.workers.program import Worker
 
 Windows = list[tuple[int, ...]]
 """Where the windows of each call begin: for each call one offset an input, in elements."""

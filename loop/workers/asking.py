@@ -19,9 +19,9 @@ from loop.calls.call import Call, FunctionTerms, Refused, TensorFile
 from loop.calls.callee import Apart, Callee, outputs_of, put_together, structure_digest, structure_of, take_apart
 from loop.calls.torch_side import NAMES, TORCH_DTYPES, bytes_of, same_bits, seed_all
 from loop.model.causes import Cause
-from loop.model.functions import Fill
+from loop.model.signature import Fill
 from loop.workers.judge_messages import Begin, Expect
-from loop.workers.wire import described
+from loop.workers.messages import described
 
 MOST_DRAWN = 256 << 20
 """Bytes that several draws of all inputs may take together: larger inputs are drawn once."""

@@ -6,10 +6,11 @@ import os
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import psutil
 
@@ -20,19 +21,26 @@ from loop.calls.call import Call, CommandTerms, FunctionTerms, LibraryTerms, Ter
 from loop.machine.gpus import gpus
 from loop.machine.machine import available_memory, cores, machine
 from loop.machine.nvml import Sensors, open_sensors
-from loop.model.device_profile import DeviceFacts, at_hand
 from loop.model.dtypes import ITEM_SIZES, Device, Dtype, Layout
 from loop.model.measurement import BASELINE, Build, DeviceReading
+from loop.model.profile import DeviceFacts, at_hand
 from loop.model.target import CAbiVariant, Component, PythonVariant, Target, Workload
-from loop.model.workloads import fills, formula_values
-from loop.workers import sanitizers
-from loop.workers.judge_clock import Floors, empty_call, lag_of, measure_floors
+from loop.model.workloads import accepts, fills, formula_values
+from loop.workers import program
 from loop.workers.judge_messages import Begin, Discard, Examine, Examined, Expect, Look, Looked, ToJudge
-from loop.workers.judge_process import JudgeProcess, Unjudged
-from loop.workers.messages import Load, Mistake
+from loop.workers.judge_process import Floors, JudgeProcess, Unjudged, empty_call, lag_of, measure_floors
+from loop.workers.messages import Load, Mistake, ToWorker
 from loop.workers.nursery import Nursery
-from loop.workers.program import START_LIMIT_S, Refusal, passed_on, thread_environment, within
-from loop.workers.worker import Worker, timed_cores
+from loop.workers.program import (
+    START_LIMIT_S,
+    Refusal,
+    Worker,
+    WorkerLost,
+    passed_on,
+    thread_environment,
+    timed_cores,
+    within,
+)
 from loop.workers.workload_call import (
     expectation,
     file_name,
@@ -260,7 +268,7 @@ class Bench:
             built = (build.library, build.build_id) if build else ("", "")
             terms = LibraryTerms(variant.device, variant.entry, *built)
             if emulated and self.sanitize:
-                environment = sanitizers.environment(variant.build.compiler)
+                environment = program.environment(variant.build.compiler)
         else:
             signature = self.target.signature
             terms = CommandTerms(variant.run, {**signature.inputs, **signature.outputs})
@@ -370,7 +378,7 @@ class Bench:
         """Those of the named variants that the emulator can run, as they are built for it."""
         variants = {name: self.target.emulation(name) for name in names if name in self.target.emulated}
         if self.sanitize:
-            return {name: sanitizers.sanitized(variant) for name, variant in variants.items()}
+            return {name: program.sanitized(variant) for name, variant in variants.items()}
         return variants
 
     @property
@@ -428,3 +436,142 @@ def check_memory(target: Target, workload: Workload) -> float:
             hint="leave its workload set out (`--workloads`), or run on a machine with more memory",
         )
     return needed
+
+
+AnyReply = TypeVar("AnyReply")
+AFTER_HANG_S = 60.0
+"""Once a first call hung, the first calls of other processes of the session may take so long at most."""
+TOO_LONG = "the first call took longer than {:g} s: killed; `first_call_s` in target.yaml allows more"
+
+
+class KeptWorker:
+    """The worker of one side. One that is lost is replaced; a side that does not load is not tried again.
+
+    On a CPU it uses every core, however many a measurement uses: a check with one thread shows no data race.
+    """
+
+    def __init__(self, bench: Bench, side: Side) -> None:
+        alone = bench.device == "cuda" or side.threads is not None
+        self.bench, self.side = bench, side if alone else replace(side, threads=cores())
+        self._worker: Worker | None = None
+        self._loaded = False
+        self.fresh = True
+        """Whether its process has answered no request yet."""
+        self._no_use: Refusal | None = None
+
+    def start(self) -> Worker:
+        """Start the worker, unless it runs; it loads the side while we go on."""
+        if self._worker is None:
+            self._worker, self._loaded, self.fresh = self.bench.open(self.side), False, True
+        return self._worker
+
+    def load(self) -> Generator[Tick, None, Worker]:
+        """The worker, once it has loaded the side. Raises WorkerLost, or Refusal where it does not load."""
+        if self._no_use is not None:
+            raise self._no_use
+        worker = self.start()
+        if not self._loaded:
+            try:
+                yield from self._receive(worker, START_LIMIT_S, f"loading {self.side.name}")
+            except Refusal as refusal:
+                self._no_use = refusal
+                self.close()
+                raise
+            self._loaded = True
+        return worker
+
+    def ask(
+        self, request: ToWorker[AnyReply], *, limit_s: float, note: str, first_call_s: float = 0.0
+    ) -> Generator[Tick, None, AnyReply]:
+        """The reply to a request, once the side is loaded. Raises WorkerLost, or Refusal when it says no.
+
+        The first request of a process may take `first_call_s`, where that is more: a kernel may tune itself.
+        """
+        worker = yield from self.load()
+        begun = time.monotonic()
+        worker.send(request)
+        if self.fresh:
+            limit_s = max(limit_s, first_call_s)
+        try:
+            reply: AnyReply = yield from self._receive(worker, limit_s, note)
+        except WorkerLost as lost:
+            if lost.kind == "hung" and self.fresh and first_call_s:
+                self.bench.first_call_s = min(self.bench.first_call_s, AFTER_HANG_S)
+                raise WorkerLost("hung", TOO_LONG.format(limit_s), lost.errors, lost.cause) from lost
+            raise
+        if self.fresh:
+            seconds, self.fresh = time.monotonic() - begun, False
+            self.bench.slowest_first_s = max(self.bench.slowest_first_s, seconds)
+            self.bench.first_calls_s += seconds
+        return reply
+
+    def _receive(self, worker: Worker, limit_s: float, note: str) -> Generator[Tick, None, Any]:
+        try:
+            return (yield from worker.receive(limit_s, note))
+        except WorkerLost:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the worker."""
+        if self._worker is not None:
+            self._worker.close()
+        self._worker = None
+
+
+CONTEXT_BYTES = 512 * 2**20
+"""What a process takes of a GPU before it has a tensor there: code, stacks, the libraries it loads."""
+COPIES = {"c_abi": (3, 1), "python": (2, 2), "command": (0, 0)}
+"""Times that a kind of side holds its inputs and its output: what is rotated needs originals, a graph an output of
+its own. A program brings its own memory."""
+
+
+class Fitting(NamedTuple):
+    """Workloads that have room, and why the others have not."""
+
+    workloads: tuple[Workload, ...]
+    left_out: tuple[str, ...]
+
+    def said_after(self, message: str) -> str:
+        """The line of a step, with what it left out."""
+        if not self.left_out:
+            return message
+        more = f", and {len(self.left_out) - 1} more" if len(self.left_out) > 1 else ""
+        return f"{message or 'nothing has room'}; left out: {self.left_out[0]}{more}"
+
+
+def fitting(
+    bench: Bench, workloads: Sequence[Workload], sides: Sequence[Side], *, wide: bool = False, apart: bool = False
+) -> Fitting:
+    """Those that all sides have room for at once; all, where nobody tells how much there is.
+
+    `wide`: inputs have room for windows of other values, as when they are timed. `apart`: one side after the other
+    has them, so that the one that takes most has to have room.
+    """
+    free = bench.sensors.free_bytes() if bench.sensors else None
+    if free is None:
+        return Fitting(tuple(workloads), ())
+    room, left_out, gpu = [], [], gpus().first
+    often = Counter(side.name for side in sides).items()
+    names = ", ".join(side if count == 1 else f"{side} {count} times" for side, count in often)
+    for workload in workloads:
+        size = needed(bench, workload, sides, wide=wide, apart=apart)
+        if size <= free:
+            room.append(workload)
+            continue
+        left_out.append(
+            f"{workload.name}: inputs and outputs of {names} take {size / 2**30:.1f} GiB ({size} bytes) of device "
+            f"memory together, {free / 2**30:.1f} GiB ({free} bytes) of {gpu.name if gpu else 'the GPU'} are free"
+        )
+    return Fitting(tuple(room), tuple(left_out))
+
+
+def needed(
+    bench: Bench, workload: Workload, sides: Iterable[Side], *, wide: bool = False, apart: bool = False
+) -> int:
+    """Bytes of device memory that a workload takes in all processes together, or `apart` in one, at least."""
+    call = bench.call(workload, "x", wide=wide)
+    on_gpu = [COPIES[side.kind] for side in sides if accepts(side, workload)]
+    inputs, output = sum(tensor.pool_size for tensor in call.inputs), call.output.size
+    sizes = [ins * inputs + outs * output + (CONTEXT_BYTES if ins else 0) for ins, outs in on_gpu]
+    return max(sizes, default=0) if apart else sum(sizes)

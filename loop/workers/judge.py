@@ -13,15 +13,14 @@ from loop.calls.call import Call, Refused, TensorFile, in_a_block
 from loop.calls.callee import check_result, part_of
 from loop.calls.torch_side import NAMES, TORCH_DTYPES
 from loop.model.dtypes import is_floating
-from loop.model.functions import Tolerance
+from loop.model.signature import Tolerance
 from loop.workers import judge_messages, suspects, truth
 from loop.workers.asking import Asking, Inputs, place_of
 from loop.workers.blind_spots import DrawnInputs, blind_spots
 from loop.workers.judge_messages import Finding
+from loop.workers.messages import Done, Request
 from loop.workers.relations import Relations
-from loop.workers.rounding import Answer, Rounding
-from loop.workers.truth import Truth, zeros_pass
-from loop.workers.wire import Done, Request
+from loop.workers.truth import Answer, Rounding, Truth, zeros_pass
 from loop.workers.workload_call import only_output
 
 

@@ -4,10 +4,9 @@ from typing import Any
 
 from loop.calls.call import Call, Plain, Value
 from loop.model.dtypes import Device
-from loop.model.functions import Fill, PythonFunction, Tolerance
 from loop.model.measurement import Mismatch, Span
-from loop.model.signature import Checker, Generator, Modules, Signature
-from loop.workers.wire import Done, R, Request
+from loop.model.signature import Checker, Fill, Generator, Modules, PythonFunction, Signature, Tolerance
+from loop.workers.messages import Done, R, Request
 
 
 class ToJudge(Request[R]):

@@ -1,17 +1,167 @@
 """The judge: the parent's end of its process, which is started when it is first asked."""
 
-from collections.abc import Generator
+import os
+import random
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from loop.base.errors import MachineFailure, WorkFailed
 from loop.base.processes import Tick
+from loop.calls.arena import COUNT, DONE, LEAVE, OP, ORDER, OWN_NS, RUN
 from loop.calls.call import Call
 from loop.machine.machine import cores, killed_for_memory
 from loop.model.dtypes import Device
 from loop.workers.judge_messages import Begin, Examine, ToJudge
+from loop.workers.messages import Obey, Obeyed
 from loop.workers.nursery import PATIENT, Nursery
-from loop.workers.program import START_LIMIT_S, Program, Refusal, WorkerLost, thread_environment, within
+from loop.workers.program import START_LIMIT_S, Program, Refusal, Worker, WorkerLost, thread_environment, within
+
+WATCHED_S = 20e-3
+"""After so long a wait the judge looks whether the worker still lives, and lets others draw on the screen."""
+NAP_S = 200e-6
+"""From then on it naps between looks at the memory: this is below one per cent of what it waits for."""
+ECHOES, EMPTY_CALLS = 40, 200
+Way = Literal["c_abi", "python", "torch", "kernel"]
+"""How a call is made: through C, from Python, by an operator of PyTorch, or as a kernel of a CUDA graph."""
+ON_HOST: tuple[Way, ...] = ("c_abi", "python")
+
+
+class Orders:
+    """Orders to one worker, from when it begins to obey until it is told to leave."""
+
+    def __init__(self, worker: Worker, limit_s: float, note: str) -> None:
+        self.worker, self.limit_s, self.note = worker, limit_s, note
+        self._draw = random.SystemRandom()
+
+    def begin(self, empty: str | None = None) -> None:
+        """Let the worker wait for orders about the call that it has staged, or about `empty` ones."""
+        self.worker.send(Obey(self.worker.arena.words[ORDER], empty))
+
+    def end(self) -> Generator[Tick, None, Obeyed]:
+        """Let it answer requests again; what it noticed meanwhile."""
+        yield from self.give(LEAVE)
+        obeyed: Obeyed = yield from self.worker.receive(self.limit_s, self.note)
+        return obeyed
+
+    def give(self, op: int) -> Generator[Tick, None, float]:
+        """Give an order and wait until it is done; seconds by the judge's clock.
+
+        Raises WorkerLost when the worker dies or does not come back, Refusal when the call fails.
+        """
+        words, number, clock = self.worker.arena.words, self._draw.getrandbits(63) | 1, time.perf_counter_ns
+        bell = self.worker.bell
+        words[OP] = op
+        begin = clock()
+        words[ORDER] = number
+        if bell is not None:
+            bell.ring()
+            while not bell.rung(WATCHED_S) or words[DONE] != number:
+                yield from self._look(clock() - begin, number)
+            return (clock() - begin) / 1e9
+        patience, naps = begin + int(WATCHED_S * 1e9), False
+        while words[DONE] != number:
+            if clock() > patience:
+                yield from self._look(clock() - begin, number)
+                patience, naps = clock() + int(WATCHED_S * 1e9), True
+            elif naps:
+                time.sleep(NAP_S)
+        return (clock() - begin) / 1e9
+
+    def _look(self, waited_ns: int, number: int) -> Generator[Tick, None, None]:
+        """See whether the worker still lives; raises what became of it.
+
+        An order to leave is done before the reply that follows it: it may have been done since we looked.
+        """
+        yield Tick(self.note)
+        ended = self.worker.has_answered or self.worker.child.code is not None
+        words = self.worker.arena.words
+        if ended and (words[OP] != LEAVE or words[DONE] != number):
+            yield from self.worker.receive(self.limit_s, self.note)
+            raise WorkerLost("crashed", "it left its orders undone", "")
+        if waited_ns / 1e9 > self.limit_s:
+            raise self.worker.lost("hung", f"no answer for {self.limit_s:g} s: killed")
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """While it lasts the judge leaves the worker's cores to the worker."""
+        workers = {int(core) for core in self.worker.cores.split(",") if core}
+        own = os.sched_getaffinity(0) if workers else set()
+        if own - workers:
+            os.sched_setaffinity(0, own - workers)
+        try:
+            yield
+        finally:
+            if own - workers:
+                os.sched_setaffinity(0, own)
+
+
+@dataclass(frozen=True)
+class Floors:
+    """Times of empty calls, in a worker that has loaded nothing: no real call is shorter."""
+
+    order_s: float
+    """Seconds of an empty order. They are subtracted from the judge's time of a sample."""
+    call_s: Mapping[Way, float]
+    """Seconds of an empty call, by the way it is made. PyTorch's only allocates its result."""
+
+    def at_most(self, other: "Floors") -> "Floors":
+        """The shorter of two measurements of each."""
+        both = {way: min(self.call_s.get(way, s), s) for way, s in other.call_s.items()}
+        return Floors(min(self.order_s, other.order_s), {**self.call_s, **both})
+
+
+def measure_floors(worker: Worker, device: Device, limit_s: float) -> Generator[Tick, None, Floors]:
+    """The floors of this machine: the tenth percentile of many orders, since others can only make them slower."""
+    orders = yield from _echo(worker, limit_s, "", 0)
+    order_s = _tenth([whole for whole, _ in orders])
+    call_s: dict[Way, float] = {}
+    for way in ON_HOST:
+        call_s[way] = yield from empty_call(worker, way, order_s, limit_s)
+    if device == "cuda":
+        with suppress(Refusal):  # No GPU: whatever is to run there will say so.
+            call_s["kernel"] = yield from empty_call(worker, "kernel", order_s, limit_s)
+    return Floors(order_s, call_s)
+
+
+def empty_call(worker: Worker, way: Way, order_s: float, limit_s: float) -> Generator[Tick, None, float]:
+    """Seconds of a call that does nothing, in a worker that can make it; raises Refusal where none can be made."""
+    pairs = yield from _echo(worker, limit_s, way, EMPTY_CALLS)
+    whole = _tenth([own or whole for whole, own in pairs])
+    return (whole if way == "kernel" else max(whole - order_s, 0.0)) / EMPTY_CALLS
+
+
+def lag_of(worker: Worker, limit_s: float) -> Generator[Tick, None, float]:
+    """Seconds that a sample takes longer by the judge's clock than by a GPU's, where nothing lies: the third
+    quartile. Raises Refusal where there is no GPU.
+
+    Where others work on the GPU, or the host is busy, that is several times what it is on a quiet machine.
+    """
+    pairs = yield from _echo(worker, limit_s, "kernel", EMPTY_CALLS)
+    return sorted(whole - own for whole, own in pairs)[3 * len(pairs) // 4]
+
+
+def _tenth(times: Sequence[float]) -> float:
+    return sorted(times)[len(times) // 10]
+
+
+def _echo(
+    worker: Worker, limit_s: float, way: str, calls: int
+) -> Generator[Tick, None, list[tuple[float, float]]]:
+    """Seconds of orders of so many empty calls: by the judge's clock, and by one that belongs to them, or 0."""
+    orders, words = Orders(worker, limit_s, "timing empty calls"), worker.arena.words
+    orders.begin(way)
+    words[COUNT] = calls
+    with orders.aside():
+        pairs = []
+        for _ in range(ECHOES):
+            whole = yield from orders.give(RUN)
+            pairs.append((whole, words[OWN_NS] / 1e9))
+    yield from orders.end()
+    return pairs
+
 
 UNTIMED = {**PATIENT, "THP_MEM_ALLOC_ENABLE": "1"}
 """Of programs that nobody times: PyTorch asks for huge pages, so large tensors cost about a hundredth of the page

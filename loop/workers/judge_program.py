@@ -8,10 +8,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from loop.base.linux import keep_freed_memory
+from loop.base.processes import keep_freed_memory
 from loop.calls.own_modules import search
 from loop.workers import judge_messages
-from loop.workers.wire import Done, Request, answer, serve
+from loop.workers.messages import Done, Request, answer, serve
 
 if TYPE_CHECKING:
     from loop.workers.judge import Judge

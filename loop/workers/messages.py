@@ -1,13 +1,167 @@
 """What workers are asked, and what they reply. No pydantic: a worker starts in tens of milliseconds."""
 
-from typing import Any, Literal
+import contextlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from types import UnionType
+from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from loop.calls.call import Call, Plain, Terms
+from loop.base.processes import bound_memory, die_with_parent
+from loop.calls.call import Call, Plain, Refused, Terms
+from loop.calls.own_modules import FOLDERS
+from loop.model.causes import Cause
 from loop.model.dtypes import Device, Layout
-from loop.workers.wire import Done, R, Request
+
+MOST_BYTES = 64 << 20
+"""No reply is as long: the memory that an endless stream may take here."""
+LONGEST = 1000
+"""Characters of a message that are passed on: an exception may hold a whole tensor."""
+R = TypeVar("R")
+
+
+class Malformed(ValueError):
+    """A line is no message of its type."""
+
+
+class Request(Plain, Generic[R]):
+    """What a program is asked; `R` is the type of its reply."""
+
+    @classmethod
+    def reply_type(cls) -> Any:
+        """The type of its reply."""
+        return get_args(cls.__orig_bases__[0])[0]  # type: ignore[attr-defined]
+
+
+class Done(Plain):
+    """A reply without content: it is done."""
+
+
+class No(Plain):
+    """A reply that says no."""
+
+    message: str
+    cause: Cause = "unusable"
+    code: str = ""
+    """The variant's own error number, as in `error 3`, or the type of its exception."""
+    seed: int | None = None
+    """The emulator's seed that gives its fault again."""
+
+
+Answers = Mapping[type[Request[Any]], Callable[[Any], object]]
+"""Type of a request to the function that answers it."""
+
+
+def serve(answers: Answers, reply_fd: int, respond: Callable[[Answers, Request[Any]], object]) -> None:
+    """Answer requests from standard input until they end. Standard input is empty for a variant that reads it."""
+    bound_memory()
+    die_with_parent()  # Also while we are stopped and could not see that requests ended.
+    os.set_inheritable(reply_fd, False)
+    known = {kind.__name__: kind for kind in answers}
+    own_input, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    # What is no Unicode, such as half a file name in an error, becomes question marks.
+    replies = os.fdopen(reply_fd, "w", encoding="utf-8", errors="replace")
+    with os.fdopen(own_input, "r") as requests, replies:
+        for line in requests:
+            replies.write(reply_line(respond(answers, read_line(line, "request", known))))
+            replies.flush()
+
+
+def answer(answers: Answers, request: Request[Any]) -> object:
+    """The reply to one request; No where it is refused."""
+    try:
+        return answers[type(request)](request)
+    except Refused as error:
+        return No(str(error)[:LONGEST], error.cause, error.code, error.seed)
+    except Exception as error:
+        declined = isinstance(error, NotImplementedError)  # As an error number of a C kernel does.
+        return No(described(error), "declined" if declined else "raised", type(error).__name__)
+
+
+def described(error: Exception) -> str:
+    """An exception in one line: type, first line of its text, and where in the target's own files."""
+    folders = FOLDERS or [sys.path[0] or os.curdir]
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if any(map(Path(frame.filename).is_relative_to, folders))]
+    text = str(error)[:LONGEST].strip().splitlines()
+    place = f" ({Path(own[-1].filename).resolve().name}:{own[-1].lineno})" if own else ""
+    return f"{type(error).__name__}{f': {text[0]}' if text else ''}{place}"
+
+
+def request_line(request: Request[Any]) -> str:
+    """A request as a line: the name of its type goes with it."""
+
+    def fields(value: Any) -> dict[str, Any]:
+        """Of plain data, or of a noun of `loop.model`."""
+        return dict(value) if hasattr(value, "model_validate") else vars(value)
+
+    return json.dumps({"request": type(request).__name__, **vars(request)}, default=fields) + "\n"
+
+
+def reply_line(reply: object) -> str:
+    """A reply as a line. What is no Unicode in it is left to whoever encodes the line."""
+    fields = {"status": "refused" if isinstance(reply, No) else "ok", **vars(reply)}
+    return json.dumps(fields, ensure_ascii=False, default=vars) + "\n"
+
+
+def read_reply(line: bytes, kind: Any) -> Any:
+    """A reply of this type, or No. Raises Malformed for anything else."""
+    return read_line(line, "status", {"ok": kind, "refused": No})
+
+
+def read_line(line: str | bytes, tag: str, known: Mapping[str, Any]) -> Any:
+    """The message in a line, of those that are known by the value of its tag. Raises Malformed for any other."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise Malformed(str(error)) from error
+    name = message.pop(tag, None) if isinstance(message, dict) else None
+    if not isinstance(name, str) or name not in known:
+        raise Malformed(f"unknown {tag} {name!r:.100}")
+    return read(known[name], message)
+
+
+@cache
+def hints(kind: type) -> dict[str, Any]:
+    """The fields of a message, or of plain data in it, with their types."""
+    return {name: hint for name, hint in get_type_hints(kind).items() if name in kind.__annotations__}
+
+
+def read(kind: Any, value: Any) -> Any:
+    """JSON as a type that messages have. Raises Malformed for anything else."""
+    parts, origin = get_args(kind), get_origin(kind)
+    if origin is tuple and type(value) is list:
+        return tuple(read(parts[0], item) for item in value)
+    if origin is dict and type(value) is dict:
+        return {name: read(parts[1], item) for name, item in value.items()}
+    if origin is Literal and type(value) is str and value in parts:
+        return value
+    if origin in (Union, UnionType):
+        for part in parts:
+            with contextlib.suppress(Malformed):
+                return read(part, value)
+    elif isinstance(kind, type) and issubclass(kind, Plain):
+        fields: dict[str, Any] = hints(kind)  # type: ignore[arg-type]
+        if type(value) is dict and value.keys() == fields.keys():
+            return kind(**{name: read(hint, value[name]) for name, hint in fields.items()})
+    elif hasattr(kind, "model_validate"):  # A noun of `loop.model`, as the judge gives and is given some.
+        try:
+            return kind.model_validate(value)
+        except ValueError as error:
+            raise Malformed(str(error)) from error
+    elif kind is Any or type(value) is kind or (type(value) is int and kind is float):
+        return value
+    raise Malformed(f"no {kind}: {value!r:.100}")
+
 
 Mistake = dict[str, Any]
-"""The mistake that a control makes on purpose, in the words of `loop.proving.negative_controls`."""
+"""The mistake that a control makes on purpose, in the words of `loop.proving.prove`."""
 
 
 How = Literal["count", "mark", "trace", "once"]

@@ -20,8 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from loop.base.linux import adopt_orphans, die_with_parent
-from loop.base.processes import Child, environment, python_path
+from loop.base.processes import Child, adopt_orphans, die_with_parent, environment, python_path
 
 PATIENT = {"OMP_WAIT_POLICY": "passive"}
 """The judge works on every core while nobody is timed; its idle threads must not spin when somebody is."""

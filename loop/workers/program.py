@@ -3,20 +3,65 @@
 import contextlib
 import os
 import random
+import re
+import signal
 import socket
 import sys
+import time
 from collections import deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from loop.base.linux import MEMORY
-from loop.base.processes import Child, Tick, describe_exit, python_path
+from loop.base.errors import WorkFailed
+from loop.base.processes import MEMORY, Child, Tick, describe_exit, finish, is_stopped, python_path, run
+from loop.calls.arena import Arena, Bell
+from loop.calls.invocation import LOST, STRAY
 from loop.machine.machine import available_memory
 from loop.model.causes import Cause
 from loop.model.dtypes import Device
-from loop.workers import sanitizers
+from loop.model.target import CAbiVariant
+from loop.workers.messages import MOST_BYTES, Malformed, No, Request, read_reply, request_line
 from loop.workers.nursery import Forked, Nursery, NurseryLost, numbered
-from loop.workers.wire import MOST_BYTES, Malformed, No, Request, read_reply, request_line
+
+FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g1")
+LIBRARIES = ("libasan.so", "libubsan.so")
+"""They have to be loaded before Python's own libraries."""
+LAST_WORDS = re.compile(
+    rf"^\S+: (runtime error: .*)|^SUMMARY: (\w+Sanitizer: .*)|^({LOST}.*)|^{STRAY}(.*)", re.MULTILINE
+)
+CAUSES: tuple[Cause, ...] = ("", "sanitizer", "sanitizer", "device lost", "outside")
+"""The cause that each group of it stands for."""
+PLACE = re.compile(r"^(\S+?):(\d+)(?::\d+)?: runtime error", re.MULTILINE)
+ASK_LIMIT_S = 10.0
+
+
+def sanitized(variant: CAbiVariant) -> CAbiVariant:
+    """The variant as it is built with the sanitizers."""
+    recipe = variant.build.model_copy(update={"flags": (*variant.build.flags, *FLAGS)})
+    return variant.model_copy(update={"build": recipe})
+
+
+def environment(compiler: str) -> dict[str, str]:
+    """What a process needs that loads such a build. Raises LoopError when the compiler has no sanitizers."""
+    paths = [
+        finish(run([compiler, f"-print-file-name={name}"], limit_s=ASK_LIMIT_S)).output.strip()
+        for name in LIBRARIES
+    ]
+    missing = [name for name, path in zip(LIBRARIES, paths, strict=True) if "/" not in path]
+    if missing:
+        raise WorkFailed(f"{compiler} has no {' and no '.join(missing)}", hint="install the compiler's sanitizers")
+    return {"LD_PRELOAD": ":".join(paths), "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
+
+
+def last_words(errors: str) -> tuple[Cause, str]:
+    """What a sanitizer, or the process itself, said before it ended, in a line; empty when none did."""
+    match = LAST_WORDS.search(errors)
+    if match is None:
+        return "", ""
+    place = PLACE.search(match[0])
+    where = f" at {place[1].rpartition('/')[2]}:{place[2]}" if place else ""
+    return CAUSES[match.lastindex or 0], f"{match[match.lastindex or 0]}{where}"
+
 
 START_LIMIT_S = 60.0
 PADDING_BYTES = 4096
@@ -149,10 +194,10 @@ class Program:
         """Kill the child, and say how it was lost."""
         self.child.kill()
         errors = self.child.errors.text
-        cause, last_words = sanitizers.last_words(errors)
+        cause, words = last_words(errors)
         if (self.child.code or 0) > 0:  # It ended by itself, and may have said why.
             how = ": ".join([how, *(line[:200] for line in errors.strip().splitlines()[-1:])])
-        return WorkerLost(kind, last_words or how, errors[-2000:], cause)
+        return WorkerLost(kind, words or how, errors[-2000:], cause)
 
     def end(self, limit_s: float, note: str) -> Generator[Tick, None, int]:
         """Ask for nothing more and wait until the child has ended by itself; its exit status.
@@ -206,3 +251,96 @@ def thread_environment(threads: int, cores: str = "") -> dict[str, str]:
     bound = {"OMP_PROC_BIND": "true", "OMP_PLACES": ",".join([*places[first:], *places[:first]])}
     padding = {"LOOP_PADDING": "." * random.randrange(PADDING_BYTES)}
     return {**dict.fromkeys(names, str(threads)), **(bound if len(places) > 1 else {}), **padding}
+
+
+STILL_S = 0.05
+"""Seconds that we wait for a process to stop."""
+
+
+class Worker(Program):
+    """One worker process. It keeps to cores of its own, and shares memory with us: its calls can be timed."""
+
+    def __init__(
+        self,
+        threads: int,
+        *,
+        environment: Mapping[str, str] | None = None,
+        under: Sequence[str] = (),
+        nursery: Nursery | None = None,
+    ) -> None:
+        self.cores = timed_cores(threads)
+        """Numbers of the cores it keeps to, with commas; empty where the system chooses."""
+        self._paused = False
+        self.arena = Arena()
+        given = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self.bell = None if given > threads else Bell()
+        """How we sleep while it works; None where we have a core of our own to watch from."""
+        ends = self.bell.handles if self.bell else ()
+        try:
+            super().__init__(
+                "loop.workers.worker_program",
+                *(self.cores, "@1", *(f"@{number}" for number in range(2, 2 + len(ends)))),
+                environment={**thread_environment(threads, self.cores), **(environment or {})},
+                handles=[self.arena.handle, *ends],
+                under=under,
+                nursery=nursery,
+            )
+        except BaseException:
+            self._unshare()
+            raise
+
+    def _unshare(self) -> None:
+        self.arena.close()
+        if self.bell:
+            self.bell.close()
+
+    def pause(self) -> None:
+        """Stop the child's process group, so that nothing of it runs while another side is timed."""
+        if not self._paused and self.child.code is None:
+            self._paused = True
+            self._signal(signal.SIGSTOP)
+            end = time.monotonic() + STILL_S  # On a busy machine it has to be given a core first.
+            while not is_stopped(self.child.process.pid) and time.monotonic() < end:
+                time.sleep(1e-5)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        if self._paused:
+            self._paused = False
+            self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):  # It has died: `receive` says how.
+            os.killpg(self.child.process.pid, number)
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """While it lasts nothing of the child runs."""
+        was_paused = self._paused
+        self.pause()
+        try:
+            yield
+        finally:
+            if not was_paused:
+                self.resume()
+
+    def close(self) -> None:
+        """End the child, and free its pipes and the memory that we share."""
+        self.resume()
+        try:
+            super().close()
+        finally:
+            self._unshare()
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def timed_cores(threads: int) -> str:
+    """The cores that a worker keeps to, as `2,3`: the last ones, for the first serve most interrupts."""
+    if not hasattr(os, "sched_getaffinity"):
+        return ""
+    return ",".join(str(core) for core in sorted(os.sched_getaffinity(0))[-threads:])

@@ -14,10 +14,9 @@ from torch import Tensor
 from loop.calls import torch_side
 from loop.calls.call import Call, Refused, attribute_number
 from loop.calls.torch_side import TORCH_DTYPES
-from loop.model.functions import Tolerance
-from loop.model.signature import Signature
+from loop.model.signature import Signature, Tolerance
 from loop.workers.judge_messages import Agreement, GiveOutput, Relate, Related
-from loop.workers.wire import described
+from loop.workers.messages import described
 
 Asked = tuple[list[Tensor], dict[str, Any]]
 Property = Generator[Asked, Tensor, tuple[Tensor, Tensor] | None]

@@ -21,7 +21,7 @@ from typing import Any
 
 from torch import OutOfMemoryError, Tensor
 
-from loop.base.linux import bound_memory
+from loop.base.processes import bound_memory
 from loop.calls import torch_side
 from loop.calls.callee import Apart, digest, outputs_of, put_together, take_apart
 from loop.calls.own_modules import search

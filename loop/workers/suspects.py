@@ -19,8 +19,7 @@ from loop.calls.call import Call, Refused
 from loop.mistakes.arrays import Array, Attributes, Terms
 from loop.mistakes.table import MAKERS
 from loop.mistakes.wrong_results import wrong_results
-from loop.model.functions import PythonFunction
-from loop.model.signature import Signature
+from loop.model.signature import PythonFunction, Signature
 from loop.workers.asking import Asking, Inputs
 from loop.workers.blind_spots import AS_WITH, other_values
 from loop.workers.workload_call import finds_outputs, only_output

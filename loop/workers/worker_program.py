@@ -17,17 +17,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loop.calls import faults
+from loop.calls import invocation
+from loop.calls.arena import Shared, obey
 from loop.calls.call import Call, FunctionTerms, LibraryTerms, Refused
 from loop.calls.external import External
 from loop.calls.invocation import Loaded, Nothing, Places, Prepared, Run, Stage
 from loop.calls.library import Compiled
-from loop.calls.orders import Shared, obey
 from loop.calls.own_modules import search
 from loop.calls.seal import Seal
-from loop.workers import messages, watched
+from loop.workers import checking, messages
 from loop.workers.checking import CallCheck
-from loop.workers.wire import Answers, Done, No, Request, answer, serve
+from loop.workers.messages import Answers, Done, No, Request, answer, serve
 
 EMPTY_ELEMENTS = 64
 """Elements of the tensor that an empty call of PyTorch allocates."""
@@ -89,7 +89,7 @@ class WorkerProgram:
         self.seal: Seal | None = None
         self.candidates: dict[str, LoadedCandidate] = {}
         """The variant as it was loaded, under no name, and with mistakes by their names."""
-        self.dry: watched.DryRun | None = None
+        self.dry: checking.DryRun | None = None
 
     def load(self, request: messages.Load) -> Done:
         """Load a variant, once what it needs is imported, and what it is timed with is sealed."""
@@ -180,11 +180,11 @@ class WorkerProgram:
 
     def observe(self, request: messages.Observe) -> messages.Observed:
         """Make a call under a tool."""
-        return watched.observe(self._candidate().loaded, request)
+        return checking.observe(self._candidate().loaded, request)
 
     def launches(self, request: messages.Launches) -> messages.Launched:
         """Which kernels a call would launch."""
-        self.dry = self.dry or watched.DryRun(request)
+        self.dry = self.dry or checking.DryRun(request)
         return self.dry.launches(request.call)
 
     def _broken(self) -> tuple[str, ...]:
@@ -258,8 +258,8 @@ def main(arguments: Sequence[str]) -> None:
             own.clear()
         reply = answer(answers, request)
         # Under a tool no other request comes, and the tool tells what happened.
-        if isinstance(reply, No) and not isinstance(request, messages.Observe) and (why := faults.why_lost()):
-            faults.leave(reply.message, why)
+        if isinstance(reply, No) and not isinstance(request, messages.Observe) and (why := invocation.why_lost()):
+            invocation.leave(reply.message, why)
         return reply
 
     answers: Answers = {

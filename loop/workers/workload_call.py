@@ -7,8 +7,7 @@ from pathlib import Path
 from loop.calls.call import Call, FunctionTerms, TensorFile, Value, attribute_number, in_a_block, step_of
 from loop.machine.machine import cores
 from loop.model.dtypes import Device, Dtype, Layout, is_floating
-from loop.model.functions import Fill
-from loop.model.signature import ANY, Signature
+from loop.model.signature import ANY, Fill, Signature
 from loop.model.target import Component, Target, Workload
 from loop.model.workloads import base_seed, fills, shape
 from loop.workers.judge_messages import Begin, Expect

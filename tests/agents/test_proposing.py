@@ -8,8 +8,17 @@ import psutil
 import pytest
 
 from loop.agents import proposing
-from loop.agents.presets import PRESETS, Preset, filled, refuse_unready
-from loop.agents.proposing import Errand, Errands, children, run_errand, sweep_orphans
+from loop.agents.proposing import (
+    PRESETS,
+    Errand,
+    Errands,
+    Preset,
+    children,
+    filled,
+    refuse_unready,
+    run_errand,
+    sweep_orphans,
+)
 from loop.base.errors import UsageError
 from loop.base.processes import finish
 from loop.model.campaign import Campaign

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from loop.agents.results import read_result
+from loop.agents.proposing import read_result
 from loop.model.money import AiUse
 
 OPUS, GPT = "claude-opus-4-6", "gpt-5"

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from loop.base import owners
+from loop.base import places
 from loop.base.documents import content_hash, sums
-from loop.base.owners import private_folder, stranger
-from loop.base.places import cache_folder, state_folder
-from loop.base.remarks import forget
+from loop.base.errors import forget
+from loop.base.places import cache_folder, private_folder, state_folder, stranger
 from tests.targets import build_one, compiled, open_bench, write_target
 
 SOMEBODY = 12345
@@ -41,7 +40,7 @@ def anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     private_folder.cache_clear()
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    monkeypatch.setattr(owners, "_way", _from(tmp_path, owners._way))
+    monkeypatch.setattr(places, "_way", _from(tmp_path, places._way))
 
 
 def _from(top: Path, way):  # type: ignore[no-untyped-def]

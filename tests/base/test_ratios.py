@@ -2,7 +2,7 @@
 
 import pytest
 
-from loop.base.ratios import times
+from loop.base.stats import times
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,9 @@ import jsonschema
 import pytest
 from pydantic import Field
 
-from loop.base.documents.schema import schema_of
+from loop.base.documents.mistakes import schema_of
 from loop.model.base import Model
-from loop.model.pattern import Pattern
-from loop.model.plan import Plan
+from loop.model.plan import Pattern, Plan
 from loop.model.target import Target
 
 

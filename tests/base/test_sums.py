@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.base import remarks
+from loop.base import errors
 from loop.base.documents import sums
 from loop.model.base import Model
 
@@ -18,7 +18,7 @@ class Note(Model):
 @pytest.fixture
 def kept(tmp_path: Path) -> Path:
     """A file of three lines."""
-    remarks.forget()
+    errors.forget()
     path = tmp_path / "notes.jsonl"
     for word in ("one", "two", "three"):
         sums.append_sealed(path, f'{{"text": "{word}"}}')

@@ -15,7 +15,7 @@ from typing import Any
 from loop.learning.prediction import judged
 from loop.model.index import SessionRow
 from loop.model.profile import GainOutcome
-from loop.profile.promised import held, outcomes
+from loop.profile.bottleneck import held, outcomes
 from loop.store import index
 from tests.bench.prediction import counted
 from tests.faults.results import machine

@@ -29,7 +29,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from loop.base.places import cache_folder, include_folder, shipped
 from loop.base.processes import finish, together
 from loop.builds.build import build
-from loop.calls.tensors import LoopTensor, describe
+from loop.calls.call import LoopTensor, describe
 from loop.library.definitions import read_file
 from loop.machine.machine import cores, machine
 from loop.model.target import Target

@@ -29,10 +29,10 @@ from loop.machine.machine import cores, machine
 from loop.model.measurement import Segment
 from loop.model.target import Workload
 from loop.model.workloads import expand
-from loop.timing import ratios, samples, schedule, verdicts
-from loop.timing.contest import Contest, Rival, itself, slowed
-from loop.timing.samples import Pair, Timings
-from loop.timing.terms import Terms
+from loop.timing import samples, schedule, verdicts
+from loop.timing.against_known_good import Contest, Rival, itself, slowed
+from loop.timing.samples import Pair, Terms, Timings
+from loop.timing.verdicts import noise
 from loop.workers.bench import Bench, Side
 from tests.bench.gate import built, open_bench
 
@@ -192,7 +192,7 @@ def measured(recorded: Mapping[str, Any], rival: str, seed: int) -> str:
     pair = Pair(_side(name), name, rival, "baseline")
     if len(samples.log_ratios(segments, rival, name)) < 2:
         return "inconclusive"
-    return verdicts.by_interval(ratios.measured(Timings(segments), pair, workload)).verdict
+    return verdicts.by_interval(verdicts.measured(Timings(segments), pair, workload)).verdict
 
 
 def _side(name: str) -> Side:
@@ -238,7 +238,7 @@ def _noise(recorded: Mapping[str, Any], rivals: Mapping[str, str]) -> list[str]:
         kept = clipped(logs)
         lines.append(
             f"- {title}: {len(logs)} of {len(recorded['rounds'])} rounds count, median ratio "
-            f"{math.exp(median(logs)):.3f}, block sd {ratios.noise([logs]) or 0.0:.1%} with "
+            f"{math.exp(median(logs)):.3f}, block sd {noise([logs]) or 0.0:.1%} with "
             f"{kept.beyond} outliers pulled in."
         )
     return lines

@@ -15,10 +15,8 @@ from loop.gate.verify import Job, verify
 from loop.machine.machine import cores, machine
 from loop.model.workloads import expand
 from loop.timing.doubts import every_doubt
-from loop.timing.round import Untimed
-from loop.timing.samples import Pair, Timings, log_time
-from loop.timing.schedule import measure
-from loop.timing.terms import Terms
+from loop.timing.samples import Pair, Terms, Timings, log_time
+from loop.timing.schedule import Untimed, measure
 from loop.workers.bench import Bench
 from tests.gate.cheats import BIG, C_CHEATS, PYTHON_CHEATS, REMAINS, honest_like, open_cheats
 from tests.targets import make_sides

@@ -18,8 +18,7 @@ from pathlib import Path
 from loop.base.documents import write_atomic
 from loop.base.errors import LoopError
 from loop.formats import table
-from loop.formats.hindrances import hindrances
-from loop.formats.model import ForeignTask
+from loop.formats.model import ForeignTask, hindrances
 from loop.machine.gpus import gpus
 from loop.machine.machine import machine
 from loop.repository.reading import revision

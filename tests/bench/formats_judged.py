@@ -27,11 +27,9 @@ import psutil
 
 from loop.base.errors import LoopError
 from loop.formats import table
-from loop.formats.disagreements import causes
-from loop.formats.hindrances import hindrances
-from loop.formats.model import ForeignTask
-from loop.formats.theirs import Verdict
-from loop.formats.translated import as_target
+from loop.formats.model import ForeignTask, hindrances
+from loop.formats.table import as_target
+from loop.formats.theirs import Verdict, causes
 from loop.machine.gpus import gpus
 from loop.machine.machine import cores, machine
 from loop.model.output import Ours

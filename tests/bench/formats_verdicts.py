@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loop.formats.disagreements import VERDICTS
+from loop.formats.theirs import VERDICTS
 
 ROWS = Path(__file__).parent / "recorded/formats_judged.jsonl"
 SAMPLE = Path(__file__).with_name("formats_sample.json")

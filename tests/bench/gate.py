@@ -25,10 +25,10 @@ from loop.library import targets
 from loop.machine.machine import machine
 from loop.model.dtypes import Device
 from loop.model.workloads import expand
-from loop.timing import ratios, schedule, verdicts
-from loop.timing.contest import Contest, itself, slowed
-from loop.timing.samples import Timings
-from loop.timing.terms import Terms
+from loop.timing import schedule, verdicts
+from loop.timing.against_known_good import Contest, itself, slowed
+from loop.timing.samples import Terms, Timings
+from loop.timing.verdicts import noise
 from loop.workers.bench import Bench, Side
 
 SLOWDOWNS = (0.05, 0.02)
@@ -103,7 +103,7 @@ def count(tallies: dict[str, Tally], contest: Contest, timings: Timings) -> None
             tally.words[contest.decision(timings, workload, rival).verdict] += 1
             tally.blocks.append(len(logs))
             tally.seconds.append(len(logs) * (2 * a_block + START_S))
-            tally.noise.append(ratios.noise([logs]) or 0.0)
+            tally.noise.append(noise([logs]) or 0.0)
 
 
 START_S = 0.08

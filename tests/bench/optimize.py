@@ -25,8 +25,7 @@ from typing import Any
 
 import psutil
 
-from loop.agents.presets import Preset
-from loop.agents.proposing import Errand, children, run_errand, sweep_orphans
+from loop.agents.proposing import Errand, Preset, children, run_errand, sweep_orphans
 from loop.base.documents import content_hash, write_atomic
 from loop.base.processes import finish
 from loop.base.stats import clipped, ratio_interval
@@ -34,7 +33,7 @@ from loop.machine.machine import machine
 from loop.model.verdict import SpeedVerdict
 from loop.optimize import keeping
 from loop.timing import samples, verdicts
-from loop.timing.contest import hopeful
+from loop.timing.against_known_good import hopeful
 from tests.bench.busy import RECORDED, replay
 from tests.bench.optimize_gpu import page as gpu_page
 from tests.bench.optimize_live import LONGEST_MIN, live

@@ -16,8 +16,8 @@ import numpy as np
 
 from loop.base.stats import CONFIDENCE, ratio_interval, t_quantile
 from loop.machine.machine import machine
-from loop.timing import ratios, verdicts
-from loop.timing.verdicts import MAX_BLOCKS
+from loop.timing import verdicts
+from loop.timing.verdicts import MAX_BLOCKS, confidence
 from tests.bench.verdict_rules import (
     CHECKED,
     FASTER,
@@ -212,7 +212,7 @@ def interval_words(low: Array, high: Array) -> Array:
 
 def against_the_baseline() -> list[str]:
     """`measure`: rounds fixed beforehand, one comparison of eleven in a session."""
-    level = ratios.confidence(COMPARISONS)
+    level = confidence(COMPARISONS)
     old = (f"t, {CONFIDENCE:.0%} each", lambda logs: students(logs, CONFIDENCE))
     new = ("**loop**", lambda logs: robust(logs, level))
     lines = [

@@ -6,9 +6,8 @@ import pytest
 
 from loop.base.places import include_folder, project
 from loop.base.processes import finish
-from loop.bisect.builds import Builder, Untestable
-from loop.bisect.candidates import read_line
-from loop.bisect.kernels import own_tree
+from loop.bisect.candidates import Builder, Untestable, read_line
+from loop.bisect.hunt import own_tree
 from loop.library import targets
 from loop.repository.worktree import Worktree
 from loop.workers.bench import Bench
@@ -53,8 +52,8 @@ def test_a_build_that_hangs_is_given_up_by_what_the_good_one_took(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The good end is built first, whatever is asked for; a compiler that never ends breaks its commit alone."""
-    monkeypatch.setattr("loop.bisect.builds.LEAST_S", 0.5)
-    monkeypatch.setattr("loop.bisect.builds.TIMES", 2.0)
+    monkeypatch.setattr("loop.bisect.candidates.LEAST_S", 0.5)
+    monkeypatch.setattr("loop.bisect.candidates.TIMES", 2.0)
     compiler = tmp_path / "slow-cc"
     compiler.write_text('#!/bin/sh\ncase "$*" in *" -M "*) ;; *-DHANG*) sleep 1000 & wait;; esac\nexec cc "$@"\n')
     compiler.chmod(0o755)

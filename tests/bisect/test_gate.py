@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from loop.bisect.gate import ruling
+from loop.bisect.trying import ruling
 from loop.timing.verdicts import MAX_BLOCKS
 
 

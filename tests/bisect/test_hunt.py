@@ -11,8 +11,7 @@ import pytest
 
 from loop.base.errors import MachineFailure
 from loop.base.processes import Tick, finish
-from loop.bisect.builds import Untestable
-from loop.bisect.candidates import Line, read_line
+from loop.bisect.candidates import Line, Untestable, read_line
 from loop.bisect.hunt import Hunt
 from loop.bisect.model import Metric
 from loop.bisect.trying import ProbeMemory, Prober, Tries

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from loop.base.processes import finish
-from loop.bisect.builds import Builder
-from loop.bisect.candidates import Line, kernels, read_line, sources
-from loop.bisect.kernels import own_tree
+from loop.bisect.candidates import Builder, Line, kernels, read_line, sources
+from loop.bisect.hunt import own_tree
 from tests.bisect.test_builds import builder
 from tests.projects import KERNEL, make_project
 from tests.repository.test_history import commit

@@ -7,8 +7,7 @@ import pytest
 from loop.base.errors import LoopError
 from loop.base.places import include_folder
 from loop.base.processes import finish
-from loop.builds.build import build
-from loop.builds.compiler_errors import BuildFailed
+from loop.builds.build import BuildFailed, build
 from loop.library.definitions import read_file
 from loop.model.target import Target
 from tests.bisect import kernel_edits as edits

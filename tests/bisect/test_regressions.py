@@ -11,7 +11,7 @@ from loop.base.errors import UsageError
 from loop.base.processes import finish
 from loop.bisect.actions import bisect, lines, regressions
 from loop.bisect.command import BisectRequest, line_of
-from loop.bisect.kernels import Regression
+from loop.bisect.hunt import Regression
 from loop.bisect.model import Metric
 from loop.gate.emulating import emulate
 from loop.gate.kernel import VerifyTerms, verify

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from loop.base.processes import finish
-from loop.bisect.builds import Untestable
-from loop.bisect.candidates import Line, read_line
-from loop.bisect.user_command import CommandProbe
+from loop.bisect.candidates import Line, Untestable, read_line
+from loop.bisect.trying import CommandProbe
 from loop.repository.worktree import make_at
 from tests.bisect.histories import make_history
 
@@ -54,7 +53,7 @@ def test_the_limit_is_what_the_good_end_takes_many_times_over(
     line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The user says nothing: a commit that hangs costs a limit, not ten minutes."""
-    monkeypatch.setattr("loop.bisect.user_command.LEAST_S", 0.3)
+    monkeypatch.setattr("loop.bisect.trying.LEAST_S", 0.3)
     asked = probe(line, tmp_path, f"sleep 0.1; grep -q 2 state && {{ {HANG}; }}; true", limit_s=None)
     with pytest.raises(Untestable, match="the command hangs") as hanging:
         tried(asked, line, 1)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from loop.builds.compiler_errors import BuildFailed
+from loop.builds.build import BuildFailed
 from loop.model.measurement import Build
 from loop.model.target import BuildRecipe, CAbiVariant
 from tests.targets import FLAGS, build_one, compiled

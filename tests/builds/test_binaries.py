@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.processes import finish
-from loop.builds.binaries import defined_names, demangle, same_code
+from loop.builds.resources import defined_names, demangle, same_code
 
 SOURCE = """
 namespace tiny {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loop.builds.compiler_errors import first_error
+from loop.builds.build import first_error
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from loop.base.places import include_folder
 from loop.base.processes import finish
 from loop.builds import build as building
-from loop.builds.compiler_errors import BuildFailed
+from loop.builds.build import BuildFailed
 from tests.builds.project import TINY, entries, failure, make_variant, write
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from loop.base.places import include_folder
 from loop.base.processes import finish
-from loop.builds.build import build, scan
-from loop.builds.compiler_errors import LONGEST, BuildFailed
+from loop.builds.build import LONGEST, BuildFailed, build, scan
 from tests.builds.project import make_variant
 
 

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from loop.builds.binaries import is_same_build
-from loop.builds.build import find_id
-from loop.builds.compiler_errors import BuildFailed
-from loop.builds.python_builds import build, files_of
+from loop.builds.build import BuildFailed, build_python, files_of, find_id
+from loop.builds.resources import is_same_build
 from loop.calls.call import FunctionTerms, Refused
 from loop.calls.torch_call import Importable
 from loop.model.measurement import Build
@@ -56,7 +54,7 @@ def write(folder: Path, files: Mapping[str, str]) -> Path:
 def made(folder: Path, cache: Path, text: str = SCALE) -> Build:
     """The build of one file that holds this."""
     variant = PythonVariant(kind="python", device="cpu", module="scale", function="scale")
-    return build("ours", variant, write(folder, {"scale.py": text}), cache)
+    return build_python("ours", variant, write(folder, {"scale.py": text}), cache)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +118,7 @@ def test_what_is_no_python_fails_with_file_and_line(tmp_path: Path, text: str, m
         made(tmp_path, tmp_path / "cache", text)
     variant = PythonVariant(kind="python", device="cpu", module="gone.py", function="scale")
     with pytest.raises(BuildFailed, match=r"gone\.py: no such file"):
-        build("ours", variant, tmp_path, tmp_path / "cache")
+        build_python("ours", variant, tmp_path, tmp_path / "cache")
 
 
 FIRST, SECOND = SCALE.index("def first"), SCALE.index("def scale")

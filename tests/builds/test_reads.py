@@ -12,8 +12,8 @@ import pytest
 
 from loop.base.places import include_folder
 from loop.base.processes import finish
-from loop.builds import build, reads
-from loop.builds.compiler_errors import BuildFailed
+from loop.builds import build, known_builds
+from loop.builds.build import BuildFailed
 from loop.machine import machine
 from loop.model.measurement import Build
 from loop.model.target import CAbiVariant
@@ -45,7 +45,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forget() -> None:
     """What a process knows, and the next one does not."""
-    reads.content_of.cache_clear()
+    known_builds.content_of.cache_clear()
     machine.VERSIONS.clear()
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from loop.calls.allocations import stray_writes
+from loop.calls.torch_call import stray_writes
 
 X = torch.arange(60.0).reshape(5, 12)
 

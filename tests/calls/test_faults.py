@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from loop.workers.sanitizers import last_words
+from loop.workers.program import last_words
 from tests.conftest import ROOT
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="faults are told on Linux")

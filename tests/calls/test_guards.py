@@ -3,8 +3,8 @@
 import numpy
 import pytest
 
+from loop.calls.call import DTYPES
 from loop.calls.memory import HIGH, KINDS, LOW, MIXED, NAN, SMALL, VALUES, Guard, Surroundings, draw
-from loop.calls.tensors import DTYPES
 from loop.model.dtypes import FLOATS
 
 COUNT = 700

@@ -4,8 +4,8 @@ import ctypes
 
 import pytest
 
+from loop.calls.call import PAGE
 from loop.calls.memory import Buffer
-from loop.calls.tensors import PAGE
 
 """Bytes: other windows begin at multiples of this."""
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from loop.workers.attention import eager
-from loop.workers.rounding import moved, roundings
-from loop.workers.truth import MAX_FLOOR, MAX_SLACK, MEAN_FLOOR, MEAN_SLACK, errors, most_lost
+from loop.workers.truth import MAX_FLOOR, MAX_SLACK, MEAN_FLOOR, MEAN_SLACK, errors, most_lost, moved, roundings
 
 Tensors = tuple[Tensor, Tensor, Tensor]
 Formula = Callable[[Tensor], Tensor]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from loop.calls import memory, waits
+from loop.calls import invocation, memory
 from loop.calls.seal import Seal
 
 
@@ -27,7 +27,7 @@ def test_nothing_is_broken_that_nobody_touched() -> None:
         (time, "perf_counter_ns", "time.perf_counter_ns"),
         (json, "dumps", "json.dumps"),
         (memory, "differing", "loop.calls.memory.differing"),
-        (waits.Waits, "read", "loop.calls.waits.Waits.read"),
+        (invocation.Waits, "read", "loop.calls.invocation.Waits.read"),
     ],
 )
 def test_what_is_replaced_is_named(space: Any, name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import numpy
 import pytest
 from numpy.lib.stride_tricks import as_strided
 
-from loop.calls.tensors import POISON, extent, gather, scatter, strides_of
+from loop.calls.call import POISON, extent, gather, scatter, strides_of
 
 LAYOUTS = ("contiguous", "strided", "misaligned", "transposed")
 NUMPY = {4: numpy.uint32, 2: numpy.uint16, 8: numpy.uint64}

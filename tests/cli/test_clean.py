@@ -14,8 +14,9 @@ from loop.base.locks import locked
 from loop.base.screen import Screen
 from loop.cli import clean
 from loop.model.record import Opened
-from loop.repository import leftover, worktree
+from loop.repository import worktree
 from loop.repository.git import git
+from loop.repository.worktree import note_owner
 from loop.store.sessions import LOCK
 from tests.projects import make_project
 from tests.store.folders import make_session
@@ -36,7 +37,7 @@ def project(tmp_path: Path) -> Path:
 def made_for(project: Path, session: Path, name: str = "s-01234567") -> Path:
     """A worktree that says whose it is."""
     root = clean.folder() / name
-    leftover.note_owner(worktree.make(project, root), session)
+    note_owner(worktree.make(project, root), session)
     return root
 
 

@@ -8,11 +8,10 @@ import pytest
 
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.screen import Screen
-from loop.cli import following
-from loop.jobs import sent as noted
+from loop.cli import on_host
+from loop.jobs import there as noted
 from loop.jobs.folder import OUT, TALK, Job, prepare
-from loop.jobs.sent import Sent
-from loop.jobs.there import Seen
+from loop.jobs.there import Seen, Sent
 
 NOON = datetime.datetime(2026, 11, 23, 12, 0, tzinfo=datetime.UTC)
 
@@ -28,7 +27,7 @@ def make_sent(folder: Path) -> Sent:
 @pytest.mark.parametrize(("text", "hours"), [("16:00", 4.0), ("12:00", 24.0), ("9:30", 21.5)])
 def test_a_time_of_day_is_the_next_one(text: str, hours: float) -> None:
     """Today, or tomorrow where it has passed."""
-    moment = following.until(text, NOON)
+    moment = on_host.until(text, NOON)
     assert moment is not None
     assert hours == (moment - NOON.timestamp()) / 3600
 
@@ -37,7 +36,7 @@ def test_lines_are_shown_with_the_paths_of_here(tmp_path: Path) -> None:
     """As they come, each once it is whole; what a terminal would act on is left out."""
     folder = prepare(Job(id="a", words=("status",)))
     out, err = io.StringIO(), io.StringIO()
-    streams = following._Streams(folder, make_sent(tmp_path), Screen(out, err))
+    streams = on_host._Streams(folder, make_sent(tmp_path), Screen(out, err))
     streams.take(
         Seen("running", None, b'{"a":', b"in /home/me/.loop/trees/code-1/k.c: \x1b[31mred\nhalf", more=True)
     )
@@ -51,7 +50,7 @@ def test_lines_are_shown_with_the_paths_of_here(tmp_path: Path) -> None:
 def test_only_jobs_that_are_away_are_followed(tmp_path: Path) -> None:
     """By an id or its beginning; one that was brought back is none of them."""
     with pytest.raises(UsageError, match="no job is away"):
-        following.follow_job("last", False, Screen(quiet=True))
+        on_host.follow_job("last", False, Screen(quiet=True))
     away, back = (prepare(Job(id=name, words=("status",))) for name in ("away", "back"))
     for folder in (away, back):
         noted.write(folder, make_sent(tmp_path))
@@ -59,7 +58,7 @@ def test_only_jobs_that_are_away_are_followed(tmp_path: Path) -> None:
     assert ["away"] == [folder.id for folder, _ in noted.away("l4")]
     assert "running" == away.state
     with pytest.raises(UsageError) as wrong:
-        following.follow_job("back", False, Screen(quiet=True))
+        on_host.follow_job("back", False, Screen(quiet=True))
     assert "there are away" == wrong.value.hint
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from loop.base.screen import Screen
-from loop.cli.jobs import _charged_s, list_jobs
+from loop.cli.hosts import _charged_s, list_jobs
 from loop.jobs.folder import Job, jobs_folder, prepare
 from loop.model.campaign import Campaign
 from loop.model.jobs import JobRun

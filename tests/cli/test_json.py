@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
 from loop.cli import ALL, app
-from loop.formats.translated import as_target
+from loop.formats.table import as_target
 from loop.jobs.folder import Job, prepare
 from tests.formats.tasks import ANSWER, kernelbench
 from tests.projects import add_commands, loop, make_project

@@ -10,9 +10,8 @@ from loop.base.errors import MachineFailure, WorkFailed
 from loop.base.locks import locked
 from loop.base.places import Project
 from loop.base.screen import Screen
-from loop.cli.following import _brought_back, leave
-from loop.cli.on_host import _away, _Sending
-from loop.jobs import sent as noted
+from loop.cli.on_host import _away, _brought_back, _Sending, leave
+from loop.jobs import there as noted
 from loop.jobs.folder import LOCK, Job, JobFolder, prepare
 from loop.jobs.hosts import Host, Listed
 from loop.jobs.there import Busy, Seen, There

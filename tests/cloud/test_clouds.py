@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from loop.cloud import CLOUDS, Watch, make_cloud
-from loop.cloud.clouds import FOUND_WITHIN_S, Aws, NoReply, ask, terms
-from loop.cloud.watch import find
+from loop.cloud.clouds import FOUND_WITHIN_S, Aws, NoReply, ask, find, terms
 from tests.fake_cloud import TROUBLES, FakeCloud, fake_cloud, servers
 
 NAMES = tuple(CLOUDS)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.processes import finish
-from loop.debug.components import looked_into
+from loop.debug.probing import looked_into
 from loop.library.definitions import read_file
 from loop.model.target import Target
 from tests.conftest import ROOT

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from loop.debug.places import common_place, whereabouts
+from loop.debug.explaining import common_place, whereabouts
 from loop.model.measurement import Check, Span
 from loop.model.signature import Signature
 from tests.makers import make_check

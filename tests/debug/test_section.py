@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from loop.debug.section import diagnoses
+from loop.debug.explaining import diagnoses
 from loop.model.debugging import (
     ComponentChecks,
     ComponentsOutput,

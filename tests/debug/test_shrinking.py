@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from loop.debug.shrinking import Entry, shrink
+from loop.debug.probing import Entry, shrink
 from loop.model.signature import Signature
-from loop.model.tuning import Scalar
+from loop.model.target import Scalar
 
 SIGNATURE = Signature.model_validate(
     {

@@ -7,8 +7,8 @@ import pytest
 
 from loop.base.processes import finish
 from loop.model.output import MeasureOutput
-from loop.proving.section import trust
-from loop.timing.model import CompareOutput
+from loop.proving.actions import trust
+from loop.timing.against_known_good import CompareOutput
 from loop.timing.readiness import warn_after, warn_before
 from loop.workers.bench import Bench
 from tests.device.fakes import GIB, FakeGpu, FakeMachine, fake_bench

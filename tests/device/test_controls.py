@@ -10,8 +10,8 @@ import pytest
 
 from loop.base.processes import finish
 from loop.model.workloads import expand
-from loop.proving import negative_controls as table
 from loop.proving import prove
+from loop.proving import prove as table
 from loop.proving.prove import Proof
 from loop.workers.bench import Bench
 from tests.conftest import ROOT

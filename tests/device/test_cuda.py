@@ -8,10 +8,9 @@ from functools import partial
 
 import pytest
 
-from loop.calls.call import Refused
-from loop.calls.cuda import graph as cuda_graph
+from loop.calls.call import DTYPES, POISON, LoopTensor, Refused
+from loop.calls.cuda import stage as cuda_graph
 from loop.calls.cuda.driver import Device, DeviceBuffer, Stream
-from loop.calls.tensors import DTYPES, POISON, LoopTensor
 from tests.device.compiling import build_scale
 
 pytestmark = pytest.mark.cuda

@@ -13,12 +13,11 @@ from loop.model.measurement import VariantChecks
 from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.timing import schedule
-from loop.timing.round import TimingRound
-from loop.timing.terms import Terms
+from loop.timing.samples import Terms
+from loop.timing.schedule import TimingRound
 from loop.workers.bench import Bench, Side
 from loop.workers.messages import Compute
-from loop.workers.program import START_LIMIT_S
-from loop.workers.worker import Worker
+from loop.workers.program import START_LIMIT_S, Worker
 from tests.device.fakes import FakeMachine, fake_bench
 from tests.targets import make_sides
 

@@ -11,9 +11,8 @@ from loop.gate.verify import Job, verify
 from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.timing import schedule
-from loop.timing.contest import Contest, itself, slowed
-from loop.timing.samples import Timings
-from loop.timing.terms import Terms
+from loop.timing.against_known_good import Contest, itself, slowed
+from loop.timing.samples import Terms, Timings
 from loop.workers.bench import Bench, Side
 from tests.device.make_target import make_target
 from tests.targets import make_sides

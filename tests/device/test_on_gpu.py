@@ -13,7 +13,7 @@ import pytest
 
 from loop.base.places import include_folder
 from loop.calls.cuda.driver import Device
-from loop.gate.toolkit import must_fit
+from loop.gate.environment import must_fit
 from loop.machine.gpus import Gpu, gpus
 from loop.machine.machine import machine, nvcc_release
 from loop.machine.nvml import Sensors, open_sensors

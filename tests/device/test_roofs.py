@@ -8,7 +8,7 @@ import pytest
 from loop.base.processes import finish
 from loop.machine.gpus import gpus
 from loop.model.measurement import Measurement
-from loop.timing.bounds import impossible
+from loop.timing.doubts import impossible
 from loop.workers.bench import Bench
 from tests.device.fakes import FakeMachine, fake_bench
 from tests.makers import make_measurement, make_workload

@@ -13,10 +13,8 @@ from loop.model.output import VerifyOutput
 from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.timing import against_known_good
-from loop.timing.against_known_good import CompareTerms
-from loop.timing.model import CompareOutput
-from loop.workers.bench import Bench
-from loop.workers.device_memory import CONTEXT_BYTES, fitting
+from loop.timing.against_known_good import CompareOutput, CompareTerms
+from loop.workers.bench import CONTEXT_BYTES, Bench, fitting
 from tests.device.fakes import GIB, FakeGpu, FakeMachine, fake_bench
 from tests.makers import make_finished
 from tests.targets import make_context, make_sides

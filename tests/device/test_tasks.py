@@ -10,8 +10,8 @@ from loop.base.places import include_folder
 from loop.base.processes import finish
 from loop.gate.verify import Job, verify
 from loop.model.workloads import expand
+from loop.timing.samples import Terms
 from loop.timing.schedule import measure
-from loop.timing.terms import Terms
 from loop.workers.bench import Bench
 from tests.tasks import EXAMPLES, write_task
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.processes import finish
-from loop.gate import environment, kernel, toolkit
+from loop.gate import environment, kernel
 from loop.gate.model import TorchOutput
 from loop.profile import inspection
 from loop.profile.inspection import KernelFindings
@@ -88,7 +88,7 @@ def test_a_missing_nvcc_is_told_with_what_to_install(
 ) -> None:
     """One that fits GPU and driver; where one is installed and not on the PATH, that one."""
     (fake.folder / "nvcc").unlink()
-    monkeypatch.setattr(toolkit, "USUAL", str(tmp_path / "usr"))
+    monkeypatch.setattr(environment, "USUAL", str(tmp_path / "usr"))
     for name in ("CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(name, raising=False)
     with fake_bench(fake, tmp_path / "target", "right") as bench, fake.here(PATH=str(fake.folder)):

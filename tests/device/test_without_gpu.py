@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from loop.calls.call import LoopTensor
 from loop.calls.cuda import driver as cuda
 from loop.calls.cuda import driver as cuda_functions
-from loop.calls.cuda import graph as cuda_graph
-from loop.calls.cuda.driver import NoDevice
-from loop.calls.cuda.errors import FAULTS, HINTS
-from loop.calls.tensors import LoopTensor
+from loop.calls.cuda import stage as cuda_graph
+from loop.calls.cuda.driver import FAULTS, HINTS, NoDevice
 from loop.machine import nvml
 from loop.machine.nvml import open_sensors
 from tests.device.compiling import compile_with_nvcc

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from loop.actions import ACTIONS
-from loop.base.documents.schema import schema_of
+from loop.base.documents.mistakes import schema_of
 from loop.base.errors import ERROR_CODES, EXIT_CODES
-from loop.cli.checking import SCHEMAS, schema_text
+from loop.cli.patterns import SCHEMAS, schema_text
 from loop.model.base import Model
 from loop.report.markdown import code, columns, escape
 from tests.conftest import ROOT

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from loop.cli import ALL as DEFINED
 from loop.cli import app
-from loop.cli.checking import schema_text
 from loop.cli.command import FIRST
+from loop.cli.patterns import schema_text
 from tests.conftest import ROOT
 
 

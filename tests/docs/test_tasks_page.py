@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.model.functions import Baseline, Tolerance
-from loop.model.signature import Checker, Generator, Modules, Signature
+from loop.model.signature import Baseline, Checker, Generator, Modules, Signature, Tolerance
 from loop.model.target import Target
 from tests.conftest import ROOT
 from tests.docs import shell

@@ -8,8 +8,8 @@ import pytest
 from loop.base.errors import Untrusted, UsageError
 from loop.base.places import WORKTREES, project, state_folder
 from loop.base.screen import Screen
-from loop.driving import changes
-from loop.driving.changes import WaitingChange, change_brief, change_edit, waiting
+from loop.driving import tools
+from loop.driving.tools import WaitingChange, change_brief, change_edit, waiting
 from loop.library import trust
 from loop.model.change import Brief
 from loop.optimize.edits import page_of
@@ -51,7 +51,7 @@ def test_a_brief_shows_files_of_the_worktree_only(
 ) -> None:
     """Not the folder that it names, nothing absolute, nothing above, and nothing through a link."""
     name = file.replace("SECRET", str(secret))
-    monkeypatch.setattr(changes, "waiting", lambda *_: found)
+    monkeypatch.setattr(tools, "waiting", lambda *_: found)
     found, out = asked(tmp_path, secret, name), io.StringIO()
     if file == "id_rsa":
         change_brief("last", None, screen=Screen(out, io.StringIO()))

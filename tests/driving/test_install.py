@@ -8,8 +8,7 @@ from typer.testing import CliRunner
 
 from loop.base.errors import UsageError
 from loop.cli import app
-from loop.driving.install import SKILLS
-from loop.driving.skill import BEGIN, END
+from loop.driving.install import BEGIN, END, SKILLS
 
 FIRST, SECOND = map(str, SKILLS)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loop.driving import jobs
-from loop.jobs import running
+from loop.driving import tools
+from loop.jobs import executor
 from loop.jobs.folder import PID, JobFolder
 from tests.driving.clients import SERVER, Agent, drive
 from tests.projects import add_commands, loop, make_project
@@ -27,14 +27,14 @@ def project(tmp_path: Path) -> Path:
 
 def begin(project: Path) -> JobFolder:
     """A session that is at work."""
-    job = jobs.begin(["run", "session", "--events", f"--target={project}", "--", "mine"], "run_session")
+    job = tools.begin(["run", "session", "--events", f"--target={project}", "--", "mine"], "run_session")
     end = time.monotonic() + 300
     while (
-        not jobs.status(job).session
+        not tools.status(job).session
         or not (job.path / PID).is_file()
         or "sleep" not in str(psutil.Process(pid(job)).children(recursive=True))
     ):
-        assert time.monotonic() < end, jobs.status(job)
+        assert time.monotonic() < end, tools.status(job)
         time.sleep(0.05)
     return job
 
@@ -48,7 +48,7 @@ def pid(job: JobFolder) -> int:
 def test_a_cancelled_session_ends_in_good_order(project: Path) -> None:
     """It has a record, can be resumed, and nothing of it stays behind."""
     job = begin(project)
-    assert "running" == jobs.status(job).state
+    assert "running" == tools.status(job).state
     children = psutil.Process(pid(job)).children(recursive=True)
 
     async def story(agent: Agent) -> None:
@@ -71,11 +71,11 @@ def test_a_job_outlives_its_server_and_another_finds_it(project: Path) -> None:
         assert "running" == job["state"]
 
     drive(starts, project)
-    job = jobs.find("last")
-    assert jobs.runs(job)
-    assert "running" == jobs.status(job).state
+    job = tools.find_job("last")
+    assert tools.runs(job)
+    assert "running" == tools.status(job).state
     job.cancel()
-    assert "ended" == jobs.wait(job, 30).state
+    assert "ended" == tools.wait(job, 30).state
 
 
 @pytest.mark.slow
@@ -87,7 +87,7 @@ def test_a_job_that_is_killed_with_its_keeper_is_lost_and_says_how_to_go_on(proj
     for one in killed:
         one.kill()
     psutil.wait_procs(killed, timeout=10)
-    status = jobs.status(job)
+    status = tools.status(job)
     assert ("lost", None) == (status.state, status.exit_code)
     assert f"run_session with resume={status.session}" == status.next
 
@@ -98,16 +98,16 @@ def slow_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     go, python = tmp_path / "go", tmp_path / "python"
     python.write_text(f"#!/bin/sh\nn=0\nwhile [ ! -e {go} ] && [ $n -lt 3000 ]; do sleep 0.02; n=$((n+1)); done\n")
     python.chmod(0o755)
-    monkeypatch.setattr(running, "LOOP", (str(python),))
+    monkeypatch.setattr(executor, "LOOP", (str(python),))
     return go
 
 
 def test_a_job_that_is_slow_to_start_runs_from_its_first_moment(slow_start: Path) -> None:
     """It is never `lost` while its process lives, so that nobody begins the work twice; nor is it waited for."""
-    job = jobs.begin(["status"], "status")
-    assert ("running", None) == (jobs.status(job).state, jobs.status(job).exit_code)
+    job = tools.begin(["status"], "status")
+    assert ("running", None) == (tools.status(job).state, tools.status(job).exit_code)
     slow_start.touch()
-    assert "lost" == jobs.wait(job, 50).state  # What stands for the runner ended without a word.
+    assert "lost" == tools.wait(job, 50).state  # What stands for the runner ended without a word.
 
 
 CLIENT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "nobody", "version": "1"}}
@@ -132,6 +132,6 @@ def test_the_server_ends_quietly_with_its_client(project: Path) -> None:
         server.stdin.close()
         assert 0 == server.wait(30)
         assert "" == server.stderr.read()
-    assert jobs.runs(job)
+    assert tools.runs(job)
     job.cancel()
-    jobs.wait(job, 30)
+    tools.wait(job, 30)

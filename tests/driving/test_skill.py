@@ -10,7 +10,7 @@ import typer.main
 import yaml
 
 from loop.cli import ALL, app
-from loop.driving.skill import section, skill
+from loop.driving.install import section, skill
 
 TEXT = skill()
 ALLOWED = {"name", "description", "license", "compatibility", "metadata", "allowed-tools"}

@@ -24,7 +24,7 @@ from unittest import mock
 
 from typer.testing import CliRunner
 
-from loop.base import remarks
+from loop.base import errors
 from loop.base.documents import content_hash, sums
 from loop.base.errors import LoopError
 from loop.base.places import include_folder, project
@@ -36,7 +36,7 @@ from loop.library import targets
 from loop.library.trust import definition_hash, grant, is_trusted
 from loop.model.bisect import Probe
 from loop.model.target import CAbiVariant
-from loop.repository.leftover import Owner, _owner
+from loop.repository.worktree import Owner, _owner
 from tests.faults import stored_session
 from tests.projects import add_commands, loop, make_project
 
@@ -162,7 +162,7 @@ def shown(here: World, path: Path, chosen: Callable[[str], bool] = lambda name: 
     for name, read in _readers(here, path).items():
         if not chosen(name):
             continue
-        remarks.forget()
+        errors.forget()
         said = io.StringIO()
         with contextlib.redirect_stderr(said):
             code, out = _tried(read, said)

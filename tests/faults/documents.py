@@ -17,7 +17,7 @@ from loop.base.documents import load_yaml, parse
 from loop.base.errors import DefinitionError
 from loop.base.expressions import ALLOWED, Expression, ExpressionError
 from loop.model.base import Model
-from loop.model.pattern import Pattern
+from loop.model.plan import Pattern
 from loop.model.target import Target
 from tests.base.test_expressions import PIECES, VALUES, grow
 from tests.base.test_yaml_fuzz import damaged, pieces

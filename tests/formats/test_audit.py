@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from loop.cli import app
 from loop.cli.tasks import chosen_controls
-from loop.formats import erring, table
-from loop.formats.translated import as_target
+from loop.formats import evaluators, table
+from loop.formats.table import as_target
 from loop.mistakes import functions
 from loop.workers.stated import StatedTask
 from tests.formats import tasks
@@ -72,7 +72,7 @@ def test_the_stated_tolerance(changes: dict[str, Any], output: list[float], why:
 
 def test_a_control_is_an_answer_that_says_what_it_is(tmp_path: Path) -> None:
     """It defines what the format asks for."""
-    ending, text = erring.answer(table.load(tasks.kernelbench(tmp_path)), {"make": "zeros"})
+    ending, text = evaluators.answer(table.load(tasks.kernelbench(tmp_path)), {"make": "zeros"})
     assert (".py", True) == (ending, "class ModelNew(" in text)
     assert text.startswith('"""Made by loop for an audit')
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from loop.cli import app
-from loop.formats.translated import as_target
+from loop.formats.table import as_target
 from loop.model.target import CAbiVariant
 from tests.formats import tasks
 from tests.formats.test_translated import read

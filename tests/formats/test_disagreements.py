@@ -2,9 +2,8 @@
 
 import pytest
 
-from loop.formats.disagreements import agree, causes
 from loop.formats.model import ForeignTask
-from loop.formats.theirs import Verdict
+from loop.formats.theirs import Verdict, agree, causes
 from loop.model.output import Ours
 from tests.formats.test_reading import task_of
 

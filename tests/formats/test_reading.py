@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from loop.formats import table
-from loop.formats.hindrances import hindrances
-from loop.formats.model import ForeignTask
+from loop.formats.model import ForeignTask, hindrances
 from tests.formats import tasks
 
 MAKERS = {

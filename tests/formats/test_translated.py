@@ -13,7 +13,7 @@ from loop.base.errors import UsageError
 from loop.base.places import project, tasks_folder
 from loop.calls.own_modules import FOLDERS
 from loop.cli import app
-from loop.formats.translated import as_target
+from loop.formats.table import as_target
 from loop.library import targets, trust
 from loop.model.target import PythonVariant, Target
 from loop.workers import foreign

@@ -9,9 +9,8 @@ from loop.base.processes import finish
 from loop.gate.verify import Job, verify
 from loop.model.workloads import expand
 from loop.timing.doubts import every_doubt
-from loop.timing.samples import Pair, Timings
+from loop.timing.samples import Pair, Terms, Timings
 from loop.timing.schedule import measure
-from loop.timing.terms import Terms
 from loop.workers.bench import Bench
 from tests.bench.cheats import outcome, seconds
 from tests.gate.cheats import BIG, C_CHEATS, PYTHON_CHEATS, REMAINS, WORK_S, honest_like, open_cheats

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.processes import finish
-from loop.gate.compute_sanitizer import FOUND, TOOLS, Examination, examine, read_log
+from loop.gate.sanitizing import FOUND, TOOLS, Examination, examine, read_log
 from loop.model.sanitizing import SanitizerTool
 from loop.model.target import Workload
 from loop.model.workloads import expand

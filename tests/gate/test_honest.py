@@ -12,9 +12,8 @@ from loop.machine.machine import cores
 from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.timing.doubts import every_doubt
-from loop.timing.samples import Pair
+from loop.timing.samples import Pair, Terms
 from loop.timing.schedule import measure
-from loop.timing.terms import Terms
 from loop.workers.bench import Bench, Side
 from tests.gate.honest_attention import COMPILED, PYTHON_NAMES, write_attention
 from tests.noise import timed

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loop.base.processes import finish
-from loop.gate.known_good import KnownGoodGone, known_good_build
+from loop.gate.kernel import KnownGoodGone, known_good_build
 from loop.model.measurement import Build
 from loop.model.record import KnownGood
 from loop.workers.bench import Bench

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from loop.base.processes import finish
-from loop.gate.layouts import LAYOUTS
-from loop.gate.verify import Job, verify
+from loop.gate.verify import LAYOUTS, Job, verify
 from loop.model.dtypes import Dtype
 from loop.model.measurement import Check, VariantChecks
 from loop.model.target import Workload

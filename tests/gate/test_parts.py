@@ -9,8 +9,8 @@ import pytest
 
 from loop.base.processes import finish
 from loop.gate.verify import Job, verify
-from loop.model.functions import PythonFunction
 from loop.model.measurement import VariantChecks
+from loop.model.signature import PythonFunction
 from loop.model.workloads import expand
 from loop.workers.bench import Bench
 from tests.targets import make_builds

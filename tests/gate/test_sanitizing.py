@@ -8,8 +8,7 @@ import pytest
 
 from loop.actions import ACTIONS
 from loop.base.processes import finish
-from loop.gate.compute_sanitizer import FOUND, TOOLS
-from loop.gate.sanitizing import SanitizeTerms
+from loop.gate.sanitizing import FOUND, TOOLS, SanitizeTerms
 from loop.model.record import Finished
 from loop.model.sanitizing import SanitizeOutput
 from loop.workers.bench import Bench

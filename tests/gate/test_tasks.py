@@ -10,12 +10,11 @@ from loop.base.errors import LoopError
 from loop.base.processes import finish
 from loop.gate import verify as verification
 from loop.gate.verify import Job, verify
-from loop.model.functions import PythonFunction
 from loop.model.measurement import VariantChecks
-from loop.model.signature import Generator
+from loop.model.signature import Generator, PythonFunction
 from loop.model.workloads import expand
+from loop.timing.samples import Terms
 from loop.timing.schedule import measure
-from loop.timing.terms import Terms
 from loop.workers.bench import Bench
 from tests.targets import make_builds, open_bench
 from tests.tasks import EXAMPLES, write_task

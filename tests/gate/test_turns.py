@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.processes import finish
-from loop.gate.turns import WrongTurns, cause_of
-from loop.gate.verify import Job, verify
+from loop.gate.verify import Job, WrongTurns, cause_of, verify
 from loop.model.measurement import VariantChecks
 from loop.model.workloads import expand
 from loop.workers.bench import Bench

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from loop.base.processes import Tick, finish
-from loop.gate import blind_spots
+from loop.gate import kernel
 from loop.gate.verification import Verification
 from loop.gate.verify import Job, verify
 from loop.library.definitions import read_file
@@ -73,7 +73,7 @@ def test_what_a_wrong_kernel_could_do_is_a_sentence_each(bench: Bench, tmp_path:
     """With the names, and what would pass; attributes that no workload changes are among it."""
     target = read_file(write_own(tmp_path / "own", "rmsnorm") / "target.yaml", Target).value
     told = Looked(fixed=("x", "pos"), single=(), positive=("w",), ignored=("mode",), unmoved=("z",))
-    said = list(blind_spots._sentences(told, target))
+    said = list(kernel._sentences(told, target))
     assert "inputs x, pos are the same under every seed: a kernel that never reads them would pass" == said[0]
     assert "input w is never negative: a kernel that is wrong below zero would pass" == said[1]
     assert "output z is the same whatever the inputs are: a constant would pass" == said[2]
@@ -96,5 +96,5 @@ def test_an_attribute_without_effect_on_small_sizes_alone_is_no_blind_spot(tmp_p
         with open_bench(folder, target, tmp_path) as bench:
             for workload in chosen:
                 finish(bench.expect(workload))
-            told = finish(blind_spots.blind_spots(bench, chosen))
+            told = finish(kernel.blind_spots(bench, chosen))
         assert ignored == any("attribute eps changes no output" in sentence for sentence in told)

@@ -16,8 +16,8 @@ from loop.model.measurement import Check, VariantChecks
 from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.workers.bench import Bench, Side
+from loop.workers.messages import No
 from loop.workers.program import Refusal
-from loop.workers.wire import No
 from tests.targets import compiled, make_sides, open_bench, write_target
 
 SMALL, LARGE, MIDDLE = "N2 M3 float32", "N5 M3 float32", "N3 M4 float32"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from loop.jobs import executor
 from loop.jobs import folder as jobs
-from loop.jobs import running
 from loop.jobs.folder import Job, JobFolder
 
 Make = Callable[..., JobFolder]
@@ -49,5 +49,5 @@ def maker(folder: Path) -> tuple[Make, tuple[str, ...]]:
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     """Makes jobs of one word whose command is small."""
     made, command = maker(tmp_path)
-    monkeypatch.setattr(running, "TIED", command)
+    monkeypatch.setattr(executor, "TIED", command)
     return made

@@ -3,12 +3,12 @@
 import os
 import shlex
 
-from loop.jobs import ray, running
+from loop.jobs import executor, ray
 
 COMMAND = "LOOP_SMALL_COMMAND"
 
 
 def run_small(version: str, id_: str, packed: bytes, *, gpu: bool) -> bytes:
     """Runs what stands for `loop`."""
-    running.TIED = tuple(shlex.split(os.environ[COMMAND]))
+    executor.TIED = tuple(shlex.split(os.environ[COMMAND]))
     return ray.run_there(version, id_, packed, gpu=gpu)

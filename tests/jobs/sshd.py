@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 import loop
-from loop.jobs import setup
+from loop.jobs import remote
 
 PROGRAMS = ("/usr/sbin/sshd", "rsync", "ssh-keygen")
 RUN = Path("/run/sshd")
@@ -67,17 +67,17 @@ class Server:
 
     def install(self) -> None:
         """Have it run this very `loop`: by its sources, not by a copy."""
-        place = self.home / setup.HOME / "venv" / "bin"
+        place = self.home / remote.HOME / "venv" / "bin"
         place.mkdir(parents=True)
         python = place / "python"
         root = Path(loop.__file__).parents[1]
         python.write_text(f'#!/bin/sh\nPYTHONPATH={root} exec {sys.executable} "$@"\n')
         python.chmod(0o755)
-        (self.home / setup.DIGEST).write_text(setup.digest(setup.package()))
+        (self.home / remote.DIGEST).write_text(remote.digest(remote.package()))
 
     def left(self) -> list[str]:
         """Jobs that are still there."""
-        return sorted(os.listdir(self.home / setup.HOME / "jobs"))
+        return sorted(os.listdir(self.home / remote.HOME / "jobs"))
 
     def noise(self, text: str) -> None:
         """Have the login shell print something before anything else."""

@@ -8,7 +8,7 @@ import pytest
 
 from loop.base.errors import WorkFailed
 from loop.base.processes import finish
-from loop.jobs import executor, groups
+from loop.jobs import executor, folder
 from loop.jobs.executor import Executor
 from loop.model.jobs import JobRun, Where
 from tests.jobs.small import Make, make
@@ -28,9 +28,9 @@ def test_devices_of_one_kind_and_driver_are_a_group() -> None:
     one = Where(host="a", device="L4", uuid="1", driver="550")
     changes = ({"driver": "535"}, {"torch": "2.5"})
     alike = one.model_copy(update={"host": "b", "uuid": "2"})
-    found = groups.groups([one, alike, *(one.model_copy(update=change) for change in changes)])
+    found = folder.groups([one, alike, *(one.model_copy(update=change) for change in changes)])
     assert [2, 1, 1] == [len(members) for members in found.values()]
-    assert "L4, driver 550" == groups.group_of(one)
+    assert "L4, driver 550" == folder.group_of(one)
 
 
 @pytest.mark.slow
@@ -40,7 +40,7 @@ def test_what_is_timed_stays_within_one_group(make: Make, tmp_path: Path) -> Non
     two[1].where = two[1].where.model_copy(update={"driver": "535"})
     jobs = [make(f"nap {number}", needs_gpu=True, times=True) for number in range(4)]
     with contextlib.closing(Executor(two)) as runner:
-        finish(executor.all_trusted(runner, jobs, wanted := groups.group_of(two[0].where)))
+        finish(executor.all_trusted(runner, jobs, wanted := folder.group_of(two[0].where)))
     assert {("GPU-0", "done")} == {(job.where.uuid, job.state) for job in jobs if job.where}
     assert [] == executor.strangers(jobs, wanted)
     last = make("nap last", needs_gpu=True, times=True)
@@ -60,7 +60,7 @@ def test_a_machine_without_the_compiler_costs_a_retry_elsewhere(
     def which(name: str) -> str | None:
         return name if name in there[threading.current_thread().name] else None
 
-    monkeypatch.setattr("loop.jobs.running.shutil.which", which)
+    monkeypatch.setattr("loop.jobs.executor.shutil.which", which)
     jobs = [make(f"nap {number}", needs_gpu=True, programs=("nvcc",)) for number in range(4)]
     with contextlib.closing(Executor(slots(2, 0, tmp_path))) as runner:  # Each is a machine of its own.
         finish(executor.all_done(runner, jobs))

@@ -90,7 +90,7 @@ def test_a_job_that_no_machine_can_begin_says_why_and_is_tried_again_by_the_next
     done([job], 0, 1, tmp_path)
     with pytest.raises(WorkFailed, match="no machine could do it: no no-such-compiler on "):
         job.answer()
-    monkeypatch.setattr("loop.jobs.running.shutil.which", str)
+    monkeypatch.setattr("loop.jobs.executor.shutil.which", str)
     done([job], 0, 1, tmp_path)
     assert ("done", 1) == (job.state, job.tries)
 

@@ -12,8 +12,8 @@ import pytest
 
 from loop.base.errors import UsageError, WorkFailed
 from loop.cli.requests import campaign
+from loop.jobs import executor
 from loop.jobs import folder as jobs
-from loop.jobs import running
 from loop.jobs.folder import JobFolder
 from tests.jobs.small import Make, make
 
@@ -28,7 +28,7 @@ def test_a_job_ends_as_its_command_does(make: Make, word: str, code: int, state:
     """A gate that failed is an answer; a wrong command and a crash are none."""
     job = make(word)
     assert "queued" == job.state
-    assert code == running.run(job)
+    assert code == executor.run(job)
     assert (code, state) == (job.rc, job.state)
     assert (word, "a") == (job.answer()["said"], job.answer()["source"])
     job.check()
@@ -37,15 +37,15 @@ def test_a_job_ends_as_its_command_does(make: Make, word: str, code: int, state:
 def test_a_job_that_has_ended_is_not_run_again(make: Make) -> None:
     """Its result is what it was, for whoever submits the same work."""
     job = make("go")
-    running.run(job)
+    executor.run(job)
     (job.path / "src" / "a.txt").write_text("b")
-    assert 0 == running.run(make("go"))
+    assert 0 == executor.run(make("go"))
     assert "a" == job.answer()["source"]
 
 
 def started(job: JobFolder) -> threading.Thread:
     """The job at work in a thread, as an executor runs it."""
-    thread = threading.Thread(target=running.run, args=[job])
+    thread = threading.Thread(target=executor.run, args=[job])
     thread.start()
     end = time.monotonic() + 30
     while not jobs.read_text(job.path / "stdout"):
@@ -66,9 +66,9 @@ def test_a_job_ends_when_it_is_cancelled(make: Make) -> None:
 
 def test_a_job_ends_at_its_limit(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that ignores that it is told to."""
-    monkeypatch.setattr(running, "ENDS_S", 0.1)
+    monkeypatch.setattr(executor, "COMMAND_ENDS_S", 0.1)
     job = make("stubborn", ttl_s=0.2)
-    assert 124 == running.run(job)
+    assert 124 == executor.run(job)
     assert "failed" == job.state
 
 
@@ -80,14 +80,14 @@ def test_a_job_whose_runner_is_killed_is_lost_and_its_command_ends(make: Make, t
     code = f"import sys; from pathlib import Path; from loop.jobs import running; {runs}"
     for _ in range(jobs.MOST_TRIES):
         (job.path / "stdout").unlink(missing_ok=True)
-        runner = subprocess.Popen([sys.executable, "-c", code, str(job.path), *running.TIED])
+        runner = subprocess.Popen([sys.executable, "-c", code, str(job.path), *executor.TIED])
         while not jobs.read_text(job.path / "stdout"):
             assert runner.poll() is None
             time.sleep(0.01)
         runner.kill()
         runner.wait()
         assert "lost" == job.state
-    assert 125 == running.run(job)
+    assert 125 == executor.run(job)
     assert "begun 3 times" in jobs.last_line(job.path / "stderr")
 
 
@@ -95,7 +95,7 @@ def test_a_source_that_differs_is_refused_before_it_runs(make: Make) -> None:
     """A torn copy, or a folder that is not the one that was written to."""
     job = make("go")
     (job.path / "src" / "a.txt").write_text("b")
-    assert 75 == running.run(job)
+    assert 75 == executor.run(job)
     assert "not what was submitted" in jobs.last_line(job.path / "stderr")
     with pytest.raises(WorkFailed, match="no machine could do it"):
         job.answer()
@@ -114,9 +114,9 @@ def test_a_runner_of_another_machine_is_known_by_its_heartbeat(make: Make, age_s
 
 def test_a_full_disk_is_said_before_a_job_begins(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """With what is left; the exit code is that of a machine that failed."""
-    monkeypatch.setattr(running, "LEAST_BYTES", 1 << 62)
+    monkeypatch.setattr(executor, "LEAST_BYTES", 1 << 62)
     job = make("go")
-    assert 75 == running.run(job)
+    assert 75 == executor.run(job)
     assert "MiB left" in jobs.last_line(job.path / "stderr")
 
 
@@ -148,7 +148,7 @@ def test_an_executor_that_is_not_there_is_refused_before_anything_begins(
 def test_what_came_back_is_compared_with_what_was_made(make: Make) -> None:
     """By the manifest, which is written before the exit code."""
     job = make("go")
-    running.run(job)
+    executor.run(job)
     (job.path / "out" / "sessions" / "made.txt").write_text("other")
     with pytest.raises(WorkFailed, match=r"sessions/made\.txt is not what the job made"):
         job.check()

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import UsageError
-from loop.jobs import setup
+from loop.jobs import remote
 from loop.jobs.hosts import Host, Listed
-from loop.jobs.remote import Connection
-from loop.jobs.setup import HostFacts
+from loop.jobs.remote import Connection, HostFacts
 
 FIT = {
     "now": "1000", "free_kb": "20000000", "python": "3.12.1", "venv": "yes", "torch": "2.9", "gcc": "g++ 12",
@@ -34,11 +33,11 @@ def test_two_machines_know_that_they_run_the_same_loop(tmp_path: Path) -> None:
     two.write_text("2")
     names = ("loop/a.py", "kernels/attention/x.h", "kernels/include/y.h")
     files = dict.fromkeys(names, one)
-    same = setup.digest(files)
-    assert same == setup.digest({f"loop/_data/{n}" if n[0] == "k" else n: one for n in names})
-    assert same == setup.digest({**files, "kernels/attention/x.h": two})
+    same = remote.digest(files)
+    assert same == remote.digest({f"loop/_data/{n}" if n[0] == "k" else n: one for n in names})
+    assert same == remote.digest({**files, "kernels/attention/x.h": two})
     for name in ("loop/a.py", "kernels/include/y.h"):
-        assert same != setup.digest({**files, name: two})
+        assert same != remote.digest({**files, name: two})
 
 
 def test_the_torch_of_our_own_environment_there_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,13 +46,13 @@ def test_the_torch_of_our_own_environment_there_is_known(tmp_path: Path, monkeyp
     def run(self: Connection, script: str, **_: object) -> bytes:
         return subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, check=True).stdout
 
-    ours = tmp_path / setup.PYTHON
+    ours = tmp_path / remote.PYTHON
     ours.parent.mkdir(parents=True)
     ours.symlink_to("/bin/echo")  # It prints what it is given, so it "has" a torch.
     monkeypatch.setattr(Connection, "run", run)
-    assert "" == setup.ask(connection(python="/no/python"))["torch"]
-    (tmp_path / setup.MADE_BY).write_text("/no/python")
-    assert "" != setup.ask(connection(python="/no/python"))["torch"]
+    assert "" == remote.ask(connection(python="/no/python"))["torch"]
+    (tmp_path / remote.MADE_BY).write_text("/no/python")
+    assert "" != remote.ask(connection(python="/no/python"))["torch"]
 
 
 @pytest.mark.parametrize(
@@ -72,9 +71,9 @@ def test_the_torch_of_our_own_environment_there_is_known(tmp_path: Path, monkeyp
 )
 def test_what_is_missing_is_named(facts: dict[str, str], says: str) -> None:
     """With what mends it; `loop` runs all the same."""
-    (line,) = setup.lacks(connection(gpus=[0]), found(**facts))
+    (line,) = remote.lacks(connection(gpus=[0]), found(**facts))
     assert says in line
-    setup.refuse_unfit(connection(), found(**facts))
+    remote.refuse_unfit(connection(), found(**facts))
 
 
 @pytest.mark.parametrize(
@@ -91,6 +90,6 @@ def test_what_is_missing_is_named(facts: dict[str, str], says: str) -> None:
 def test_a_machine_on_which_nothing_can_run_is_refused(facts: dict[str, str], says: str, mend: str) -> None:
     """Before anything is sent there."""
     with pytest.raises(UsageError) as wrong:
-        setup.refuse_unfit(connection(), found(**facts))
+        remote.refuse_unfit(connection(), found(**facts))
     assert says in wrong.value.message
     assert mend in (wrong.value.hint or "")

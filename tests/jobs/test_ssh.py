@@ -9,7 +9,7 @@ import pytest
 
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.processes import finish
-from loop.jobs import setup, ssh
+from loop.jobs import remote, ssh
 from loop.jobs.executor import all_done
 from loop.jobs.folder import HEARTBEAT, PID, Job, JobFolder, hashes, prepare, write_runner
 from loop.jobs.hosts import Host, Listed
@@ -95,18 +95,18 @@ def test_a_job_ends_at_its_limit_and_when_it_is_cancelled(machine: Server) -> No
 
 def test_another_loop_there_is_refused(machine: Server) -> None:
     """Before anything is sent; so is none."""
-    digest = machine.home / setup.DIGEST
+    digest = machine.home / remote.DIGEST
     for text, says in (("0" * 32, "l4 has another loop"), ("", "l4 has no loop")):
         digest.write_text(text)
         with Connection(HOST) as connection, pytest.raises(UsageError) as wrong:
             There(connection).ready()
         assert (says, "loop hosts setup l4") == (wrong.value.message, wrong.value.hint)
-    digest.write_text(setup.digest(setup.package()))
+    digest.write_text(remote.digest(remote.package()))
 
 
 def test_old_sources_are_never_taken_for_those_that_were_sent(machine: Server, tmp_path: Path) -> None:
     """What cannot be put in place fails; what can replaces all that was there."""
-    trees = machine.home / setup.HOME / "trees"
+    trees = machine.home / remote.HOME / "trees"
     (tmp_path / "a").write_text("a")
     (tmp_path / "b").write_text("b")
     with Connection(HOST) as connection:
@@ -124,7 +124,7 @@ def test_old_sources_are_never_taken_for_those_that_were_sent(machine: Server, t
 
 def test_a_folder_in_which_a_job_runs_is_not_replaced(machine: Server, tmp_path: Path) -> None:
     """Whoever sent that job, and whenever it began."""
-    job = JobFolder(machine.home / setup.HOME / "jobs" / "at-work")
+    job = JobFolder(machine.home / remote.HOME / "jobs" / "at-work")
     job.path.mkdir(parents=True)
     (job.path / "tree").write_text("shared")
     (tmp_path / "a").write_text("a")
@@ -155,7 +155,7 @@ def test_two_machines_share_the_jobs_and_one_is_lost(
         both = [make("one", *LONG), make("other", *LONG)]
         for job in both:
             executor.submit(job)
-        begun = [second.home / setup.HOME / "jobs" / job.id / HEARTBEAT for job in both]
+        begun = [second.home / remote.HOME / "jobs" / job.id / HEARTBEAT for job in both]
         wait(executor, both[0], lambda state: any(path.exists() for path in begun))
         stays, ends = both if begun[0].exists() else both[::-1]
         second.stop()

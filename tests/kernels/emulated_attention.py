@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loop.calls.tensors import LoopTensor
+from loop.calls.call import LoopTensor
 
 VARIANTS = ("fa1", "split_k", "decode", "tensor_core", "warp_specialized", "small", "auto")
 WIDEST = {

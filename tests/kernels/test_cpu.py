@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from loop.base.places import include_folder, project
 from loop.base.processes import finish
 from loop.builds import build
-from loop.calls.tensors import LoopTensor
+from loop.calls.call import LoopTensor
 from loop.library import targets
 from loop.model.target import BuildRecipe
 

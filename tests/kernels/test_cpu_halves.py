@@ -8,7 +8,7 @@ import numpy
 import pytest
 import torch
 
-from loop.calls.tensors import LoopTensor
+from loop.calls.call import LoopTensor
 from tests.kernels.test_cpu import FLAGS, kernel
 
 __all__ = ["FLAGS", "kernel"]

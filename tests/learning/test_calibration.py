@@ -1,7 +1,6 @@
 """Calibration: whether predictions held, and how wide the next interval has to be."""
 
-from loop.learning.calibration import in_words
-from loop.learning.prediction import judged
+from loop.learning.prediction import in_words, judged
 from loop.model.index import Environment, SessionRow
 from loop.model.plan import Predicted
 from loop.model.profile import GainOutcome, Promise, Promised

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from loop.base.screen import Screen
-from loop.learning import predicting
+from loop.learning import prediction
 from loop.model.money import RateCard
 from loop.model.plan import Predicted
 from loop.model.record import SessionHead
@@ -32,7 +32,7 @@ def head_on(*gpus: str, **fields: Any) -> SessionHead:
 def shown(head: SessionHead, card: RateCard, *, as_json: bool = False) -> tuple[str, str]:
     """What `--dry-run` prints, and what it says besides."""
     out, err = io.StringIO(), io.StringIO()
-    predicting.show_plan(head, card, Screen(out, err), as_json=as_json)
+    prediction.show_plan(head, card, Screen(out, err), as_json=as_json)
     return out.getvalue(), err.getvalue()
 
 

@@ -1,6 +1,6 @@
 """What a report says of the prediction it began with."""
 
-from loop.learning.calibration import predicted
+from loop.learning.prediction import predicted
 from loop.model.plan import PlannedPattern, Predicted, ResolvedPlan
 from loop.model.record import SessionRecord
 from tests.makers import make_bill, make_finished, make_plan, make_record, make_report, make_session_head

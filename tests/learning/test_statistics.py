@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from loop.learning.prediction import FACTS
-from loop.learning.statistics import PatternStatistics, of_patterns, rate
+from loop.learning.prediction import FACTS, PatternStatistics, of_patterns, rate
 from loop.model.index import Environment, PatternRun, SessionRow
 from loop.model.money import Saving
 from tests.makers import NOON, make_pattern

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from loop.base.errors import forget
 from loop.base.places import JOBS, Project, project, shipped, state_folder, tasks_folder
-from loop.base.remarks import forget
-from loop.library import made_of
+from loop.library import trust
 from loop.library.trust import definition_hash, grant, hosts_hash, is_trusted, refusal, what_runs
 from tests.makers import make_pattern
 from tests.targets import compiled, external, importable, write_target
@@ -178,15 +178,15 @@ def test_what_is_compiled_besides_a_variant_is_shown(tmp_path: Path) -> None:
 def test_a_foreign_target_does_not_say_what_to_type(tmp_path: Path, said: object) -> None:
     """A file like that of a translated task is believed in loop's own folder only; options stay words."""
     chosen = make_project(tmp_path / "theirs")
-    (chosen.target / made_of.FILE).write_text(json.dumps(said))
+    (chosen.target / trust.MADE_OF_FILE).write_text(json.dumps(said))
     told = refusal(chosen)
     assert str(chosen.manifest) in told.message
     assert f"`loop trust {chosen.target}`" in str(told.hint)
     ours = tasks_folder() / "0123"
     ours.mkdir(parents=True, exist_ok=True)
-    (ours / made_of.FILE).write_text(json.dumps(said))
+    (ours / trust.MADE_OF_FILE).write_text(json.dumps(said))
     believed = ["--", "--yes", "/evil folder"] if isinstance(said, dict) and "task" in said else [str(ours)]
-    assert believed == made_of.called(ours)
+    assert believed == trust.called(ours)
 
 
 def placed(place: str, value: object) -> Callable[[Path], object]:

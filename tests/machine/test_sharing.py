@@ -2,8 +2,7 @@
 
 import pytest
 
-from loop.machine.nvml import User
-from loop.machine.sharing import MUCH_BYTES, Company, strangers, warning
+from loop.machine.nvml import MUCH_BYTES, Company, User, strangers, warning
 
 OURS, HERE = frozenset({10, 11}), frozenset({1, 2, 10, 11, 40})
 

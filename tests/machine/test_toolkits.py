@@ -2,7 +2,7 @@
 
 import pytest
 
-from loop.machine.toolkits import Release, builds_for, fitting_toolkit, older_toolkit, too_new, unknown_gpu
+from loop.machine.machine import Release, builds_for, fitting_toolkit, older_toolkit, too_new, unknown_gpu
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any, cast
 import pytest
 
 from loop.gate.model import DeviceOutput
-from loop.model.device_profile import at_hand, same_card
-from loop.profile.parallelism import gpu_at_hand
+from loop.model.profile import at_hand, same_card
+from loop.profile.launch_limits import gpu_at_hand
 from tests.makers import make_device
 
 H200 = make_device("NVIDIA H200", bytes_per_s=4.8e12, flops_per_s={"float16": 989e12})

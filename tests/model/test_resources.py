@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from loop.model.promises import Instances
 from loop.model.resources import short_name
+from loop.model.target import Instances
 
 SPLIT: dict[str, Any] = {
     "symbol": "scale::rows<{T}, {N}>",

@@ -7,8 +7,8 @@ import pytest
 
 from loop.base.errors import LoopError
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
-from loop.money import keep_or_stop as keeping
-from loop.money.keep_or_stop import decide
+from loop.money import decisions as keeping
+from loop.money.decisions import decide
 from loop.money.model import StopCost
 from tests.makers import NOON, make_build, make_built, make_card, make_finished
 

@@ -6,8 +6,8 @@ import pytest
 
 from loop.model.index import SessionRow
 from loop.model.plan import Predicted
+from loop.money.decisions import no_progress, over_budget, stop_rules, weigh, weigh_all, worse
 from loop.money.model import MachineOption, Options
-from loop.money.pivot import no_progress, over_budget, pivot, stop_rules, weigh, worse
 from tests.money.test_keep_or_stop import row
 
 
@@ -46,9 +46,9 @@ def test_the_best_is_better_at_its_worst_than_the_others_at_their_best() -> None
     sure = option("sure", (10, 20), probability=0.9, value_usd=200)
     close = option("close", (100, 150), probability=0.9, value_usd=300)
     bad = option("bad", (100, 200), probability=0.1, value_usd=100)
-    assert "sure" == pivot(of(sure, bad), []).best
-    assert "the expected values overlap" in pivot(of(sure, close), []).decision
-    assert "doing none of them" in pivot(of(bad), []).decision
+    assert "sure" == weigh_all(of(sure, bad), []).best
+    assert "the expected values overlap" in weigh_all(of(sure, close), []).decision
+    assert "doing none of them" in weigh_all(of(bad), []).decision
 
 
 def session(name: str, ratio: float | None = 1.0, **fields: Any) -> SessionRow:
@@ -96,6 +96,6 @@ def test_a_fix_that_makes_a_right_variant_wrong_is_a_reason_to_stop() -> None:
 
 def test_a_met_rule_is_said_first() -> None:
     """The rule is named in the decision."""
-    found = pivot(None, stop_rules([session("a"), session("b"), session("c")]))
+    found = weigh_all(None, stop_rules([session("a"), session("b"), session("c")]))
     assert found.stop
     assert found.decision.startswith("Do not go on as before: 2 sessions without measurable progress.")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy
 
-from loop.calls.tensors import DTYPES, LoopTensor
+from loop.calls.call import DTYPES, LoopTensor
 from tests.mutants.workloads import Array, Workload, load, strides, takes, widened
 
 GUARD, POISON = 0xFFFF, 0x7FFF

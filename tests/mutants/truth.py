@@ -14,7 +14,7 @@ from loop.calls.call import TensorFile
 from loop.gate.emulating import too_much
 from loop.library.targets import target
 from loop.model.dtypes import Dtype
-from loop.model.functions import Fill
+from loop.model.signature import Fill
 from loop.model.target import Target
 from loop.model.target import Workload as Shaped
 from loop.model.workloads import expand, fills, shape

@@ -10,7 +10,7 @@ from loop.model.profile import Profile, Promise
 from loop.model.verdict import SpeedVerdict
 from loop.optimize.candidate import against_promise
 from loop.optimize.session_changes import ChangeAtHand
-from loop.timing.model import CompareOutput
+from loop.timing.against_known_good import CompareOutput
 from tests.makers import make_finished, make_speed
 from tests.optimize.test_brief_page import BRIEF, PROFILE
 

@@ -5,7 +5,7 @@ import pytest
 from loop.model.change import DecisionOutput, JudgedOutput, TriedChange
 from loop.model.record import Finished
 from loop.optimize.keeping import gains
-from loop.timing.model import CompareOutput
+from loop.timing.against_known_good import CompareOutput
 from tests.makers import make_finished, make_measurement
 
 

@@ -15,8 +15,7 @@ from loop.library.definitions import read_file
 from loop.model.target import Target
 from loop.optimize.briefing import contract, language
 from loop.optimize.candidate import taking
-from loop.optimize.editable import changeable, judging
-from loop.optimize.edits import may_change
+from loop.optimize.edits import changeable, judging, may_change
 from loop.repository import worktree
 from loop.steps.context import Context
 from tests.noise import timed

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from loop.model.campaign import Campaign
-from loop.optimize.stopping import CampaignSpent, left_s, why_ended
+from loop.optimize.keeping import CampaignSpent, left_s, why_ended
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from loop.base.errors import DefinitionError
 from loop.base.places import project
 from loop.library import targets
 from loop.model.change import TriedPoint
-from loop.model.tuning import Tuning
+from loop.model.target import Tuning
 from loop.optimize import tuning
-from loop.optimize.points import PointSearch, nothing_to_beat
+from loop.optimize.tuning import PointSearch, nothing_to_beat
 from tests.noise import timed
 from tests.optimize.test_session import LINE, SIZES, in_haste
 from tests.projects import KERNEL, loop, make_project

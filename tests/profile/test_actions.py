@@ -16,11 +16,11 @@ from loop.library import definitions
 from loop.model.plan import Plan
 from loop.model.record import Finished
 from loop.model.workloads import expand
-from loop.profile import device_counters
 from loop.profile.actions import ProfileTerms
 from loop.profile.model import ParallelismOutput, ProfileOutput
+from loop.profile.profile import TIME
 from loop.steps.context import Context, Task
-from loop.timing.roof import MachineRoof
+from loop.timing.doubts import MachineRoof
 from loop.workers.bench import Bench
 from tests import tiny_cuda
 from tests.fake_tools import FakeTool
@@ -147,7 +147,7 @@ def on_cuda(bench: Bench) -> Context:
 @pytest.mark.slow
 def test_counters_of_the_gpu_are_facts(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the kernel that took longest; the tree decides by them."""
-    short, long = {**COUNTERS, device_counters.TIME: ("ns", "880")}, {**COUNTERS, **STALLS}
+    short, long = {**COUNTERS, TIME: ("ns", "880")}, {**COUNTERS, **STALLS}
     FakeTool("ncu", tmp_path / "tools", monkeypatch).says(
         log_of(long) + log_of({}, short, kernel="void fill(int)")
     )

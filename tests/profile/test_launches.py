@@ -8,7 +8,7 @@ import pytest
 from loop.base.processes import finish
 from loop.model.resources import WorkloadLaunches
 from loop.model.workloads import expand
-from loop.profile.taking import ask_launches
+from loop.profile.inspection import ask_launches
 from loop.workers.bench import Bench
 from tests.targets import build_one, open_bench
 from tests.tiny_cuda import cuda, write_cuda_target

@@ -7,8 +7,7 @@ import pytest
 
 from loop.base.processes import finish
 from loop.model.workloads import expand
-from loop.profile.device_counters import METRICS, count, read_log
-from loop.profile.profile import Watched
+from loop.profile.profile import METRICS, Watched, count_on_device, read_log
 from loop.workers.bench import Bench
 from tests.fake_tools import FakeTool
 from tests.recorded import COUNTERS, STALLS, log_of
@@ -39,7 +38,7 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTool:
 def counted(bench: Bench, name: str = "right", place: int = 1) -> Watched:
     """What ncu counts of a variant on five rows, or on two."""
     (side,) = make_sides(bench, name)
-    found: Watched = finish(count(bench, side, expand(bench.target, ["some"], "float32")[place], 30.0))
+    found: Watched = finish(count_on_device(bench, side, expand(bench.target, ["some"], "float32")[place], 30.0))
     return found
 
 
@@ -76,7 +75,7 @@ def test_without_ncu_it_is_said_where_to_get_it(
     """No error: a profile does without."""
     (side,) = make_sides(bench, "right")
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = finish(count(bench, side, expand(bench.target, ["some"], "float32")[0], 30.0))
+    found = finish(count_on_device(bench, side, expand(bench.target, ["some"], "float32")[0], 30.0))
     assert "there is no ncu on the PATH" in found.why
     assert "CUDA toolkit" in found.why
 

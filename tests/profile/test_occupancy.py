@@ -2,7 +2,7 @@
 
 import pytest
 
-from loop.model.device_profile import DeviceFacts
+from loop.model.profile import DeviceFacts
 from loop.profile.launch_limits import Block, resident
 
 L4 = DeviceFacts(

@@ -4,7 +4,7 @@ import pytest
 
 from loop.model.index import Environment, SessionRow
 from loop.model.profile import Fact, Promise, Promised, TreeRule
-from loop.profile.promised import outcomes, promise
+from loop.profile.bottleneck import outcomes, promise
 from tests.makers import NOON
 
 HERE, ELSEWHERE = Environment(processor="here"), Environment(processor="elsewhere")

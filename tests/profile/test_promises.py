@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from loop.base.processes import finish
+from loop.profile.inspection import instances, must_not_compile
 from loop.profile.model import InstancesOutput, MustNotCompileOutput
-from loop.profile.promises import instances, must_not_compile
 from loop.steps.context import NoArguments
 from loop.workers.bench import Bench
 from tests.targets import compiled, make_context, open_bench

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from loop.model.promises import ResourceBudget
 from loop.model.resources import CompiledLibrary
-from loop.profile.taking import broken, runs_on, spilling
+from loop.model.target import ResourceBudget
+from loop.profile.inspection import broken, runs_on, spilling
 from tests.makers import make_kernel, make_library, make_placement
 
 ROWS = make_kernel(registers=168, stack_bytes=40, shared_bytes=2048)

@@ -3,8 +3,7 @@
 import re
 from typing import Any
 
-from loop.model.device_profile import DeviceProfile, KernelRun
-from loop.model.profile import FACTS, Occupancy, Profile
+from loop.model.profile import FACTS, DeviceProfile, KernelRun, Occupancy, Profile
 from loop.model.record import Finished
 from loop.profile.model import ParallelismOutput, ProfileOutput
 from tests.makers import make_finished

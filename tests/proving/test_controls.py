@@ -16,10 +16,9 @@ from loop.mistakes.table import MAKERS
 from loop.model.measurement import ControlResult
 from loop.model.signature import Signature
 from loop.proving import actions
-from loop.proving import negative_controls as table
+from loop.proving import prove as table
 from loop.proving.actions import ProofTerms, prove_gate
-from loop.proving.model import GateOutput
-from loop.proving.prove import Proof
+from loop.proving.prove import GateOutput, Proof
 from loop.workers.bench import Bench
 from tests.session.mix import SIGNATURE, make_context, write_mix
 from tests.targets import compiled, open_bench, write_target

@@ -11,8 +11,7 @@ import torch
 from loop.base.processes import finish
 from loop.mistakes import functions
 from loop.proving.actions import ProofTerms, prove_gate
-from loop.proving.model import GateOutput
-from loop.proving.negative_controls import of_structure
+from loop.proving.prove import GateOutput, of_structure
 from loop.workers.bench import Bench
 from tests.session.mix import make_context
 from tests.targets import open_bench

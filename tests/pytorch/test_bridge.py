@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.places import include_folder
-from loop.pytorch import shim
+from loop.pytorch import c_dispatch
 from tests.conftest import ROOT
 
 SOURCE = ROOT / "tests" / "pytorch" / "bridge.cpp"
@@ -68,7 +68,14 @@ def test_devices_streams_and_errors(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "structure", [shim.Functions, shim.Numbers, shim.TorchInput, shim.TorchAttribute, shim.TorchOperator]
+    "structure",
+    [
+        c_dispatch.Functions,
+        c_dispatch.Numbers,
+        c_dispatch.TorchInput,
+        c_dispatch.TorchAttribute,
+        c_dispatch.TorchOperator,
+    ],
 )
 def test_structures_are_those_of_the_bridge(structure: type[ctypes.Structure], tmp_path: Path) -> None:
     """Each field of shim.py where loop_torch.cpp has it."""
@@ -78,6 +85,6 @@ def test_structures_are_those_of_the_bridge(structure: type[ctypes.Structure], t
     for field, *_ in structure._fields_:
         offset = getattr(structure, field).offset
         lines.append(f"static_assert(offsetof({name}, {field.rstrip('_')}) == {offset});")
-    lines.append(f"static_assert(kMost == {shim.MOST} && kTypes == {shim.TYPES});")
+    lines.append(f"static_assert(kMost == {c_dispatch.MOST} && kTypes == {c_dispatch.TYPES});")
     (tmp_path / "fields.cpp").write_text("\n".join(lines))
     run_gxx("-std=c++17", "-fsyntax-only", str(tmp_path / "fields.cpp"))

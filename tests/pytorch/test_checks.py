@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from loop.model.signature import Attribute
-from loop.pytorch.checks import TensorFacts, output_of
+from loop.pytorch.registration import TensorFacts, output_of
 from loop.timing.contract import Contract, meanings
 
 CUDA = Contract(

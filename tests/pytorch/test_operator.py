@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from loop.base.errors import LoopError
-from loop.pytorch import Operator, c_dispatch, operator, shim
-from loop.pytorch.shim import Unavailable
+from loop.pytorch import Operator, c_dispatch, operator
+from loop.pytorch.c_dispatch import Unavailable
 from tests.pytorch.operators import BUNDLED, allow
 from tests.targets import compiled, external, write_target
 
@@ -198,7 +198,7 @@ def test_types_transposition_and_defaults(mixed: Operator, dtype: torch.dtype) -
     ("place", "name", "value", "words"),
     [
         (c_dispatch, "BRIDGE", "no-such-compiler", "no-such-compiler: no such compiler on the PATH"),
-        (shim, "FUNCTIONS", {"dim": "aoti_torch_no_such"}, "has no aoti_torch_no_such"),
+        (c_dispatch, "FUNCTIONS", {"dim": "aoti_torch_no_such"}, "has no aoti_torch_no_such"),
         (c_dispatch, "works", lambda: False, "is not the one that is known"),
     ],
 )

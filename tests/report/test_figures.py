@@ -6,7 +6,7 @@ import pytest
 
 from loop.report.figures.ratios import MOST_WORKLOADS, ratios
 from loop.report.figures.roofline import roofline
-from loop.report.plain import plain
+from loop.report.markdown import plain
 from loop.session.course import log
 from tests.makers import make_finished, make_no_speed, make_speed
 from tests.session.golden_steps import profile

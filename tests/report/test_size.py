@@ -4,8 +4,8 @@ import pytest
 
 from loop.base.places import shipped
 from loop.report.sections import CUT, LARGEST
+from loop.session.course import View
 from loop.session.page import render_session
-from loop.session.view import View
 from tests.makers import (
     make_check,
     make_finished,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import LoopError
-from loop.repository.history import between, line, resolve, trees_of
-from loop.repository.history import commit as commit_of
+from loop.repository.reading import between, line, resolve, trees_of
+from loop.repository.reading import commit as commit_of
 from tests.repository.test_reading import commit as commit_all
 from tests.repository.test_reading import git
 

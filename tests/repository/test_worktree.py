@@ -11,8 +11,7 @@ import pytest
 from loop import __version__
 from loop.base.errors import LoopError
 from loop.optimize.session_changes import own_tree
-from loop.repository.leftover import note_owner
-from loop.repository.worktree import AS_IT_STOOD, find, make, make_at, remove
+from loop.repository.worktree import AS_IT_STOOD, find, make, make_at, note_owner, remove
 from loop.steps.context import Context, Workshop
 from tests.projects import make_project
 from tests.repository.test_reading import git, put_under_git

@@ -6,8 +6,7 @@ from typing import Any
 
 from loop.library.definitions import read_file
 from loop.machine.machine import machine
-from loop.model.pattern import TimeBudget
-from loop.model.plan import Plan
+from loop.model.plan import Plan, TimeBudget
 from loop.model.target import Target
 from loop.steps.context import Context, Task
 from loop.workers.bench import Bench

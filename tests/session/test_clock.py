@@ -2,7 +2,7 @@
 
 import pytest
 
-from loop.session.grading import own_seconds
+from loop.session.course import own_seconds
 
 
 @pytest.mark.parametrize(

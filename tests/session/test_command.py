@@ -9,7 +9,7 @@ import pytest
 
 from loop.base.errors import LoopError
 from loop.base.screen import Screen
-from loop.cli.checking import schema_text
+from loop.cli.patterns import schema_text
 from loop.model.measurement import Segment
 from loop.model.record import Finished
 from loop.session import command as reports

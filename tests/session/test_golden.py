@@ -9,8 +9,8 @@ import pytest
 
 from loop.base.places import shipped
 from loop.report.html import page
+from loop.session.course import View
 from loop.session.page import Rendered, render_session
-from loop.session.view import View
 from tests.session.golden_sessions import SESSIONS
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -5,7 +5,7 @@ from typing import Any
 from loop.base.expressions import Miss
 from loop.model.plan import Reached
 from loop.model.record import Status
-from loop.session.grading import grade as graded
+from loop.session.course import grade as graded
 from tests.makers import make_finished, make_plan
 
 STEPS = (make_finished("verify"), make_finished("measure"))

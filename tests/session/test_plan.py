@@ -13,12 +13,10 @@ from loop.base.errors import DefinitionError, UsageError
 from loop.base.places import shipped
 from loop.library.definitions import Read, read_file
 from loop.model.campaign import Campaign
-from loop.model.pattern import Pattern
-from loop.model.plan import Plan, ResolvedPlan
+from loop.model.plan import Pattern, Plan, ResolvedPlan
 from loop.model.record import SessionHead
 from loop.model.target import Target, Variant
-from loop.session.opening import refuse_unasked, refuse_unchangeable
-from loop.session.plan import check_pattern, resolve
+from loop.session.opening import check_pattern, refuse_unasked, refuse_unchangeable, resolve_plan
 
 HEAD = """\
 format: 1
@@ -57,7 +55,7 @@ def read_plan(*patterns: str, parameters: str = "{}", more: str = "") -> Read[Pl
 
 def resolved(plan: Read[Plan], *patterns: Read[Pattern]) -> ResolvedPlan:
     """The plan, resolved against these patterns."""
-    return resolve(plan, {read.value.name: read for read in patterns})
+    return resolve_plan(plan, {read.value.name: read for read in patterns})
 
 
 def complaints(*patterns: Read[Pattern], plan: Read[Plan] | None = None) -> list[str]:
@@ -165,7 +163,7 @@ def test_a_mistake_in_an_objective_is_said_with_its_place(line: str, told: str) 
     """Before anything runs: unknown names, phases that do not follow the plan, an answer that is nowhere."""
     known = {name: read_pattern(name=name) for name in ("one", "two")}
     with pytest.raises(DefinitionError) as caught:
-        resolve(read_plan("one", "two", more=line), known, ("tune",), ("cpu",))
+        resolve_plan(read_plan("one", "two", more=line), known, ("tune",), ("cpu",))
     assert told in str(caught.value)
 
 

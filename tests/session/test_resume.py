@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from loop.session.events import StepEnded
+from loop.session.walk import StepEnded
 from loop.steps.context import Context
 from tests.makers import make_finished
 from tests.session.walks import Behaviour, Walked, at_once, found, make_step, pattern, walking

@@ -3,10 +3,9 @@
 import pytest
 
 from loop.base.screen import Screen
-from loop.model.pattern import Step
+from loop.model.plan import Step
 from loop.session.drive import Show
-from loop.session.events import StepEnded
-from loop.session.skipping import reason
+from loop.session.walk import StepEnded, reason
 from tests.makers import make_finished
 from tests.session.walks import make_step
 

@@ -6,7 +6,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from loop.base.errors import LoopError
-from loop.session.summary import LEAST, LIMIT, digest
+from loop.session.first_screen import LEAST, LIMIT, digest
 from tests.makers import make_finished, make_no_speed, make_record, make_session_head, make_speed
 
 HOSTILE = "\x1b[31m|<script>alert(1)</script>\u202e` --> [a](javascript:b)\x00"

@@ -10,9 +10,9 @@ import pytest
 from loop.base.errors import Stopped, UsageError
 from loop.base.processes import Tick
 from loop.model.output import CommandOutput
-from loop.model.pattern import Pattern
-from loop.session.events import PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked
+from loop.model.plan import Pattern
 from loop.session.objective import Objective
+from loop.session.walk import PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked
 from loop.steps.context import Context, Working
 from tests.session.walks import Behaviour, Clock, Walked, at_once, found, make_step, pattern, walk, walking
 

@@ -6,11 +6,9 @@ from typing import Any
 
 from loop.base.processes import Tick
 from loop.model.output import CommandOutput
-from loop.model.pattern import Pattern
-from loop.model.plan import ResolvedPlan
+from loop.model.plan import Pattern, ResolvedPlan
 from loop.model.record import Finished
-from loop.session.events import Happening, PatternBegan, StepBegan, StepEnded
-from loop.session.walk import Walk
+from loop.session.walk import Happening, PatternBegan, StepBegan, StepEnded, Walk
 from loop.steps.context import Context, Result, Working
 from tests.makers import make_pattern, make_plan
 

@@ -8,11 +8,9 @@ from typing import Any
 from loop.base.places import shipped
 from loop.model.index import Environment, FailureSeen, PatternRun, SessionRow, StepRun
 from loop.model.money import Charge, Saving, Unmeasured
-from loop.model.pattern import Step
-from loop.model.plan import Plan
+from loop.model.plan import Plan, Step
 from loop.model.target import Target
-from loop.site.contents import Contents, Known
-from loop.site.pages import pages
+from loop.site.pages import Contents, Known, pages
 from tests.makers import NOON, make_pattern
 
 TEMPLATES = shipped("templates") / "site"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import ExitCode, LoopError, Stopped
-from loop.site import folder
+from loop.site import command
 
 FIRST = [("index.html", "one"), ("sessions/a.html", "a")]
 SECOND = [("index.html", "two")]
@@ -15,7 +15,7 @@ SECOND = [("index.html", "two")]
 
 def write(place: Path, pages: list[tuple[str, str]]) -> int:
     """A site of these pages."""
-    return folder.write(folder.check_place(place), pages, {"target": "t"})
+    return command.write(command.check_place(place), pages, {"target": "t"})
 
 
 def tree(top: Path) -> dict[str, str]:
@@ -61,7 +61,7 @@ def test_what_was_put_into_it_is_not_lost(tmp_path: Path) -> None:
 def test_where_one_stands_is_not_replaced(out: str) -> None:
     """The shell would be left in a folder that is gone."""
     with pytest.raises(LoopError, match="this is where you are"):
-        folder.check_place(Path(out))
+        command.check_place(Path(out))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_whatever_breaks_it_off_leaves_what_was(tmp_path: Path, stop: BaseExcept
     write(place, FIRST)
     before = tree(tmp_path)
     with pytest.raises((Stopped, KeyboardInterrupt, LoopError)):
-        folder.write(place, broken(), {})
+        command.write(place, broken(), {})
     assert before == tree(tmp_path)
     assert {"site", "here"} == set(os.listdir(tmp_path))
 
@@ -97,6 +97,6 @@ def test_a_swap_that_fails_is_taken_back(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(os, "rename", rename)
     with pytest.raises(LoopError, match="cannot be written"):
-        folder.write(place, SECOND, {})
+        command.write(place, SECOND, {})
     assert 3 == len(calls)
     assert before == tree(tmp_path)

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from loop.model.index import Judgement
-from loop.site.contents import Known
-from loop.site.plain import clean, page, stem
+from loop.site.pages import Known, clean, page_path, stem
 from loop.store.index import SessionListing
 from tests.makers import make_pattern
 from tests.site.catalogues import HOSTILE, make_contents, make_hostile, make_row, read, site, target_of
@@ -78,7 +77,7 @@ def test_a_page_is_a_plain_file_of_its_section(name: str) -> None:
     """A name from a record never leads out of the site, nor onto another page."""
     assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", stem(name))
     assert "index" != stem(name).lower()
-    assert f"sessions/{stem(name)}.html" == page("sessions", name)
+    assert f"sessions/{stem(name)}.html" == page_path("sessions", name)
 
 
 def test_a_pattern_page_has_it_all() -> None:

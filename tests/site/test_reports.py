@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.places import shipped
-from loop.site.reports import report_page
+from loop.site.pages import report_page
 from tests.session.golden_sessions import SESSIONS
 from tests.session.test_golden import rendered
 from tests.site.catalogues import Page

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from loop.base.places import project
 from loop.cli import app
-from loop.formats.translated import as_target
+from loop.formats.table import as_target
 from loop.library import targets, trust
 from loop.model.target import Target
 from loop.starting.source import of_source

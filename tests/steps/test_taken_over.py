@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loop.model.index import SessionRow
-from loop.proving.model import GateOutput
+from loop.proving.prove import GateOutput
 from loop.steps.context import Context
 from loop.steps.taken_over import Lasting, rests_on, take_over
 from loop.store.rows import row

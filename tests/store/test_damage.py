@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.base import remarks
+from loop.base import errors
 from loop.base.errors import LoopError
 from loop.model.record import Closed
 from loop.store import index
@@ -17,7 +17,7 @@ from tests.store.folders import make_session
 @pytest.fixture
 def folder(tmp_path: Path) -> SessionFolder:
     """A finished session whose record knows how long its journal was."""
-    remarks.forget()
+    errors.forget()
     steps = (make_finished("verify"), make_finished("measure", seconds=3.5), Closed(status="passed"))
     made = make_session(tmp_path / "s", "2026-01-02-000000-a", *steps, status="")
     made.write_record(make_record(made.head(), lines=2))

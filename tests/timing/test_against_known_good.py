@@ -15,10 +15,8 @@ from loop.model.target import Workload
 from loop.model.verdict import SpeedVerdict
 from loop.steps.context import Result
 from loop.timing import schedule, verdicts
-from loop.timing.against_known_good import CompareTerms, compare
-from loop.timing.model import CompareOutput
-from loop.timing.samples import MemoryProbe, Timings
-from loop.timing.terms import Terms
+from loop.timing.against_known_good import CompareOutput, CompareTerms, compare
+from loop.timing.samples import MemoryProbe, Terms, Timings
 from loop.workers.bench import Bench, Side
 from tests.makers import make_check, make_finished
 from tests.targets import compiled, importable, make_builds, make_context, open_bench, write_target

@@ -3,7 +3,7 @@
 import pytest
 
 from loop.model.dtypes import Dtype
-from loop.timing.bounds import (
+from loop.timing.doubts import (
     Ceiling,
     MovedBytes,
     below_empty_call,

@@ -8,7 +8,7 @@ import pytest
 from loop.base.processes import finish
 from loop.model.dtypes import Dtype
 from loop.model.measurement import Measurement
-from loop.timing.bounds import impossible
+from loop.timing.doubts import impossible
 from loop.workers.bench import Bench
 from tests.makers import make_measurement, make_workload
 from tests.targets import compiled, open_bench, write_target

@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 
 from loop.base.processes import finish
-from loop.formats.translated import as_target
+from loop.formats.table import as_target
 from loop.model.measurement import BASELINE
 from loop.model.workloads import expand
 from loop.steps.setting import read_setting
-from loop.timing.samples import Timings
+from loop.timing.samples import Terms, Timings
 from loop.timing.schedule import measure
-from loop.timing.terms import Terms
 from loop.workers.bench import Bench
 from tests.formats import tasks
 

@@ -8,7 +8,7 @@ import pytest
 from loop.calls.call import LibraryTerms
 from loop.model.measurement import Segment
 from loop.model.target import Workload
-from loop.timing.contest import Contest, Rival, itself, slowed
+from loop.timing.against_known_good import Contest, Rival, itself, slowed
 from loop.timing.samples import Timings
 from loop.timing.verdicts import MAX_BLOCKS, MIN_BLOCKS, MORE_BLOCKS, by_evidence
 from loop.workers.bench import Side

@@ -9,9 +9,8 @@ from loop.base.stats import CONFIDENCE, t_quantile
 from loop.gate.verification import incorrect
 from loop.model.measurement import Check, DeviceReading, Measurement, Segment, VariantChecks
 from loop.model.verdict import Against
-from loop.timing.ratios import confidence, measured
 from loop.timing.samples import Pair, Timings, log_ratios
-from loop.timing.verdicts import by_interval
+from loop.timing.verdicts import by_interval, confidence, measured
 from loop.workers.bench import Side
 from tests.makers import make_check, make_measurement, make_workload
 

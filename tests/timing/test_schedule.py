@@ -9,16 +9,15 @@ import pytest
 from loop.base.errors import LoopError
 from loop.base.processes import finish
 from loop.calls.external import own_seconds
-from loop.calls.waits import Delays
+from loop.calls.invocation import Delays
 from loop.gate.verify import Job, verify
 from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.timing import schedule
 from loop.timing.doubts import remembers
-from loop.timing.samples import Timings, log_ratios
+from loop.timing.samples import Pending, Terms, Timings, log_ratios
 from loop.timing.schedule import batches, measure
 from loop.timing.segment import replays_of
-from loop.timing.terms import Pending, Terms
 from loop.workers.bench import Bench, Side
 from tests.targets import make_sides
 

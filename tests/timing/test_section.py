@@ -7,7 +7,7 @@ from loop.model.measurement import DeviceReading, Segment, SideSensors
 from loop.model.record import Finished
 from loop.model.sanitizing import SanitizeOutput, SanitizerReport, SanitizerRun
 from loop.report.markdown import prose
-from loop.timing.section import sensed
+from loop.timing.against_baseline import sensed
 from tests.makers import make_check, make_finished, make_measured, make_measurement, make_verify
 from tests.session.test_report_page import HOSTILE, record_of, report, section
 

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from loop.base.errors import UsageError
 from loop.cli import app
 from loop.cli.requests import terms_of
+from loop.formats.table import as_target
 from loop.formats.theirs import Verdict
-from loop.formats.translated import as_target
 from loop.model.measurement import Check, VariantChecks
 from loop.model.output import Ours, VerifyOutput
 from loop.model.record import Finished

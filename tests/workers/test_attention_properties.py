@@ -15,7 +15,7 @@ from loop.calls import torch_side
 from loop.calls.call import Call
 from loop.library.definitions import read_file
 from loop.model.dtypes import Dtype
-from loop.model.functions import Fill
+from loop.model.signature import Fill
 from loop.model.target import Target, Workload
 from loop.workers.asking import make_tensor
 from loop.workers.attention import eager, torch_sdpa, visible

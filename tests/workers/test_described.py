@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.workers.wire import described
+from loop.workers.messages import described
 
 
 def raised(code: str, file: str) -> Exception:

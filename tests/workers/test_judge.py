@@ -10,7 +10,7 @@ import torch
 
 from loop.base.places import project
 from loop.calls.call import Refused
-from loop.formats.translated import as_target
+from loop.formats.table import as_target
 from loop.library import targets
 from loop.model.target import Target
 from loop.model.workloads import expand

@@ -13,8 +13,7 @@ from loop.base.processes import finish
 from loop.calls.call import FunctionTerms
 from loop.workers.messages import Load
 from loop.workers.nursery import Nursery
-from loop.workers.program import Refusal, thread_environment
-from loop.workers.worker import Worker
+from loop.workers.program import Refusal, Worker, thread_environment
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forked workers need Linux")
 MODULE = """

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from loop.base.processes import finish
-from loop.calls.orders import DONE, LEAVE, ORDER
-from loop.workers.judge_clock import Orders
+from loop.calls.arena import DONE, LEAVE, ORDER
+from loop.workers.judge_process import Orders
 from loop.workers.program import WorkerLost
 
 

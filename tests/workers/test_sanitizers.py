@@ -11,7 +11,7 @@ from loop.gate.verify import Job, verify
 from loop.model.measurement import Check
 from loop.model.workloads import expand
 from loop.workers.bench import Bench
-from loop.workers.sanitizers import last_words
+from loop.workers.program import last_words
 from tests.targets import build_one, compiled, open_bench, write_target
 
 SOURCE = r"""

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from loop.calls.call import Call, Refused, TensorFile
-from loop.model.functions import PythonFunction
-from loop.model.signature import Attribute, Signature
+from loop.model.signature import Attribute, PythonFunction, Signature
 from loop.workers import suspects
 from loop.workers.attention import eager
 from loop.workers.truth import outside

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from loop.calls.call import TensorFile
-from loop.model.functions import Tolerance
+from loop.model.signature import Tolerance
 from loop.workers.judge_messages import Finding
 from loop.workers.truth import FEW, Truth, beyond, finding, truth_of
 

@@ -3,7 +3,7 @@
 import torch
 
 from loop.calls.call import TensorFile
-from loop.model.functions import Tolerance
+from loop.model.signature import Tolerance
 from loop.workers.judge_messages import Finding
 from loop.workers.truth import finding, tightened, truth_of
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from loop.calls.call import TensorFile
 from loop.calls.torch_side import bytes_of
-from loop.model.functions import Fill
+from loop.model.signature import Fill
 from loop.workers.asking import make_tensor
 
 NORMAL = Fill()

@@ -8,7 +8,7 @@ import pytest
 from loop.base.processes import finish
 from loop.model.target import Workload
 from loop.model.workloads import expand
-from loop.workers import watched
+from loop.workers import checking
 from loop.workers.bench import Bench
 from loop.workers.messages import Kernel, Observe, Observed
 from loop.workers.program import START_LIMIT_S
@@ -57,9 +57,9 @@ def five_rows(bench: Bench) -> Workload:
 def test_a_trace_tells_kernels_in_their_order() -> None:
     """Copies, and what the profiler itself did, are none."""
     assert [Kernel("first", 1.25, 40), Kernel("void second<float>(float*)", 2.5, None)] == list(
-        watched.kernels_in(TRACE)
+        checking.kernels_in(TRACE)
     )
-    assert not watched.kernels_in({})
+    assert not checking.kernels_in({})
 
 
 def once(bench: Bench, name: str, workload: Workload) -> Observed:
@@ -74,4 +74,4 @@ def once(bench: Bench, name: str, workload: Workload) -> Observed:
 @pytest.mark.parametrize("name", ["right", "python"])
 def test_a_call_is_made_once(bench: Bench, five_rows: Workload, name: str) -> None:
     """Of whatever kind the variant is; its output is nobody's business here."""
-    assert watched.NOTHING == once(bench, name, five_rows)
+    assert checking.NOTHING == once(bench, name, five_rows)

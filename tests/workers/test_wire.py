@@ -5,8 +5,18 @@ import json
 import pytest
 
 from loop.workers import judge_messages, messages
-from loop.workers.messages import Computed, Observe, Observed, Staged, Turn
-from loop.workers.wire import Done, Malformed, No, read_reply, reply_line
+from loop.workers.messages import (
+    Computed,
+    Done,
+    Malformed,
+    No,
+    Observe,
+    Observed,
+    Staged,
+    Turn,
+    read_reply,
+    reply_line,
+)
 
 COMPUTED = Computed(
     outputs=("/tmp/y.0",), changed=(), writes=("a",), broken=(), digests=("d",), reads="x", turns=(Turn(1, 2),)

@@ -11,8 +11,7 @@ import pytest
 from loop.base.processes import finish
 from loop.calls.call import FunctionTerms
 from loop.workers.messages import Load, Unstage
-from loop.workers.program import Refusal, WorkerLost
-from loop.workers.worker import Worker
+from loop.workers.program import Refusal, Worker, WorkerLost
 
 
 def load(folder: Path, python: str) -> Load:

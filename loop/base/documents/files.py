@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from loop.base.errors import UsageError, WorkFailed
-from loop.base.remarks import ACTED_ON
+from loop.base.errors import ACTED_ON, UsageError, WorkFailed
 
 _ACTED_ON = re.compile(ACTED_ON)
 NO_SUCH_PLACE = (FileExistsError, FileNotFoundError, NotADirectoryError, IsADirectoryError)

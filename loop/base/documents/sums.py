@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from loop.base.documents.files import to_json, write_atomic
-from loop.base.errors import LoopError, WorkFailed
-from loop.base.remarks import remark
+from loop.base.errors import LoopError, WorkFailed, remark
 
 _AT_END = re.compile(rb',\s*"sum": "([0-9a-f]{16})"\s*\}\s*\Z')
 T = TypeVar("T", bound=BaseModel)

@@ -7,7 +7,7 @@ from loop.report import format as say
 from loop.report.figures import svg
 from loop.report.figures.svg import Figure, logarithmic, plain_number
 from loop.report.findings import speed_verdicts
-from loop.report.plain import one_line
+from loop.report.markdown import one_line
 
 MOST_WORKLOADS = 40
 """Rows of the figure; of more workloads those with the lowest ratios are shown. The report's table has all."""

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from loop.base.statuses import COLOURS
-from loop.report.plain import one_line, shortened
+from loop.base.screen import COLOURS
+from loop.report.markdown import one_line, shortened
 
 WIDTH = 360.0
 """Width of every figure, in units of its own: as wide as a telephone, where letters of 12 have 12 pixels."""

@@ -1,0 +1,887 @@
+"""The commands of `loop`: parameters, help, examples, and the function that does the work."""
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from loop.cli import names
+from loop.cli.command import command
+
+Json = Annotated[bool, Option("--json", help="Print one JSON object on stdout.")]
+Events = Annotated[bool, Option("--events", help="Print each event as a line of JSON.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Show what would run, with time and cost; run nothing.")]
+Yes = Annotated[bool, Option("--yes", help="Do it without asking.")]
+Target = Annotated[
+    Path | None,
+    Option(
+        metavar="FOLDER",
+        help="Folder with a target.yaml. Default: this folder; without one here, the bundled target.",
+        autocompletion=names.targets,
+    ),
+]
+Device = Annotated[
+    str, Option(metavar="NAME", help="auto, cpu or cuda.", autocompletion=lambda: ["auto", "cpu", "cuda"])
+]
+Variants = Annotated[
+    list[str] | None,
+    Option("--variant", metavar="NAME", help="Only this variant; may be repeated.", autocompletion=names.variants),
+]
+VariantNames = Annotated[
+    list[str] | None,
+    Argument(
+        metavar="VARIANT",
+        help="Names of variants. Default: all that run on the device.",
+        autocompletion=names.variants,
+    ),
+]
+Threads = Annotated[int | None, Option(help="CPU threads of each process. Default: all cores but one.")]
+Seed = Annotated[int, Option(help="Seed of all inputs.")]
+NewSeed = Annotated[int | None, Option(help="Seed of all inputs. Default: a new one.")]
+Sets = Annotated[
+    list[str] | None,
+    Option(
+        metavar="NAME",
+        help="A workload set, or one workload by its sizes, as in 'B=1 H=2 S=65 D=64'; may be repeated.",
+        autocompletion=names.workload_sets,
+    ),
+]
+Gpu = Annotated[str, Option(metavar="NAME", help="A GPU of the target's `devices`; it need not be at hand.")]
+Form = Annotated[str | None, Option("--format", help="Read the task as this format. Default: recognised.")]
+Task = Annotated[Path, Argument(metavar="PATH", help="A task; see `loop targets inspect`.")]
+Evaluator = Annotated[Path | None, Option(metavar="DIR", help="Checkout of the evaluator of the task's format.")]
+EvaluatorPython = Annotated[
+    str | None, Option(metavar="PATH", help="Interpreter that has what it needs.", envvar="LOOP_EVALUATOR_PYTHON")
+]
+TheirLimit = Annotated[float, Option(help="For their evaluator, a time for each answer.", min=0)]
+Hypothesis = Annotated[str, Option(help="What you think is wrong and have changed.", envvar="LOOP_HYPOTHESIS")]
+WatchPreemption = Annotated[
+    str,
+    Option(
+        help="auto, gcp, aws, azure or off: pause when the cloud takes the machine away.",
+        envvar="LOOP_WATCH_PREEMPTION",
+    ),
+]
+MaxUsd = Annotated[float | None, Option(help="End when AI and machine cost so much.")]
+On = Annotated[str | None, Option(metavar="HOST", help="Run on this machine of hosts.yaml, by its name or label.")]
+KeepUntil = Annotated[
+    str | None, Option(metavar="HH:MM", help="With --on: leave that machine running, for you need it until then.")
+]
+Executor = Annotated[
+    str,
+    Option(
+        metavar="NAME",
+        help="Spread work over GPUs as jobs, `--width` at a time: local, ssh, ray or slurm.",
+        autocompletion=lambda: ["local", "ssh", "ray", "slurm"],
+    ),
+]
+Width = Annotated[int, Option(help="Candidates, or jobs of --executor, at a time.", min=1, max=256)]
+PatternName = Annotated[
+    str,
+    Argument(metavar="NAME", help="Name of a pattern; see `loop patterns list`.", autocompletion=names.patterns),
+]
+SessionName = Annotated[
+    str, Argument(metavar="ID", help="An id, its beginning, or last.", autocompletion=names.sessions)
+]
+JobId = Annotated[str, Argument(metavar="ID", help="An id of a job, or last.")]
+HostName = Annotated[str, Argument(metavar="HOST", help="Name or label in hosts.yaml.")]
+
+
+@command(
+    "trust",
+    "cli.requests:trust_project",
+    "TrustGranted",
+    "loop trust ../my-kernel",
+    "loop trust level1/23_Softmax.py answer.py",
+)
+def trust(
+    target: Annotated[
+        Path | None, Argument(help="Folder of a project or a session, or a task of another format. Default: here.")
+    ] = None,
+    variants: Annotated[list[str] | None, Argument(metavar="ANSWER", help="Answers to the task: files.")] = None,
+    json: Json = False,
+) -> None:
+    """Show what a project would run, and allow it.
+
+    A stored session and a task of another format are asked about in the same way.
+    """
+
+
+@command(
+    "init",
+    "starting.command:init",
+    "model.exported:MadeTarget",
+    "loop init my-softmax --from ops:softmax --like x=N,M",
+    "loop init my-scale --from scale.cu --reference ops:scale --like x=64,1000",
+    "loop init mine --command ./run --reference ops:scale --like x=N,M",
+)
+def init(
+    folder: Annotated[Path, Argument(metavar="DIR", help="A new folder.")],
+    source: Annotated[str | None, Option("--from", help="module:function, or a file.")] = None,
+    command: Annotated[str | None, Option(help="A program with its arguments.")] = None,
+    like: Annotated[
+        list[str] | None,
+        Option(help="A tensor's sizes, and type: x=N,M, x=64,1000, ids=N:int64; may be repeated."),
+    ] = None,
+    values: Annotated[
+        list[str] | None,
+        Option("--set", help="A value that is no tensor: heads=4, config.eps=1e-5; may be repeated."),
+    ] = None,
+    reference: Annotated[
+        str | None, Option(help="module:function that is right, for a file or a program.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Make a target of your own function, kernel or program.
+
+    It takes a PyTorch function, a file of C, C++ or CUDA, or a program. The target can be judged at once.
+    """
+
+
+@command(
+    "targets inspect",
+    "formats.table:inspect",
+    "formats.model:Inspected",
+    "loop targets inspect level1/23_Softmax.py",
+    agents="reads",
+)
+def targets_inspect(
+    path: Annotated[Path, Argument(help="A task.")], form: Form = None, json: Json = False
+) -> None:
+    """Say what a task of somebody else's is, what of it runs here, and what does not and why.
+
+    It reads KernelBench, GPU MODE, FlashInfer Trace and SOL-ExecBench.
+    Nothing of theirs is imported, run or changed.
+    """
+
+
+@command(
+    "targets judge",
+    "cli.tasks:judge",
+    "TwoVerdicts",
+    "loop targets judge level1/23_Softmax.py answer.py --evaluator ~/KernelBench",
+    "loop targets judge problems/pmpp_v2/vectoradd_py submission.py --measure",
+)
+def targets_judge(
+    path: Task,
+    answers: Annotated[list[str] | None, Argument(metavar="ANSWER", help="Files of answers.")] = None,
+    evaluator: Evaluator = None,
+    evaluator_python: EvaluatorPython = None,
+    limit_minutes: TheirLimit = 10.0,
+    form: Form = None,
+    measure: Annotated[bool, Option("--measure", help="Ours measures the speed, too.")] = False,
+    device: Device = "auto",
+    threads: Threads = None,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Judge answers to a task of another format twice: by loop, and by the format's own evaluator.
+
+    Theirs runs unmodified in a process of its own, from your checkout; loop installs nothing for it. --json
+    has its result verbatim. KernelBench needs --evaluator; a GPU MODE task brings its own. Without a GPU
+    theirs is not available where it times by CUDA. The exit code is that of our verdict.
+    """
+
+
+@command(
+    "targets audit",
+    "cli.tasks:audit",
+    "Audited",
+    "loop targets audit level1/23_Softmax.py --device cpu",
+    "loop targets audit problems/pmpp_v2/vectoradd_py --json",
+)
+def targets_audit(
+    path: Task,
+    evaluator: Evaluator = None,
+    evaluator_python: EvaluatorPython = None,
+    limit_minutes: TheirLimit = 10.0,
+    form: Form = None,
+    controls: Annotated[
+        list[str] | None,
+        Option(
+            "--control", metavar="NAME", help="Only this control, as --json names its `make`; may be repeated."
+        ),
+    ] = None,
+    device: Device = "auto",
+    threads: Threads = None,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Put a task of another format on trial: say which wrong answers its evaluator and our gate let pass.
+
+    Answers are the task's own reference with a mistake of ours put in. Where their evaluator cannot run
+    here, loop applies the rule that the format states, and says so. It also names inputs that never vary,
+    equal cases, and a reference that float64 denies.
+    """
+
+
+@command("kernels list", "cli.bench:list_variants", "VariantList", "loop kernels list", agents="reads")
+def kernels_list(target: Target = None, json: Json = False) -> None:
+    """List the variants of the target; with --json, how each is built."""
+
+
+@command("kernels header", "cli.bench:header", "HeaderPath", 'cp "$(loop kernels header)" .')
+def kernels_header(json: Json = False) -> None:
+    """Print the path of the C header that a kernel includes."""
+
+
+@command("mcp", "driving.command:serve", "", "loop mcp", "claude mcp add loop -- loop mcp")
+def mcp() -> None:
+    """Serve loop's commands to an agent, as tools of the Model Context Protocol on stdin and stdout.
+
+    Needs `pip install 'kernel-loop[mcp]'`. Work that takes long runs as a job, which outlives the server.
+    Nothing is trusted through it: where a target is not trusted yet, the answer says what you have to run.
+    """
+
+
+@command(
+    "agents install",
+    "driving.install:install",
+    "AgentFiles",
+    "loop agents install",
+    "loop agents install ../my-kernel --yes",
+)
+def agents_install(
+    folder: Annotated[Path | None, Argument(help="Folder of a project. Default: here.")] = None,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Write SKILL.md and a section of AGENTS.md, so that a coding agent knows how to use loop here.
+
+    It lists the files and asks first. In AGENTS.md only the part between its two marks is written.
+    """
+
+
+Plan = Annotated[
+    str | None,
+    Argument(help="Name of a plan; see `loop plan list`. Default: baseline.", autocompletion=names.plans),
+]
+Resume = Annotated[
+    str | None,
+    Option(metavar="ID", help="Go on with this session (an id, or last).", autocompletion=names.sessions),
+]
+
+
+@command(
+    "run session",
+    "cli.requests:start_session",
+    "SessionAnswer",
+    "loop run session",
+    "loop run session quick --variant cpu",
+    "loop run session --target ../my-kernel --json",
+    "loop run session --resume last",
+    "loop run session --budget-minutes 10 --max-usd 2",
+    "loop run session --target 23_Softmax.py --variant mine.py --evaluator DIR",
+    "loop run session optimize --variant cpu",
+    agents="starts",
+)
+def run_session(
+    plan: Plan = None,
+    target: Target = None,
+    device: Device = "auto",
+    variants: Variants = None,
+    threads: Threads = None,
+    seed: NewSeed = None,
+    budget_minutes: Annotated[
+        float | None, Option(help="Stop early enough to report within that; counts all runs of a session.")
+    ] = None,
+    max_usd: Annotated[float | None, Option(help="The same in dollars, by the rate card.")] = None,
+    ai_usd: Annotated[float | None, Option(help="What AI cost in dollars, where nothing measures it.")] = None,
+    evaluator: Evaluator = None,
+    executor: Executor = "",
+    width: Width = 1,
+    resume: Resume = None,
+    decline: Annotated[
+        bool, Option("--decline", help="With --resume: make no further change; end the session.")
+    ] = False,
+    hypothesis: Hypothesis = "",
+    on: On = None,
+    keep_until: KeepUntil = None,
+    dry_run: DryRun = False,
+    events: Events = False,
+    json: Json = False,
+) -> None:
+    """Run a session: build, verify, measure, report.
+
+    Who changes a kernel by a program calls `loop optimize`. LOOP_WATCH_PREEMPTION says which cloud may take the
+    machine away (auto, gcp, aws, azure, off). LOOP_ATTENDED=1 charges your time. LOOP_EVALUATOR_PYTHON is the
+    interpreter of --evaluator.
+    """
+
+
+@command(
+    "run pattern", "cli.requests:start_pattern", "SessionAnswer", "loop run pattern baseline-first --variant cpu"
+)
+def run_pattern(
+    pattern: PatternName,
+    target: Target = None,
+    device: Device = "auto",
+    variants: Variants = None,
+    threads: Threads = None,
+    hypothesis: Hypothesis = "",
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Run one pattern as a session of its own."""
+
+
+@command("run step", "cli.bench:run_step", "BenchAnswer", "loop run step kernel.verify --variant cpu --json")
+def run_step(
+    action: Annotated[str, Argument(help="Name of an action; `make docs` writes docs/reference/actions.md.")],
+    arguments: Annotated[str, Option("--with", metavar="JSON", help="Its arguments as JSON.")] = "{}",
+    target: Target = None,
+    device: Device = "auto",
+    variants: Variants = None,
+    threads: Threads = None,
+    seed: Seed = 0,
+    workloads: Sets = None,
+    checks: Annotated[list[str] | None, Option(metavar="NAME", help="A set that is only checked.")] = None,
+    budget_s: Annotated[float, Option(help="Seconds that it is meant to take.", min=0.001)] = 60,
+    limit_s: Annotated[float, Option(help="Seconds after which it is killed.", min=0.001)] = 600,
+    samples: Annotated[Path | None, Option(metavar="FILE", help="Write its raw samples there.")] = None,
+    json: Json = False,
+) -> None:
+    """Do one step of a pattern by itself: an action with its arguments, without a session.
+
+    An executor has parts of a session done by it, each as a job.
+    """
+
+
+@command("doctor", "cli.bench:doctor", "BenchAnswer", "loop doctor --device cuda", agents="starts")
+def doctor(target: Target = None, device: Device = "auto", json: Json = False) -> None:
+    """Check the environment; name what mends each failure."""
+
+
+@command(
+    "kernels verify",
+    "cli.bench:run_bench",
+    "BenchAnswer",
+    "loop kernels verify cpu --seed 7",
+    "loop kernels verify --emulate split_k --workloads edges",
+    "loop kernels verify split_k --sanitize",
+    agents="starts",
+    what="verify",
+)
+def kernels_verify(
+    variants: VariantNames = None,
+    target: Target = None,
+    device: Device = "auto",
+    workloads: Sets = None,
+    threads: Threads = None,
+    seed: Seed = 0,
+    emulate: Annotated[
+        bool, Option("--emulate", help="Run CUDA variants under the emulator, even with a GPU.")
+    ] = False,
+    sanitize: Annotated[
+        bool,
+        Option(
+            "--sanitize",
+            help="On a GPU also compute-sanitizer on a few calls; else emulate with AddressSanitizer and UBSan.",
+        ),
+    ] = False,
+    executor: Executor = "",
+    width: Width = 1,
+    json: Json = False,
+) -> None:
+    """Compare variants with the float64 reference.
+
+    On all workloads of the target, unless some are named. Without a GPU, variants made for one run under the
+    emulator.
+    """
+
+
+@command(
+    "kernels check",
+    "cli.bench:run_bench",
+    "BenchAnswer",
+    "loop kernels check cpu",
+    "loop kernels check cpu --json",
+    agents="starts",
+    what="check",
+)
+def kernels_check(
+    variants: VariantNames = None,
+    target: Target = None,
+    device: Device = "auto",
+    threads: Threads = None,
+    seed: Seed = 0,
+    on: On = None,
+    keep_until: KeepUntil = None,
+    json: Json = False,
+) -> None:
+    """Check an edit in seconds: compile, verify a few workloads, one quick ratio.
+
+    In a folder that `loop optimize` gave to a proposer the ratio is against the incumbent, elsewhere against
+    the baseline. It is a hint, not a verdict. It keeps nothing, and it does not use the change up.
+    """
+
+
+@command(
+    "kernels measure",
+    "cli.bench:run_bench",
+    "BenchAnswer",
+    "loop kernels measure cpu",
+    "loop kernels measure cpu --workloads large --threads 1 --rounds 7",
+    agents="starts",
+    what="measure",
+)
+def kernels_measure(
+    variants: VariantNames = None,
+    target: Target = None,
+    device: Device = "auto",
+    workloads: Sets = None,
+    threads: Threads = None,
+    seed: Seed = 0,
+    rounds: Annotated[int, Option(help="Rounds, each in new processes.", min=2, max=100)] = 3,
+    cold: Annotated[bool, Option("--cold", help="Empty the caches before each timed call.")] = False,
+    json: Json = False,
+) -> None:
+    """Verify variants, then time them next to the baseline."""
+
+
+@command(
+    "kernels resources",
+    "cli.bench:run_bench",
+    "BenchAnswer",
+    "loop kernels resources --gpu sm_89",
+    agents="starts",
+    what="resources",
+)
+def kernels_resources(
+    variants: VariantNames = None,
+    target: Target = None,
+    gpu: Gpu = "sm_89",
+    workloads: Sets = None,
+    json: Json = False,
+) -> None:
+    """Show registers, spills, shared memory, occupancy and roofline of compiled kernels."""
+
+
+@command(
+    "kernels prove-gate", "cli.bench:run_bench", "BenchAnswer", "loop kernels prove-gate cpu", what="prove-gate"
+)
+def kernels_prove_gate(
+    variants: VariantNames = None,
+    target: Target = None,
+    device: Device = "auto",
+    threads: Threads = None,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Mutation-test the gate: inject bugs and cheats, report which it rejects."""
+
+
+@command(
+    "optimize",
+    "cli.requests:start_campaign",
+    "SessionAnswer",
+    "loop optimize --proposer claude --max-usd 5",
+    "loop optimize my-kernel --proposer './propose.sh {brief}' --max-minutes 60",
+    "loop optimize 23_Softmax.py --variant mine.py --proposer codex --stall 5",
+    agents="starts",
+)
+def optimize(
+    target: Annotated[
+        Path | None, Argument(help="Folder with a target.yaml, or a task. Default: as `--target`.")
+    ] = None,
+    plan: Annotated[
+        str, Option(help="The plan whose rounds are walked.", autocompletion=names.plans)
+    ] = "optimize",
+    device: Device = "auto",
+    variants: Variants = None,
+    threads: Threads = None,
+    seed: NewSeed = None,
+    proposer: Annotated[
+        str,
+        Option(
+            metavar="COMMAND",
+            help="Who proposes changes: a command ('CMD {brief} {workdir}'), claude, codex, tuner or person "
+            "(it pauses).",
+        ),
+    ] = "person",
+    width: Width = 1,
+    executor: Executor = "",
+    max_candidates: Annotated[int | None, Option(help="End after so many candidates.", min=1)] = None,
+    max_minutes: Annotated[float | None, Option(help="End after so many minutes.")] = None,
+    max_tokens: Annotated[int | None, Option(help="End after so many tokens.", min=1)] = None,
+    max_gpu_seconds: Annotated[float | None, Option(help="End after so many seconds on the GPU.")] = None,
+    stall: Annotated[int, Option(help="End when nothing was kept in so many candidates.", min=1)] = 6,
+    target_ratio: Annotated[
+        float | None, Option(help="End when a variant is so many times as fast as at the start.")
+    ] = None,
+    proposer_minutes: Annotated[float, Option(help="What a proposer may take for one candidate.")] = 30,
+    quiet_minutes: Annotated[float, Option(help="End a proposer that prints nothing for so long.")] = 10,
+    env: Annotated[
+        list[str] | None, Option(help="A variable that the proposer sees besides; may be repeated.")
+    ] = None,
+    max_usd: MaxUsd = None,
+    resume: Annotated[str | None, Option(metavar="ID", help="Go on with this campaign (an id, or last).")] = None,
+    again: Annotated[bool, Option("--again", help="Try again what lost in an earlier session.")] = False,
+    watch_preemption: WatchPreemption = "auto",
+    on: On = None,
+    keep_until: KeepUntil = None,
+    dry_run: DryRun = False,
+    events: Events = False,
+    json: Json = False,
+) -> None:
+    """Let a program change a kernel; keep what is faster.
+
+    Each change is judged, until a budget or a stall. A proposer is any command.
+    It reads the brief from stdin or {brief}, edits files in {workdir}, and ends.
+    `loop` judges the edit in a folder of its own. It never touches your checkout. `loop kernels check` tells
+    the proposer in seconds whether an edit is right, without using it up. A proposer that has nothing more
+    to propose writes {"done": true} into {answer}.
+    """
+
+
+@command(
+    "bisect",
+    "bisect.command:run_bisect",
+    "Bisected",
+    "loop bisect --variant cpu",
+    "loop bisect --good v1.2 --variant cpu",
+    "loop bisect --good HEAD~40 --metric correctness --workloads edges",
+    "loop bisect --good HEAD~9 --probe exit -- make test",
+    agents="starts",
+    rest=True,
+)
+def bisect(
+    command: Annotated[list[str] | None, Argument(help="After --: the command that --probe runs.")] = None,
+    good: Annotated[str, Option(help="A good revision. Default: the last that passed a session.")] = "",
+    bad: Annotated[str | None, Option(help="A bad revision. Default: the checkout as it is.")] = None,
+    metric: Annotated[str, Option(help="latency or correctness.")] = "latency",
+    variant: Annotated[str | None, Option(help="The variant that became slower or wrong.")] = None,
+    workloads: Sets = None,
+    probe: Annotated[str | None, Option(help="exit: 0 is good, 125 skips, any other is bad.")] = None,
+    probe_limit_s: Annotated[
+        float | None,
+        Option(
+            help="Time limit of the command; a commit that passes it is skipped. Default: ten times the good end.",
+            min=0.01,
+        ),
+    ] = None,
+    target: Target = None,
+    device: Device = "auto",
+    threads: Threads = None,
+    seed: Seed = 0,
+    budget_minutes: Annotated[float | None, Option(help="Time limit.", min=0.01)] = None,
+    on: On = None,
+    keep_until: KeepUntil = None,
+    json: Json = False,
+) -> None:
+    """Find the commit that made a kernel slower or wrong.
+
+    Or that made a command fail: --probe.
+
+    Each commit is built by its own recipe in a worktree of loop's own and judged by today's gate, beside
+    the good one. What was observed is kept: an interrupted search goes on with the same command.
+
+    With --probe a command judges what is committed, in a worktree of each commit: in the folder where you
+    stand, or in the target's if you stand outside its repository. Exit 126 or 127 (it
+    cannot be run) is refused at the good end, and bad elsewhere, as `git bisect run` has it. A commit that
+    takes ten times as long as the good end, and over 10 s, is skipped. `timeout S COMMAND` makes it bad.
+
+    Two builds of the same source may differ by 1 % or 2 % through the layout of their code. loop estimates by
+    how much. It names a range of commits where a single one does not stand out.
+    """
+
+
+@command("status", "cli.status:show_status", "Status", "loop status", agents="reads")
+def status(target: Target = None, json: Json = False) -> None:
+    """Show what runs, what waits, what it cost, what is next."""
+
+
+@command("clean", "cli.clean:clean", "LeftBehind", "loop clean", "loop clean --yes", "loop clean --cache")
+def clean(
+    names: Annotated[
+        list[str] | None, Argument(metavar="NAME", help="Only these, edits included. Default: all left over.")
+    ] = None,
+    cache: Annotated[
+        bool, Option("--cache", help="Instead: builds and indexes. All of them can be made again.")
+    ] = False,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """List worktrees that loop left behind and nobody needs. Then ask, and remove them.
+
+    Only what loop made is looked at. A session that can be resumed keeps its worktree. One with uncommitted edits
+    stays.
+    """
+
+
+@command(
+    "report",
+    "session.command:report",
+    "model.exported:ExportedSession",
+    "loop report last > report.md",
+    "loop report last --format html --output report.html",
+    'loop report last --format summary --limit 1000000 >> "$GITHUB_STEP_SUMMARY"',
+    agents="reads",
+)
+def report(
+    session_id: SessionName = "last",
+    form: Annotated[str, Option("--format", help="md, html, json or summary.")] = "md",
+    output: Annotated[Path | None, Option(help="Write this file instead; a report's figures beside it.")] = None,
+    target: Target = None,
+    limit: Annotated[int, Option(help="Of a summary, in bytes.")] = 65_536,
+    link: Annotated[str, Option(help="Of a summary: where the whole report is.")] = "",
+    json: Annotated[bool, Option("--json", help="The same as --format json.")] = False,
+) -> None:
+    """Print a session's report, rendered again from its record.
+
+    html is one file that needs nothing else. `loop patterns schema report` describes json.
+
+    A summary is for a job's page or a comment: it is shortened by whole rows, and begins with a mark by
+    which a workflow finds its own comment again.
+    """
+
+
+@command(
+    "patterns list",
+    "cli.pattern_rows:list_patterns",
+    "PatternList",
+    "loop patterns list --json",
+    'loop patterns list "link error"',
+    agents="reads",
+)
+def patterns_list(
+    words: Annotated[
+        list[str] | None, Argument(metavar="WORD", help="Only those for a problem, an error, a name.")
+    ] = None,
+    target: Target = None,
+    json: Json = False,
+) -> None:
+    """List all patterns; with words, those that answer a problem, the best first."""
+
+
+@command(
+    "patterns show",
+    "cli.patterns:show_pattern",
+    "ShownPattern",
+    "loop patterns show baseline-first",
+    agents="reads",
+)
+def patterns_show(name: PatternName, target: Target = None, json: Json = False) -> None:
+    """Show one pattern in full."""
+
+
+@command(
+    "patterns check",
+    "cli.patterns:check_definitions",
+    "CheckedDefinitions",
+    "loop patterns check patterns/mine.yaml",
+    agents="reads",
+)
+def patterns_check(
+    path: Annotated[Path | None, Argument(help="A file or folder; all definitions when none is named.")] = None,
+    target: Target = None,
+    json: Json = False,
+) -> None:
+    """Check definitions without running anything."""
+
+
+@command("patterns schema", "cli.patterns:show_schema", "", "loop patterns schema target > target.json")
+def patterns_schema(
+    name: Annotated[str, Argument(help="pattern, plan, target, rates, history, report or commands.")] = "pattern",
+    write: Annotated[bool, Option("--write", help="Write all of them into the package.")] = False,
+) -> None:
+    """Print the JSON Schema of a kind of file, for editors and programs."""
+
+
+@command("plan list", "cli.patterns:list_plans", "PlanList", "loop plan list", agents="reads")
+def plan_list(target: Target = None, json: Json = False) -> None:
+    """List all plans; `loop run session PLAN --dry-run` shows the steps of one."""
+
+
+@command("plan next", "cli.status:show_next", "NextSession", "loop plan next --json", agents="reads")
+def plan_next(target: Target = None, json: Json = False) -> None:
+    """Propose the next session: what, why, time, cost and benefit. Nothing runs."""
+
+
+@command("sessions list", "cli.sessions:list_sessions", "SessionList", "loop sessions list", agents="reads")
+def sessions_list(target: Target = None, json: Json = False) -> None:
+    """List all sessions, oldest first."""
+
+
+@command(
+    "sessions show",
+    "cli.sessions:show_session",
+    "session.recorded:AnySession",
+    "loop sessions show last",
+    agents="reads",
+)
+def sessions_show(name: SessionName, target: Target = None, json: Json = False) -> None:
+    """Show one session: its facts and its steps."""
+
+
+@command("sessions import", "session.recorded:import_sessions", "Imported", "loop sessions import history")
+def sessions_import(
+    name: Annotated[str, Argument(metavar="FILE", help="A history in YAML; `history`: what ships with loop.")],
+    target: Target = None,
+    json: Json = False,
+) -> None:
+    """Import sessions that were recorded without loop.
+
+    Only their raw rows are kept. The format: loop patterns schema history
+    """
+
+
+@command(
+    "sessions compare",
+    "cli.comparing:compare_sessions",
+    "learning.comparison:SessionComparison",
+    "loop sessions compare last~1 last",
+    agents="reads",
+)
+def sessions_compare(
+    names: Annotated[
+        list[str],
+        Argument(
+            metavar="ID", help="Two or more: ids, beginnings of ids, last, last~1.", autocompletion=names.sessions
+        ),
+    ],
+    target: Target = None,
+    json: Json = False,
+) -> None:
+    """Compare sessions: environment, sources, verdicts, ratios, cost, time.
+
+    Sessions of another target, device or baseline are named, with the reason, and left out of the ratios.
+    Latencies are not compared: they hang on the machine, the day and the hour.
+    """
+
+
+@command("catalog build", "site.command:build_site", "BuiltSite", "loop catalog build --out catalogue")
+def catalog_build(
+    out: Annotated[Path, Option(metavar="DIR", help="Folder to write; an older catalogue is replaced.")],
+    target: Target = None,
+    json: Json = False,
+) -> None:
+    """Write a website of patterns, sessions, kernels and plans.
+
+    Open its index.html, or publish the folder anywhere. A folder that is no catalogue is not touched.
+    """
+
+
+@command(
+    "cost show",
+    "money.command:show_costs",
+    "money.model:Ledger",
+    "loop cost show",
+    "loop cost show --json",
+    agents="reads",
+)
+def cost_show(target: Target = None, json: Json = False) -> None:
+    """What sessions cost, and what was measurably spared; what nobody measured is `?`, in part `+`."""
+
+
+@command("cost rates", "money.command:show_rates", "money.model:Prices", "loop cost rates")
+def cost_rates(target: Target = None, json: Json = False) -> None:
+    """Show the prices of the rate card, each with its source and age."""
+
+
+@command(
+    "cost keep-or-stop",
+    "money.command:keep_or_stop",
+    "money.model:KeptOrStopped",
+    "loop cost keep-or-stop --idle-hours 5",
+    "loop cost keep-or-stop --idle-hours 12 --waiting nobody --restart-minutes 4",
+    "loop cost keep-or-stop --idle-hours 5 --stop-cost-usd 0.80",
+)
+def cost_keep_or_stop(
+    idle_hours: Annotated[float | None, Option(help="Hours until the GPU is needed again.")] = None,
+    gpu_usd_per_hour: Annotated[float | None, Option(help="Default: the rate card's.")] = None,
+    stop_cost_usd: Annotated[float | None, Option(help="Cost of a stop.")] = None,
+    restart_minutes: Annotated[
+        float | None, Option(help="Minutes of a restart; default: as sessions measured.")
+    ] = None,
+    waiting: Annotated[
+        str | None,
+        Option(help="Who waits for a restart: nobody, agent, engineer. Default: the card's, else nobody."),
+    ] = None,
+    target: Target = None,
+    json: Json = False,
+) -> None:
+    """Decide whether to keep an idle GPU or to stop it.
+
+    Idle cost = hours x rate. Stop cost = restart x (GPU's rate + rate of whoever waits).
+    """
+
+
+@command("cost pivot", "money.command:pivot", "money.model:Pivoted", "loop cost pivot --options pivot.yaml")
+def cost_pivot(
+    options: Annotated[
+        Path | None, Option(help="YAML file with the options; without one, the stop rules.")
+    ] = None,
+    target: Target = None,
+    json: Json = False,
+) -> None:
+    """Decide whether to go on or to try something else.
+
+    An option without a probability or a value has no expected value: what it would need is shown instead.
+
+    The form of the file:
+
+      format: 1
+
+      question: what next
+
+      options:
+
+        - {name: go on, usd: [150, 250], probability: 0.5, value_usd: 600}
+
+        - {name: rewrite, usd: [250, 350], value_usd: 600}
+    """
+
+
+@command("jobs", "cli.hosts:list_jobs", "JobList", "loop jobs", "watch loop jobs", agents="reads")
+def jobs(limit: Annotated[int, Option(help="The newest so many.", min=1)] = 40, json: Json = False) -> None:
+    """List jobs: what waits, runs and has ended, where, and at what cost."""
+
+
+@command(
+    "jobs follow",
+    "cli.on_host:follow_job",
+    "",
+    "loop jobs follow",
+    "loop jobs follow 20261123-120000-3fa9c1",
+    "loop jobs follow last --cancel",
+)
+def jobs_follow(
+    job: JobId = "last", cancel: Annotated[bool, Option("--cancel", help="End it first, as Ctrl-C does.")] = False
+) -> None:
+    """Show what a job on another machine says until it ends, and bring back what it made."""
+
+
+@command("job run", "cli.hosts:run_job", "JobAnswer", "loop job run ~/.local/state/loop/jobs/4f2a90c1")
+def job_run(folder: Annotated[Path, Argument(help="Folder with a job.json.")], json: Json = False) -> None:
+    """Run the job in a folder: a `loop` command with the files it works on.
+
+    Executors call it on the machine that does the work. A job that has ended is not run again.
+    """
+
+
+@command("hosts", "cli.hosts:list_hosts", "HostList", "loop hosts", "loop hosts --json")
+def hosts(target: Target = None, json: Json = False) -> None:
+    """List the machines of hosts.yaml: in your configuration folder, and next to target.yaml.
+
+    The form of the file:
+
+      format: 1
+
+      hosts:
+
+        l4: {ssh: me@34.1.2.3, usd_per_hour: 0.7, stop: gcloud compute instances stop my-l4}
+    """
+
+
+@command("hosts setup", "cli.hosts:set_up", "HostList", "loop hosts setup l4")
+def hosts_setup(host: HostName, target: Target = None, json: Json = False) -> None:
+    """Install this loop on a machine, and name what is missing there.
+
+    It goes into an environment of its own, ~/.loop/venv. That sees the packages of `python:` and changes none.
+    """
+
+
+@command("hosts stop", "cli.hosts:stop", "HostList", "loop hosts stop l4")
+def hosts_stop(host: HostName, target: Target = None, json: Json = False) -> None:
+    """Stop a machine by the command that hosts.yaml names."""

@@ -1,0 +1,402 @@
+"""Decisions with money: keep an idle GPU or stop it, go on or pivot, and what a cloud says of the machine."""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Literal
+
+from loop.base.errors import UsageError
+from loop.base.processes import Tick
+from loop.base.stats import median, times, total_known
+from loop.gate.model import BuildOutput
+from loop.library.definitions import read_file
+from loop.model.base import Model
+from loop.model.dtypes import Device
+from loop.model.index import SessionRow
+from loop.model.money import RateCard
+from loop.model.output import read_output
+from loop.model.plan import Text
+from loop.model.record import Finished, latest_attempts
+from loop.money.bill import gpu_rate, no_price
+from loop.money.model import (
+    Hours,
+    KeepOrStop,
+    KeepOutput,
+    MachineOption,
+    Options,
+    OptionValue,
+    Pivot,
+    PivotOutput,
+    PreemptionOutput,
+    StopCost,
+    StopRule,
+    Waiting,
+    hours_text,
+)
+from loop.report import format as say
+from loop.steps.context import Context, NoArguments, Result, Working
+
+ENVIRONMENT = "environment-validation"
+GOOD = ("verify", "measure")
+"""The steps that a first good measurement takes, by id, in whichever pattern they are."""
+RECENT = 10
+"""Restarts that count; older ones say little of today's machine."""
+
+
+def decide(idle_hours: float, gpu_usd_per_hour: float, stop: StopCost) -> KeepOrStop:
+    """Both sides, the break-even and the decision. `gpu_usd_per_hour` is above 0."""
+    idle_usd = idle_hours * gpu_usd_per_hour
+    return KeepOrStop(
+        idle_hours=idle_hours,
+        gpu_usd_per_hour=gpu_usd_per_hour,
+        idle_usd=idle_usd,
+        stop_usd=stop.usd,
+        break_even_hours=stop.usd / gpu_usd_per_hour,
+        decision="stop" if idle_usd > stop.usd * (1 + 1e-9) else "keep",  # Equal within rounding: keep.
+    )
+
+
+def stop_cost(
+    minutes: float, source: str, gpu_usd_per_hour: float, waiting: Waiting, waiting_usd_per_hour: float
+) -> StopCost:
+    """A stop by the minutes of its restart, times the rates of the GPU and of whoever waits.
+
+    `source`: where the minutes come from, in words.
+    """
+    return StopCost(
+        usd=minutes / 60 * (gpu_usd_per_hour + waiting_usd_per_hour),
+        source=f"a restart of {minutes:.1f} min, {source}",
+        waiting=waiting,
+        waiting_usd_per_hour=waiting_usd_per_hour,
+    )
+
+
+def who_waits(card: RateCard, waiting: Waiting | None) -> tuple[Waiting, float]:
+    """Who waits for a restart, and their dollars an hour; None: whoever the card names, else nobody.
+
+    Raises LoopError where the card has no price for them.
+    """
+    named = card.find(card.waiting)
+    stated: Waiting = "nobody" if named is None else "agent" if named.resource == "ai" else "engineer"
+    who = waiting or stated
+    if who == "nobody":
+        return who, 0.0
+    resource = "ai" if who == "agent" else "engineer"
+    first = (named, card.find(card.ai), *card.rates)
+    rate = next((rate for rate in first if rate is not None and rate.resource == resource), None)
+    if rate is None:
+        raise UsageError(
+            f"the rate card has no price for an {who}", hint="add one to rates.yaml, or let nobody wait"
+        )
+    return who, rate.usd_per_hour
+
+
+def restart_of(
+    rows: Iterable[SessionRow], device: Device, finished: Sequence[Finished] = ()
+) -> tuple[float, str] | None:
+    """Minutes of a restart, the median of the last cold sessions on a device and the same GPU, and their source.
+
+    A cold session compiled and measured something: a stopped machine repeats its environment check, its build, its
+    verification and its measurement. `finished`: steps of the session under way. None where there was none.
+    """
+    restarts = []
+    for row in rows:
+        if row.device == device and not row.recorded:
+            built = next((run.seconds for run in row.runs if run.built and run.status == "passed"), None)
+            environment = next((run.seconds for run in row.runs if run.pattern == ENVIRONMENT), 0.0)
+            passed = [step for step in row.steps if step.status == "passed"]
+            good = [next((step.seconds for step in passed if step.step == name), None) for name in GOOD]
+            seconds = total_known([environment, built, *good])
+            restarts += [(row.environment.gpu, seconds)] if seconds is not None else []
+    cold = [seconds for gpu, seconds in restarts if gpu == restarts[-1][0]][-RECENT:]
+    own_s = own_restart_s(finished)
+    cold += [own_s] if own_s is not None else []
+    if not cold:
+        return None
+    where = "a GPU" if device == "cuda" else "a processor: a GPU's restart was not measured"
+    count = say.count(len(cold), "cold session")
+    return median(cold) / 60, f"measured in {count} on {where}, without boot"
+
+
+def own_restart_s(finished: Sequence[Finished]) -> float | None:
+    """Seconds from an empty machine to the first good measurement in a session under way; None where not cold."""
+    passed = [step for step in latest_attempts(finished) if step.status == "passed"]
+    builds = next(((step, output) for step in passed if (output := read_output(step, BuildOutput))), None)
+    if builds is None or not builds[1].builds or any(build.cached for build in builds[1].builds):
+        return None
+    before = sum(step.seconds for step in passed if step.pattern in (ENVIRONMENT, builds[0].pattern))
+    good = [next((step.seconds for step in passed if step.action == f"kernel.{name}"), None) for name in GOOD]
+    return total_known([before, *good])
+
+
+def advice(break_even_hours: float) -> str:
+    """What to do while nobody knows how long the GPU will stand, in a sentence.
+
+    Whoever stops after the break-even time pays at most twice what foresight would (to rent or to buy: Karlin,
+    Manasse, Rudolph and Sleator 1988, "Competitive snoopy caching").
+    """
+    within = hours_text(break_even_hours)
+    return f"Keep the GPU for {within} of idling, then stop it: that costs at most twice what foresight would."
+
+
+def sentence(weighed: KeepOrStop) -> str:
+    """Both sides, the break-even and the decision, in a sentence."""
+    both = f"idle ${weighed.idle_usd:.2f} against ${weighed.stop_usd:.2f} for a stop"
+    return f"{weighed.decision.capitalize()} it: {both} (break-even {hours_text(weighed.break_even_hours)})."
+
+
+def leave(
+    rate: float, stop: StopCost | None, gap_hours: float | None, planned: tuple[str, float] | None
+) -> tuple[Literal["keep", "stop"], list[str]]:
+    """What to do with a machine at `rate` dollars an hour, and the options with their dollars, a line each.
+
+    `gap_hours`: the usual time between two sessions. `planned`: until when the user needs it, and the hours until
+    then: it is kept. If the gap or the cost of a restart is unknown, it is stopped, because only its own cost is
+    known.
+    """
+    first = f"{say.usd(stop.usd)} for {stop.source}" if stop else "no restart was measured, so its cost is unknown"
+    lines = [f"A stop it now: {first}"]
+    decision: Literal["keep", "stop"] = "keep" if planned else "stop"
+    hours = planned[1] if planned else gap_hours
+    if hours is not None:
+        until = f"until {planned[0]}, as planned" if planned else "until the next session, as gaps were so far"
+        lines.append(f"B keep it {until} ({hours_text(hours)}): {say.usd(hours * rate)}")
+        if stop and not planned:
+            decision = decide(hours, rate, stop).decision
+    if stop:
+        lines.append(f"C keep it for {hours_text(stop.usd / rate)}, then stop it: at most {say.usd(2 * stop.usd)}")
+    return decision, lines
+
+
+def gap_hours(rows: Iterable[SessionRow]) -> float | None:
+    """Hours between the end of a session and the beginning of the next, the median of the last; None for none."""
+    timed = [(row.started.timestamp(), row.seconds) for row in rows if row.started is not None and row.seconds]
+    recent = sorted(timed)[-RECENT - 1 :]
+    gaps = [(later - begun - seconds) / 3600 for (begun, seconds), (later, _) in pairwise(recent)]
+    return median([gap for gap in gaps if gap > 0]) if any(gap > 0 for gap in gaps) else None
+
+
+OVERRUN = 1.5
+"""Budget + 50 %: beyond it a session was planned on something that is not so."""
+WITHOUT_PROGRESS = 2
+"""Sessions without measurable progress after which going on needs a reason."""
+MARGIN = 0.02
+"""A ratio that grew by less than this is the same ratio: `same` needs an interval within 2 %."""
+
+
+def weigh(option: MachineOption, value_usd: float | None = None) -> OptionValue:
+    """One option: p x value - cost, at both ends of its cost. `value_usd` stands where it does not say its own."""
+    value = option.value_usd if option.value_usd is not None else value_usd
+    low, high = option.usd
+    p = option.probability
+    gain = p * value if p is not None and value is not None else None
+    return OptionValue(
+        name=option.name,
+        usd=option.usd,
+        expected_usd=None if gain is None else (gain - high, gain - low),
+        note=_note(option, value, gain),
+    )
+
+
+def _note(option: MachineOption, value: float | None, gain: float | None) -> str:
+    """What follows for one option, in words."""
+    low, high, p = *option.usd, option.probability
+    if gain is not None:
+        paying = "pays only at its lower cost" if gain > low else "does not pay even at its lowest cost"
+        return "pays even at its highest cost" if gain >= high else paying
+    if value is None and p is None:
+        return f"unknown probability and value: their product has to be {_range(low, high)}"
+    if value is None:
+        worth = f"success has to be worth {_range(low / p, high / p)}" if p else "it cannot succeed"
+        return f"unknown value: {worth}"
+    if value <= 0 or low > value:
+        return "unknown probability: it costs more than success is worth, whatever the probability"
+    from_, to = f"{100 * low / value:.0f} %", f"{100 * high / value:.0f} %"
+    span = to if from_ == to else f"{from_.removesuffix(' %')} to {to}"
+    never = ", and not at all at its highest cost" if high > value else ""
+    return f"unknown probability: it pays from a probability of {span}{never}"
+
+
+def _range(low: float, high: float) -> str:
+    return f"${low:,.0f}" if low == high else f"${low:,.0f} to ${high:,.0f}"
+
+
+def weigh_all(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
+    """Stop rules and options together."""
+    weighed = tuple(weigh(option, options.value_usd) for option in options.options) if options else ()
+    best = None  # Better at its worst than every other option at its best, and than doing nothing.
+    known = [(option, option.expected_usd) for option in weighed if option.expected_usd is not None]
+    for option, (worst, _) in known:
+        if worst > 0 and all(worst > other[1] for rival, other in known if rival is not option):
+            best = option.name
+    met = "; ".join(rule.rule for rule in rules if rule.holds)
+    unknown = any(rule.holds is None for rule in rules)
+    going_on = f"Do not go on as before: {met}." if met else "No stop rule is met" if rules else ""
+    if rules and not met:
+        going_on += ", as far as the records tell." if unknown else "."
+    return Pivot(
+        stop=bool(met),
+        rules=tuple(rules),
+        options=weighed,
+        best=best,
+        decision=" ".join(filter(None, (going_on, _choice(weighed, best)))),
+    )
+
+
+def _choice(options: Sequence[OptionValue], best: str | None) -> str:
+    """What the expected values say; an option without one is named, for it may be the best of all."""
+    if not options:
+        return "No options were given: write them down, with cost, probability and value, and weigh them."
+    unknown = [option.name for option in options if option.expected_usd is None]
+    values = [option.expected_usd for option in options if option.expected_usd is not None]
+    left = f" Unknown stays: {'; '.join(unknown)}." if unknown else ""
+    if best is not None:
+        return f"Of what is known, {best} has the highest expected value.{left}"
+    if not values:
+        return "No option has an expected value: say how likely it succeeds, and what success is worth."
+    if all(high <= 0 for _, high in values):
+        return f"No option with a known value pays: doing none of them is the best known choice.{left}"
+    return f"The ranges of the expected values overlap: it depends.{left}"
+
+
+def stop_rules(
+    rows: Sequence[SessionRow], budget_s: float | None = None, spent_s: float | None = None
+) -> list[StopRule]:
+    """The stop rules against the ended sessions of one target on one device, oldest first.
+
+    `budget_s` and `spent_s` are those of the session that is under way; without them the last one's count.
+    """
+    ended = [row for row in rows if not row.recorded and row.status in ("passed", "failed")]
+    return [no_progress(ended), over_budget(ended, budget_s, spent_s), worse(ended)]
+
+
+def no_progress(rows: Sequence[SessionRow]) -> StopRule:
+    """Nothing newly right and no ratio beyond noise above its best, for two sessions."""
+    rule = f"{WITHOUT_PROGRESS} sessions without measurable progress"
+    if len(rows) <= WITHOUT_PROGRESS:
+        return StopRule(rule=rule, holds=None, why="too few sessions have ended: three have to")
+    last = range(len(rows) - WITHOUT_PROGRESS, len(rows))
+    for index in reversed(last):
+        progress = "; ".join(_progress(rows[:index], rows[index]))
+        if progress:
+            return StopRule(rule=rule, holds=False, why=f"{rows[index].id}: {progress}")
+    return StopRule(rule=rule, holds=True, why=f"nothing new in {' and '.join(rows[index].id for index in last)}")
+
+
+def _progress(before: Sequence[SessionRow], now: SessionRow) -> Iterator[str]:
+    """What a session has that none before it had: a pass, a right variant, a ratio beyond noise above its best."""
+    if before and before[-1].status == "failed" and now.status == "passed":
+        yield "it passes again"
+    for variant in now.variants:
+        past = [row for row in before if variant in row.variants]
+        if past and variant in past[-1].incorrect and _right(now, variant):
+            yield f"{variant} is right"
+        if variant not in now.ratios or variant in now.unsure:
+            continue
+        ratio = now.ratios[variant]
+        sure = [row.ratios[variant] for row in past if variant in row.ratios and variant not in row.unsure]
+        if not sure:
+            yield f"{variant} at {times(ratio)}"
+        elif ratio > max(sure) * (1 + MARGIN):
+            yield f"{variant} at {times(ratio)}, its best before was {times(max(sure))}"
+
+
+def _right(row: SessionRow, variant: str) -> bool:
+    return variant in row.ratios and variant not in row.incorrect
+
+
+def over_budget(rows: Sequence[SessionRow], budget_s: float | None, spent_s: float | None) -> StopRule:
+    """This session against its budget, else the last one against what was predicted for it."""
+    rule, who = f"budget + {100 * (OVERRUN - 1):.0f} %", "this session"
+    if budget_s is None or spent_s is None:
+        last = rows[-1] if rows else None
+        if last is None or last.predicted is None:
+            return StopRule(rule=rule, holds=None, why="no session with a prediction")
+        who, spent_s, budget_s = last.id, last.seconds, last.predicted.seconds
+    why = f"{who} took {spent_s / 60:.1f} min of {budget_s / 60:.1f} ({100 * spent_s / budget_s:.0f} %)"
+    return StopRule(rule=rule, holds=spent_s > OVERRUN * budget_s, why=why)
+
+
+def worse(rows: Sequence[SessionRow]) -> StopRule:
+    """A variant was right, its files changed, and now it is wrong."""
+    rule = "a fix that worsens correctness"
+    if len(rows) < 2:
+        return StopRule(rule=rule, holds=None, why="there is no session to compare with")
+    now = rows[-1]
+    for variant in now.incorrect:
+        past = [row for row in rows[:-1] if variant in row.variants]
+        if past and _right(past[-1], variant) and past[-1].ground != now.ground:
+            why = f"{variant} was right in {past[-1].id}, is wrong in {now.id}"
+            return StopRule(rule=rule, holds=True, why=why)
+    return StopRule(rule=rule, holds=False, why=f"no variant became wrong in {now.id}")
+
+
+SETTLED_WITHIN_S = 1.0
+"""Longest wait for a metadata server's first answer; the watch goes on."""
+
+
+def preemption(context: Context, arguments: NoArguments) -> Working[PreemptionOutput]:
+    """Which cloud this machine is in, and whether it is about to take it away."""
+    watch, begun = context.watch, time.monotonic()
+    while watch is not None and not watch.settled and time.monotonic() - begun < SETTLED_WITHIN_S:
+        yield Tick("asking for the cloud's metadata server")
+        time.sleep(0.02)
+    cloud = watch.cloud if watch else None
+    notice = watch.notice.text if watch and watch.notice else ""
+    reasons = watch.unwatched() if watch else ()
+    quiet = reasons[0] if reasons else "preemption watch: nothing is watched outside a session"
+    message = notice or (f"{cloud} is asked every second" if cloud else quiet)
+    return Result(PreemptionOutput(ok=not notice, message=message, cloud=cloud, notice=notice))
+
+
+class KeepTerms(Model):
+    """What is known of the gap that follows."""
+
+    idle_hours: Hours | None = None
+    """Hours until the GPU is needed again; leave it out where nobody knows."""
+    waiting: Waiting | None = None
+    """Who waits for a restart. Default: whoever the rate card names."""
+
+
+def keep_or_stop(context: Context, arguments: KeepTerms) -> Working[KeepOutput]:
+    """Both sides of keeping the GPU, by the restart that was measured and the prices of the card."""
+    yield from ()
+    card, gpus, device = context.task.card, context.task.machine.gpus, context.bench.device
+    gpu = gpus[0] if gpus else None
+    rate = gpu_rate(card, gpu) if card else None
+    if card is None or rate is None:
+        return _undecided(no_price(card, gpu) if card else "there is no rate card")
+    restart = restart_of(context.past.sessions, device, context.finished)
+    if restart is None:
+        return _undecided(
+            "no restart was measured: nothing was compiled and then timed here or in a session before"
+        )
+    price, hours = rate.usd_per_hour, arguments.idle_hours
+    stop = stop_cost(*restart, price, *who_waits(card, arguments.waiting))
+    expected = None if hours is None else decide(hours, price, stop)
+    message = sentence(expected) if expected else advice(stop.usd / price)
+    return Result(KeepOutput(ok=True, message=message, gpu_usd_per_hour=price, stop=stop, expected=expected))
+
+
+def _undecided(why: str) -> Result[KeepOutput]:
+    return Result(KeepOutput(ok=True, message=why, not_exercised=(f"keep or stop the GPU: {why}",)))
+
+
+class PivotTerms(Model):
+    """Where the options are."""
+
+    options: Text = "pivot.yaml"
+    """File with the options, from the target's folder; without one the stop rules stand alone."""
+
+
+def pivot(context: Context, arguments: PivotTerms) -> Working[PivotOutput]:
+    """Stop rules against the sessions so far, and the options by expected value."""
+    yield from ()
+    path = context.task.folder / arguments.options
+    options = read_file(path, Options).value if path.is_file() else None
+    spent_s = sum(record.seconds for record in context.finished)
+    rows = [row for row in context.past.sessions if row.device == context.bench.device]
+    rules = stop_rules(rows, context.task.plan.budget.minutes * 60, spent_s)
+    weighed = weigh_all(options, rules)
+    hint = None if options else f"write the options to {path}; `loop cost pivot --help` shows the form"
+    return Result(PivotOutput(ok=True, message=weighed.decision, hint=hint, pivot=weighed))
