@@ -12,6 +12,6 @@ class SchemaHook(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Write loop/schema/*.json."""
         sys.path.insert(0, self.root)
-        from loop.cli.checking import write_schemas
+        from loop.cli.patterns import write_schemas
 
         write_schemas()

@@ -52,7 +52,7 @@ from loop.model.jobs import State, Where
 LOOP = (sys.executable, "-P", "-c", "from loop.cli import main; main()")
 TIED = (
     *LOOP[:-1],
-    f"from loop.base.linux import die_with_parent; die_with_parent({int(signal.SIGTERM)}); {LOOP[-1]}",
+    f"from loop.base.processes import die_with_parent; die_with_parent({int(signal.SIGTERM)}); {LOOP[-1]}",
 )
 """The same, ended in good order with who runs it. It says so itself: between fork and exec that may
 deadlock, for an executor has threads."""

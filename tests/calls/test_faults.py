@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="faults are told on Linux")
 PROGRAM = """
 import ctypes, json, sys
-from loop.calls.faults import FaultWatch, TensorPlace
+from loop.calls.invocation import FaultWatch, TensorPlace
 from loop.calls.memory import Buffer
 size, shift, at_end, place, write, guess = json.loads(sys.argv[1])
 buffer = Buffer(size, shift)
