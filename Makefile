@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-coverage bench-choice bench-optimize bench-optimize-gpu bench-advice bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-formats bench-formats-judged bench-gate bench-faults help house session test test-core test-rest test-all lint types check schema docs docs-check bench bench-verdict fuzz mutants soak clean
+.PHONY: bench-coverage bench-choice bench-optimize bench-optimize-gpu bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-formats bench-formats-judged bench-gate bench-faults help house session test test-core test-rest test-all lint types check schema docs docs-check bench bench-verdict fuzz mutants soak clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -126,9 +126,6 @@ bench-gate: $(VENV)/.tools  ## how often the gate is wrong: mistakes, right vari
 
 bench-causes: $(VENV)/.tools  ## mistakes in the bundled kernels: is the cause named? writes tests/bench/CAUSES.md (ten minutes)
 	$(BIN)/python -m tests.bench.causes
-
-bench-advice: $(VENV)/.tools  ## thirty sessions: does advice on speed come true? writes tests/bench/ADVICE.md (a quarter of an hour)
-	$(BIN)/python -m tests.bench.advice
 
 bench-prediction: $(VENV)/.tools  ## sessions under changing load: do intervals of time hold? writes tests/bench/PREDICTION.md (half an hour)
 	$(BIN)/python -m tests.bench.prediction $(if $(SESSIONS),--sessions $(SESSIONS))
