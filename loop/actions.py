@@ -29,6 +29,7 @@ ACTIONS: dict[str, Action] = {
     "kernel.build": Action(kernel.build_variants),
     "kernel.load": Action(kernel.load),
     "kernel.verify": Action(kernel.verify),
+    "kernel.verify_share": Action(kernel.verify_share),
     "kernel.emulate": Action(emulating.emulate),
     "kernel.sanitize": Action(sanitizing.sanitize),
     "kernel.changes": Action(changes),

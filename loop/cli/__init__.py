@@ -43,6 +43,7 @@ def main() -> None:
         from loop.base.processes import leave_nothing_behind
 
         _guarded(leave_nothing_behind)
+        _guarded(_prepare)
     for name in SIGNALS:
         signal.signal(name, _interrupted)
     try:
@@ -50,6 +51,17 @@ def main() -> None:
     finally:
         for name in SIGNALS:  # Python gives them their default back while it ends, which is to kill.
             signal.signal(name, signal.SIG_IGN)
+
+
+def _prepare() -> None:
+    """Have the driver asked while we import the rest, and torch imported where a job says that it needs it."""
+    if "--device=cuda" in sys.argv:
+        from loop.workers.nursery import Nursery
+
+        Nursery.early()
+    from loop.machine import gpus
+
+    gpus.ask()
 
 
 def _parsed() -> None:

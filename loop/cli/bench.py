@@ -230,7 +230,7 @@ def walk_alone(
             campaign=campaign(executor=request.executor, width=request.width),
         )  # fmt: skip
         context = Context(bench, task)
-        if warm:
+        if warm and not request.executor:
             bench.warm_up()  # torch is imported while the compiler works
         resolved = ResolvedPlan(plan=plan, patterns=(planned,))
         walk = Walk(resolved, context, _facts, folders=Folders.of(target=setting.project.target))

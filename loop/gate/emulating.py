@@ -1,7 +1,7 @@
 """Kernels made for a GPU, run by the emulator on the processor: as right or wrong as they would be there."""
 
 from loop.gate.kernel import beyond, compile_all, distinct, extra_sets, other_sets, unverified, workloads
-from loop.gate.verification import Verification, untaken
+from loop.gate.verification import Verification, hung_out, untaken
 from loop.gate.verify import Job, verify
 from loop.model.measurement import BASELINE
 from loop.model.output import VerifyOutput
@@ -50,6 +50,7 @@ def emulate(context: Context, arguments: Lasting) -> Working[VerifyOutput]:
             ),
             *(f"{workload.name} under the emulator: {LARGE}" for workload in wanted if workload not in checked),
             *(f"under the emulator, {text}" for text in unverified(context, names, others, "cuda")),
+            *(text for checks in every for text in hung_out(checks)),
         ),
         untaken={job.side.name: untaken(job.side, checked) for job in jobs},
     )

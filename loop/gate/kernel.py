@@ -1,6 +1,5 @@
 """Build, load, verify and measure the selected variants."""
 
-import math
 import subprocess
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from loop.base.documents import hash_files
-from loop.base.errors import LoopError
+from loop.base.errors import LoopError, WorkFailed
 from loop.base.locks import own_folder
 from loop.base.places import Project
 from loop.base.processes import Tick, together
@@ -19,9 +18,9 @@ from loop.builds import build
 from loop.builds.build import Buildable, BuildFailed, buildable
 from loop.formats.target import ANSWERS
 from loop.gate.environment import must_fit
-from loop.gate.model import BuildOutput, ChangesOutput, LoadOutput, SourcesOutput
-from loop.gate.verification import Verification, untaken
-from loop.gate.verify import Job, TimeAllowance, values_key
+from loop.gate.model import BuildOutput, ChangesOutput, LoadOutput, ShareOutput, SourcesOutput
+from loop.gate.verification import Verification, hung_out, merged, untaken
+from loop.gate.verify import Job, TimeAllowance, laid_out, of_one_shape, values_key
 from loop.gate.verify import verify as verify_sides
 from loop.library import targets
 from loop.library.definitions import read_file
@@ -30,7 +29,7 @@ from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.dtypes import Device
 from loop.model.jobs import JobRun
-from loop.model.measurement import BASELINE, Build, VariantChecks
+from loop.model.measurement import BASELINE, Build
 from loop.model.output import VerifyOutput
 from loop.model.target import CAbiVariant, Target, Workload
 from loop.model.workloads import expand, operations
@@ -39,7 +38,7 @@ from loop.repository import changes as files_changed
 from loop.repository import export
 from loop.steps.context import Context, NoArguments, Result, Working
 from loop.steps.spread import Part, spread
-from loop.workers.bench import Bench, fitting
+from loop.workers.bench import Bench, Fitting, Side, fitting
 from loop.workers.judge_messages import Looked
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 
@@ -64,13 +63,16 @@ def blind_spots(bench: Bench, workloads: Sequence[Workload]) -> Generator[Tick, 
         first, *others = (getattr(look, name) for look in looked)
         unread[name] = tuple(name for name in first if all(name in other for other in others))
     sentences = list(_sentences(looked[-1].but(**unread), bench.target))
-    if zeros := list(bench.zeros_pass):
-        listed = ", ".join(zeros[:3]) + (f" and {len(zeros) - 3} more" if len(zeros) > 3 else "")
-        passes = "a kernel that writes zeros would pass"
-        sentences.append(f"the right output is zero within what is allowed on {listed}: {passes}")
     if looked[-1].finite:
         sentences.append("no input is NaN or infinite: a kernel that is wrong on these would pass")
     return tuple(sentences)
+
+
+def zeros_spots(zeros: Sequence[str]) -> Iterator[str]:
+    """A sentence on workloads of which zeros would be right, if there are any."""
+    if zeros:
+        listed = ", ".join(zeros[:3]) + (f" and {len(zeros) - 3} more" if len(zeros) > 3 else "")
+        yield f"the right output is zero within what is allowed on {listed}: a kernel that writes zeros would pass"
 
 
 def _unlike(workloads: Iterable[Workload]) -> Iterator[Workload]:
@@ -268,60 +270,121 @@ class VerifyTerms(Model):
     """CPU threads of each call. Default: every core, and again another number on the workloads that are timed."""
 
 
+class ShareTerms(VerifyTerms):
+    """The part of a verification that one job does."""
+
+    only: tuple[int, ...] = ()
+    """Places of its workloads among all that are verified, those of one name counted once; empty: all."""
+    first: bool = True
+    """Whether it is the job that looks at the values of all workloads, for what they cannot show."""
+
+
+@dataclass(frozen=True)
+class ChosenWorkloads:
+    """What a step verifies."""
+
+    timed: Sequence[Workload]
+    """Those that its plan times, with one set of values."""
+    others: Sequence[Workload]
+    """Those that its plan does not name: they are verified as far as the time suffices."""
+    every: Sequence[Workload]
+    """All, the timed ones with each set of values; the others come last."""
+
+
 def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
     """Every selected variant, and the baseline as a control, on every workload against float64."""
     built, failures = yield from builds(context)
-    bench = context.bench
-    names = usable(context, built)
-    timed = every_workload(context, context.task.plan.workloads)
-    required = distinct([*seeded(context, timed, arguments.seeds), *every_workload(context, extra_sets(context))])
-    others = beyond(required, every_workload(context, other_sets(context)))
-    wanted = (*required, *sorted(others, key=partial(operations, bench.target)))
-    by_name = {build.variant: build for build in built}
-    sides = [replace(bench.side(name, by_name.get(name)), threads=arguments.threads) for name in names]
-    baseline = bench.side(BASELINE)
-    room = fitting(bench, wanted, [*sides, baseline], apart=True)
-    allowance = TimeAllowance(arguments.others_s, others)
-    files = _judged_by(context)
-    apart, spots = None, tuple[str, ...]()
-    if context.task.campaign.executor and len(names) > 1:
-        apart = yield from verify_apart(context, names, arguments)
-        every, control = apart.found, apart.control
+    bench, jobs = context.bench, tuple[JobRun, ...]()
+    names, chosen = usable(context, built), _chosen(context, arguments.seeds)
+    sides = _sides(context, built)
+    if context.task.campaign.executor and names:
+        parts = _parts(context, sides, chosen.every, arguments)
+        answers, jobs = yield from spread(context, "kernel.verify_share", parts)
+        shares = [ShareOutput.model_validate(answer, strict=False) for answer in answers]
     else:
-        jobs = [Job(side, room.workloads, enough=arguments.enough) for side in sides]
-        fitting_timed = [workload for workload in timed if workload in room.workloads]
-        again = _on_other_threads(bench, fitting_timed, jobs)
-        library = Job(baseline, fitting_timed, layouts=False, control=True)
-        *by_threads, control = yield from verify_sides(bench, [*jobs, *again, library], allowance)
-        every = []
-        for name in names:  # The checks on several numbers of threads are those of one variant.
-            own = [checks for checks in by_threads if checks.variant == name]
-            joined = tuple(check for checks in own for check in checks.checks)
-            every.append(own[0].model_copy(update={"checks": joined}))
-        spots = yield from blind_spots(bench, room.workloads)
+        shares = [(yield from _share(context, sides, chosen, ShareTerms.model_validate(dict(arguments))))]
+    every, control = merged(shares, chosen.every)
+    left_out = tuple(workload for share in shares for workload in share.left_out)
     missing = [f"{name}: it has no build" for name in context.task.variants if name not in names]
-    missing += unverified(context, names, allowance.left_out)
+    missing += unverified(context, names, left_out)
     if bench.device == "cpu" and arguments.threads is not None:
         missing.append(f"other numbers of threads than {arguments.threads}: leave out `--threads`")
     elif bench.device == "cpu" and cores() == 1:
         missing.append("several threads: this machine has one core")
+    no_room = tuple(text for share in shares for text in share.no_room)
+    notes = dict.fromkeys(text for share in shares for text in (*share.notes, *share.spots))
     whole = Verification(
-        found=tuple(every),
+        found=every,
         control=control,
         failures=tuple(failures),
         meant=context.task.variants,
         seed=context.task.seed,
         command=context.command,
-        missing=(*missing, *room.left_out, *bench.notes, *spots),
-        untaken={side.name: untaken(side, beyond(allowance.left_out, wanted)) for side in sides},
+        missing=(*missing, *no_room, *notes, *zeros_spots([name for share in shares for name in share.zeros])),
+        untaken={side.name: untaken(side, beyond(left_out, chosen.every)) for side in sides},
     )
     output = whole.output(VerifyOutput)
-    update: dict[str, object] = {"message": room.said_after(output.message)}
-    update |= _edited(files, _judged_by(context), names, output)
-    if apart:
-        update["jobs"] = apart.jobs
-        update["not_exercised"] = tuple(dict.fromkeys([*output.not_exercised, *apart.not_exercised]))
+    update: dict[str, object] = {"message": Fitting((), no_room).said_after(output.message), "jobs": jobs}
+    update |= _edited([path for share in shares for path in share.edited], names, output)
     return Result(output.model_copy(update=update))
+
+
+def verify_share(context: Context, arguments: ShareTerms) -> Working[ShareOutput]:
+    """The checks of `kernel.verify` on some of its workloads, as one job of an executor makes them."""
+    built, failures = yield from builds(context)
+    if failures:
+        raise WorkFailed(f"no build: {failures[0].message}", hint=failures[0].hint)
+    chosen = _chosen(context, arguments.seeds)
+    return Result((yield from _share(context, _sides(context, built), chosen, arguments)))
+
+
+def _sides(context: Context, built: Iterable[Build]) -> list[Side]:
+    """The variants that need no build or have one."""
+    by_name = {build.variant: build for build in built}
+    return [context.bench.side(name, by_name.get(name)) for name in usable(context, built)]
+
+
+def _share(
+    context: Context, variants: Sequence[Side], chosen: ChosenWorkloads, arguments: ShareTerms
+) -> Generator[Tick, None, ShareOutput]:
+    bench, files = context.bench, _judged_by(context)
+    sides = [replace(side, threads=arguments.threads) for side in variants]
+    room = fitting(bench, chosen.every, [*sides, bench.side(BASELINE)], apart=True)
+    shapes = [same[0].name for same in of_one_shape(chosen.every)]
+    only = frozenset(shapes[place] for place in arguments.only) if arguments.only else None
+    allowance = TimeAllowance(arguments.others_s, chosen.others)
+    jobs = [Job(side, room.workloads, enough=arguments.enough, only=only) for side in sides]
+    timed = [workload for workload in chosen.timed if workload in room.workloads]
+    jobs += _on_other_threads(bench, timed, jobs)
+    library = Job(bench.side(BASELINE), timed, layouts=False, control=True, only=only)
+    *found, control = yield from verify_sides(bench, [*jobs, library], allowance)
+    spots = tuple[str, ...]()
+    if arguments.first:
+        for workload in room.workloads:
+            if only is not None and workload.name not in only:
+                yield from bench.draw(workload)
+        spots = yield from blind_spots(bench, room.workloads)
+    now = _judged_by(context)
+    return ShareOutput(
+        ok=True,
+        message=f"{len(found)} sides verified on {say.count(len(only or shapes), 'workload')}",
+        sides=tuple(found),
+        control=control,
+        left_out=tuple(allowance.left_out),
+        no_room=room.left_out if arguments.first else (),
+        notes=(*(text for checks in found for text in hung_out(checks)), *bench.notes),
+        spots=spots,
+        zeros=tuple(bench.zeros_pass),
+        edited=tuple(str(path.resolve()) for path, content in files.items() if now.get(path) != content),
+    )
+
+
+def _chosen(context: Context, seeds: int) -> ChosenWorkloads:
+    timed = every_workload(context, context.task.plan.workloads)
+    required = distinct([*seeded(context, timed, seeds), *every_workload(context, extra_sets(context))])
+    others = beyond(required, every_workload(context, other_sets(context)))
+    small_first = sorted(others, key=partial(operations, context.bench.target))
+    return ChosenWorkloads(timed, others, (*required, *small_first))
 
 
 def _on_other_threads(bench: Bench, timed: Sequence[Workload], jobs: Sequence[Job]) -> list[Job]:
@@ -360,14 +423,11 @@ def _judged_by(context: Context) -> dict[Path, str]:
     return {path: hash_files([path], folder) for path in files if ANSWERS not in path.relative_to(folder).parts}
 
 
-def _edited(
-    before: Mapping[Path, str], now: Mapping[Path, str], names: Sequence[str], output: VerifyOutput
-) -> dict[str, object]:
+def _edited(edited: Sequence[str], names: Sequence[str], output: VerifyOutput) -> dict[str, object]:
     """Fields that replace the output's where a file that judges was edited; empty where none was."""
-    edited = [path for path, content in before.items() if now.get(path) != content]
     if not edited:
         return {}
-    shown = ", ".join(str(path.resolve()) for path in edited)
+    shown = ", ".join(dict.fromkeys(edited))
     return {
         "ok": False,
         "right": (),
@@ -378,38 +438,39 @@ def _edited(
     }
 
 
-JOBS_EACH = 2
-"""Jobs for each place that runs one at a time: each starts processes, and they differ in length."""
+AS_LONG_BYTES, LAID_OUT = 1 << 21, 8
+"""Bytes of a call that take as long as what surrounds a check, and how many times as long all layouts take."""
 
 
-@dataclass(frozen=True)
-class ChecksApart:
-    """What jobs found that verify some of the variants each."""
+def _parts(
+    context: Context, sides: Sequence[Side], every: Sequence[Workload], arguments: VerifyTerms
+) -> list[Part]:
+    """The jobs of a verification: all variants on a share of the workloads each, so no reference comes twice."""
+    bench, plan, shapes = context.bench, context.task.plan, of_one_shape(every)
+    layouts = {workload.name for side in sides for workload in laid_out(side, every).values()}
+    costs = []
+    for same in shapes:
+        call = bench.call(same[0], "judge")
+        size = call.output.size + sum(tensor.pool_size for tensor in call.inputs)
+        costs.append(len(same) * (1 + size / AS_LONG_BYTES) * (LAID_OUT if same[0].name in layouts else 1))
+    shares = dealt(costs, min(context.task.campaign.width, len(shapes)))
+    names, parts = [side.name for side in sides], []
+    for number, places in enumerate(shares):
+        share = {"only": tuple(places) if len(shares) > 1 else (), "first": number == 0}
+        terms = ShareTerms.model_validate({**dict(arguments), **share})
+        title = f"verify {', '.join(names)}" + f", share {number + 1} of {len(shares)}" * (len(shares) > 1)
+        parts.append(Part(title, terms, names, plan.workloads, plan.checks))
+    return parts
 
-    found: list[VariantChecks]
-    control: VariantChecks
-    """The first that failed, else the first: all are the same checks."""
-    not_exercised: tuple[str, ...]
-    jobs: tuple[JobRun, ...]
 
-
-def verify_apart(
-    context: Context, names: Sequence[str], arguments: VerifyTerms
-) -> Generator[Tick, None, ChecksApart]:
-    """The same checks of each variant, in jobs of the executor."""
-    plan = context.task.plan
-    size = math.ceil(len(names) / (JOBS_EACH * context.task.campaign.width))
-    pieces = [names[first : first + size] for first in range(0, len(names), size)]
-    parts = [Part(f"verify {', '.join(piece)}", arguments, piece, plan.workloads, plan.checks) for piece in pieces]
-    answers, jobs = yield from spread(context, "kernel.verify", parts)
-    outputs = [VerifyOutput.model_validate(answer, strict=False) for answer in answers]
-    controls = [output.control for output in outputs if output.control]
-    return ChecksApart(
-        found=[checks for output in outputs for checks in output.variants],
-        control=next((control for control in controls if not control.right), controls[0]),
-        not_exercised=tuple(text for output in outputs for text in output.not_exercised),
-        jobs=jobs,
-    )
+def dealt(costs: Sequence[float], count: int) -> list[list[int]]:
+    """Deal out work like cards, the largest first, each to the share that has least: its places in each share."""
+    shares, sums = [list[int]() for _ in range(count)], [0.0] * count
+    for place in sorted(range(len(costs)), key=lambda place: -costs[place]):
+        least = sums.index(min(sums))
+        shares[least].append(place)
+        sums[least] += costs[place]
+    return [sorted(share) for share in shares]
 
 
 def usable(context: Context, built: Iterable[Build]) -> tuple[str, ...]:

@@ -2,9 +2,10 @@
 
 from typing import Literal
 
-from loop.model.measurement import Build, PropertyCheck
+from loop.model.measurement import Build, PropertyCheck, VariantChecks
 from loop.model.output import Output
 from loop.model.profile import DeviceFacts
+from loop.model.target import Workload
 
 
 class TorchOutput(Output):
@@ -111,6 +112,29 @@ class LoadOutput(Output):
     """Variants that loaded."""
     undefined: tuple[str, ...] = ()
     """Symbols the linker could not find, demangled."""
+
+
+class ShareOutput(Output):
+    """What a job found that verifies all variants on some of the workloads."""
+
+    actions = ("kernel.verify_share",)
+
+    sides: tuple[VariantChecks, ...] = ()
+    """The checks of each variant; on a CPU then once more, on another number of threads."""
+    control: VariantChecks
+    """The checks of the baseline."""
+    left_out: tuple[Workload, ...] = ()
+    """Workloads for which no time was left."""
+    no_room: tuple[str, ...] = ()
+    """Workloads that the device has no memory for, and why."""
+    notes: tuple[str, ...] = ()
+    """What could not be exercised."""
+    spots: tuple[str, ...] = ()
+    """What the values of all workloads cannot show."""
+    zeros: tuple[str, ...] = ()
+    """Workloads on which zeros would be right."""
+    edited: tuple[str, ...] = ()
+    """Files of a foreign task that were edited meanwhile."""
 
 
 class ChangesOutput(Output):

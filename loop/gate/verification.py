@@ -4,14 +4,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from loop.base.errors import WorkFailed
 from loop.builds.build import BuildFailed
-from loop.gate.verify import MOST_HUNG
+from loop.gate.model import ShareOutput
+from loop.gate.verify import MOST_HUNG, in_order
 from loop.model.measurement import Check, VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.target import Workload
 from loop.model.verdict import Against, NoSpeedVerdict
 from loop.model.workloads import unsupported
-from loop.workers.bench import Side
+from loop.workers.bench import UNJUDGED_HINT, Side
 
 VERBS = {"refused": "refuses a call", "crashed": "crashes", "hung": "hangs"}
 """What is said of a variant by the first check that failed; the others make it incorrect."""
@@ -67,16 +69,12 @@ class Verification:
 
     @property
     def declined(self) -> Iterator[str]:
-        """Layouts that a variant declined, and variants whose checks ended because too many calls hung."""
+        """Layouts that a variant declined."""
         for checks in self.found:
             declined = {check.inputs: None for check in checks.checks if check.status == "unsupported"}
             layouts = [layout for layout in declined if layout != "contiguous"]
             if layouts:
                 yield f"{checks.variant} on {', '.join(layouts)} inputs: not supported"
-        for checks in self.found:
-            hung = sum(check.status == "hung" for check in checks.checks)
-            if hung >= MOST_HUNG:
-                yield f"{checks.variant} on the workloads after its call number {hung} that hung"
 
     @property
     def message(self) -> str:
@@ -125,6 +123,32 @@ class Verification:
             return None
         types = f"`{self.command('kernels', 'list')}` shows the types of each"
         return f"{types}: say dtype=... in --workloads, or name another set"
+
+
+def merged(
+    shares: Sequence[ShareOutput], workloads: Sequence[Workload]
+) -> tuple[tuple[VariantChecks, ...], VariantChecks]:
+    """The checks of each variant and of the control, in the order in which one job would give them.
+
+    Raises WorkFailed where no share could judge anything.
+    """
+    every: dict[str, VariantChecks] = {}
+    for parts in zip(*(share.sides for share in shares), strict=True):
+        side = in_order(parts, workloads)
+        if (before := every.get(side.variant)) is not None:  # The same variant on another number of threads.
+            side = before.model_copy(update={"checks": (*before.checks, *side.checks)})
+        every[side.variant] = side
+    checks = [check for side in every.values() for check in side.checks]
+    if len(shares) > 1 and checks and all(check.status == "not judged" for check in checks):
+        raise WorkFailed(checks[0].message, hint=UNJUDGED_HINT)
+    return tuple(every.values()), in_order([share.control for share in shares], workloads)
+
+
+def hung_out(checks: VariantChecks) -> Iterator[str]:
+    """A line on a variant whose checks ended because too many calls hung."""
+    hung = checks.count("hung")
+    if hung >= MOST_HUNG:
+        yield f"{checks.variant} on the workloads after its call number {hung} that hung"
 
 
 def untaken(side: Side, workloads: Iterable[Workload]) -> tuple[str, ...]:

@@ -179,8 +179,8 @@ LARGE_WORK = 1e6
 """Operations from which the time of a workload says something of its work."""
 MOST_HUNG = 2
 """Checks of one side that may hang; the rest is not tried then, each would take as long."""
-AHEAD = 2
-"""Workers that are started before they are asked: their imports go on meanwhile."""
+SIDE_BY_SIDE = 12
+"""Workers that start at a time, before they are asked: their imports go on meanwhile."""
 LARGE = 64 << 20
 """Bytes of inputs and outputs of a call from which on processes of many sides have no room side by side."""
 UNMOVED = 32.0
@@ -209,6 +209,12 @@ class Job:
     """True for the control run. Slow control calls run once, because their timing is not used."""
     suspected: bool = False
     """Whether wrong outputs are compared with those of known faults."""
+    only: frozenset[str] | None = None
+    """Names of the workloads that are checked here; the others are checked elsewhere. None: all."""
+
+    def covers(self, workload: Workload) -> bool:
+        """Whether a workload is checked here."""
+        return self.only is None or workload.name in self.only
 
 
 @dataclasses.dataclass
@@ -242,11 +248,12 @@ def verify(
 
     Sizes and values come in an order that follows from their seeds; workloads of the `allowance` come last. The
     reference is worked out twice on the first workload of the lists: if it does not repeat itself, it judges
-    nothing. A workload that cannot be judged is left; raises Unjudged where none can be.
+    nothing. A workload that cannot be judged is left; raises Unjudged where none can be, unless others are judged
+    elsewhere.
     """
     checkers = [SideChecker(job, KeptWorker(bench, job.side)) for job in jobs]
     spare = {values_key(workload) for workload in allowance.workloads} if allowance else set()
-    every = of_one_shape(chain(*(job.workloads for job in jobs)))
+    every = of_one_shape(workload for job in jobs for workload in job.workloads if job.covers(workload))
     groups = [same for same in every if values_key(same[0]) not in spare]
     others = [same for same in every if values_key(same[0]) in spare]
 
@@ -257,7 +264,7 @@ def verify(
     shuffle(groups)
     groups += others
     try:
-        for checker in checkers[:AHEAD]:
+        for checker in checkers[:SIDE_BY_SIDE]:
             checker.worker.start()
         unjudged, judged_some = list[Unjudged](), False
         for number, same in enumerate(groups, 1):
@@ -276,11 +283,13 @@ def verify(
             yield from _check_all(bench, checkers, same, [*chain(*groups[number:])])
             if allowance:
                 allowance.learn(bench.target, same[0], time.monotonic() - begun)
-        if unjudged and not judged_some:
+        if unjudged and not judged_some and all(job.only is None for job in jobs):
             raise unjudged[0]
         for checker in checkers:
             yield from checker.name_cause()
     finally:
+        for checker in checkers:  # All at once: a driver needs a tenth of a second for the end of each.
+            checker.worker.kill()
         for checker in checkers:
             checker.worker.close()
     return tuple(checker.checks for checker in checkers)
@@ -295,9 +304,11 @@ def _check_all(
     """
     call = bench.call(same[0], "judge")
     large = call.output.size + sum(tensor.pool_size for tensor in call.inputs) > LARGE
-    for number, checker in enumerate(checkers):
-        for following in checkers[number + 1 : number + AHEAD]:
-            if any(map(following.concerns, same)):
+    ahead = [checker for checker in checkers if any(map(checker.concerns, same))]
+    for checker in checkers:
+        if checker in ahead:  # Of large calls two processes have room side by side.
+            place = ahead.index(checker)
+            for following in ahead[place + 1 : place + (2 if large else SIDE_BY_SIDE)]:
                 following.worker.start()
         for workload in same:
             yield from checker.check(workload)
@@ -313,7 +324,7 @@ class SideChecker:
 
     def __init__(self, job: Job, worker: KeptWorker) -> None:
         self.bench, self.job, self.side, self.worker = worker.bench, job, job.side, worker
-        self.keys = {values_key(workload) for workload in job.workloads}
+        self.keys = {values_key(workload) for workload in job.workloads if job.covers(workload)}
         self.found: list[Check] = []
         self.laid_out = laid_out(job.side, job.workloads) if job.layouts else {}
         """Of each type the workload on which other layouts are tried."""
@@ -330,13 +341,8 @@ class SideChecker:
     @property
     def checks(self) -> VariantChecks:
         """What was found so far, in the order of the job."""
-        places = {values_key(workload): place for place, workload in enumerate(self.job.workloads)}
-
-        def place(check: Check) -> tuple[int, int]:
-            return places.get(values_key(check.workload), len(places)), LAYOUTS.index(check.inputs)
-
-        checks = tuple(sorted(self.found, key=place))
-        return VariantChecks(variant=self.side.name, build_id=self.side.build_id, checks=checks)
+        found = VariantChecks(variant=self.side.name, build_id=self.side.build_id, checks=tuple(self.found))
+        return in_order([found], self.job.workloads)
 
     def concerns(self, workload: Workload) -> bool:
         """Whether this side is still to be checked on a workload."""
@@ -510,6 +516,17 @@ class SideChecker:
         if fresh:
             self.first_call_s = time.monotonic() - begun
         return reply
+
+
+def in_order(parts: Sequence[VariantChecks], workloads: Sequence[Workload]) -> VariantChecks:
+    """The checks of one side that were made in several places, in the order of the workloads."""
+    places = {values_key(workload): place for place, workload in enumerate(workloads)}
+
+    def place(check: Check) -> tuple[int, int]:
+        return places.get(values_key(check.workload), len(places)), LAYOUTS.index(check.inputs)
+
+    checks = (check for part in parts for check in part.checks)
+    return parts[0].model_copy(update={"checks": tuple(sorted(checks, key=place))})
 
 
 def files_of(call: Call, reply: Computed) -> tuple[str, ...]:

@@ -1,13 +1,15 @@
 """The executor `local`: one job at a time on each GPU of this machine, and jobs for processors beside them."""
 
 import contextlib
+import os
+import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from loop.base.locks import Held, locked
 from loop.jobs.executor import Slot, run
-from loop.jobs.folder import JobFolder, devices, jobs_folder
+from loop.jobs.folder import JobFolder, devices, jobs_folder, read_text
 from loop.machine.gpus import VISIBLE
 from loop.model.jobs import Where
 
@@ -18,13 +20,33 @@ def check() -> None:
 
 def slots(width: int) -> list[Slot]:
     """`width` GPUs at most, and as many jobs for processors beside them."""
-    places = [place for place in devices(gpu=True) if place.device != "cpu"][:width]
+    places = [place for place in devices(gpu=True) if place.device != "cpu"]
     gpus = [LocalSlot(place, {VISIBLE: place.uuid}) for place in places]
-    return [*gpus, *(LocalSlot(devices(gpu=False)[0], {}) for _ in range(width))]
+    for slot, cores in zip(gpus, parted(len(gpus)), strict=True):
+        slot.cores = cores
+    return [*gpus[:width], *(LocalSlot(devices(gpu=False)[0], {}) for _ in range(width))]
+
+
+def parted(count: int) -> list[list[int]]:
+    """Our cores in so many parts of one size, as GPUs and cores of one node are numbered alike; none of too few.
+
+    Two numbers of one core stay together.
+    """
+
+    def core(number: int) -> tuple[int, int]:
+        siblings = read_text(Path(f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list"))
+        return int(re.split("[,-]", siblings)[0] or number), number
+
+    numbers = sorted(os.sched_getaffinity(0), key=core)
+    size = len(numbers) // max(count, 1)
+    return [numbers[first * size : (first + 1) * size] if size > 1 else [] for first in range(count)]
 
 
 class LocalSlot(Slot):
     """A GPU or a processor of this machine. `variables`: environment by which a command knows its GPU."""
+
+    cores: Sequence[int] = ()
+    """Numbers of the cores that its jobs keep to; none: all."""
 
     def __init__(self, where: Where, variables: Mapping[str, str], locks: Path | None = None) -> None:
         self.where, self.variables = where, variables
@@ -33,6 +55,8 @@ class LocalSlot(Slot):
 
     def do(self, job: JobFolder) -> None:
         """Run it, while holding the lock on the GPU: two executors share a machine."""
+        if self.cores:
+            os.sched_setaffinity(0, self.cores)  # Of this thread, and so of what it starts.
         with self._held():
             run(job, self.variables, self.where)
 

@@ -21,6 +21,8 @@ ASK_LIMIT_S = 60
 """Without its persistence daemon a driver sets up every GPU anew, one after the other."""
 SMI = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+ASKED: list["subprocess.Popen[str]"] = []
+"""The process that asks the driver, while nobody has waited for its answer."""
 
 
 @dataclass(frozen=True)
@@ -98,21 +100,32 @@ def _gpu(fields: dict[str, Any]) -> Gpu:
     return Gpu(fields["name"], fields["uuid"], f"{major}.{minor}", fields["memory_bytes"], facts)
 
 
+def ask() -> None:
+    """Have the driver asked while something else is done; `gpus` waits for the answer."""
+    if not ASKED:
+        ASKED.append(
+            subprocess.Popen(
+                [sys.executable, "-P", "-m", "loop.machine.gpus_seen"],
+                env={**environment(), "PYTHONPATH": python_path()},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+        )
+
+
 def _look() -> dict[str, Any]:
     """What the driver says to a process with the environment of our workers."""
-    command = [sys.executable, "-P", "-m", "loop.machine.gpus_seen"]
     nothing: dict[str, Any] = {"cuda": None, "gpus": []}
     try:
-        completed = subprocess.run(
-            command,
-            env={**environment(), "PYTHONPATH": python_path()},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=ASK_LIMIT_S,
-            check=False,
-        )
-        return json.loads(completed.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+        ask()
+        with ASKED.pop() as process:
+            try:
+                printed, _ = process.communicate(timeout=ASK_LIMIT_S)
+            finally:
+                process.kill()
+        return json.loads(printed.splitlines()[-1])  # type: ignore[no-any-return]
     except subprocess.TimeoutExpired:
         return {**nothing, "why": f"the NVIDIA driver did not answer within {ASK_LIMIT_S} s"}
     except (OSError, ValueError, IndexError):

@@ -103,7 +103,8 @@ def _job(context: Context, action: str, part: Part) -> JobFolder:
         f"--target={part.target}",
     ]
     words += [f"--budget-s={context.budget_s:g}", f"--limit-s={context.kill_after_s:g}"]
-    words += [f"--threads={bench.threads}", f"--seed={task.seed}"]
+    words += [f"--threads={bench.threads}"] if bench.device == "cpu" else []
+    words += [f"--seed={task.seed}"]
     words += [f"--samples=../{SAMPLES}"] if part.keeps else []
     words += [f"--variant={name}" for name in part.variants]
     words += [f"--workloads={name}" for name in part.sets] + [f"--checks={name}" for name in part.checks]

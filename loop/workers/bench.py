@@ -16,7 +16,7 @@ import psutil
 
 from loop.base.errors import WorkFailed
 from loop.base.expressions import Expression
-from loop.base.processes import Tick
+from loop.base.processes import Tick, kill_group
 from loop.calls.call import Call, CommandTerms, FunctionTerms, LibraryTerms, Terms
 from loop.machine.gpus import gpus
 from loop.machine.machine import available_memory, cores, machine
@@ -27,10 +27,10 @@ from loop.model.profile import DeviceFacts, at_hand
 from loop.model.target import CAbiVariant, Component, PythonVariant, Target, Workload
 from loop.model.workloads import accepts, fills, formula_values
 from loop.workers import program
-from loop.workers.judge_messages import Begin, Discard, Examine, Examined, Expect, Look, Looked, ToJudge
+from loop.workers.judge_messages import Begin, Discard, Draw, Examine, Examined, Expect, Look, Looked, ToJudge
 from loop.workers.judge_process import Floors, JudgeProcess, Unjudged, empty_call, lag_of, measure_floors
 from loop.workers.messages import Load, Mistake, ToWorker
-from loop.workers.nursery import Nursery
+from loop.workers.nursery import EARLY, Nursery
 from loop.workers.program import (
     START_LIMIT_S,
     Refusal,
@@ -194,8 +194,8 @@ class Bench:
         """Where workers come from that need torch."""
         if self._nursery is None:
             cores = timed_cores(self.threads) if self.device == "cpu" else ""
-            environment = thread_environment(self.threads, cores)
-            self._nursery = Nursery({**passed_on(), **environment})
+            own = Nursery({**passed_on(), **thread_environment(self.threads, cores)})
+            self._nursery = EARLY[0] if EARLY and self.device == "cuda" else own
         return self._nursery
 
     def examine(self, check: str, limit_s: float) -> Generator[Tick, None, Examined]:
@@ -330,6 +330,15 @@ class Bench:
         """What the judge is asked to make of a workload."""
         call = make_call(self.target, workload, str(self.scratch), "judge", layout)
         return expectation(self.target, workload, call, self._secret, self.device, wide=wide)
+
+    def draw(self, workload: Workload) -> Generator[Tick, None, None]:
+        """Have the judge note the values of a workload, for what `look` says of all inputs; nothing is judged."""
+        begun = time.monotonic()
+        with contextlib.suppress(Unjudged):
+            request = Draw(self._expectation(workload, wide=False))
+            yield from self.judge(request, JUDGE_LIMIT_S, f"inputs of {workload.name}")
+            self.took.setdefault(workload.name, time.monotonic() - begun)
+        self._remove_files(workload)
 
     def look(self, small: Workload | None) -> Generator[Tick, None, Looked]:
         """What the inputs drawn so far could not show; and what of `small` the reference does not read."""
@@ -511,6 +520,11 @@ class KeptWorker:
         except WorkerLost:
             self.close()
             raise
+
+    def kill(self) -> None:
+        """Kill the worker without waiting for its end; `close` comes next."""
+        if self._worker is not None:
+            kill_group(self._worker.child.process.pid)
 
     def close(self) -> None:
         """End the worker."""

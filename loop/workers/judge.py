@@ -45,6 +45,7 @@ class Judge:
             judge_messages.Expect: self.expect,
             judge_messages.Compare: self.compare,
             judge_messages.Discard: self.discard,
+            judge_messages.Draw: self.draw,
             judge_messages.Look: self.look,
             judge_messages.Relate: self.relations.begin,
             judge_messages.GiveOutput: self.relations.go_on,
@@ -197,6 +198,11 @@ class Judge:
         if chosen is None:
             raise Refused(f"no tolerance for {part.name} of {part.dtype}: `tolerance` of target.yaml has none")
         return chosen
+
+    def draw(self, request: judge_messages.Draw) -> Done:
+        """Note what the inputs of a call are."""
+        self.drawn.note(self.asking.inputs(request.call))
+        return Done()
 
     def look(self, request: judge_messages.Look) -> judge_messages.Looked:
         """What inputs that were drawn could not show, and what the reference does not read."""

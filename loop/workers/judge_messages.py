@@ -162,6 +162,12 @@ class Looked(Plain):
     """Whether no input had NaN or an infinity."""
 
 
+class Draw(ToJudge[Done]):
+    """Note the inputs of a call that is judged elsewhere, for `Look`."""
+
+    call: Expect
+
+
 class Look(ToJudge[Looked]):
     """Name what the inputs drawn so far could not show."""
 

@@ -65,6 +65,12 @@ class NurseryLost(Exception):
     """It cannot be asked, or did not answer."""
 
 
+THREADS = ("LOOP_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+"""Variables that hold every runtime to a number of threads."""
+EARLY: list["Nursery"] = []
+"""A nursery that began before anybody knew what it is for; a bench on a GPU takes it."""
+
+
 class Nursery:
     """The process, started when it is first needed. The processes that it forked outlive its end."""
 
@@ -73,6 +79,15 @@ class Nursery:
         self._child: Child | None = None
         self._control: socket.socket | None = None
         self._lost = sys.platform != "linux"
+
+    @classmethod
+    def early(cls) -> "Nursery":
+        """The one nursery that begins before it is known what it is for: torch is imported while we are."""
+        if not EARLY:
+            threads = str(max(1, len(os.sched_getaffinity(0)) - 1))
+            EARLY.append(cls(dict.fromkeys(THREADS, threads)))
+            EARLY[0].warm_up()
+        return EARLY[0]
 
     def warm_up(self) -> None:
         """Start it if it does not run: it imports torch while something else is done."""

@@ -21,7 +21,7 @@ from loop.model.causes import Cause
 from loop.model.dtypes import Device
 from loop.model.target import CAbiVariant
 from loop.workers.messages import MOST_BYTES, Malformed, No, Request, read_reply, request_line
-from loop.workers.nursery import Forked, Nursery, NurseryLost, numbered
+from loop.workers.nursery import THREADS, Forked, Nursery, NurseryLost, numbered
 
 FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g1")
 LIBRARIES = ("libasan.so", "libubsan.so")
@@ -245,12 +245,11 @@ def thread_environment(threads: int, cores: str = "") -> dict[str, str]:
     scheduler slices instead of microseconds. Which core the first thread has is left to chance: processes that
     load at once do not all load there.
     """
-    names = ("LOOP_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     places = [f"{{{core}}}" for core in cores.split(",")]
     first = random.randrange(len(places))
     bound = {"OMP_PROC_BIND": "true", "OMP_PLACES": ",".join([*places[first:], *places[:first]])}
     padding = {"LOOP_PADDING": "." * random.randrange(PADDING_BYTES)}
-    return {**dict.fromkeys(names, str(threads)), **(bound if len(places) > 1 else {}), **padding}
+    return {**dict.fromkeys(THREADS, str(threads)), **(bound if len(places) > 1 else {}), **padding}
 
 
 STILL_S = 0.05

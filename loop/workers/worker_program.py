@@ -116,6 +116,11 @@ class WorkerProgram:
 
             loaded = mistakes.wrap(loaded, request.mistake)
         self.candidates[""] = LoadedCandidate(loaded)
+        if request.device == loaded.device == "cuda":
+            from loop.calls.cuda.stage import the_device
+
+            with contextlib.suppress(Refused):  # The first call says why.
+                the_device()
         return Done()
 
     def compute(self, request: messages.Compute) -> messages.Computed:

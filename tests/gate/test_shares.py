@@ -1,0 +1,103 @@
+"""A verification that is cut into jobs: all variants on a share of the workloads each, with one result."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.base.errors import WorkFailed
+from loop.base.processes import finish
+from loop.gate.kernel import VerifyTerms, dealt, verify
+from loop.gate.model import ShareOutput
+from loop.gate.verification import merged
+from loop.jobs.local import parted
+from loop.model.campaign import Campaign
+from loop.model.measurement import Check, VariantChecks
+from loop.model.output import VerifyOutput
+from loop.model.target import Workload
+from tests.targets import WORKLOADS, compiled, make_context, open_bench, write_target
+
+A, B, C = (Workload(name=name, sizes={}, dtype="float32") for name in "abc")
+
+
+def checks(*workloads: Workload, status: str = "right", name: str = "v", **fields: Any) -> VariantChecks:
+    """Checks of one side."""
+    every = [{"workload": workload, "status": status, "message": status, **fields} for workload in workloads]
+    return VariantChecks(variant=name, build_id=None, checks=tuple(map(Check.model_validate, every)))
+
+
+def share(*sides: VariantChecks) -> ShareOutput:
+    """What a job found."""
+    return ShareOutput(ok=True, message="", sides=sides, control=sides[0])
+
+
+def test_work_is_dealt_out_like_cards() -> None:
+    """The largest first, each to the share that has least: every place once, and sums that differ little."""
+    assert [[0, 3, 4], [1, 2]] == dealt([5.0, 4.0, 3.0, 2.0, 1.0], 2)
+    assert [[0], [1]] == dealt([1.0, 1.0], 2)
+
+
+def test_merged_checks_stand_in_the_order_of_one_job() -> None:
+    """By the list of workloads, whichever job made them; those on another number of threads come after."""
+    first, second = share(checks(C), checks(C, threads=1)), share(checks(A, B), checks(A, B, threads=1))
+    (every,), control = merged([first, second], [A, B, C])
+    assert [(None, "a"), (None, "b"), (None, "c"), (1, "a"), (1, "b"), (1, "c")] == [
+        (check.threads, check.workload.name) for check in every.checks
+    ]
+    assert ["a", "b", "c"] == [check.workload.name for check in control.checks]
+
+
+def test_a_share_that_judges_nothing_leaves_the_others() -> None:
+    """Where no share judges anything there is no result."""
+    lost = share(checks(A, status="not judged"))
+    (every,), _ = merged([lost, share(checks(B))], [A, B])
+    assert (1, True) == (every.count("not judged"), every.right)
+    with pytest.raises(WorkFailed, match="not judged"):
+        merged([lost, lost], [A, B])
+
+
+def test_each_gpu_has_cores_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In parts of one size; where there are too few, all are shared."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(900, 909)))  # No processor has so many.
+    assert [[900, 901, 902, 903], [904, 905, 906, 907]] == parted(2)
+    assert [[]] * 9 == parted(9)
+
+
+@pytest.mark.slow
+def test_the_answer_is_that_of_one_piece(
+    tmp_path: Path, build_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks, verdicts and what was not exercised, of variants that are right, wrong, and wrong by their state."""
+    monkeypatch.setenv("LOOP_CACHE", str(build_cache))
+    names = ("right", "epsilon", "by_address", "crashes")
+    target = write_target(tmp_path / "t", {name: compiled(name) for name in names}, workloads=dict(WORKLOADS))
+    with open_bench(tmp_path / "t", target, build_cache) as bench:
+
+        def found(**more: Any) -> VerifyOutput:
+            context = make_context(bench, *names, **more)
+            return finish(verify(context, VerifyTerms(seeds=2))).output  # type: ignore[no-any-return]
+
+        whole = found()
+        apart = found(campaign=Campaign(executor="local", width=2))
+    assert ["done", "done"] == [job.state for job in apart.jobs]
+    assert (("right",), ("epsilon", "by_address", "crashes")) == (apart.right, apart.wrong)
+    assert said(whole.variants) == said(apart.variants)
+    first, second = (output.message.rpartition(" wrong on ")[0] for output in (whole, apart))
+    assert first.startswith("epsilon is incorrect: ")
+    assert first == second
+    assert {*whole.not_exercised} == {*apart.not_exercised}
+
+
+def said(variants: Sequence[VariantChecks]) -> list[tuple[Any, ...]]:
+    """What can be compared of checks: not those of state, which follow the order of calls.
+
+    Those on another number of threads end with the first failure of a job.
+    """
+    most = max(check.threads or 0 for every in variants for check in every.checks)
+    return [
+        (every.variant, check.workload.name, check.workload.seed, check.inputs, check.threads, check.status)
+        for every in variants
+        for check in every.checks
+        if check.threads == most and every.variant != "by_address"
+    ]
