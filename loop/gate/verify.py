@@ -507,8 +507,7 @@ class SideChecker:
         yield from self.worker.load()
         fresh, first_call_s = self.worker.fresh, 0.0
         if (limit_s := self.job.call_limit_s or 0.0) == 0.0:
-            least_s = CALL_LIMIT_S * (EMULATED if self.side.emulated else 1.0)
-            limit_s = max(least_s, min(PATIENCE * self.bench.took.get(workload.name, 0.0), LONGEST_S))
+            limit_s = call_limit_s(self.bench, workload, emulated=self.side.emulated)
             first_call_s = CALL_LIMIT_S if self._hung else self.bench.first_call_s
         begun = time.monotonic()
         request = Compute(call, layout, hurried=self.side.emulated, once=once or self.job.control)
@@ -527,6 +526,12 @@ def in_order(parts: Sequence[VariantChecks], workloads: Sequence[Workload]) -> V
 
     checks = (check for part in parts for check in part.checks)
     return parts[0].model_copy(update={"checks": tuple(sorted(checks, key=place))})
+
+
+def call_limit_s(bench: Bench, workload: Workload, *, emulated: bool = False) -> float:
+    """Seconds after which a call hangs: they grow with what inputs and reference of the workload took."""
+    least_s = CALL_LIMIT_S * (EMULATED if emulated else 1.0)
+    return max(least_s, min(PATIENCE * bench.took.get(workload.name, 0.0), LONGEST_S))
 
 
 def files_of(call: Call, reply: Computed) -> tuple[str, ...]:

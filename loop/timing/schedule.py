@@ -20,7 +20,7 @@ from loop.base.processes import Tick, kill_group
 from loop.base.stats import FEWEST
 from loop.calls.arena import CAPTURED, MOST_CALLS, Values
 from loop.calls.call import Call
-from loop.gate.verify import LONGEST_S, judged
+from loop.gate.verify import LONGEST_S, call_limit_s, judged
 from loop.machine.machine import cores
 from loop.model.causes import Cause
 from loop.model.measurement import BASELINE, DeviceReading, Segment
@@ -34,7 +34,6 @@ from loop.workers.judge_messages import Compare
 from loop.workers.messages import Computed
 from loop.workers.program import START_LIMIT_S, Refusal, Worker, WorkerLost
 
-ANSWER_LIMIT_S = LONGEST_S
 """What is timed was verified before: the step's own limit ends what hangs all the same."""
 TOGETHER = ("cuda",)
 """Devices on which all sides are staged at once: a GPU's driver keeps each waiting, the host has cores for all."""
@@ -139,7 +138,7 @@ class TimingRound:
         rounds = yield from self._turn_about(workload, names, timings, to_come)
         for name in names:
             with self._turn(name, workload):
-                yield from self.calls.pop(name).forget(ANSWER_LIMIT_S, self._note(workload))
+                yield from self.calls.pop(name).forget(LONGEST_S, self._note(workload))
         return rounds
 
     def _turn_about(
@@ -204,7 +203,8 @@ class TimingRound:
 
     def _staged(self, name: str, workload: Workload, timings: Timings) -> Generator[Tick, None, None]:
         timed, begun = self.calls[name], time.monotonic()
-        yield from timed.staged(ANSWER_LIMIT_S, self._note(workload), alone=self.bench.device not in TOGETHER)
+        yield from timed.staged(LONGEST_S, self._note(workload), alone=self.bench.device not in TOGETHER)
+        timed.orders.limit_s = call_limit_s(self.bench, workload)  # No later call compiles anything.
         if name not in self.called:
             self.called.add(name)
             self.bench.first_calls_s += time.monotonic() - begun
