@@ -1,14 +1,12 @@
 """The command line: parse, call, exit code.
 
-Begin with `beginning`, `looking`, `working` and `hosting`: each command is a function with parameters and help.
-`command` says what follows from one. `options` holds the parameters that several commands share. The other modules
-are what commands call, where that needs several rooms.
+Begin with `commands`: each command is a function with parameters and help. `command` says what follows from one.
+The other modules are what commands call, where that needs several rooms.
 
 `main` is the one door where errors become exit codes. Commands that start processes end what a killed one left.
 """
 
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -25,9 +23,6 @@ from loop.cli import commands
 from loop.cli.command import ALL, app, screen_for
 
 __all__ = ("ALL", "answered", "app", "commands", "main")
-STARTING = {command.words.split()[0] for command in ALL if "device" in {p.name for p in command.parameters}}
-"""First words of commands with `--device`. They start processes, and first end those that a killed one left."""
-
 WORKERS = "loop.workers.program"
 """The module that starts processes. Before it is imported, an interrupt has nothing to end."""
 
@@ -39,7 +34,8 @@ WRONG_WORDS: Any = typer.BadParameter.__mro__[2]
 def main() -> None:
     """The one door where errors become exit codes: expected, interrupted, bug."""
     _guarded(open_streams)
-    if set(sys.argv[1:2]) & STARTING and not {"--help", "-h"} & set(sys.argv):
+    named = [command for command in ALL if command.words.split()[0] in sys.argv[1:2]]
+    if not {"--help", "-h"} & set(sys.argv) and any(command.starts_processes for command in named):
         from loop.base.processes import leave_nothing_behind
 
         _guarded(leave_nothing_behind)
@@ -90,6 +86,8 @@ def _words() -> str:
 def _fail(error: LoopError) -> None:
     """Print an error: on stderr, and for a program also as JSON on stdout, in one line among events."""
     if options := _for_programs():
+        import json
+
         from loop.base.documents import to_json
 
         text = to_json(error.as_json(_words()))

@@ -11,15 +11,13 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
-
-from loop.cli.names import refuse_unknown
 
 ON_HOST = "cli.on_host:run_on_host"
 """Does a command on another machine, where `--on` names one. It knows commands, so it is imported by name."""
@@ -76,7 +74,27 @@ class QuickGroup(_Quick, TyperGroup):
 
 
 class RootGroup(QuickGroup):
-    """`loop` itself: its help fits a screen of 80 columns and 24 lines."""
+    """`loop` itself. A command is made when it is looked up, for each start needs one of them.
+
+    Its help fits a screen of 80 columns and 24 lines.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The first word of each command, in the order in which they are defined."""
+        return list(dict.fromkeys(command.words.partition(" ")[0] for command in ALL))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command or the group of commands that begins with a word; None where there is none."""
+        if cmd_name not in self.commands:
+            own = [command for command in ALL if command.words.partition(" ")[0] == cmd_name]
+            group = new_group(HELPS.get(cmd_name, ""))
+            for command in own:
+                command.add_to(group)
+            if not own:  # Every other one is made then: typer names the nearest.
+                known = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+                return known.get(cmd_name)
+            self.commands[cmd_name] = typer.main.get_command(group)
+        return self.commands.get(cmd_name)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """The commands that matter first, a line each; then the names of all others, and the options."""
@@ -84,7 +102,7 @@ class RootGroup(QuickGroup):
         with formatter.section("Commands"):
             formatter.write_dl([(words, summaries[words]) for words in FIRST])
         with formatter.section("More, each with --help"):
-            formatter.write_text(", ".join(sorted({*self.commands} - {*FIRST})))
+            formatter.write_text(", ".join(sorted({*self.list_commands(ctx)} - {*FIRST})))
         with formatter.section("Options"):
             formatter.write_text(", ".join(option.opts[-1] for option in self.get_params(ctx)))
 
@@ -104,6 +122,8 @@ class Command:
     agents: Agents = ""
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Values that no option gives."""
+    rest: bool = False
+    """Whether words behind the first that is no option belong to it."""
 
     @property
     def help(self) -> str:
@@ -115,11 +135,16 @@ class Command:
         """The first line of its help."""
         return self.help.partition("\n")[0]
 
-    @property
+    @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         """What it takes from the command line."""
         every = inspect.signature(self.function).parameters.values()
         return tuple(p.replace(kind=Parameter.KEYWORD_ONLY) for p in every if p.name != "screen")
+
+    @property
+    def starts_processes(self) -> bool:
+        """Whether it takes `--device`: it first ends what a killed one left."""
+        return any(parameter.name == "device" for parameter in self.parameters)
 
     @property
     def printed(self) -> Any:
@@ -127,11 +152,8 @@ class Command:
         module = self.calls.partition(":")[0]
         return _imported(self.result if ":" in self.result else f"{module}:{self.result}")
 
-    def add_to(self, app: typer.Typer, *, rest: bool) -> None:
-        """Let typer parse it, as the command of its last word; `rest`: words behind the first belong to it.
-
-        A command that is called by the words of a group is what the group does without a further word.
-        """
+    def add_to(self, group: typer.Typer) -> None:
+        """Let typer parse it, as the command of its last word; called by a group's words, as that group's own."""
 
         def call(**values: Any) -> None:
             context = values.pop("context", None)
@@ -148,13 +170,13 @@ class Command:
                 for _ in range(2):
                     kind = next((part for part in get_args(kind) if part is not type(None)), kind)
                 option.metavar = METAVARS.get(kind)
-        if self.words in GROUPS:
+        if self.words in HELPS:
             parameters.insert(0, Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context))
-            app.info.no_args_is_help = False
-            decorate = app.callback(invoke_without_command=True)
+            group.info.no_args_is_help = False
+            decorate = group.callback(invoke_without_command=True)
         else:
-            settings = HELP | ({"allow_interspersed_args": False} if rest else {})
-            decorate = app.command(self.words.rpartition(" ")[2], cls=QuickCommand, context_settings=settings)
+            settings = HELP | ({"allow_interspersed_args": False} if self.rest else {})
+            decorate = group.command(self.words.rpartition(" ")[2], cls=QuickCommand, context_settings=settings)
         call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         decorate(call)
 
@@ -182,7 +204,6 @@ class Command:
         screen = screen or screen_for(bool(values.get("json") or values.get("events")))
         if values.get("on") or values.get("keep_until"):
             return int(_imported(ON_HOST)(self, values, screen))
-        refuse_unknown(self.parameters, values)
         if "target" in values and values["target"] is None and not values.get("path"):
             _say_target(screen)
         lists = [p.name for p in self.parameters if "list[" in str(p.annotation.__origin__)]
@@ -206,9 +227,7 @@ def command(
     """Make a function the command that these words call; its docstring is the help. The rest: see `Command`."""
 
     def define(function: Function) -> Function:
-        defined = Command(words, function, examples, calls, result, agents, fixed)
-        defined.add_to(GROUPS[words if words in GROUPS else words.rpartition(" ")[0]], rest=rest)
-        ALL.append(defined)
+        ALL.append(Command(words, function, examples, calls, result, agents, fixed, rest))
         return function
 
     return define
@@ -291,7 +310,6 @@ def _root(
 
 
 HELPS = {
-    "": "Run GPU-kernel optimisation sessions, and learn from them.",
     "run": "Run a session, a single pattern or one step.",
     "kernels": "Build, verify and measure kernels without a session.",
     "patterns": "Browse and check the pattern catalogue.",
@@ -305,22 +323,23 @@ HELPS = {
     "job": "Run one job, wherever its folder lies.",
     "catalog": "The catalogue of patterns, sessions and kernels as pages.",
 }
-"""Words to the help of the group that they call; the root has no words."""
-GROUPS = {
-    name: typer.Typer(
-        cls=QuickGroup if name else RootGroup,
+"""Words to the help of the group that they call."""
+
+
+def new_group(text: str, **settings: Any) -> typer.Typer:
+    """Commands that are called by words behind one word, or one command; `text`: the help of the group."""
+    group = typer.Typer(
         help=text,
         no_args_is_help=True,
         context_settings=HELP,
-        add_completion=not name,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
+        **{"cls": QuickGroup, "add_completion": False, **settings},
     )
-    for name, text in HELPS.items()
-}
-"""Words to what typer makes of them: the root and its groups."""
-app = GROUPS[""]
+    if text:
+        group.callback()(lambda: None)
+    return group
+
+
+app = new_group("", cls=RootGroup, add_completion=True)
 app.callback()(_root)
-for _name, _group in GROUPS.items():
-    if _name:
-        app.add_typer(_group, name=_name)

@@ -23,7 +23,7 @@ from loop.library.rates import rates
 from loop.model.base import Model, Printed
 from loop.model.index import Environment, PatternRun, SessionRow
 from loop.model.money import RateCard, Saving
-from loop.model.plan import Pattern, Phase, PlannedPattern, Predicted
+from loop.model.plan import Pattern, PlannedPattern, Predicted
 from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
 from loop.money.bill import gpu_rate, hourly_usd, no_price, rates_of
 from loop.profile.bottleneck import held, outcomes
@@ -461,8 +461,6 @@ class Foreseen(Printed):
     """Name of the plan."""
     success: str | None
     """Its objective."""
-    phases: tuple[Phase, ...]
-    """Its phases, with their budgets."""
     target: str
     """Name of the target."""
     device: str
@@ -481,7 +479,7 @@ def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: boo
     """`--dry-run`: the chain with predicted time and cost; nothing runs."""
     plan = head.plan.plan
     if as_json:
-        about = {"success": plan.success, "phases": plan.phases, "patterns": head.plan.patterns}
+        about = {"success": plan.success, "patterns": head.plan.patterns}
         where = {"target": head.target, "device": head.device, "variants": head.variants}
         missing = unpriced_gpu(card, head)
         screen.data(

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
+from pydantic.json_schema import SkipJsonSchema
 
 from loop.base.expressions import Miss
 from loop.model.base import Model
@@ -98,16 +99,6 @@ class Pattern(Model):
     """Where the pattern comes from."""
 
 
-class Phase(Model):
-    """A part of a plan: its patterns from one of them up to the next phase's first."""
-
-    name: Text
-    """What it is for, in a word or two."""
-    first: Name
-    """The pattern of the plan that it begins with."""
-    minutes: Positive
-
-
 class Plan(Model):
     """An ordered list of patterns and the workloads they run on."""
 
@@ -124,8 +115,6 @@ class Plan(Model):
     """What the whole is meant to take."""
     success: str | None = None
     """Expression over what the session found: the objective is reached when it is true."""
-    phases: tuple[Phase, ...] = ()
-    """Parts with minutes of their own, in order; the first one begins with the first pattern."""
     requires: str | None = None
     """Expression over machine, revision and variants; the session is refused when it is false."""
     stop_if: str | None = None
@@ -134,13 +123,13 @@ class Plan(Model):
     """What answers a missed objective: a pattern, which is run next, or a plan, which is proposed."""
     parameters: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """Further names that expressions may read as `plan.<name>`."""
+    phases: SkipJsonSchema[tuple[object, ...]] = Field((), exclude=True)
+    """Plans of before had phases, and sessions have them stored: they are read and mean nothing."""
 
     def aims(self) -> Iterator[str]:
-        """What it is for, a line each: objective, phases, what it requires, when it stops, what answers a miss."""
-        phases = (f"{phase.name} {phase.minutes:g} min (from {phase.first})" for phase in self.phases)
+        """What it is for, a line each: objective, what it requires, when it stops, what answers a miss."""
         aims = {
             "objective": self.success,
-            "phases": "; ".join(phases),
             "requires": self.requires,
             "stops if": self.stop_if,
             "otherwise": self.otherwise,
@@ -207,11 +196,3 @@ class Reached(Model):
     """Its parts that are not true; empty when it was reached."""
     judged: bool = True
     """Whether it could be judged: one that speaks of variants needs a variant that was judged."""
-
-
-class PhaseTime(Model):
-    """What a phase was meant to take, and took."""
-
-    name: str
-    minutes: float
-    seconds: float

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
 from loop.model.base import Model
 from loop.model.campaign import Campaign
 from loop.model.dtypes import Device
 from loop.model.money import Bill
-from loop.model.plan import PhaseTime, Predicted, Reached, ResolvedPlan
+from loop.model.plan import Predicted, Reached, ResolvedPlan
 from loop.model.target import Role
 from loop.model.verdict import Verdict
 
@@ -257,11 +258,12 @@ class Conclusion(Model):
     seconds: float
     objective: Reached | None = None
     """Whether the objective was reached; None where the plan states none, and before the end."""
-    phases: tuple[PhaseTime, ...] = ()
     not_exercised: tuple[str, ...]
     learnings: tuple[str, ...]
     """What the records show, in sentences."""
     proposal: str
+    phases: SkipJsonSchema[tuple[object, ...]] = Field((), exclude=True)
+    """Plans of before had phases, and sessions have them stored: they are read and mean nothing."""
 
 
 class SessionRecord(Conclusion):

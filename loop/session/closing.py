@@ -30,7 +30,7 @@ from loop.session.bounds import Ending
 from loop.session.course import View
 from loop.session.first_screen import first_screen
 from loop.session.next_session import proposal
-from loop.session.objective import Objective, phase_times, session_facts, unless_nothing_judged
+from loop.session.objective import Objective, session_facts, unless_nothing_judged
 from loop.session.page import Rendered, in_json, on_screen, render_session
 from loop.steps.setting import Setting, made_for_another
 from loop.store import index, journal
@@ -80,7 +80,6 @@ def conclude(
         grade=letter,
         grade_reason=why,
         objective=objective,
-        phases=phase_times(plan, finished),
         learnings=learnings.learnings(finished),
         not_exercised=(
             *findings.not_exercised,

@@ -14,12 +14,11 @@ from loop.learning import learnings
 from loop.model.change import kept
 from loop.model.money import RateCard
 from loop.model.output import VerifyOutput, outputs_of
-from loop.model.plan import PhaseTime, Plan, Reached
+from loop.model.plan import Plan, Reached
 from loop.model.record import Finished, Machine, Revision, SessionHead, SessionRecord, Status, latest_attempts
 from loop.money.bill import hourly_usd
 from loop.report import format as say
 from loop.report.findings import speed_verdicts, trusted_mean
-from loop.report.markdown import columns, filled
 from loop.report.sections import Line, Section
 from loop.session.course import View
 from loop.store.rows import CHECKS, blamed, judged
@@ -182,36 +181,15 @@ def refuse_unless_met(head: SessionHead) -> None:
         raise UsageError(f"plan {plan.name} requires what is not so: {what}", hint="loop plan list")
 
 
-def phase_times(plan: Plan, finished: Sequence[Finished]) -> tuple[PhaseTime, ...]:
-    """What each phase took: its patterns, and those that answered their outcomes."""
-    begins = {phase.first: phase.name for phase in plan.phases}
-    phase_of, phase = {}, ""
-    for pattern in plan.patterns:
-        phase = phase_of[pattern] = begins.get(pattern, phase)
-    spent = dict.fromkeys(begins.values(), 0.0)
-    phase = ""
-    for record in latest_attempts(finished):  # A pattern that no plan lists belongs to the one it answered.
-        phase = phase_of.get(record.pattern, phase)
-        if phase:
-            spent[phase] += record.seconds
-    return tuple(PhaseTime(name=p.name, minutes=p.minutes, seconds=spent[p.name]) for p in plan.phases)
-
-
 def goal_section(view: View) -> Iterator[Section]:
-    """What the plan is for, whether that was reached, and where the time went."""
+    """What the plan is for, and whether that was reached."""
     record, plan = view.record, view.head.plan.plan
     lines: list[Line] = []
     if outcome := verdict(record, view.finished):
         lines.append(f"Objective: {outcome}.")
     if record.objective and record.objective.missed and plan.otherwise:
         lines.append(f"What answers a miss: {plan.otherwise}.")
-    rows = []
-    for phase in record.phases:
-        planned_s = 60 * phase.minutes
-        share = say.share(phase.seconds, planned_s)
-        rows.append((phase.name, say.seconds(planned_s), say.seconds(phase.seconds), share))
-    heads = columns("Phase", ">Planned", ">Actual", ">Of its plan")
-    yield Section(plan.title, lines=tuple(lines), table=filled(heads, rows))
+    yield Section(plan.title, lines=tuple(lines))
 
 
 def verdict(record: SessionRecord, finished: Sequence[Finished]) -> str:

@@ -81,7 +81,7 @@ def check_plan(
 
 
 def _check_objective(read: Read[Plan], answers: Collection[str], variants: Collection[str]) -> Iterator[Complaint]:
-    """Expressions over known names, phases that begin with patterns of the plan, an answer that is there."""
+    """Expressions over known names, and an answer that is there."""
     plan, document = read.value, read.document
     always = {"target", "device", *(f"plan.{name}" for name in plan.parameters)}
     names = {*always, *SESSION_NAMES, *found_names(variants)}
@@ -98,29 +98,6 @@ def _check_objective(read: Read[Plan], answers: Collection[str], variants: Colle
     elif plan.otherwise and plan.otherwise not in answers:
         hint = hint_for(plan.otherwise, answers)
         yield complain(document, ("otherwise",), "the name of a pattern or a plan", repr(plan.otherwise), hint)
-    yield from _check_phases(read)
-
-
-def _check_phases(read: Read[Plan]) -> Iterator[Complaint]:
-    """Each begins further on in the plan than the one before it; together they take no more than the plan."""
-    plan, document = read.value, read.document
-    rest = list(plan.patterns)
-    for index, phase in enumerate(plan.phases):
-        allowed = rest if index else rest[:1]
-        if phase.first not in allowed:
-            expected = f"a pattern of the plan, from {rest[0]} on" if index and rest else "its first pattern"
-            yield complain(document, ("phases", index, "first"), expected, repr(phase.first))
-            return
-        rest = rest[rest.index(phase.first) + 1 :]
-        if phase.name in [before.name for before in plan.phases[:index]]:
-            yield complain(document, ("phases", index, "name"), "a name of its own", repr(phase.name))
-        if plan.patterns.count(phase.first) > 1:
-            expected = "a pattern that the plan lists once"
-            yield complain(document, ("phases", index, "first"), expected, repr(phase.first))
-    minutes = sum(phase.minutes for phase in plan.phases)
-    if minutes > plan.budget.minutes * (1 + 1e-9):
-        expected = f"at most {plan.budget.minutes:g} minutes in all, the plan's budget"
-        yield complain(document, ("phases",), expected, f"{minutes:g}")
 
 
 def check_pattern(
@@ -313,8 +290,6 @@ def announce(head: SessionHead) -> str:
     ]
     if plan.success:
         lines.append(f"  goal: {goals(plan.success)}")
-    if plan.phases:
-        lines.append(f"  phases: {', '.join(f'{phase.name} {phase.minutes:g} min' for phase in plan.phases)}")
     if plan.otherwise:
         lines.append(f"  if the goal is missed: {plan.otherwise}")
     if head.emulated:

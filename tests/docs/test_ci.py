@@ -55,7 +55,7 @@ def test_its_commands_exist_with_their_options() -> None:
         command: Any = typer.main.get_command(app)
         rest = words[1:]
         while hasattr(command, "commands"):
-            command, rest = command.commands[rest[0]], rest[1:]
+            command, rest = command.get_command(None, rest[0]), rest[1:]
         known = {name for option in command.params for name in option.opts}
         assert set() == {word for word in rest if word.startswith("--")} - known
 

@@ -18,25 +18,18 @@ from loop.cli.patterns import schema_text
 from tests.conftest import ROOT
 
 
-def commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every command below a group, with the words that call it."""
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from commands(command, (*words, name))
-        else:
-            yield (*words, name), command
-
-
 def walk(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The same with the groups."""
-    for name, command in group.commands.items():
+    """Every command and group below a group, with the words that call it."""
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
         yield (*words, name), command
         if hasattr(command, "commands"):
             yield from walk(command, (*words, name))
 
 
 COMMANDS = ROOT / "docs" / "commands.md"
-ALL = dict(commands(typer.main.get_command(app)))
+EVERY = dict(walk(typer.main.get_command(app)))
+ALL = {words: command for words, command in EVERY.items() if not hasattr(command, "commands")}
 
 
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
@@ -95,7 +88,7 @@ def test_commands_and_options_are_few() -> None:
 def test_help_fits_the_terminal_and_has_no_escapes(monkeypatch: pytest.MonkeyPatch) -> None:
     """All commands and groups at 80 columns; no types of Python's."""
     monkeypatch.setenv("COLUMNS", "80")
-    for words in ((), *dict(walk(typer.main.get_command(app)))):
+    for words in ((), *EVERY):
         done = CliRunner().invoke(app, [*words, "-h"])
         assert 0 == done.exit_code, words
         assert [] == re.findall(r"\x1b|<\w.*|.*\bstr\b.*|.*list\[.*|.*None.*", done.output), words

@@ -52,5 +52,5 @@ def test_every_command_can_be_typed(line: str) -> None:
     rest = words[len(known.split()) :]
     command = typer.main.get_command(app)
     for word in known.split():
-        command = command.commands[word]  # type: ignore[attr-defined]
+        command = command.get_command(None, word)  # type: ignore[attr-defined]
     command.make_context(known, rest)

@@ -7,9 +7,9 @@ import pytest
 from loop.base.errors import UsageError
 from loop.base.expressions import Miss
 from loop.model.bisect import BisectOutput
-from loop.model.plan import PhaseTime, Plan, Reached
+from loop.model.plan import Reached
 from loop.model.record import Finished, Revision, SessionHead
-from loop.session.objective import Objective, findings_of, phase_times, refuse_unless_met, unless_nothing_judged
+from loop.session.objective import Objective, findings_of, refuse_unless_met, unless_nothing_judged
 from tests.makers import (
     make_built,
     make_check,
@@ -97,43 +97,15 @@ def test_a_plan_that_requires_what_is_missing_is_refused() -> None:
         refuse_unless_met(bare)
 
 
-def test_the_time_of_an_answer_counts_for_the_phase_that_it_answers() -> None:
-    """Patterns that the plan lists have their phases; those that are only answers have none of their own."""
-    plan = Plan.model_validate(
-        {
-            "format": 1,
-            "name": "p",
-            "title": "P",
-            "patterns": ("a", "b", "c"),
-            "workloads": ("some",),
-            "budget": {"minutes": 1.0},
-            "phases": (
-                {"name": "first", "first": "a", "minutes": 0.4},
-                {"name": "then", "first": "c", "minutes": 0.6},
-            ),
-        }
-    )
-    names = ("a", "b", "answer", "c", "answer")
-    steps = [make_finished(run=run, pattern=name, seconds=10.0) for run, name in enumerate(names, start=1)]
-    assert (
-        PhaseTime(name="first", minutes=0.4, seconds=30.0),
-        PhaseTime(name="then", minutes=0.6, seconds=20.0),
-    ) == phase_times(plan, steps)
-
-
 def test_the_report_says_reached_or_missed() -> None:
-    """With the phases, above the steps."""
+    """Above the steps."""
     one = Miss(part="cpu.ratio >= 1.5", words="cpu.ratio is 1.31, 13 % off `cpu.ratio >= 1.5`", off=0.13)
     record = make_record(
-        head_of(otherwise="optimize"),
-        objective=Reached(success="cpu.ratio >= 1.5", missed=(one,)),
-        phases=(PhaseTime(name="measure", minutes=0.5, seconds=45.0),),
-        seconds=102.0,
+        head_of(otherwise="optimize"), objective=Reached(success="cpu.ratio >= 1.5", missed=(one,)), seconds=102.0
     )
     text = make_report(record, [RIGHT]).partition("<summary>Steps")[2].partition("### Each step")[0]
     assert "Objective: cpu at 1.50x the baseline's speed or more: missed (cpu.ratio is 1.31, 13 % off)." in text
     assert "What answers a miss: optimize." in text
-    assert "| measure |  30.0 s | 45.0 s |" in text
     reached = make_report(make_record(objective=Reached(success="wrong == []")), [RIGHT])
     assert "Objective: nothing wrong: reached." in reached
     nothing = make_report(make_record(objective=Reached(success="wrong == []", judged=False)), [])

@@ -143,24 +143,11 @@ def test_the_patterns_of_single_commands_are_patterns_like_any(path: Path) -> No
         ("stop_if: other.ratio > 1", "expected a known name, got 'other.ratio'"),
         ("requires: machine.gpu == []", "did you mean 'machine.gpus'?"),
         ("otherwise: twoo", "plans/p.yaml:8:12: otherwise: expected the name of a pattern or a plan, got 'twoo'"),
-        ("phases: [{name: a, first: two, minutes: 1}]", "phases.0.first: expected its first pattern, got 'two'"),
-        (
-            "phases: [{name: a, first: one, minutes: .1}, {name: b, first: one, minutes: .1}]",
-            "phases.1.first: expected a pattern of the plan, from two on, got 'one'",
-        ),
-        (
-            "phases: [{name: a, first: one, minutes: 3}]",
-            "expected at most 1 minutes in all, the plan's budget, got 3",
-        ),
-        (
-            "phases: [{name: a, first: one, minutes: .1}, {name: a, first: two, minutes: .1}]",
-            "phases.1.name: expected a name of its own, got 'a'",
-        ),
         ("success: 3", "plans/p.yaml:8:10: success: expected"),
     ],
 )
 def test_a_mistake_in_an_objective_is_said_with_its_place(line: str, told: str) -> None:
-    """Before anything runs: unknown names, phases that do not follow the plan, an answer that is nowhere."""
+    """Before anything runs: unknown names, an answer that is nowhere."""
     known = {name: read_pattern(name=name) for name in ("one", "two")}
     with pytest.raises(DefinitionError) as caught:
         resolve_plan(read_plan("one", "two", more=line), known, ("tune",), ("cpu",))
