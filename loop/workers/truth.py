@@ -15,7 +15,7 @@ from loop.model.measurement import Mismatch, Span
 from loop.model.signature import Tolerance
 from loop.workers.asking import Asking, Inputs
 from loop.workers.judge_messages import Finding
-from loop.workers.workload_call import only_output
+from loop.workers.workload_call import finds_outputs, only_output
 
 FIRST, LAST = -500, 500
 """Powers of two into which errors are sorted."""
@@ -546,7 +546,7 @@ class Rounding:
         """The truth of output number `n`, which allows what any sound summation and exponential may lose."""
         inputs, truth = answer.inputs, answer.truths[n]
         call, sizes = inputs.call, self.asking.sizes(inputs.call)
-        if self.asking.is_plain(call) and sizes:
+        if self.asking.is_plain(call) and sizes and not finds_outputs(self.asking.signature):
             # Terms that an element may sum: over the dimensions that the output lacks, or along one that it has.
             kept = only_output(self.asking.signature).split()
             summed = math.prod(size for name, size in sizes.items() if name not in kept)

@@ -27,8 +27,9 @@ def narrow(x):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("dimensions", ["N", "..."])
 def test_one_output_for_all_values_is_wrong_though_it_is_within_the_tolerance(
-    tmp_path: Path, build_cache: Path
+    dimensions: str, tmp_path: Path, build_cache: Path
 ) -> None:
     """A mean of so many values that it hardly varies: what follows it in a narrower type is right all the same."""
     variants = {
@@ -39,7 +40,7 @@ def test_one_output_for_all_values_is_wrong_though_it_is_within_the_tolerance(
     target = write_target(
         tmp_path,
         variants,
-        signature={"inputs": {"x": "N M"}, "outputs": {"output": "N"}},
+        signature={"inputs": {"x": "N M"}, "outputs": {"output": dimensions}},
         **fields,
         plain=None,
         tolerance={"float32": {"atol": 2.0, "rtol": 0.0}},
