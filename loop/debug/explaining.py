@@ -32,7 +32,7 @@ from loop.model.measurement import Check, Span, VariantChecks
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionHead
 from loop.model.signature import Signature
-from loop.model.target import Scalar, Target, Workload
+from loop.model.target import Scalar, Target
 from loop.model.workloads import accepts, operations, scale_of, scaled
 from loop.steps.context import Context, Result, Working
 
@@ -44,38 +44,30 @@ INFINITE = 1e300
 
 def whereabouts(check: Check, signature: Signature) -> str:
     """`query rows 64 to 127 of 128, all heads; the error grows along Sq, from 0.1 to 0.2`; empty without a map."""
-    places = [_span(name, span, signature.words) for name, span in check.spans.items() if span.size > 1]
     if not check.spans:
         return ""
-    partly = [text for text in places if not text.startswith("all ")]
-    everywhere = [text for text in places if text.startswith("all ")]
-    return "; ".join([", ".join([*partly, *everywhere]) or "its one element", *_growths(check)])
-
-
-def _span(name: str, span: Span, words: Mapping[str, str]) -> str:
-    known = words.get(name)
-    if span.count == span.size:
-        return f"all {known}" if known else f"all of {name}"
-    subject = known or name
-    if span.count == 1:
-        return (
-            f"{known} {span.first} alone, of {span.size}"
-            if known
-            else f"only at {name} = {span.first} of {span.size}"
-        )
-    if span.count == span.last - span.first + 1:
-        return f"{subject} {span.first} to {span.last} of {span.size}"
-    return f"{span.count} of {span.size} {known or f'of {name}'} between {span.first} and {span.last}"
-
-
-def _growths(check: Check) -> Iterator[str]:
+    partly, everywhere, growing = list[str](), list[str](), list[str]()
+    for name, span in check.spans.items():
+        known = signature.words.get(name)
+        if span.size <= 1:
+            continue
+        if span.count == span.size:
+            everywhere.append(f"all {known}" if known else f"all of {name}")
+        elif span.count == 1:
+            alone = f"{known} {span.first} alone, of {span.size}"
+            partly.append(alone if known else f"only at {name} = {span.first} of {span.size}")
+        elif span.count == span.last - span.first + 1:
+            partly.append(f"{known or name} {span.first} to {span.last} of {span.size}")
+        else:
+            whole = f"{span.size} {known}" if known else f"{span.size} of {name}"
+            partly.append(f"{span.count} of {whole} between {span.first} and {span.last}")
     for name, parts in check.map.items():
         largest = [part.largest for part in parts if part.count]
         errors = [error for error in largest if error is not None and error < INFINITE]
-        if len(errors) < len(largest):  # A part without a number says nothing of growth.
-            continue
-        if len(errors) >= LEAST_PARTS and errors == sorted(errors) and errors[-1] >= GROWS * errors[0]:
-            yield f"the error grows along {name}, from {errors[0]:.2g} to {errors[-1]:.2g}"
+        whole_map = len(errors) == len(largest) >= LEAST_PARTS  # A part without a number says nothing of growth.
+        if whole_map and errors == sorted(errors) and errors[-1] >= GROWS * errors[0]:
+            growing.append(f"the error grows along {name}, from {errors[0]:.2g} to {errors[-1]:.2g}")
+    return "; ".join([", ".join([*partly, *everywhere]) or "its one element", *growing])
 
 
 LEAST_SIZES = 2
@@ -91,20 +83,16 @@ def common_place(checks: Sequence[Check], signature: Signature) -> str:
         spans = [check.spans[name] for check in checks if name in check.spans and check.spans[name].size > 1]
         partial = [span for span in spans if span.count < span.size]
         if partial and len({span.size for span in spans}) >= LEAST_SIZES:
-            texts += _place(name, signature.words.get(name, f"indices of {name}"), spans)
+            words = signature.words.get(name, f"indices of {name}")
+            if all(span.count == span.last - span.first + 1 for span in spans):
+                texts += _stretch(name, words, spans)
+            elif all(span.count == (span.last - span.first) // 2 + 1 for span in spans):
+                texts.append(f"every other of {words}, from {min(span.first for span in spans)} on")
     return ", ".join(texts)
 
 
-def _place(name: str, words: str, spans: Sequence[Span]) -> Iterator[str]:
-    """The first rule that fits the wrong indices of every size."""
-    if all(span.count == span.last - span.first + 1 for span in spans):
-        yield from _stretch(name, words, spans)
-    elif all(span.count == (span.last - span.first) // 2 + 1 for span in spans):
-        yield f"every other of {words}, from {min(span.first for span in spans)} on"
-
-
 def _stretch(name: str, words: str, spans: Sequence[Span]) -> Iterator[str]:
-    """The same where wrong indices follow each other, by where they begin and end."""
+    """The first rule that fits where wrong indices follow each other, by where they begin and end."""
     begin, to_end = {span.first for span in spans}, all(span.last == span.size - 1 for span in spans)
     block = next((n for n in BLOCKS if all(span.first == span.size // n * n for span in spans)), 0)
     rules = {
@@ -132,6 +120,8 @@ COMPARED = 2
 """Workloads that a known fault has to explain: what explains one alone may be chance."""
 MOST_NAMED = 3
 """Known faults that are named side by side: where more explain an output, it tells none of them."""
+LEAST_WORK = 1 << 18
+"""Operations that a fresh workload may always have."""
 NOTHING = "nothing were computed (zeros)"
 """Explains zeros better than an input that were zero."""
 BY_CAUSE = {
@@ -180,10 +170,12 @@ def explain(context: Context, arguments: Patience) -> Working[ExplainOutput]:
 
 
 def _explanation(prober: FailureProber) -> Generator[Tick, None, Explanation]:
-    by_gate, rule, predicted = _by_gate(prober, BY_CAUSE), "", 0
-    as_if: tuple[str, ...] = ()
-    layouts = ", ".join(dict.fromkeys(check.inputs for check in prober.failures))
-    cause = _by_gate(prober, BY_CALLS) or ("" if "contiguous" in layouts else BY_LAYOUT.format(layouts))
+    causes = {check.cause for check in prober.failures}
+    by_gate = next((text for cause, text in BY_CAUSE.items() if cause in causes), "")
+    by_calls = next((text for cause, text in BY_CALLS.items() if cause in causes), "")
+    layouts = dict.fromkeys(check.inputs for check in prober.failures)
+    rule, predicted, as_if = "", 0, tuple[str, ...]()
+    cause = by_calls or ("" if "contiguous" in layouts else BY_LAYOUT.format(", ".join(layouts)))
     cause = cause or (yield from _circumstance(prober))
     if not cause and by_gate in ("", BY_CAUSE["NaN"]):  # It takes little time; a rule takes what is left.
         as_if = yield from _as_if(prober)
@@ -199,12 +191,6 @@ def _explanation(prober: FailureProber) -> Generator[Tick, None, Explanation]:
         where=common_place(prober.failures, prober.signature) or whereabouts(telling, prober.signature),
         workload=telling.workload.name,
     )
-
-
-def _by_gate(prober: FailureProber, texts: Mapping[str, str]) -> str:
-    """The first text of a table whose cause the checks found; empty where they found none of them."""
-    causes = {check.cause for check in prober.failures}
-    return next((text for cause, text in texts.items() if cause in causes), "")
 
 
 def _circumstance(prober: FailureProber) -> Generator[Tick, None, str]:
@@ -234,34 +220,26 @@ def _circumstance(prober: FailureProber) -> Generator[Tick, None, str]:
 
 def _as_if(prober: FailureProber) -> Generator[Tick, None, tuple[str, ...]]:
     """Known faults that explain the outputs of the most telling workloads; faults of whole outputs first."""
-    chosen = _most_telling(prober.failures)
+    wrong = [check for check in prober.failures if check.wrong and check.inputs == "contiguous"]
+    wrong = [check for check in wrong if check.total <= LARGEST]
+    # Where right and wrong elements are most evenly divided, and the smallest workload with enough wrong ones.
+    wrong.sort(key=lambda check: (check.wrong < TELLING, check.total if check.wrong >= TELLING else -check.wrong))
+    evenly = sorted(wrong, key=lambda check: (check.wrong < LEAST_TELLING, abs(check.wrong / check.total - 0.5)))
+    chosen = {check.workload.name: check.workload for check in (*evenly[:1], *wrong)}
     if time.monotonic() > prober.end or not chosen:
         return ()
     side = replace(prober.side, threads=1) if prober.context.bench.device == "cpu" else prober.side
-    job = Job(side, chosen, layouts=False, call_limit_s=HANG_S, suspected=True)
+    workloads = tuple(chosen.values())[:COMPARED]
+    job = Job(side, workloads, layouts=False, call_limit_s=HANG_S, suspected=True)
     (checks,) = yield from verify(prober.context.bench, [job])
     fits = [check.fits for check in checks.checks if check.fits is not None]
-    if whole := _common(fits, whole=True):
-        return whole
-    partly = _common(fits, whole=False)
-    return (*partly[:-1], f"{partly[-1]}, where it is wrong") if partly else ()
-
-
-def _most_telling(failures: Sequence[Check]) -> tuple[Workload, ...]:
-    """Where right and wrong elements are most evenly divided, and the smallest workload with enough wrong ones."""
-    wrong = [
-        check for check in failures if check.wrong and check.inputs == "contiguous" and check.total <= LARGEST
-    ]
-    wrong.sort(key=lambda check: (check.wrong < TELLING, check.total if check.wrong >= TELLING else -check.wrong))
-    evenly = sorted(wrong, key=lambda check: (check.wrong < LEAST_TELLING, abs(check.wrong / check.total - 0.5)))
-    return tuple({check.workload.name: check.workload for check in (*evenly[:1], *wrong)}.values())[:COMPARED]
-
-
-def _common(fits: Sequence[Mapping[str, bool]], *, whole: bool) -> tuple[str, ...]:
-    """Faults that explain all of some outputs; none where too many do."""
-    faults = [[as_if for as_if, all_of_it in fit.items() if all_of_it or not whole] for fit in fits]
-    common = tuple(as_if for as_if in faults[0] if all(as_if in fit for fit in faults)) if faults else ()
-    return (NOTHING,) if NOTHING in common else common if len(common) <= MOST_NAMED else ()
+    for whole in (True, False):
+        faults = [[as_if for as_if, all_of_it in fit.items() if all_of_it or not whole] for fit in fits]
+        common = tuple(as_if for as_if in faults[0] if all(as_if in fit for fit in faults)) if faults else ()
+        common = (NOTHING,) if NOTHING in common else common if len(common) <= MOST_NAMED else ()
+        if common:
+            return common if whole else (*common[:-1], f"{common[-1]}, where it is wrong")
+    return ()
 
 
 def _rule(prober: FailureProber) -> Generator[Tick, None, tuple[str, int]]:
@@ -326,10 +304,6 @@ def _search(prober: FailureProber, cases: Sequence[tuple[Case, bool]]) -> RuleSe
     return RuleSearch(cases, sizes, choices, fits, random.Random(prober.seed))
 
 
-LEAST_WORK = 1 << 18
-"""Operations that a fresh workload may always have."""
-
-
 def _case(target: Target, check: Check) -> dict[str, Scalar]:
     """The features of a check that a rule may use."""
     workload, scale = check.workload, scale_of(check.workload.values)
@@ -355,10 +329,6 @@ def _entry(target: Target, case: Mapping[str, Scalar]) -> dict[str, Scalar]:
     return entry
 
 
-WITHOUT_OUTPUT = ("refused", "crashed", "hung")
-"""What gives no output: the message is the variant's or its emulator's own word on the fault."""
-
-
 def diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Diagnosis, ...]:
     """One a variant that was found wrong and looked into."""
     verified = (checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants)
@@ -382,17 +352,17 @@ def _lines(
     finished: Sequence[Finished], checks: VariantChecks, small: Smallest | None, explanation: Explanation | None
 ) -> Iterator[tuple[str, str]]:
     """A label and a text each: fault, cause and rule, commits, components, smallest workload."""
-    silent = [check for check in checks.checks if check.status in WITHOUT_OUTPUT]
+    # What gives no output says itself, or its emulator says, what the fault is.
+    silent = [check for check in checks.checks if check.status in ("refused", "crashed", "hung")]
     if silent:
         yield "Fault", silent[0].message
     yield from explanation.lines if explanation else ()
-    for output in outputs_of(finished, BisectOutput):
-        if output.variant == checks.variant and output.answer:
-            for commit in output.answer.culprits:
-                yield "Commit", f"{commit.short} ({commit.subject})"
-            if output.answer.range:
-                commits = ", ".join(f"{commit.short} ({commit.subject})" for commit in output.answer.range)
-                yield "Commit", f"one of {commits}"
+    answers = (out.answer for out in outputs_of(finished, BisectOutput) if out.variant == checks.variant)
+    for answer in filter(None, answers):
+        for commit in answer.culprits:
+            yield "Commit", f"{commit.short} ({commit.subject})"
+        if answer.range:
+            yield "Commit", "one of " + ", ".join(f"{commit.short} ({commit.subject})" for commit in answer.range)
     every = (part for output in outputs_of(finished, ComponentsOutput) for part in output.components)
     parts = [part for part in every if part.variant == checks.variant]
     wrong = [part for part in parts if part.checks.first_failure]

@@ -1,8 +1,8 @@
 """What every step that looks for a cause shares: what fails, and a gate that answers probe after probe."""
 
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Annotated
@@ -81,13 +81,8 @@ def failing(checks: VariantChecks, signature: Signature) -> Failing | None:
         plain = check.workload.values == "normal"
         return check.inputs != "contiguous", not plain, abs(share - 0.5), -check.total
 
-    return Failing(
-        variant=checks.variant,
-        build_id=checks.build_id,
-        kind=most,
-        start=min(alike, key=effort),
-        telling=min(alike, key=unevenness),
-    )
+    start, telling = min(alike, key=effort), min(alike, key=unevenness)
+    return Failing(checks.variant, checks.build_id, most, start, telling)
 
 
 def shrink(entry: Entry, signature: Signature) -> Search:
@@ -105,41 +100,25 @@ def shrink(entry: Entry, signature: Signature) -> Search:
         for key in [key for key in now if key not in (*signature.dimensions, "dtype")]:
             plainer = {name: value for name, value in now.items() if name != key}
             now = plainer if (yield plainer) else now
-        for names in _knobs(now, signature):
+        together = [names for names in signature.shorthand.values() if len({now[name] for name in names}) == 1]
+        for names in together:
             now = yield from _lower(now, names)
-
-
-def _knobs(entry: Entry, signature: Signature) -> Iterator[tuple[str, ...]]:
-    """Dimensions to be lowered: those of one size and shorthand together, then each by itself, largest first."""
-    together = signature.shorthand.values()
-    yield from (names for names in together if len({entry[name] for name in names}) == 1)
-    yield from ((name,) for name in sorted(signature.dimensions, key=lambda name: -int(entry[name])))
+        for name in sorted(signature.dimensions, key=lambda name: -int(now[name])):
+            now = yield from _lower(now, (name,))
 
 
 def _lower(entry: Entry, names: Iterable[str]) -> Generator[Entry, bool, Entry]:
+    """Lower dimensions together, as far as the workload fails."""
     low, high = 0, max(int(entry[name]) for name in names)
-    for size in doublings(high):
+    size = 1
+    while high - low > 1:
         smaller = {**entry, **dict.fromkeys(names, size)}
         if (yield smaller):
             entry, high = smaller, size
-            break
-        low = size
-    while high - low > 1:
-        middle = (low + high) // 2
-        smaller = {**entry, **dict.fromkeys(names, middle)}
-        if (yield smaller):
-            entry, high = smaller, middle
         else:
-            low = middle
+            low = size
+        size = 2 * low if 0 < 2 * low < high else (low + high) // 2
     return entry
-
-
-def doublings(end: int) -> Iterator[int]:
-    """1, 2, 4, ... below `end`."""
-    size = 1
-    while size < end:
-        yield size
-        size *= 2
 
 
 HANG_S = 5.0
@@ -199,8 +178,13 @@ class FailureProber:
 
     def __init__(self, context: Context, failing: Failing, side: Side, most: int, limit_s: float) -> None:
         self.context, self.failing, self.side, self.most = context, failing, side, most
-        self.end = time.monotonic() + limit_s
-        self.start = failing.start
+        self.end, self.start, self.signature = (
+            time.monotonic() + limit_s,
+            failing.start,
+            context.bench.target.signature,
+        )
+        self.entry, self.seed = entry_of(self.signature, self.start.workload), base_seed(self.start.workload)
+        """Where a search begins, and the base seed of all probes."""
         self.outcomes: dict[tuple[str, int, Layout], Outcome] = {}
         """Workloads, by name, seed and layout, to what the gate said of them."""
         self.asked = 0
@@ -220,20 +204,9 @@ class FailureProber:
         worker = KeptWorker(self.context.bench, side)
         return SideChecker(Job(side, (), layouts=False, call_limit_s=HANG_S), worker)
 
-    @property
-    def signature(self) -> Signature:
-        """The target's."""
-        return self.context.bench.target.signature
-
-    @property
-    def entry(self) -> dict[str, Scalar]:
-        """The entry at which a search begins."""
-        return entry_of(self.signature, self.start.workload)
-
-    @property
-    def seed(self) -> int:
-        """Base seed of all probes: that of the failure."""
-        return base_seed(self.start.workload)
+    def close(self) -> None:
+        """End the worker; the next probe has a fresh one."""
+        self._checker.worker.close()
 
     def workload(self, entry: Mapping[str, Scalar], other: int = 0) -> Workload:
         """The workload of an entry, with the failure's type and seed, or with `other` values."""
@@ -256,22 +229,36 @@ class FailureProber:
     def look(self, workload: Workload, inputs: Layout | None = None) -> Generator[Tick, None, Check]:
         """The gate's answer on a workload, asked now."""
         inputs = inputs or self.start.inputs
+        self.asked += 1
         if beyond := unsupported(self.side, workload):
-            return self._answer(Check(workload=workload, inputs=inputs, status="refused", message=beyond))
-        try:
-            check = yield from self._checker.look(workload, inputs)
-        except WorkFailed as failed:
-            # Its generator or its reference does not take every size: none of the variant's faults.
-            check = Check(workload=workload, inputs=inputs, status="refused", message=failed.message)
-        yield from self.context.bench.discard(workload)
-        return self._answer(check)
+            check = Check(workload=workload, inputs=inputs, status="refused", message=beyond)
+        else:
+            try:
+                check = yield from self._checker.look(workload, inputs)
+            except WorkFailed as failed:
+                # Its generator or its reference does not take every size: none of the variant's faults.
+                check = Check(workload=workload, inputs=inputs, status="refused", message=failed.message)
+            yield from self.context.bench.discard(workload)
+        self._remember(check)
+        return check
+
+    def _spend(self) -> None:
+        if self.asked >= self.most or time.monotonic() > self.end:
+            raise SearchSpent
+
+    def _remember(self, check: Check) -> None:
+        answer = outcome(check, self.failing.kind)
+        if answer == "fails" and check not in self.failures:
+            self.failures.append(check)
+        self.outcomes[(*values_key(check.workload), check.inputs)] = answer
 
     def calls(self, workload: Workload, inputs: Layout) -> Generator[Tick, None, tuple[bool, bool]]:
         """Whether the first call of a check is right, and whether all later calls are. Raises SearchSpent."""
         self._spend()
+        bench, right = self.context.bench, list[bool]()
         try:
-            yield from self.context.bench.expect(workload)
-            call = self.context.bench.call(workload, self.side.name)
+            yield from bench.expect(workload)
+            call = bench.call(workload, self.side.name)
             request = Compute(call, inputs, hurried=True)  # Else another call may come before.
             reply = yield from self._checker.worker.ask(request, limit_s=HANG_S, note="each call")
             paths = files_of(call, reply)
@@ -281,9 +268,8 @@ class FailureProber:
             return False, False
         except (WorkFailed, Refusal):
             return False, False
-        right = []
         for path in paths:
-            finding = yield from self.context.bench.judge(Compare(call, (path,)), JUDGE_LIMIT_S, "each call")
+            finding = yield from bench.judge(Compare(call, (path,)), JUDGE_LIMIT_S, "each call")
             noticed = "" if self.start.wrong else complaint(self.side, reply, finding, "")[0]
             right.append(not (noticed or finding.badness[0] or finding.message or finding.checker))
         return right[0], all(right[1:] or right)
@@ -292,38 +278,15 @@ class FailureProber:
         """Whether calls fail in this process that are right in a process of their own."""
         others = {values_key(check.workload): check.workload for check in checked(self.context, self.side.name)}
         others.pop(values_key(start.workload), None)
-        alike = [workload for workload in others.values() if workload.name == start.workload.name]
         again = start.workload.model_copy(update={"seed": start.workload.seed + 1})
-        for workload in [
-            *alike,
-            again,
-            *[workload for workload in others.values() if workload not in alike],
-            start.workload,
-        ]:
+        same_name = sorted(others.values(), key=lambda workload: workload.name != start.workload.name)
+        alike = sum(workload.name == start.workload.name for workload in same_name)
+        for workload in [*same_name[:alike], again, *same_name[alike:], start.workload]:
             if not all((yield from self.calls(workload, start.inputs))):
                 self.begin_process(self._checker.side.threads)
                 if all((yield from self.calls(workload, start.inputs))):
                     return True
         return False
-
-    def _spend(self) -> None:
-        if self.asked >= self.most or time.monotonic() > self.end:
-            raise SearchSpent
-
-    def _answer(self, check: Check) -> Check:
-        self.asked += 1
-        self._remember(check)
-        return check
-
-    def _remember(self, check: Check) -> None:
-        answer = outcome(check, self.failing.kind)
-        if answer == "fails" and check not in self.failures:
-            self.failures.append(check)
-        self.outcomes[(*values_key(check.workload), check.inputs)] = answer
-
-    def close(self) -> None:
-        """End the worker; the next probe has a fresh one."""
-        self._checker.worker.close()
 
 
 def outcome(check: Check, kind: str) -> Outcome:
@@ -341,36 +304,42 @@ class Effort(Model):
 
 def smallest(context: Context, arguments: Effort) -> Working[SmallestOutput]:
     """The smallest workload on which each wrong variant still fails, by the gate's own word."""
-    output = SmallestOutput(ok=True, message=NOTHING_WRONG)
+    every: list[Smallest] = []
+    texts = []
     pairs = yield from failing_sides(context, failing_variants(context))
     for failing, side in pairs:
         limit_s = context.budget_s / len(pairs)
         with closing(FailureProber(context, failing, side, arguments.probes, limit_s)) as prober:
-            smallest = yield from _smallest(prober)
-        output = output.model_copy(update={"smallest": (*output.smallest, smallest)})
-    texts = []
-    for smallest in output.smallest:
-        end = "nothing smaller among them does" if smallest.minimal else "the budget ended the search"
-        tried = smallest.note or f"{smallest.probes} workloads tried, {end}"
-        texts.append(f"{smallest.variant} fails on {smallest.check.workload.name} ({tried})")
-    return Result(output.model_copy(update={"message": "; ".join(texts)}) if texts else output)
+            every.append((yield from _smallest(prober)))
+        end = "nothing smaller among them does" if every[-1].minimal else "the budget ended the search"
+        tried = every[-1].note or f"{every[-1].probes} workloads tried, {end}"
+        texts.append(f"{failing.variant} fails on {every[-1].check.workload.name} ({tried})")
+    return Result(SmallestOutput(ok=True, message="; ".join(texts) or NOTHING_WRONG, smallest=tuple(every)))
 
 
 def _smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
     """Shrink the failing workload, then check in a fresh process that the smallest one fails."""
-    best, minimal = yield from _shrunk(prober)
+    best, minimal = prober.entry, False
+    search = shrink(best, prober.signature)
+    with suppress(SearchSpent):
+        try:
+            entry = next(search)
+            while True:
+                fails = (yield from prober.ask(entry)) == "fails"
+                best = dict(entry) if fails else best
+                entry = search.send(fails)
+        except StopIteration:
+            minimal = True
     prober.close()
     probes = prober.asked
     check = yield from prober.look(prober.workload(best))
     steady = kind_of(check) == prober.failing.kind
-    if not steady:
-        best, check = prober.entry, prober.start
-    workload = check.workload
+    check = check if steady else prober.start
     return Smallest(
         variant=prober.failing.variant,
         check=check,
         began=prober.start.workload.name,
-        words=spelled(entry_of(prober.context.bench.target.signature, workload)),
+        words=spelled(entry_of(prober.signature, check.workload)),
         seed=prober.seed,
         probes=probes,
         minimal=minimal and steady,
@@ -378,62 +347,56 @@ def _smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
     )
 
 
-def _shrunk(prober: FailureProber) -> Generator[Tick, None, tuple[dict[str, Scalar], bool]]:
-    """The last workload that failed, and whether the search came to its end."""
-    best = prober.entry
-    search = shrink(best, prober.context.bench.target.signature)
-    try:
-        entry = next(search)
-        while True:
-            fails = (yield from prober.ask(entry)) == "fails"
-            best = dict(entry) if fails else best
-            entry = search.send(fails)
-    except StopIteration:
-        return best, True
-    except SearchSpent:
-        return best, False
-
-
 def components(context: Context, arguments: NoArguments) -> Working[ComponentsOutput]:
     """Each component of the variants that are wrong; what only repeats a wrong one before it is left out."""
     failing = failing_variants(context)
-    checked: list[ComponentChecks] = []
+    every: list[ComponentChecks] = []
     missing: list[str] = []
     texts: list[str] = []
     for _, side in (yield from failing_sides(context, failing)):
-        mine, without = yield from looked_into(context, side)
-        checked, missing = [*checked, *mine], [*missing, *without]
-        texts += described(side.name, mine, without)
+        own, without = yield from looked_into(context, side)
+        every, missing = [*every, *own], [*missing, *without]
+        wrong = [part for part in own if part.checks.first_failure]
+        texts += [f"{part.component} of {side.name} {part.outcome}" for part in wrong]
+        if own and not wrong:  # A component that is missing clears nothing.
+            so = "" if without else ", so the fault lies in how they are put together"
+            texts.append(f"{side.name}: right by itself: {', '.join(part.component for part in own)}{so}")
+        texts += without
     return Result(
         ComponentsOutput(
             ok=True,
             message="; ".join(texts) if failing else NOTHING_WRONG,
             not_exercised=tuple(missing),
-            components=tuple(checked),
-            wrong=tuple(component.component for component in checked if component.checks.first_failure),
+            components=tuple(every),
+            wrong=tuple(part.component for part in every if part.checks.first_failure),
         )
     )
 
 
 def looked_into(context: Context, side: Side) -> Generator[Tick, None, tuple[list[ComponentChecks], list[str]]]:
     """The components of a variant, and those that could not be looked at, with the reason."""
-    parts = {n: p for n, p in context.bench.target.components.items() if side.name in p.variants}
-    checked: list[ComponentChecks] = []
+    bench = context.bench
+    parts = {n: p for n, p in bench.target.components.items() if side.name in p.variants}
+    every: list[ComponentChecks] = []
     missing = [] if parts else [f"components of {side.name}: target.yaml names none"]
+    usual = bench.target.dtypes["cuda" if side.emulated else bench.device]
+    dtype = usual if usual in side.dtypes else side.dtypes[0]
     for name, part in parts.items():
-        if part.signature is None and any(component.checks.first_failure for component in checked):
+        if part.signature is None and any(component.checks.first_failure for component in every):
             continue
-        alone = yield from _side(context, side, part)
-        if isinstance(alone, str):
-            missing.append(f"{name} of {side.name}: {alone}")
-        else:
-            checked.append((yield from _check(context, name, part, alone)))
-    return checked, missing
+        entered = yield from _entered(context, side, part)
+        if isinstance(entered, str):
+            missing.append(f"{name} of {side.name}: {entered}")
+            continue
+        judged, alone = bench.part(part), entered.renamed(f"{side.name} {name}")
+        workloads = expand(judged.target, judged.target.workloads, dtype, context.task.seed)
+        (checks,) = yield from verify(judged, [Job(alone, workloads, layouts=False)])
+        every.append(ComponentChecks(component=name, variant=side.name, title=part.title, checks=checks))
+    return every, missing
 
 
-def _side(context: Context, side: Side, part: Component) -> Generator[Tick, None, Side | str]:
+def _entered(context: Context, side: Side, part: Component) -> Generator[Tick, None, Side | str]:
     """The variant's library entered at a component, or a sentence on why that is impossible."""
-    assert isinstance(side.terms, LibraryTerms)
     if part.flags:
         bench, name = context.bench, side.name
         variant = (bench.emulations if side.emulated else bench.compiled)([name])[name]
@@ -443,28 +406,5 @@ def _side(context: Context, side: Side, part: Component) -> Generator[Tick, None
         if failed:
             return f"no build with {' '.join(part.flags)}: {failed[0].message}"
         side = bench.side(name, built[0], emulated=side.emulated)
-        assert isinstance(side.terms, LibraryTerms)
+    assert isinstance(side.terms, LibraryTerms)
     return side.renamed(side.name, terms=side.terms.but(entry=part.entry_in(side.name)))
-
-
-def _check(context: Context, name: str, part: Component, side: Side) -> Generator[Tick, None, ComponentChecks]:
-    bench = context.bench
-    usual = bench.target.dtypes["cuda" if side.emulated else bench.device]
-    dtype = usual if usual in side.dtypes else side.dtypes[0]
-    judged, alone = bench.part(part), side.renamed(f"{side.name} {name}")
-    workloads = expand(judged.target, judged.target.workloads, dtype, context.task.seed)
-    (checks,) = yield from verify(judged, [Job(alone, workloads, layouts=False)])
-    return ComponentChecks(component=name, variant=side.name, title=part.title, checks=checks)
-
-
-def described(variant: str, checked: Sequence[ComponentChecks], missing: Sequence[str]) -> list[str]:
-    """What the components say of a variant. A component that is missing clears nothing."""
-    texts = [
-        f"{component.component} of {variant} {component.outcome}"
-        for component in checked
-        if component.checks.first_failure
-    ]
-    if checked and not texts:
-        so = "" if missing else ", so the fault lies in how they are put together"
-        texts.append(f"{variant}: right by itself: {', '.join(component.component for component in checked)}{so}")
-    return [*texts, *missing]

@@ -1,13 +1,13 @@
 """When does it fail? Rules on sizes, attributes, types, values and layouts that fit what was tried.
 
-Pure: others try. `Hypotheses` keeps every rule that explains all cases so far. It names the untried case on which
+Pure: others try. `RuleSearch` keeps every rule that explains all cases so far. It names the untried case on which
 the likely ones differ most. So a threshold is halved, and "no multiple of 8" is told from "odd", by few cases.
 """
 
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations, pairwise
 from math import prod
 
@@ -22,6 +22,19 @@ KEPT = 40
 DOUBT = 0.02
 """Share of the likelihood below which a rule that differs is not looked into."""
 ALWAYS = "always"
+SCALES = (0.001, 4.0, 16.0, 64.0, 256.0)
+"""Standard deviations of values that are tried, beside 1."""
+SIZES = (
+    *(1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65),
+    *(100, 128, 129, 256, 257, 384, 512, 640),
+)
+"""Sizes on which kernels differ; more are drawn."""
+SPREAD = 6
+"""Cases drawn around each one that was tried."""
+FRESH, LEAST = 12, 6
+"""Fresh cases in a row that the leading rule has to foresee; at least, where the budget ends the search."""
+MOST_COST = 9.0
+"""A rule of more parts fits what fails by chance."""
 
 
 @dataclass(frozen=True)
@@ -45,47 +58,116 @@ class Rule:
         return f"wrong where {self.text}, right where {self.opposite}"
 
 
-class Hypotheses:
-    """Cases with what came of them, and the rules that explain all of them."""
+class RuleSearch:
+    """A search for the rule: it names one case after the other, and learns what came of each."""
 
-    def __init__(self, tried: Iterable[tuple[Case, bool]], sizes: Sequence[str]) -> None:
-        """`tried`: cases, and whether each fails; `sizes`: the names of those features that are sizes."""
-        self.tried = list(tried)
-        self.sizes = [name for name in sizes if len({case[name] for case, _ in self.tried}) > 1]
-        groups = [*combinations(self.sizes, 2), *([tuple(self.sizes)] if len(self.sizes) > 2 else [])]
-        self.quantities = (*self.sizes, *("*".join(names) for names in groups))
-        """Sizes, and the products of two or all of them."""
-        self.tried = [(self.with_products(case), fails) for case, fails in self.tried]
-        fixed = [*self._of_sizes(), *self._of_words()]
+    def __init__(
+        self,
+        tried: Iterable[tuple[Case, bool]],
+        sizes: Mapping[str, int],
+        choices: Mapping[str, Sequence[Scalar]],
+        fits: Callable[[Case], bool],
+        draw: random.Random,
+    ) -> None:
+        """`tried`: cases, and whether each fails; `sizes`: the largest that each may be; `choices`: the words of
+        each other feature; `fits`: what may be tried."""
+        self.sizes, self.fits, self.draw = sizes, fits, draw
+        self.failing: list[Case] = []
+        self.passing: list[Case] = []
+        """Cases that fail, and that pass."""
+        cases = list(tried)
+        self.differing = [name for name in sizes if len({case[name] for case, _ in cases}) > 1]
+        pairs, every = combinations(self.differing, 2), [tuple(self.differing)]
+        groups = [*pairs, *(every if len(self.differing) > 2 else [])]
+        self.quantities = (*self.differing, *("*".join(names) for names in groups))
+        """Sizes that differ, and the products of two or all of them."""
+        cases = [(self._with_products(case), fails) for case, fails in cases]
+        for case, fails in cases:
+            (self.failing if fails else self.passing).append(case)
+        fixed = [*self._of_sizes(), *self._of_words([case for case, _ in cases])]
         self._wide = [rule for rule in fixed if all(rule.holds(case) for case in self.failing)]
         self._narrow = [rule for rule in fixed if not any(rule.holds(case) for case in self.passing)]
+        self.known = {tuple(sorted(case.items())) for case, _ in cases}
+        self.fresh: list[Case] = []
+        self._offer(neighbours([*self.failing[:3], *self.passing[-2:]], sizes, choices, draw))
+        self.rules = self._rules()
+        """Rules that explain every case, the simplest first."""
+        self.held = 0
+        """Fresh cases in a row that the leading rule has foreseen."""
 
-    @property
-    def failing(self) -> list[Case]:
-        """Cases that fail."""
-        return [case for case, fails in self.tried if fails]
-
-    @property
-    def passing(self) -> list[Case]:
-        """Cases that pass."""
-        return [case for case, fails in self.tried if not fails]
-
-    def with_products(self, case: Case) -> dict[str, Scalar]:
-        """A case with the products of its sizes."""
-        return {
-            **case,
-            **{name: prod(int(case[factor]) for factor in name.split("*")) for name in self.quantities},
-        }
+    def next(self) -> Case | None:
+        """The case to try now; None where the search has come to its end."""
+        if not self.rules:
+            return None
+        self._offer(self._at_limits(self.rules[0]))
+        case = self._telling()
+        if case is None and self.held < FRESH and self.fresh:
+            expected = self.held % 2 == 0  # One that should fail, then one that should pass.
+            alike = [case for case in self.fresh if self.rules[0].holds(case) == expected] or self.fresh
+            case = self.draw.choice(alike)
+        if case is not None:
+            self.fresh.remove(case)
+        return case
 
     def learn(self, case: Case, fails: bool) -> None:
-        """Drop the rules that contradict a case."""
-        self.tried.append((case, fails))
+        """Drop the rules that contradict a case, and count the cases that the leading one foresaw."""
+        before = self.rules[0]
         if fails:
+            self.failing.append(case)
             self._wide = [rule for rule in self._wide if rule.holds(case)]
         else:
+            self.passing.append(case)
             self._narrow = [rule for rule in self._narrow if not rule.holds(case)]
+        self.rules = self._rules()
+        same = bool(self.rules) and self.rules[0].text == before.text
+        self.held = self.held + 1 if same else 0
 
-    def rules(self) -> list[Rule]:
+    @property
+    def found(self) -> Rule | None:
+        """The rule, once it predicted enough fresh cases."""
+        rule = self.rules[0] if self.rules and self.held >= LEAST else None
+        return rule if rule and rule.cost <= MOST_COST else None
+
+    def _with_products(self, case: Case) -> dict[str, Scalar]:
+        """A case with the products of its sizes."""
+        products = {name: prod(int(case[factor]) for factor in name.split("*")) for name in self.quantities}
+        return {**case, **products}
+
+    def _offer(self, cases: Iterable[Case]) -> None:
+        """Add cases that may be tried, each once; small ones first, because they are quick."""
+        for case in map(self._with_products, cases):
+            key = tuple(sorted(case.items()))
+            if key not in self.known and self.fits(case):
+                self.known.add(key)
+                self.fresh.append(case)
+        self.fresh.sort(key=lambda case: prod(int(case[name]) for name in self.sizes))
+
+    def _telling(self) -> Case | None:
+        """The fresh case on which likely rules differ most; None where they agree on all."""
+        shares = [2.0**-rule.cost for rule in self.rules]
+        whole = sum(shares)
+        best, most = None, DOUBT
+        for case in self.fresh:
+            fails = sum(share for rule, share in zip(self.rules, shares, strict=True) if rule.holds(case)) / whole
+            if min(fails, 1 - fails) > most * 1.001:
+                best, most = case, min(fails, 1 - fails)
+        return best
+
+    def _at_limits(self, rule: Rule) -> Iterator[Case]:
+        """Cases on either side of a rule's limits, and halfway to what is known beyond them."""
+        for names, limit in rule.limits:
+            values = [int(case["*".join(names)]) for case in (*self.failing, *self.passing)]
+            low = max((value for value in values if value < limit), default=0)
+            high = min((value for value in values if value >= limit), default=limit)
+            for case in (*self.failing[:2], *self.passing[-2:]):
+                others = prod(int(case[name]) for name in names[:-1])
+                for wanted in {limit, limit - 1, (low + high) // 2} if others else ():
+                    size = max(1, -(-int(wanted) // others) if wanted == limit else int(wanted) // others)
+                    if size <= self.sizes[names[-1]]:
+                        alike = [name for name in self.sizes if case[name] == case[names[-1]]]
+                        yield from ({**case, names[-1]: size}, {**case, **dict.fromkeys(alike, size)})
+
+    def _rules(self) -> list[Rule]:
         """Rules that explain every case, the simplest first; among them pairs joined by `and` or `or`."""
         limits = list(self._limits())
         wide = _with_bits([*self._wide, *(rule for rule, is_wide in limits if is_wide)], self.passing)
@@ -102,17 +184,6 @@ class Hypotheses:
             rules = [_both(_both(a, b), c) for (a, x), (b, y), (c, z) in triples if not x & y & z]
         return sorted({rule.text: rule for rule in rules}.values(), key=lambda rule: rule.cost)[:KEPT]
 
-    def telling(self, rules: Sequence[Rule], cases: Sequence[Case]) -> Case | None:
-        """The case on which likely rules differ most; None where they agree on all."""
-        shares = [2.0**-rule.cost for rule in rules]
-        whole = sum(shares)
-        best, most = None, DOUBT
-        for case in cases:
-            fails = sum(share for rule, share in zip(rules, shares, strict=True) if rule.holds(case)) / whole
-            if min(fails, 1 - fails) > most * 1.001:
-                best, most = case, min(fails, 1 - fails)
-        return best
-
     def _limits(self) -> Iterator[tuple[Rule, bool]]:
         """Thresholds that hold in every failing case (True), or in no passing case (False)."""
         for name in (*self.quantities, "scale"):
@@ -120,7 +191,7 @@ class Hypotheses:
             least, most = min(passes, default=math.inf), max(passes, default=-math.inf)
             for limit in _between({*fails, *passes}) if name != "scale" else SCALES:
                 above = _threshold(name, limit)
-                below = replace(above, text=above.opposite, opposite=above.text, holds=_not(above.holds))
+                below = _opposite(above, above.cost)
                 fit = (
                     (above, True, least < limit <= min(fails)),
                     (below, True, max(fails) < limit <= most),
@@ -131,42 +202,34 @@ class Hypotheses:
 
     def _of_sizes(self) -> Iterator[Rule]:
         for name in self.quantities:
-            single = name in self.sizes
+            single = name in self.differing
             for step in STEPS:
                 power = step & (step - 1) == 0
                 if power or single:
+                    texts = (f"{name} % {step} != 0", f"{name} % {step} == 0")
                     cost = (0.0 if single else 2.0) + (1.0 if power else 3.0) + (step > 64)
-                    yield from _pair(
-                        f"{name} % {step} != 0",
-                        f"{name} % {step} == 0",
-                        cost,
-                        lambda case, n=name, s=step: int(case[n]) % s != 0,
-                    )
-                if single and step <= 64:
-                    for rest in sorted({int(case[name]) % step for case in self.failing} - {0}):
-                        yield from _pair(
-                            f"{name} % {step} == {rest}",
-                            f"{name} % {step} != {rest}",
-                            2.5 if power else 3.5,
-                            lambda case, n=name, s=step, r=rest: int(case[n]) % s == r,
-                        )
+                    yield from _pair(*texts, cost, lambda case, n=name, s=step: int(case[n]) % s != 0)
+                rests = {int(case[name]) % step for case in self.failing} if single and step <= 64 else set()
+                for rest in sorted(rests - {0}):
+                    texts = (f"{name} % {step} == {rest}", f"{name} % {step} != {rest}")
+                    cost = 2.5 if power else 3.5
+                    yield from _pair(*texts, cost, lambda case, n=name, s=step, r=rest: int(case[n]) % s == r)
             if single:
                 texts = (f"{name} is no power of two", f"{name} is a power of two")
                 yield from _pair(*texts, 3.0, lambda case, n=name: int(case[n]).bit_count() != 1)
                 for size in sorted({0, 1, *(int(case[name]) for case in self.failing)}):
+                    texts = (f"{name} == {size}", f"{name} != {size}")
                     cost = 1.5 if size < 2 else 3.0 if _is_round(size) else 4.0
-                    yield from _pair(
-                        f"{name} == {size}", f"{name} != {size}", cost, lambda case, n=name, s=size: case[n] == s
-                    )
-        for a, b in combinations(self.sizes, 2):
+                    yield from _pair(*texts, cost, lambda case, n=name, s=size: case[n] == s)
+        for a, b in combinations(self.differing, 2):
             yield from _pair(f"{a} != {b}", f"{a} == {b}", 2.0, lambda case, a=a, b=b: case[a] != case[b])
             yield from _pair(f"{a} > {b}", f"{a} <= {b}", 2.0, lambda case, a=a, b=b: int(case[a]) > int(case[b]))
             yield from _pair(f"{a} < {b}", f"{a} >= {b}", 2.0, lambda case, a=a, b=b: int(case[a]) < int(case[b]))
 
-    def _of_words(self) -> Iterator[Rule]:
+    def _of_words(self, cases: Sequence[Case]) -> Iterator[Rule]:
         """Attributes, type, kind of values and layout, as far as they differ."""
-        for name in self.tried[0][0]:
-            choices = dict.fromkeys(case[name] for case, _ in self.tried)
+        for name in cases[0]:
+            choices = dict.fromkeys(case[name] for case in cases)
             if name in (*self.quantities, "scale") or len(choices) < 2:
                 continue
             for choice in choices:
@@ -176,13 +239,14 @@ class Hypotheses:
                 yield from _pair(*texts, 1.0, lambda case, n=name, c=choice: case[n] == c)
 
 
-def _not(holds: Callable[[Case], bool]) -> Callable[[Case], bool]:
-    return lambda case: not holds(case)
-
-
 def _pair(text: str, opposite: str, cost: float, holds: Callable[..., bool]) -> Iterator[Rule]:
-    yield Rule(text, opposite, cost, holds)
-    yield Rule(opposite, text, cost + 0.1, _not(holds))
+    rule = Rule(text, opposite, cost, holds)
+    yield from (rule, _opposite(rule, cost + 0.1))
+
+
+def _opposite(rule: Rule, cost: float) -> Rule:
+    """The rule that holds where the other does not; its limits are the same."""
+    return Rule(rule.opposite, rule.text, cost, lambda case: not rule.holds(case), rule.limits)
 
 
 def _threshold(name: str, limit: float) -> Rule:
@@ -234,27 +298,14 @@ def _is_round(size: float) -> bool:
     return size > 1 and (int(size).bit_count() == 1 or size % 64 == 0)
 
 
-SCALES = (0.001, 4.0, 16.0, 64.0, 256.0)
-"""Standard deviations of values that are tried, beside 1."""
-
-
-SIZES = (
-    *(1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65),
-    *(100, 128, 129, 256, 257, 384, 512, 640),
-)
-"""Sizes on which kernels differ; more are drawn."""
-SPREAD = 6
-"""Cases drawn around each one that was tried."""
-
-
 def neighbours(
     around: Sequence[Case], sizes: Mapping[str, int], choices: Mapping[str, Sequence[Scalar]], draw: random.Random
-) -> list[dict[str, Scalar]]:
+) -> list[Case]:
     """Cases like those that were tried: one feature changed, two sizes made equal, or several drawn.
 
     `sizes`: the largest that each may be; `choices`: the words of each other feature.
     """
-    cases: list[dict[str, Scalar]] = []
+    cases: list[Case] = []
     for case in around:
         for name, most in sizes.items():
             size = int(case[name])
@@ -274,84 +325,3 @@ def _drawn(most: int, draw: random.Random) -> int:
     """A size up to a largest one: small ones as often as large ones, half of them multiples of 8."""
     size = int(2 ** draw.uniform(0, max(most, 1).bit_length()))
     return max(1, min(most, size // 8 * 8 if draw.random() < 0.5 and size >= 8 else size))
-
-
-FRESH, LEAST = 12, 6
-"""Fresh cases in a row that the leading rule has to foresee; at least, where the budget ends the search."""
-
-MOST_COST = 9.0
-"""A rule of more parts fits what fails by chance."""
-
-
-class RuleSearch:
-    """A search for the rule: it names one case after the other, and learns what came of each."""
-
-    def __init__(
-        self,
-        tried: Sequence[tuple[Case, bool]],
-        sizes: Mapping[str, int],
-        choices: Mapping[str, Sequence[Scalar]],
-        fits: Callable[[Case], bool],
-        draw: random.Random,
-    ) -> None:
-        """`sizes`: the largest that each may be; `choices`: words of other features; `fits`: what may be tried."""
-        self.hypotheses = Hypotheses(tried, list(sizes))
-        self.sizes, self.fits, self.draw = sizes, fits, draw
-        self.known = {tuple(sorted(case.items())) for case, _ in self.hypotheses.tried}
-        around = [*self.hypotheses.failing[:3], *self.hypotheses.passing[-2:]]
-        self.fresh: list[Case] = []
-        self._offer(neighbours(around, sizes, choices, draw))
-        self.rules = self.hypotheses.rules()
-        self.held = 0
-        """Fresh cases in a row that the leading rule has foreseen."""
-
-    def next(self) -> Case | None:
-        """The case to try now; None where the search has come to its end."""
-        if not self.rules:
-            return None
-        self._offer(self._at_limits(self.rules[0]))
-        case = self.hypotheses.telling(self.rules, self.fresh)
-        if case is None and self.held < FRESH and self.fresh:
-            expected = self.held % 2 == 0  # One that should fail, then one that should pass.
-            alike = [case for case in self.fresh if self.rules[0].holds(case) == expected] or self.fresh
-            case = self.draw.choice(alike)
-        if case is not None:
-            self.fresh.remove(case)
-        return case
-
-    def learn(self, case: Case, fails: bool) -> None:
-        """Learn whether a case fails."""
-        before = self.rules[0]
-        self.hypotheses.learn(case, fails)
-        self.rules = self.hypotheses.rules()
-        same = bool(self.rules) and self.rules[0].text == before.text
-        self.held = self.held + 1 if same else 0
-
-    @property
-    def found(self) -> Rule | None:
-        """The rule, once it predicted enough fresh cases."""
-        rule = self.rules[0] if self.rules and self.held >= LEAST else None
-        return rule if rule and rule.cost <= MOST_COST else None
-
-    def _offer(self, cases: Iterable[Case]) -> None:
-        """Add cases that may be tried, each once; small ones first, because they are quick."""
-        for case in map(self.hypotheses.with_products, cases):
-            key = tuple(sorted(case.items()))
-            if key not in self.known and self.fits(case):
-                self.known.add(key)
-                self.fresh.append(case)
-        self.fresh.sort(key=lambda case: prod(int(case[name]) for name in self.sizes))
-
-    def _at_limits(self, rule: Rule) -> Iterator[Case]:
-        """Cases on either side of a rule's limits, and halfway to what is known beyond them."""
-        for names, limit in rule.limits:
-            values = [int(case["*".join(names)]) for case, _ in self.hypotheses.tried]
-            below, above = ([value for value in values if (value >= limit) == side] for side in (False, True))
-            low, high = max(below, default=0), min(above, default=limit)
-            for case in (*self.hypotheses.failing[:2], *self.hypotheses.passing[-2:]):
-                others = prod(int(case[name]) for name in names[:-1])
-                for wanted in {limit, limit - 1, (low + high) // 2} if others else ():
-                    size = max(1, -(-int(wanted) // others) if wanted == limit else int(wanted) // others)
-                    if size <= self.sizes[names[-1]]:
-                        alike = [name for name in self.sizes if case[name] == case[names[-1]]]
-                        yield from ({**case, names[-1]: size}, {**case, **dict.fromkeys(alike, size)})

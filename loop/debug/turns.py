@@ -1,12 +1,12 @@
 """Turns of debugging: one hypothesis and one change at a time, and no build that was found wrong before."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 from loop.base.stats import times
 from loop.debug.probing import sides
 from loop.gate.kernel import distinct, extra_sets, workloads
 from loop.gate.verify import Job, verify
-from loop.model.change import PastSearch, TriedPoint
+from loop.model.change import PastSearch
 from loop.model.debugging import EarlierTry, HypothesesOutput, ScopeOutput
 from loop.model.dtypes import Device
 from loop.model.target import Value, Values
@@ -14,32 +14,6 @@ from loop.steps.context import Context, NoArguments, Result, Working
 
 Point = tuple[tuple[str, Value], ...]
 """One choice of all values, as what can be looked up."""
-
-
-def repeated(tries: Sequence[EarlierTry], now: Mapping[str, str | None], ground: str) -> tuple[EarlierTry, ...]:
-    """The last try of each variant whose build was found wrong before; without a build, of the same files."""
-    last: dict[str, EarlierTry] = {}
-    for earlier in tries:
-        same_files = now.get(earlier.variant) is None and bool(ground) and earlier.ground == ground
-        same = same_files if earlier.build_id is None else earlier.build_id == now.get(earlier.variant)
-        if same and not earlier.right:
-            last[earlier.variant] = earlier
-    return tuple(last.values())
-
-
-def still_wrong(tries: Sequence[EarlierTry]) -> tuple[EarlierTry, ...]:
-    """The last try of each variant, where it was wrong."""
-    return tuple(
-        attempt for attempt in {attempt.variant: attempt for attempt in tries}.values() if not attempt.right
-    )
-
-
-def sentence(attempt: EarlierTry) -> str:
-    """What a try showed, as a lesson."""
-    outcome = "that was it" if attempt.right else f"it did not cure {attempt.variant}: {attempt.message}"
-    return f"Tried in {attempt.session}: {attempt.hypothesis}; {outcome}."
-
-
 GAIN = 0.01
 """Share by which a point has to be behind the leader of its search to have lost: closer ones may win yet."""
 
@@ -48,34 +22,26 @@ def lost_points(searches: Iterable[PastSearch], tuning: str, ground: str) -> dic
     """Points that lost on the same ground, with the reason; the last search that tried a point decides."""
     lost: dict[Point, str] = {}
     for search in searches:
-        if ground and search.ground == ground:
-            mine = [trial for trial in search.trials if trial.tuning == tuning and trial.outcome != "lost"]
-            leader = max([trial.ratio or 0.0 for trial in mine if not _taken_back(trial, search)], default=0.0)
-            for trial in mine:
-                why = _lost(trial, search, leader)
-                lost.pop(point(trial.values), None)
-                lost |= {point(trial.values): why} if why else {}
+        if not ground or search.ground != ground:
+            continue
+        mine = [trial for trial in search.trials if trial.tuning == tuning and trial.outcome != "lost"]
+        taken_back = [trial for trial in mine if search.taken_back and trial.outcome == "best"]
+        leader = max([trial.ratio or 0.0 for trial in mine if trial not in taken_back], default=0.0)
+        for trial in mine:
+            lost.pop(point(trial.values), None)
+            if trial.outcome in ("refused", "wrong"):
+                lost[point(trial.values)] = f"{trial.reason or trial.outcome} (session {search.session})"
+            elif trial in taken_back:
+                lost[point(trial.values)] = f"taken back in session {search.session}: {search.taken_back}"
+            elif trial.ratio is not None and trial.ratio * (1 + GAIN) < leader:
+                behind = f"{times(trial.ratio, 3)} where the best had {times(leader, 3)}"
+                lost[point(trial.values)] = f"{behind} (session {search.session})"
     return lost
 
 
 def point(values: Values) -> Point:
     """Values in an order that can be looked up."""
     return tuple(sorted(values.items()))
-
-
-def _taken_back(point: TriedPoint, search: PastSearch) -> bool:
-    return bool(search.taken_back) and point.outcome == "best"
-
-
-def _lost(point: TriedPoint, search: PastSearch, leader: float) -> str:
-    """Why a point lost; empty where it did not lose, or where that is unknown."""
-    if point.outcome in ("refused", "wrong"):
-        return f"{point.reason or point.outcome} (session {search.session})"
-    if _taken_back(point, search):
-        return f"taken back in session {search.session}: {search.taken_back}"
-    if point.ratio is None or point.ratio * (1 + GAIN) >= leader:
-        return ""
-    return f"{times(point.ratio, 3)} where the best had {times(leader, 3)} (session {search.session})"
 
 
 TIMES = 3
@@ -89,30 +55,42 @@ def hypotheses(context: Context, arguments: NoArguments) -> Working[HypothesesOu
     by_name = yield from sides(context, (*task.variants, *task.emulated))
     now = {name: side.build_id for name, side in by_name.items()}
     mine = tuple(attempt for attempt in context.past.tries if attempt.variant in now)
-    again = repeated(mine, now, task.ground)
-    missing = still_wrong(mine) if not task.hypothesis and not again else ()
+
+    def same(attempt: EarlierTry) -> bool:
+        """Whether the same build was tried; without a build, the same files."""
+        if attempt.build_id is None:
+            return now[attempt.variant] is None and bool(task.ground) and attempt.ground == task.ground
+        return attempt.build_id == now[attempt.variant]
+
+    repeated = {attempt.variant: attempt for attempt in mine if same(attempt) and not attempt.right}
+    wrong = [attempt for attempt in {attempt.variant: attempt for attempt in mine}.values() if not attempt.right]
+    unexplained = bool(wrong) and not task.hypothesis and not repeated
     turn = len(dict.fromkeys(attempt.session for attempt in mine if not attempt.right)) + 1
     message, hint = f"turn {turn}: {task.hypothesis or 'nothing was tried before'}", None
-    if again:
-        first = again[0]
+    if repeated:
+        first = next(iter(repeated.values()))
         thought = f", when it was thought: {first.hypothesis}" if first.hypothesis else ""
         message = f"{first.variant} as it is was already tried in {first.session}: {first.message}{thought}"
         hint = f"change its source first; what was found then: loop report {first.session}"
-    elif missing:
-        what = f"{missing[0].variant} was wrong in {missing[0].session}"
+    elif unexplained:
+        what = f"{wrong[0].variant} was wrong in {wrong[0].session}"
         message = f"{what}, and no hypothesis stands behind this change"
         hint = f"say what this change is to cure: {ASK}"
+    learned = []
+    for attempt in mine:
+        outcome = "that was it" if attempt.right else f"it did not cure {attempt.variant}: {attempt.message}"
+        learned += [f"Tried in {attempt.session}: {attempt.hypothesis}; {outcome}."] if attempt.hypothesis else []
     return Result(
         HypothesesOutput(
-            ok=not again and not missing,
+            ok=not repeated and not unexplained,
             message=message,
             hint=hint,
             identity=" ".join(f"{name}={build_id}" for name, build_id in now.items()),
             hypothesis=task.hypothesis,
             builds={name: build_id for name, build_id in now.items() if build_id},
             tries=mine,
-            repeated=tuple(attempt.variant for attempt in again),
-            learned=tuple(sentence(attempt) for attempt in mine if attempt.hypothesis),
+            repeated=tuple(repeated),
+            learned=tuple(learned),
         )
     )
 

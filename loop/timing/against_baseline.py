@@ -21,7 +21,7 @@ from loop.timing import schedule
 from loop.timing.doubts import doubts
 from loop.timing.readiness import hold_device, ready, warnings, with_warnings
 from loop.timing.samples import EMPTY, Pair, Terms, log_ratios
-from loop.timing.verdicts import by_interval, confidence, measurements, noise
+from loop.timing.verdicts import by_interval, confidence, measurements, noise, tally
 from loop.workers.bench import fitting
 
 
@@ -148,9 +148,8 @@ def _describe(verdicts: Sequence[Verdict]) -> str:
             by_variant.setdefault(verdict.variant, []).append(verdict)
     texts = []
     for name, mine in by_variant.items():
-        words = [verdict.verdict for verdict in mine]
-        counts = ", ".join(f"{word} on {words.count(word)}" for word in dict.fromkeys(words))
         mean = times(geometric_mean([verdict.ratio for verdict in mine]))
-        ratio = "" if "inconclusive" in words else f", {mean} the baseline's speed"
-        texts.append(f"{name} {counts} of {len(words)}{ratio}")
+        unclear = any(verdict.verdict == "inconclusive" for verdict in mine)
+        ratio = "" if unclear else f", {mean} the baseline's speed"
+        texts.append(f"{name} {tally(mine)} of {len(mine)}{ratio}")
     return "; ".join(texts)

@@ -20,7 +20,7 @@ from loop.model.measurement import Build, Measurement, NullControl, PositiveCont
 from loop.model.output import Output
 from loop.model.record import KnownGood
 from loop.model.target import Workload
-from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
+from loop.model.verdict import SpeedVerdict, Verdict
 from loop.model.workloads import accepts, operations
 from loop.steps.context import Context, Result, Working
 from loop.timing import samples, schedule, verdicts
@@ -28,7 +28,7 @@ from loop.timing.doubts import doubts
 from loop.timing.readiness import ReadyVariants, hold_device, ready, warnings, with_warnings
 from loop.timing.samples import MIN_ROUNDS, Pair, Terms, Timings
 from loop.timing.verdicts import measurements, noise
-from loop.workers.bench import Bench, Side, fitting
+from loop.workers.bench import Side, fitting
 
 
 class CompareOutput(Output):
@@ -54,6 +54,8 @@ class CompareOutput(Output):
 
 HOPEFUL = math.log1p(verdicts.MARGIN) / 2
 """Mean log ratio above which a candidate that is not clear may be faster by more than the margin."""
+IN_ROUNDS = 0.95
+"""Share of the step's time for rounds; the rest is for what is decided from them."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ class Contest:
     most: int = verdicts.MAX_BLOCKS
     """Blocks after which what is not clear stays so."""
     decided: dict[tuple[str, str], verdicts.Decision] = field(default_factory=dict)
+    """Workload and rival to what was decided."""
 
     @property
     def others(self) -> list[Rival]:
@@ -122,7 +125,13 @@ class Contest:
         pending: dict[str, list[str]] = {}
         for rival in self.others:
             for workload in rival.workloads:
-                if not self._decide(timings, workload, rival):
+                key = (workload.name, rival.side.name)
+                if key in self.decided:
+                    continue
+                decision = verdicts.by_evidence(*self._evidence(timings, workload, rival), self.most)
+                if decision is not None:
+                    self.decided[key] = decision
+                else:
                     pending.setdefault(workload.name, [self.candidate.name]).append(rival.side.name)
         return pending
 
@@ -133,24 +142,15 @@ class Contest:
         failed = any(self.told_apart(timings, rival) for rival in self.controls[:1])
         return not failed and hopeful(words, [self.logs(timings, *pair) for pair in pairs])
 
-    def _decide(self, timings: Timings, workload: Workload, rival: Rival) -> bool:
-        """Whether a pair is decided, now or before."""
-        key = (workload.name, rival.side.name)
-        if key not in self.decided:
-            decision = verdicts.by_evidence(*self._evidence(timings, workload, rival), self.most)
-            if decision is not None:
-                self.decided[key] = decision
-        return key in self.decided
+    def _sides(self, rival: Rival) -> tuple[str, str]:
+        """Reference and candidate by name; a slowed side is a candidate itself, everything else a reference."""
+        names = (rival.side.name, self.candidate.name)
+        return (names[1], names[0]) if rival.side.slow else names
 
     def _evidence(self, timings: Timings, workload: Workload, rival: Rival) -> tuple[list[float], int, float, int]:
         """Log ratios, number of workloads, allowance for kept processes, number of the candidate."""
         shared = samples.process_variance(timings.of(workload.name), *self._sides(rival))
         return self.logs(timings, workload, rival), len(self.workloads), verdicts.allowance(shared), self.number
-
-    def _sides(self, rival: Rival) -> tuple[str, str]:
-        """Reference and candidate by name; a slowed side is a candidate itself, everything else a reference."""
-        names = (rival.side.name, self.candidate.name)
-        return (names[1], names[0]) if rival.side.slow else names
 
     def logs(self, timings: Timings, workload: Workload, rival: Rival) -> list[float]:
         """Log ratios of the blocks."""
@@ -166,8 +166,9 @@ class Contest:
         words = {w.name: self.decision(timings, w, rival).verdict for w in rival.workloads}
         return {name: word for name, word in words.items() if word in ("faster", "slower")}
 
-    def null_control(self, timings: Timings, rival: Rival) -> NullControl:
+    def null_control(self, timings: Timings) -> NullControl:
         """What came of the variant against itself."""
+        rival = self.controls[0]
         words = [self.decision(timings, workload, rival).verdict for workload in rival.workloads]
         logs = [self.logs(timings, workload, rival) for workload in rival.workloads]
         return NullControl(
@@ -180,8 +181,9 @@ class Contest:
             block_sd=noise(logs),
         )
 
-    def positive_control(self, timings: Timings, rival: Rival) -> PositiveControl:
+    def positive_control(self, timings: Timings) -> PositiveControl:
         """Whether the slowdown put in on purpose was seen on the one workload where it was tried."""
+        rival = self.controls[1]
         workload = rival.workloads[0]
         decision = self.decision(timings, workload, rival)
         return PositiveControl(
@@ -202,12 +204,6 @@ def together(contests: Iterable[Contest], timings: Timings) -> Mapping[str, Sequ
         for workload, names in contest.pending(timings).items():
             pending.setdefault(workload, []).extend(names)
     return pending
-
-
-IN_ROUNDS = 0.95
-"""Share of the step's time for rounds; the rest is for what is decided from them."""
-RIVALS = 4
-"""Sides of a contest: a variant, itself once more, itself made slower, its known good."""
 
 
 class CompareTerms(Model):
@@ -236,113 +232,87 @@ def compare(context: Context, arguments: CompareTerms) -> Working[CompareOutput]
 
 def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerms) -> Working[CompareOutput]:
     """The same of variants that are known to be right."""
-    builds, bench = state.builds or {}, context.bench
+    builds, begun = state.builds or {}, monotonic()
     missing = [
         f"{name} against itself and its known good: a process that imports torch takes too long for so many blocks"
         for name in state.right
         if name not in builds
     ]
-    chosen = workloads(context, context.task.plan.workloads)
-    types = {workload.dtype for workload in chosen}
-    begun = monotonic()
-    contests: list[Contest] = []
-    for name in state.right:
-        if name in builds and types & set(bench.target.variants[name].dtypes):
-            own = bench.device == "cpu" or not contests
-            contest = yield from _contest(context, builds[name], chosen, arguments, missing, controlled=own)
-            contests += [contest] if contest and contest.others else []
-    if bench.device == "cuda" and len(contests) > 1:
-        others = ", ".join(contest.candidate.name for contest in contests[1:])
-        missing.append(f"{others} against itself: on a GPU the first that is timed with it stands for it")
-    compared: list[ContestOutcome] = []
-    timed: list[Timings] = []
-    warned: dict[str, None] = {}
-    groups = _groups(bench, contests, arguments)
-    for number, group in enumerate(groups):
-        limit_s = max(0.0, IN_ROUNDS * context.budget_s - (monotonic() - begun)) / (len(groups) - number)
-        shared = arguments.model_copy(update={"more_s": arguments.more_s / len(groups)})
-        timings, disturbed = yield from _hold(context, group, shared, limit_s)
-        timed.append(timings)
-        for contest in group:
-            controlled = contest if contest.controls else group[0]
-            compared.append((yield from _outcome(context, contest, controlled, timings)))
-        warned |= dict.fromkeys(disturbed)
-    judged = tuple(verdict for each in compared for verdict in each.verdicts)
-    described = "; ".join(map(_describe, compared)) or "no compiled variant to compare"
+    right = [builds[name] for name in state.right if name in builds]
+    contests = yield from _contests(context, right, arguments, missing)
+    timings, warned = Timings(), tuple[str, ...]()
+    if contests:
+        limit_s = max(0.0, IN_ROUNDS * context.budget_s - (monotonic() - begun))
+        timings, warned = yield from _time(context, contests, arguments, limit_s)
+    measured, judged, texts = list[Measurement](), list[Verdict](), list[str]()
+    for contest in contests:
+        own, mine = yield from _judge(context, contest, contests[0], timings)
+        measured += own
+        judged += mine
+        texts.append(_describe(contest, mine, timings))
+    controlled = [contest for contest in contests if contest.controls]
     output = CompareOutput(
         ok=not any(verdict.verdict in ("invalid", "incorrect", "slower") for verdict in judged),
-        message=with_warnings(described, tuple(warned)),
-        warnings=tuple(warned),
-        verdicts=judged,
+        message=with_warnings("; ".join(texts) or "no compiled variant to compare", warned),
+        warnings=warned,
+        verdicts=tuple(judged),
         known_good=tuple({context.past.known_good[c.candidate.name] for c in contests if c.known_good}),
-        measurements=tuple(measured for each in compared for measured in each.measurements),
-        null_controls=tuple(each.null for each in compared if each.null),
-        positive_controls=tuple(each.positive for each in compared if each.positive),
-        rounds=max((timings.rounds for timings in timed), default=0),
-        outputs=sum(timings.outputs for timings in timed),
+        measurements=tuple(measured),
+        null_controls=tuple(contest.null_control(timings) for contest in controlled),
+        positive_controls=tuple(contest.positive_control(timings) for contest in controlled),
+        rounds=timings.rounds,
+        outputs=timings.outputs,
         not_exercised=tuple(missing),
     )
-    return Result(output, samples={"compare": [segment for timings in timed for segment in timings.segments]})
+    return Result(output, samples={"compare": timings.segments})
 
 
-def _contest(
-    context: Context,
-    build: Build,
-    chosen: Sequence[Workload],
-    arguments: CompareTerms,
-    missing: list[str],
-    *,
-    controlled: bool,
-) -> Generator[Tick, None, Contest | None]:
-    """What a variant is compared with; what cannot be compared is added to `missing`, and why.
+def _contests(
+    context: Context, right: Sequence[Build], arguments: CompareTerms, missing: list[str]
+) -> Generator[Tick, None, list[Contest]]:
+    """What each variant is compared with; what cannot be compared is added to `missing`, and why.
 
-    None where the device has no memory for any of its workloads.
+    On a GPU the first variant's controls stand for the others: each process takes a share of a second to begin
+    there, and what disturbs one disturbs all.
     """
-    name, candidate = build.variant, context.bench.side(build.variant, build)
-    accepted = [workload for workload in chosen if accepts(candidate, workload)]
-    room = fitting(context.bench, accepted, [candidate] * RIVALS, wide=True)
-    missing += [f"{name} against itself and its known good on {text}" for text in room.left_out]
-    if not room.workloads:
-        return None
-    rivals: list[Rival] = []
-    try:
-        earlier = yield from known_good_build(context, name, build)
-        good = context.bench.side(name, earlier).renamed(f"{name} known good")
-        (checks,) = yield from verify(context.bench, [Job(good, room.workloads, layouts=False, enough=True)])
-        if checks.first_failure:
-            raise KnownGoodGone(f"by today's manifest it is not right: {checks.first_failure.message}")
-        rivals.append(Rival(good, room.workloads))
-    except KnownGoodGone as gone:
-        missing.append(f"{name} against its known good: {gone}")
-    most = verdicts.MORE_BLOCKS if arguments.more_s else verdicts.MAX_BLOCKS
-    contest = Contest(candidate, rivals, arguments.candidate, most=most)
-    return _controlled(context.bench, contest, room.workloads, arguments) if controlled else contest
+    bench, chosen = context.bench, workloads(context, context.task.plan.workloads)
+    types = {workload.dtype for workload in chosen}
+    candidates = [bench.side(b.variant, b) for b in right if types & set(bench.target.variants[b.variant].dtypes)]
+    controlled = candidates if bench.device == "cpu" else candidates[:1]
+    timed = [side for side in candidates for _ in range(4 if side in controlled else 2)]
+    room = fitting(bench, chosen, timed, wide=True)
+    names = ", ".join(side.name for side in candidates)
+    missing += [f"{names} against itself and its known good on {text}" for text in room.left_out]
+    if len(candidates) > len(controlled):
+        others = ", ".join(side.name for side in candidates[len(controlled) :])
+        missing.append(f"{others} against itself: on a GPU the first that is timed with it stands for it")
+    builds = {build.variant: build for build in right}
+    contests: list[Contest] = []
+    for candidate in candidates:
+        name, accepted = candidate.name, [w for w in room.workloads if accepts(candidate, w)]
+        if not accepted:
+            continue
+        rivals: list[Rival] = []
+        try:
+            earlier = yield from known_good_build(context, name, builds[name])
+            good = bench.side(name, earlier).renamed(f"{name} known good")
+            (checks,) = yield from verify(bench, [Job(good, accepted, layouts=False, enough=True)])
+            if checks.first_failure:
+                raise KnownGoodGone(f"by today's manifest it is not right: {checks.first_failure.message}")
+            rivals.append(Rival(good, accepted))
+        except KnownGoodGone as gone:
+            missing.append(f"{name} against its known good: {gone}")
+        controls: list[Rival] = []
+        if candidate in controlled:  # The slowdown is tried on the longest workload.
+            longest = max(accepted, key=partial(operations, bench.target))
+            controls = [itself(candidate, accepted), slowed(candidate, arguments.slowdown, [longest])]
+        most = verdicts.MORE_BLOCKS if arguments.more_s else verdicts.MAX_BLOCKS
+        if rivals or controls:
+            contests.append(Contest(candidate, rivals, arguments.candidate, controls, most))
+    return contests
 
 
-def _controlled(bench: Bench, contest: Contest, timed: Sequence[Workload], arguments: CompareTerms) -> Contest:
-    """The contest with its two controls; the slowdown is tried on the longest workload."""
-    longest = max(timed, key=partial(operations, bench.target))
-    slower = slowed(contest.candidate, arguments.slowdown, [longest])
-    return replace(contest, controls=(itself(contest.candidate, timed), slower))
-
-
-def _groups(bench: Bench, contests: Sequence[Contest], arguments: CompareTerms) -> list[Sequence[Contest]]:
-    """Contests that are timed together, block by block: all, or each alone where a GPU has not the memory for all.
-
-    The first of a group has controls. On a GPU it stands for the others: each process takes a share of a second to
-    begin there, and what disturbs one disturbs all.
-    """
-    sides = [side for contest in contests for side in contest.sides]
-    if len(contests) < 2 or not fitting(bench, _all_workloads(contests), sides, wide=True).left_out:
-        return [contests] if contests else []
-    return [[c if c.controls else _controlled(bench, c, c.workloads, arguments)] for c in contests]
-
-
-def _all_workloads(contests: Sequence[Contest]) -> list[Workload]:
-    return list({workload.name: workload for contest in contests for workload in contest.workloads}.values())
-
-
-def _hold(
+def _time(
     context: Context, contests: Sequence[Contest], arguments: CompareTerms, limit_s: float
 ) -> Generator[Tick, None, tuple[Timings, tuple[str, ...]]]:
     """Measure until everything is decided or the time is over; timings, and what disturbed them.
@@ -358,6 +328,7 @@ def _hold(
     terms = Terms(most, limit_s + arguments.more_s, context.task.seed, least=least)
     essential = [contest for contest in contests if contest is contests[0] or contest.known_good]
     sides = [side for contest in contests for side in contest.sides]
+    timed = {workload.name: workload for contest in contests for workload in contest.workloads}
     with ExitStack() as stack:
         shared = yield from hold_device(context.bench, stack)
         begun = monotonic()
@@ -372,79 +343,54 @@ def _hold(
                 return together([contest for contest in contests if contest.promising(timings)], timings)
             return together(essential if late else contests, timings)
 
-        timings = yield from schedule.measure(context.bench, sides, _all_workloads(contests), terms, pending)
+        timings = yield from schedule.measure(context.bench, sides, [*timed.values()], terms, pending)
     return timings, warnings(context.bench, shared, timings)
 
 
-@dataclass(frozen=True)
-class ContestOutcome:
-    """What came of a variant's contest."""
-
-    name: str
-    measurements: tuple[Measurement, ...]
-    null: NullControl | None
-    """None where another variant's stands for it, and so does its positive control."""
-    positive: PositiveControl | None
-    verdicts: Sequence[Verdict]
-
-
-def _outcome(
-    context: Context, contest: Contest, controlled: Contest, timings: Timings
-) -> Generator[Tick, None, ContestOutcome]:
-    """Measurements and verdicts of a contest; `controlled`: the contest whose controls stand for it."""
-    name, own = contest.candidate.name, controlled is contest
+def _judge(
+    context: Context, contest: Contest, first: Contest, timings: Timings
+) -> Generator[Tick, None, tuple[tuple[Measurement, ...], list[Verdict]]]:
+    """Measurements and verdicts of a contest. The `first` one's controls stand for one that has none."""
+    controlled = contest if contest.controls else first
+    name, (null, _) = contest.candidate.name, controlled.controls
     pairs = [Pair(contest.candidate, name, rival.side.name, "self") for rival in contest.controls[:1]]
     pairs += [Pair(contest.candidate, name, rival.side.name, "known_good") for rival in contest.rivals]
     measured = measurements(context.bench.target, pairs, contest.workloads, timings)
-    null, slower = controlled.controls
-    positive = controlled.positive_control(timings, slower)
-    distrusted: list[NoSpeedVerdict] = [*(yield from doubts(context.bench, timings, measured, pairs))]
+    distrusted: list[Verdict] = [*(yield from doubts(context.bench, timings, measured, pairs))]
     places = {workload.name for workload in contest.workloads}
-    for place, word in controlled.told_apart(timings, null).items():
+    for place, apart in controlled.told_apart(timings, null).items():
         if place in places:
-            what = f"against itself {controlled.candidate.name} came out {word} on {place}"
+            what = f"against itself {controlled.candidate.name} came out {apart} on {place}"
             reason = f"{what}: timing cannot be trusted on this machine now"
             distrusted.append(verdicts.invalid(name, place, "self", "differs from itself", reason))
-    judged: Sequence[Verdict] = distrusted or [
-        _verdict(contest, timings, each, positive) for each in measured if each.against == "known_good"
-    ]
-    null_control = controlled.null_control(timings, null) if own else None
-    return ContestOutcome(name, measured, null_control, positive if own else None, judged)
+    if distrusted:
+        return measured, distrusted
+    judged: list[Verdict] = []
+    positive = controlled.positive_control(timings)
+    for measurement in (each for each in measured if each.against == "known_good"):
+        decision = contest.decision(timings, measurement.workload, contest.rivals[0])
+        word: verdicts.Word = decision.verdict
+        reason = decision.reason
+        if word == "same" and not positive.seen:
+            word = "inconclusive"
+            reason = f"a slowdown of {positive.slowdown:.0%} put in on purpose was not seen: {positive.reason}"
+        judged.append(verdicts.speed_verdict(measurement, word, reason, decision.e_value))
+    return measured, judged
 
 
-def _verdict(contest: Contest, timings: Timings, measured: Measurement, positive: PositiveControl) -> SpeedVerdict:
-    """The verdict on one workload; `same` counts only where the slowdown put in on purpose was seen."""
-    decision = contest.decision(timings, measured.workload, contest.rivals[0])
-    word, reason = decision.verdict, decision.reason
-    if word == "same" and not positive.seen:
-        word = "inconclusive"
-        reason = f"a slowdown of {positive.slowdown:.0%} put in on purpose was not seen: {positive.reason}"
-    return SpeedVerdict(
-        variant=measured.variant,
-        workload=measured.workload.name,
-        against="known_good",
-        verdict=word,
-        ratio=measured.ratio,
-        interval=measured.interval,
-        e_value=decision.e_value,
-        reason=reason,
-    )
-
-
-def _describe(compared: ContestOutcome) -> str:
+def _describe(contest: Contest, judged: Sequence[Verdict], timings: Timings) -> str:
     """One line on a variant: what is wrong with its timing, else its controls and its known good."""
-    bad = next((verdict for verdict in compared.verdicts if not isinstance(verdict, SpeedVerdict)), None)
+    bad = next((verdict for verdict in judged if not isinstance(verdict, SpeedVerdict)), None)
     if bad:
         return f"{bad.variant} is {bad.verdict}: {bad.reason}"
-    parts, null, positive = [], compared.null, compared.positive
-    if null and positive:
+    parts = []
+    if contest.controls:
+        null, positive = contest.null_control(timings), contest.positive_control(timings)
         unclear = f", inconclusive on {null.inconclusive}" if null.inconclusive else ""
         parts.append(f"against itself: same on {null.same} of {null.comparisons}{unclear}")
         parts.append(f"{positive.slowdown:.0%} slowdown {'seen' if positive.seen else 'not seen'}")
-    speeds = [verdict for verdict in compared.verdicts if isinstance(verdict, SpeedVerdict)]
+    speeds = [verdict for verdict in judged if isinstance(verdict, SpeedVerdict)]
     if speeds:
-        words = [speed.verdict for speed in speeds]
-        counts = ", ".join(f"{word} on {words.count(word)}" for word in dict.fromkeys(words))
         mean = times(geometric_mean([speed.ratio for speed in speeds]), 3)
-        parts.append(f"against the known good {counts}, {mean}")
-    return f"{compared.name} {'; '.join(parts)}"
+        parts.append(f"against the known good {verdicts.tally(speeds)}, {mean}")
+    return f"{contest.candidate.name} {'; '.join(parts)}"

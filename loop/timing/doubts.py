@@ -7,11 +7,12 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median_low
+from typing import NamedTuple
 
 from loop.base.documents import content_hash
 from loop.base.errors import WorkFailed, remark
 from loop.base.places import stranger
-from loop.base.processes import Completed, Tick, run
+from loop.base.processes import Tick, run
 from loop.base.stats import median
 from loop.machine.gpus import gpus
 from loop.machine.machine import compiler_version, processor_flags
@@ -19,7 +20,6 @@ from loop.model.causes import Cause
 from loop.model.dtypes import Dtype
 from loop.model.measurement import BASELINE, Check, Measurement, Segment
 from loop.model.profile import DeviceFacts
-from loop.model.target import Workload
 from loop.model.verdict import Against, NoSpeedVerdict
 from loop.model.workloads import counted, operations, tensor_bytes
 from loop.timing import samples
@@ -71,25 +71,21 @@ def _program(cache: Path) -> Generator[Tick, None, Path]:
         raise WorkFailed("the roof of this machine could not be measured: there is no C compiler")
     parts = [SOURCE.read_text(), compiler_version(compiler) or "", *FLAGS, *sorted(processor_flags())]
     program = cache / "tools" / f"roof-{content_hash(parts)[:16]}"
-    if why := stranger(program):
+    why = stranger(program)
+    if why:
         remark(f"{program} is not used: {why}")
-    if why or not program.exists():
-        yield from _compile(compiler, program)
-    return program
-
-
-def _compile(compiler: str, program: Path) -> Generator[Tick, None, None]:
-    """Compile into a temporary file, then rename it: another session may do the same."""
+    elif program.exists():
+        return program
     program.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=program.parent) as folder:
-        binary = Path(folder) / program.name
+        binary = Path(folder) / program.name  # Renamed when it is whole: another session may do the same.
         command = [compiler, *FLAGS, str(SOURCE), "-o", str(binary)]
-        done: Completed = yield from run(
-            command, limit_s=LIMIT_S, note="compiling the program that measures roofs"
-        )
+        note = "compiling the program that measures roofs"
+        done = yield from run(command, limit_s=LIMIT_S, note=note)
         if not done.ok:
             raise WorkFailed(f"the roof of this machine could not be measured: {compiler} {done.how}")
         os.replace(binary, program)
+    return program
 
 
 EMPTY_SLACK, KERNEL_SLACK = 2.0, 1.25
@@ -132,34 +128,17 @@ WAYS: dict[str, Way] = {"c_abi": "c_abi", "python": "python"}
 SAID: dict[Way, str] = {"c_abi": "through C", "python": "from Python", "kernel": "as a kernel in a CUDA graph"}
 
 
-@dataclass(frozen=True)
-class Ceiling:
-    """A rate that nothing exceeds by more than its slack."""
+class Ceiling(NamedTuple):
+    """Operations or bytes a second that nothing exceeds by more than the slack, and where that is known from."""
 
     per_s: float
-    """Operations or bytes a second."""
     slack: float
     source: str
-    """Where it is known from, as in `datasheet of NVIDIA L4`."""
 
     @property
     def most(self) -> float:
-        """Operations or bytes a second above which a claim is impossible."""
+        """The rate above which a claim is impossible."""
         return self.per_s * self.slack
-
-
-@dataclass(frozen=True)
-class MovedBytes:
-    """Bytes that one call cannot avoid to move."""
-
-    count: float
-    declared: bool
-    """Whether the manifest says so; else it is the size of the output."""
-
-    @property
-    def said(self) -> str:
-        """Whose figure it is."""
-        return "the manifest's `bytes`" if self.declared else "its output"
 
 
 def below_empty_call(seconds: float, empty_s: float, way: str, slack: float = EMPTY_SLACK) -> str:
@@ -172,13 +151,16 @@ def below_empty_call(seconds: float, empty_s: float, way: str, slack: float = EM
     )
 
 
-def beyond_memory(seconds: float, moved: MovedBytes, roof: Ceiling) -> str:
-    """Why a call cannot be so short: no memory moves its bytes in that time. Empty where it can."""
-    rate = moved.count / seconds
+def beyond_memory(seconds: float, moved: float, whose: str, roof: Ceiling) -> str:
+    """Why a call cannot be so short: no memory moves its bytes in that time. Empty where it can.
+
+    `moved`: bytes that one call cannot avoid to move; `whose`: who says so, as in `the manifest's bytes`.
+    """
+    rate = moved / seconds
     if rate <= roof.most:
         return ""
     return (
-        f"faster than memory: {moved.count / 1e6:.3g} MB ({moved.said}) in {seconds * 1e6:.3g} us are "
+        f"faster than memory: {moved / 1e6:.3g} MB ({whose}) in {seconds * 1e6:.3g} us are "
         f"{rate / 1e9:.0f} GB/s, where {roof.per_s / 1e9:.0f} GB/s are {roof.source}"
     )
 
@@ -201,58 +183,43 @@ def gpu_arithmetic(capability: str, gpu: DeviceFacts, dtype: Dtype) -> Ceiling |
     return Ceiling(rate, SPARSE_SLACK, f"{gpu.sms} multiprocessors of compute capability {capability}")
 
 
-def beyond_gpu_memory(seconds: float, moved: MovedBytes, gpu: DeviceFacts) -> str:
+def beyond_gpu_memory(seconds: float, moved: float, whose: str, gpu: DeviceFacts) -> str:
     """The same for a GPU: what its L2 cannot hold comes from memory, and everything goes through the L2."""
-    outside = MovedBytes(moved.count - gpu.l2_bytes, moved.declared)
-    if gpu.bytes_per_s and gpu.l2_bytes and outside.count > 0:
+    outside, objection = moved - gpu.l2_bytes, ""
+    if gpu.bytes_per_s and gpu.l2_bytes and outside > 0:
         source = f"what its memory gives, beyond {gpu.l2_bytes / 2**20:.0f} MiB in its L2"
-        objection = beyond_memory(seconds, outside, Ceiling(gpu.bytes_per_s, GPU_SLACK, source))
-        if objection:
-            return objection
-    if not gpu.sms or not gpu.clock_hz:
-        return ""
-    cache = Ceiling(gpu.sms * gpu.clock_hz * L2_BYTES_PER_CYCLE, GPU_SLACK, "what its L2 gives")
-    return beyond_memory(seconds, moved, cache)
+        objection = beyond_memory(seconds, outside, whose, Ceiling(gpu.bytes_per_s, GPU_SLACK, source))
+    if not objection and gpu.sms and gpu.clock_hz:
+        cache = Ceiling(gpu.sms * gpu.clock_hz * L2_BYTES_PER_CYCLE, GPU_SLACK, "what its L2 gives")
+        objection = beyond_memory(seconds, moved, whose, cache)
+    return objection
 
 
 def impossible(bench: Bench, measurement: Measurement, kind: str) -> Generator[Tick, None, str]:
     """Why a measurement cannot be true; empty when it can. `kind`: of the candidate's side, as in `c_abi`."""
-    seconds, workload = measurement.candidate_us * 1e-6, measurement.workload
-    objection = yield from _below_empty_call(bench, kind, seconds)
-    moved, gpu = _compulsory(bench, workload), gpus().first if bench.device == "cuda" else None
+    seconds, workload, target = measurement.candidate_us * 1e-6, measurement.workload, bench.target
+    objection = ""
+    if kind in WAYS:  # Of programs no floor is measured.
+        way: Way = "kernel" if bench.device == "cuda" else WAYS[kind]
+        slack = KERNEL_SLACK if way == "kernel" else EMPTY_SLACK
+        for number in range(1 + TRIES):
+            floors = yield from bench.floors(again=number > 0)
+            objection = below_empty_call(seconds, floors.call_s.get(way, 0.0), SAID[way], slack)
+            if not objection:
+                break
+    gpu = gpus().first if bench.device == "cuda" else None
     if gpu:
         stated = bench.gpu.flops_per_s.get(workload.dtype) if bench.gpu else None
         peak = gpu_arithmetic(gpu.capability, gpu.facts, workload.dtype)
         if bench.gpu and stated:  # The manifest's figure, its clock and accumulation at their best.
             peak = Ceiling(stated, 1.0, bench.gpu.source)
         objection = objection or beyond_arithmetic(measurement.flops_per_s, peak)
-        objection = objection or beyond_gpu_memory(seconds, moved, gpu.facts)
+        moved, whose = counted(target.bytes, workload), "the manifest's `bytes`"
+        if moved is None:
+            sizes, whose = tensor_bytes(target, workload), "its output"
+            moved = sum(sizes.get(name, 0) for name in target.signature.outputs)
+        objection = objection or beyond_gpu_memory(seconds, moved, whose, gpu.facts)
     return objection or below_empty_call(seconds, LEAST_CALL_S, "on any processor", slack=1.0)
-
-
-def _below_empty_call(bench: Bench, kind: str, seconds: float) -> Generator[Tick, None, str]:
-    """Why a call of this kind of side cannot be so short; empty for programs, which have no measured floor."""
-    if kind not in WAYS:
-        return ""
-    way: Way = "kernel" if bench.device == "cuda" else WAYS[kind]
-    slack = KERNEL_SLACK if way == "kernel" else EMPTY_SLACK
-    floors, objection = (yield from bench.floors()), ""
-    for _ in range(TRIES):
-        objection = below_empty_call(seconds, floors.call_s.get(way, 0.0), SAID[way], slack)
-        if not objection:
-            return ""
-        floors = yield from bench.floors(again=True)
-    return objection
-
-
-def _compulsory(bench: Bench, workload: Workload) -> MovedBytes:
-    """Bytes that a call has to move: as the manifest says, else those of its outputs that the signature tells."""
-    target = bench.target
-    moved = counted(target.bytes, workload)
-    if moved is not None:
-        return MovedBytes(moved, declared=True)
-    sizes = tensor_bytes(target, workload)
-    return MovedBytes(sum(sizes.get(name, 0) for name in target.signature.outputs), declared=False)
 
 
 REMEMBERS = 2.0
@@ -280,8 +247,7 @@ def every_doubt(
     lying: dict[str, str] = {}
     if any(map(clock_lies, timings.clocks.values())):  # Accused only after the lag of this GPU was measured.
         usual_s = yield from bench.lag()
-        clocks = timings.clocks.items()
-        lying = {side: reason for side, lags in clocks if (reason := clock_lies(lags, usual_s))}
+        lying = {side: clock_lies(lags, usual_s) for side, lags in timings.clocks.items()}
     names = {pair.candidate.name: pair.variant for pair in pairs}
     verdicts = [
         *wrong_while_timed(timings.wrong, pairs[0].against, names),
@@ -305,6 +271,7 @@ def every_doubt(
 def _noticed(
     timings: Timings, against: Against, names: Mapping[str, str], lying: Mapping[str, str]
 ) -> Iterator[NoSpeedVerdict]:
+    """Doubts of each side. `names`: side to its variant; `lying`: side to what is wrong with its clock."""
     remembering = {place: remembers(probes) for place, probes in timings.probes.items()}
     for (side, workload), reason in remembering.items():
         # Where the baseline looks like it, too, it is the machine.
@@ -312,23 +279,18 @@ def _noticed(
             yield invalid(names[side], workload, against, "remembers", reason)
     for side, variant in names.items():
         places = list(dict.fromkeys(segment.workload for segment in timings.segments if segment.side == side))
-        anywhere: dict[Cause, str] = {"clock": lying.get(side, "")}
-        doubted = [(places[0], anywhere)] if places else []
-        doubted += [(workload, _elsewhere(timings, side, workload)) for workload in places]
-        for workload, reasons in doubted:
+        if places and lying.get(side):
+            yield invalid(variant, places[0], against, "clock", lying[side])
+        for workload in places:
+            own = [segment for segment in timings.of(workload) if segment.side == side]
+            # While another side is timed, the variant's processes are stopped. A disturbed one tells of a busy
+            # machine, and slow calls accuse nobody.
+            busy = samples.warning(segment for segment in timings.of(workload) if segment.side != side)
+            foresees = "" if busy else unproven(timings.unproven(side, workload))
+            reasons: dict[Cause, str] = {"defers": defers(own), "foresees": foresees}
             for cause, reason in reasons.items():
                 if reason:
                     yield invalid(variant, workload, against, cause, reason)
-
-
-def _elsewhere(timings: Timings, side: str, workload: str) -> dict[Cause, str]:
-    """Why a side seems to compute before or after its timed calls, by cause; empty texts where it does not."""
-    own = [segment for segment in timings.of(workload) if segment.side == side]
-    # While another side is timed, the variant's processes are stopped. A disturbed one tells of a busy machine,
-    # and slow calls accuse nobody.
-    busy = samples.warning(segment for segment in timings.of(workload) if segment.side != side)
-    unshown = "" if busy else unproven(timings.unproven(side, workload))
-    return {"defers": defers(own), "foresees": unshown}
 
 
 def remembers(probes: Sequence[MemoryProbe]) -> str:

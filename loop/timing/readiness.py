@@ -4,7 +4,7 @@ import os
 import shlex
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from loop.base.screen import shorten
 from loop.gate.kernel import builds, workloads
 from loop.machine import nvml
 from loop.machine.gpus import gpus
-from loop.machine.nvml import Company, Sensors
+from loop.machine.nvml import Company
 from loop.model.measurement import Build
 from loop.model.output import VerifyOutput
 from loop.steps.context import Context
@@ -76,24 +76,20 @@ def _hold(lock: Path, stack: ExitStack) -> Generator[Tick, None, str]:
     while True:
         try:
             stack.enter_context(locked(lock))
+            return f"waited {time.monotonic() - begun:.0f} s for {whom}, which measured" if whom else ""
         except Held as held:
             if held.pid in (os.getpid(), *(parent.pid for parent in psutil.Process().parents())):
                 return ""
-            first, whom = not whom, whom or _named(held)
+            first = not whom
+            if first:  # Which `loop` it is, by its command line.
+                with suppress(psutil.Error):
+                    words = psutil.Process(held.pid).cmdline() if held.pid else []
+                    names = [Path(word).name for word in words]
+                    command = ["loop", *words[names.index("loop") + 1 :]] if "loop" in names else []
+                    whom = f" ({shorten(shlex.join(command), 80)})" if command else ""
+                whom = held.holder + whom
             yield Tick(f"waiting for {whom}, which measures", at_once=first)
             time.sleep(0.1)
-        else:
-            return f"waited {time.monotonic() - begun:.0f} s for {whom}, which measured" if whom else ""
-
-
-def _named(held: Held) -> str:
-    """Which `loop` it is, by its command line."""
-    try:
-        words = psutil.Process(held.pid).cmdline() if held.pid else []
-    except psutil.Error:
-        words = []
-    command = next((["loop", *words[at + 1 :]] for at, word in enumerate(words) if Path(word).name == "loop"), [])
-    return f"{held.holder} ({shorten(shlex.join(command), 80)})" if command else held.holder
 
 
 def warnings(bench: Bench, before: str, timings: Timings) -> tuple[str, ...]:
@@ -116,26 +112,23 @@ def warn_before(bench: Bench) -> Generator[Tick, None, str]:
         yield Tick(f"waiting for the GPU to rest, {busy} % busy")
         time.sleep(0.1)
         busy = sensors.busy_percent()
-    warning = _company(sensors, busy)
+    warning = warn_after(bench, busy)
     if warning:
         yield Tick(warning)
     return warning
 
 
-def warn_after(bench: Bench) -> str:
-    """The same when everything was timed: somebody may have come meanwhile."""
-    return _company(bench.sensors, None) if bench.sensors else ""
-
-
-def _company(sensors: Sensors, busy: int | None) -> str:
-    """A warning of other programs on the GPU, of memory that nobody admits to, and of its load."""
-    users, gpu = sensors.users() or (), gpus().first
+def warn_after(bench: Bench, busy: int | None = None) -> str:
+    """The same when everything was timed: of other programs, of memory that nobody admits to, and of the load."""
+    if bench.sensors is None:
+        return ""
+    users, gpu = bench.sensors.users() or (), gpus().first
     others = [user for user in users if user.pid != os.getpid()]
     children = {child.pid for child in psutil.Process().children(recursive=True)}
     held = sum(user.memory_bytes or 0 for user in users)
     company = Company(
         others=nvml.strangers(others, children, set(psutil.pids())),
-        loose_bytes=(sensors.used_bytes() or 0) - held,
+        loose_bytes=(bench.sensors.used_bytes() or 0) - held,
         busy_percent=busy,
     )
     return nvml.warning(gpu.name if gpu else "the GPU", company)

@@ -14,11 +14,10 @@ by clocks that differ.
 
 import math
 import statistics
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from loop.base.stats import median
 from loop.model.dtypes import Device
@@ -34,20 +33,6 @@ EMPTY: dict[Way, str] = {
     "kernel": "kernel in a CUDA graph",
 }
 """Calls that do nothing, by the way they are made."""
-
-
-def called(side: Side, device: Device, *, captured: bool) -> str:
-    """How a side's calls are made; `captured`: whether a CUDA graph replays them."""
-    kind = side.kind
-    if kind == "command":
-        return "a program, once a call"
-    writes = "writes into a given output" if kind == "c_abi" else "allocates its result"
-    way = "C" if kind == "c_abi" else "Python"
-    if device == "cpu":
-        return f"{way}, {writes}"
-    return f"CUDA graph of calls from {way}, {writes}" if captured else f"launch by launch from {way}, {writes}"
-
-
 MIN_ROUNDS = 2
 """An interval needs two replicates."""
 VOUCHES, VOUCHES_S = 3.0, 20e-6
@@ -70,28 +55,41 @@ expectation weighs. The driver gives each process other memory. On H200s the mea
 1.1 % at most) where both sides were one binary: 216 sets of five sessions, calls of 2 to 50 us."""
 COPIES, COPIES_S = 1.25, 1e-6
 """Handing a result over may take this many times the baseline's time, and this much more, before it counts."""
+SEGMENT_S = 4e-3
+"""Time filled by one segment of a short workload. More rounds tell more than longer segments: with 10 ms an
+interval is a tenth narrower, and a round takes 1.4 times as long."""
 
-SideName = Literal["reference", "candidate"]
-Handed = Mapping[tuple[str, str, int], Sequence[float]]
-"""Side, workload and round to seconds a call that handing its result over took."""
+
+@dataclass(frozen=True)
+class Terms:
+    """How much is measured, and how."""
+
+    rounds: int
+    """Rounds, when time allows."""
+    limit_s: float
+    """No round begins that would probably end later than this."""
+    seed: int
+    """Of the order in which sides take turns, and of the values."""
+    segment_s: float = SEGMENT_S
+    """Time that one segment fills."""
+    cold: bool = False
+    """Whether the caches are emptied before each timed call."""
+    least: int = MIN_ROUNDS
+    """Rounds that are made even when they take longer than `limit_s`."""
 
 
 class MemoryProbe(NamedTuple):
-    """Whether a process remembers values."""
+    """Seconds of a call on new values and on the same again, and whether neither waited for a core."""
 
     fresh_s: float
-    """Seconds of a call on new values."""
     again_s: float
-    """Seconds of a call on the same values again."""
     clean: bool = True
-    """Whether neither waited for a core."""
 
 
 class JudgedSample(NamedTuple):
-    """A sample that holds a call whose result was judged."""
+    """A sample that holds a call whose result was judged: seconds of one call, and calls."""
 
     seconds: float
-    """Of one call."""
     calls: int
 
 
@@ -145,6 +143,10 @@ class Timings:
         return usual_s, min(proof.seconds for proof in proofs)
 
 
+Pending = Callable[[Timings], Mapping[str, Sequence[str]]]
+"""Which sides are still to be timed on which workload, by name; empty when everything is decided."""
+
+
 @dataclass(frozen=True)
 class Pair:
     """A side and what it is compared with."""
@@ -162,20 +164,23 @@ class Pair:
         return self.reference, self.candidate.name
 
 
+def called(side: Side, device: Device, *, captured: bool) -> str:
+    """How a side's calls are made; `captured`: whether a CUDA graph replays them."""
+    kind = side.kind
+    if kind == "command":
+        return "a program, once a call"
+    writes = "writes into a given output" if kind == "c_abi" else "allocates its result"
+    way = "C" if kind == "c_abi" else "Python"
+    if device == "cpu":
+        return f"{way}, {writes}"
+    return f"CUDA graph of calls from {way}, {writes}" if captured else f"launch by launch from {way}, {writes}"
+
+
 class Sample(NamedTuple):
-    """Seconds of one call, and the share of them that it waited."""
+    """Seconds of one call, and the share of them that it waited for a core."""
 
     seconds: float
     share: float
-
-
-class Drop(NamedTuple):
-    """Why a round does not count."""
-
-    side: SideName
-    """The side that was held back."""
-    reason: str
-    """One line."""
 
 
 def disturbed(whole: float, waited: float | None) -> bool:
@@ -210,8 +215,20 @@ def counted(segments: Iterable[Segment]) -> list[list[Sample]]:
 
 def log_time(segments: Iterable[Segment]) -> float:
     """Logarithm of the seconds of a side's call in one round: the mean over its segments' medians."""
-    logs = [math.log(median([sample.seconds for sample in group])) for group in counted(segments)]
-    return sum(logs) / len(logs)
+    return statistics.fmean(math.log(median([sample.seconds for sample in group])) for group in counted(segments))
+
+
+def rounds_of(
+    segments: Iterable[Segment], reference: str, candidate: str
+) -> list[tuple[list[Segment], list[Segment]]]:
+    """Segments of reference and candidate in each round that has some of both, in the order of the rounds."""
+    rounds: dict[int, dict[str, list[Segment]]] = {}
+    for segment in segments:
+        sides = rounds.setdefault(segment.round, {reference: [], candidate: []})
+        if segment.side in sides:
+            sides[segment.side].append(segment)
+    pairs = ((sides[reference], sides[candidate]) for _, sides in sorted(rounds.items()))
+    return [pair for pair in pairs if pair[0] and pair[1]]
 
 
 def log_ratios(segments: Iterable[Segment], reference: str, candidate: str) -> list[float]:
@@ -229,19 +246,6 @@ def _counting(segments: Iterable[Segment], reference: str, candidate: str) -> li
     calm = [sides for sides in fair if not spoilt_by_others(*sides)]
     counting = calm if len(calm) > 1 else fair
     return [(after[0].processes, log_time(before) - log_time(after)) for before, after in counting]
-
-
-def rounds_of(
-    segments: Iterable[Segment], reference: str, candidate: str
-) -> list[tuple[list[Segment], list[Segment]]]:
-    """Segments of reference and candidate in each round that has some of both, in the order of the rounds."""
-    rounds: dict[int, dict[str, list[Segment]]] = {}
-    for segment in segments:
-        sides = rounds.setdefault(segment.round, {reference: [], candidate: []})
-        if segment.side in sides:
-            sides[segment.side].append(segment)
-    pairs = ((sides[reference], sides[candidate]) for _, sides in sorted(rounds.items()))
-    return [pair for pair in pairs if pair[0] and pair[1]]
 
 
 def process_variance(segments: Iterable[Segment], reference: str, candidate: str) -> float:
@@ -282,59 +286,54 @@ def warning(segments: Iterable[Segment]) -> str:
     )
 
 
-def spoilt_by_gpu(reference: Sequence[Segment], candidate: Sequence[Segment]) -> Drop | None:
-    """Why the GPU's sensors say that a round does not count; None where they tell nothing of a side."""
-    before, after = (
-        [reading for part in side for reading in part.sensors or ()] for side in (reference, candidate)
-    )
-    return (_throttled(before, after) or _clocks_apart(before, after)) if before and after else None
-
-
-def _throttled(reference: Sequence[DeviceReading], candidate: Sequence[DeviceReading]) -> Drop | None:
-    before, after = (
-        ", ".join(dict.fromkeys(reason for reading in side for reason in reading.throttle))
-        for side in (reference, candidate)
-    )
-    if bool(before) == bool(after):
+def spoilt_by_gpu(reference: Sequence[Segment], candidate: Sequence[Segment]) -> tuple[str, str] | None:
+    """The side that the GPU held back, and why; None where its sensors tell nothing that spoils the round."""
+    readings: dict[str, list[DeviceReading]] = {}
+    for name, side in (("reference", reference), ("candidate", candidate)):
+        readings[name] = [reading for segment in side for reading in segment.sensors or ()]
+    if not all(readings.values()):
         return None
-    if before:
-        return Drop("reference", f"the reference was throttled ({before}), the candidate was not")
-    return Drop("candidate", f"the candidate was throttled ({after}), the reference was not")
-
-
-def _clocks_apart(reference: Sequence[DeviceReading], candidate: Sequence[DeviceReading]) -> Drop | None:
-    sides = [
-        [reading.sm_clock_mhz for reading in side if reading.sm_clock_mhz is not None]
-        for side in (reference, candidate)
-    ]
-    if not all(sides):
+    reasons = {
+        name: ", ".join(dict.fromkeys(reason for reading in own for reason in reading.throttle))
+        for name, own in readings.items()
+    }
+    throttled = [name for name, reason in reasons.items() if reason]
+    if len(throttled) == 1:
+        (held,) = throttled
+        other = "candidate" if held == "reference" else "reference"
+        return held, f"the {held} was throttled ({reasons[held]}), the {other} was not"
+    clocks = {
+        name: [reading.sm_clock_mhz for reading in own if reading.sm_clock_mhz is not None]
+        for name, own in readings.items()
+    }
+    if not all(clocks.values()):
         return None
-    before, after = (statistics.median(side) for side in sides)
+    before, after = (statistics.median(own) for own in clocks.values())
     apart = abs(before - after) / max(before, after, 1.0)
     if apart <= CLOCKS_APART:
         return None
-    clocks = f"{before:.0f} MHz for the reference, {after:.0f} MHz for the candidate"
-    return Drop(
-        "reference" if before < after else "candidate", f"median SM clocks differ by {apart:.1%}: {clocks}"
-    )
+    both = f"{before:.0f} MHz for the reference, {after:.0f} MHz for the candidate"
+    return "reference" if before < after else "candidate", f"median SM clocks differ by {apart:.1%}: {both}"
 
 
 def held_back(segments: Iterable[Segment], reference: str, candidate: str) -> str | None:
     """A sentence where the GPU held one side back in more than half of the rounds: a result in itself."""
     rounds = rounds_of(segments, reference, candidate)
     drops = [drop for sides in rounds if (drop := spoilt_by_gpu(*sides)) is not None]
-    for side, dropped in Counter(drop.side for drop in drops).items():
+    for side, dropped in Counter(side for side, _ in drops).items():
         if 2 * dropped > len(rounds):
-            reason = statistics.mode(drop.reason for drop in drops if drop.side == side)
+            reason = statistics.mode(reason for name, reason in drops if name == side)
             return f"the {side} was held back in {dropped} of {len(rounds)} blocks: {reason}"
     return None
 
 
-def charged(segments: Sequence[Segment], handed: Handed, number: int) -> list[Segment]:
+def charged(
+    segments: Sequence[Segment], handed: Mapping[tuple[str, str, int], Sequence[float]], number: int
+) -> list[Segment]:
     """The segments of one round and workload, each sample longer by what its side left for later.
 
     Handing over is a copy of the result. What it takes beyond the copy of the baseline's result is work. Without a
-    baseline in the round, the quickest side stands for it.
+    baseline in the round, the quickest side stands for it. `handed`: as in `Timings`.
     """
     workload = segments[0].workload if segments else ""
     names = {segment.side for segment in segments}
@@ -348,48 +347,3 @@ def charged(segments: Sequence[Segment], handed: Handed, number: int) -> list[Se
             segment = segment.model_copy(update={"seconds": seconds, "left_s": left_s})
         charged.append(segment)
     return charged
-
-
-SEGMENT_S = 4e-3
-"""Time filled by one segment of a short workload. More rounds tell more than longer segments: with 10 ms an
-interval is a tenth narrower, and a round takes 1.4 times as long."""
-
-
-@dataclass(frozen=True)
-class Terms:
-    """How much is measured, and how."""
-
-    rounds: int
-    """Rounds, when time allows."""
-    limit_s: float
-    """No round begins that would probably end later than this."""
-    seed: int
-    """Of the order in which sides take turns, and of the values."""
-    segment_s: float = SEGMENT_S
-    """Time that one segment fills."""
-    cold: bool = False
-    """Whether the caches are emptied before each timed call."""
-    least: int = MIN_ROUNDS
-    """Rounds that are made even when they take longer than `limit_s`."""
-
-
-@dataclass(frozen=True)
-class Shift:
-    """The rounds that a set of processes serves. A workload is staged once for all of them."""
-
-    numbers: range
-    """Of the rounds. Fewer are made where time is short."""
-    ends: float = math.inf
-    """When it should be over, by the monotonic clock."""
-    least: int = 2
-    """Rounds that are made however long they take."""
-
-    def fitting(self, round_s: float, to_come: int) -> int:
-        """Rounds of a workload that fit its share of the time, when the first took `round_s`."""
-        share = max(0.0, self.ends - time.monotonic()) / to_come
-        more = min(share / max(round_s, 1e-6), len(self.numbers))
-        return min(len(self.numbers), max(2, self.least, 1 + int(more)))
-
-
-Pending = Callable[[Timings], Mapping[str, Sequence[str]]]
-"""Which sides are still to be timed on which workload, by name; empty when everything is decided."""

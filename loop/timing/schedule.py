@@ -12,8 +12,9 @@ import random
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from loop.base.errors import WorkFailed
 from loop.base.processes import Tick, kill_group
@@ -26,23 +27,50 @@ from loop.model.causes import Cause
 from loop.model.measurement import BASELINE, DeviceReading, Segment
 from loop.model.target import Workload
 from loop.model.workloads import accepts
-from loop.timing.samples import JudgedSample, Pending, Shift, Terms, Timings, called, charged
-from loop.timing.segment import SECRET, SegmentSamples
-from loop.timing.timed_call import TimedCall
+from loop.timing.samples import JudgedSample, Pending, Terms, Timings, called, charged
+from loop.timing.timed_call import SECRET, SegmentSamples, TimedCall
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
 from loop.workers.judge_messages import Compare
 from loop.workers.messages import Computed
 from loop.workers.program import START_LIMIT_S, Refusal, Worker, WorkerLost
 
-"""What is timed was verified before: the step's own limit ends what hangs all the same."""
-TOGETHER = ("cuda",)
-"""Devices on which all sides are staged at once: a GPU's driver keeps each waiting, the host has cores for all."""
 PROBED_ROUNDS = 3
 """Rounds in which each side is asked whether it remembers values."""
+FIRST_SHARE = 0.45
+"""Of the time that is left, for the first set of processes that are kept: the next has less to begin."""
+PROCESSES_AT_ONCE = max(8, min(16, cores()))
+FIRST_ROUNDS = 3
+MORE_ROUNDS = 4
+"""Rounds that are made for a side of which no quick call was judged, by chance or because it computes none."""
+KEPT_ON_CPU, KEPT_ON_GPU = 1, 5
+"""Rounds that processes are kept for: a GPU opens for one process after the other, in 0.2 s each on an H200, and
+importing torch takes 3 s."""
+GRACE = 3.0
+"""Where processes are kept, so many times the limit may be used for the fewest rounds that give an interval."""
 
 
-@dataclass(frozen=True)
-class SegmentEvidence:
+class Untimed(WorkFailed):
+    """A side that could not be timed: it crashed, hung or was refused."""
+
+    def __init__(self, side: str, cause: Cause, message: str, hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.side, self.cause = side, cause
+        """Its name, and why."""
+
+
+@contextmanager
+def blaming(side: str, what: str) -> Iterator[None]:
+    """Turn the loss of a worker into an error that names the side and the workload."""
+    try:
+        yield
+    except (WorkerLost, Refusal) as error:
+        message = f"{side} could not be timed on {what}: {error}"
+        raise Untimed(
+            side, error.cause, message, f"`loop kernels verify {side.split()[0]}` runs it alone"
+        ) from error
+
+
+class SegmentEvidence(NamedTuple):
     """What a segment leaves for the judge."""
 
     side: str
@@ -53,16 +81,21 @@ class SegmentEvidence:
 
 @dataclass(eq=False)
 class TimingRound:
-    """A fresh process for each side, and fresh values for each workload."""
+    """A fresh process for each side, and fresh values for each workload; on a GPU for a few rounds."""
 
     bench: Bench
     sides: Mapping[str, Side]
     """By name."""
-    shift: Shift
+    numbers: range
+    """Of the rounds. Fewer are made where time is short."""
     stack: ExitStack
     """Closing it ends the processes."""
     terms: Terms
     shuffle: random.Random
+    ends: float = math.inf
+    """When it should be over, by the monotonic clock."""
+    least: int = 2
+    """Rounds that are made however long they take."""
     number: int = field(init=False, default=0)
     """Of the round that is made now."""
     workers: dict[str, Worker] = field(init=False)
@@ -77,11 +110,7 @@ class TimingRound:
     """Sides and workloads that were asked whether they remember values: once in a process."""
 
     def __post_init__(self) -> None:
-        self.workers = self.open_workers()
-
-    def open_workers(self) -> dict[str, Worker]:
-        """A fresh process for each side, by its name."""
-        return {name: self.stack.enter_context(self.bench.open(side)) for name, side in self.sides.items()}
+        self.workers = {n: self.stack.enter_context(self.bench.open(side)) for n, side in self.sides.items()}
 
     def close(self) -> None:
         """End the processes, all at once: each takes a while."""
@@ -103,23 +132,30 @@ class TimingRound:
 
         Rounds that each workload got at least.
         """
-        fresh = [fresh_values(workload, self.terms.seed, self.shift.numbers[0]) for workload in workloads]
+        more = 1_000_003 * (self.numbers[0] + 1) + 7919 * (self.terms.seed % 65536)
+        fresh = [workload.model_copy(update={"seed": workload.seed + more}) for workload in workloads]
         for workload in fresh:
             yield from self.bench.expect(workload, wide=True)
-        rounds = len(self.shift.numbers)
+        rounds = len(self.numbers)
         for place, workload in enumerate(fresh):
-            done = yield from self.time_one(workload, open_[workload.name], timings, len(fresh) - place)
-            rounds = min(rounds, done)
+            names = open_[workload.name]
+            yield from self._stage(workload, names, timings)
+            rounds = min(rounds, (yield from self._turn_about(workload, names, timings, len(fresh) - place)))
+            for name in names:
+                with self._turn(name, workload):
+                    yield from self.calls.pop(name).forget(LONGEST_S, self._note(workload))
         yield from self._judge(timings)
         for workload in fresh:
             yield from self.bench.discard(workload)
         return rounds
 
-    def time_one(
-        self, workload: Workload, names: Sequence[str], timings: Timings, to_come: int
-    ) -> Generator[Tick, None, int]:
-        """Time these sides on one workload of those that are still to come; rounds that were made."""
-        self.number = self.shift.numbers[0]
+    def _stage(self, workload: Workload, names: Sequence[str], timings: Timings) -> Generator[Tick, None, None]:
+        """Have each side take the memory of its call and make it once, then ask whether it remembers values.
+
+        On a GPU all sides do it at once, before anything is timed: its driver keeps each waiting, and the host has
+        cores for all.
+        """
+        self.number = self.numbers[0]
         timings.floors = yield from self.bench.floors()
         if BASELINE in names and self.bench.device == "cpu" and "torch" not in timings.floors.call_s:
             with self._turn(BASELINE, workload):  # Torch is there: no other process has to import it.
@@ -127,67 +163,18 @@ class TimingRound:
         tensors = self.bench.call(workload, "", wide=True).inputs
         values = [Values(Path(tensor.path).read_bytes()) for tensor in tensors]
         order = self.shuffle.sample(names, len(names))
-        if self.bench.device in TOGETHER:
-            yield from self._stage_together(order, workload, values, timings)
-        else:
-            for name in order:
-                with self._turn(name, workload):
-                    self._begin_stage(name, workload, values, timings)
-                    yield from self._staged(name, workload, timings)
-                    yield from self._probe(name, workload, timings)
-        rounds = yield from self._turn_about(workload, names, timings, to_come)
-        for name in names:
-            with self._turn(name, workload):
-                yield from self.calls.pop(name).forget(LONGEST_S, self._note(workload))
-        return rounds
-
-    def _turn_about(
-        self, workload: Workload, names: Sequence[str], timings: Timings, to_come: int
-    ) -> Generator[Tick, None, int]:
-        """The rounds of one workload. One segment of each side is judged, and nobody in the worker knows which.
-
-        Were it more than one, the values that come twice would tell which they are.
-        """
-        turn = 1 if self.bench.device == "cuda" else 2
-        """Segments of a side in a round: a GPU's clock hardly drifts in it, and other rounds tell more."""
-        rounds, begun, self.sensed = len(self.shift.numbers), time.monotonic(), self.bench.sense()
-        judged = {name: SECRET.randrange(turn * rounds) for name in names}
-        for done, number in enumerate(self.shift.numbers):
-            self.number = number
-            if done == 1:
-                rounds = self.shift.fitting(time.monotonic() - begun, to_come)
-                later = {name for name, at in judged.items() if at >= turn}
-                judged |= {name: turn + SECRET.randrange(turn * (rounds - 1)) for name in later}
-            if done == rounds:
-                break
-            segments: list[Segment] = []
-            for place, name in enumerate(turns(names, self.shuffle)[: turn * len(names)]):
-                at = turn * done + place // len(names)
-                segments.append((yield from self._segment(name, workload, timings, judged=at == judged[name])))
-            timings.segments += charged(segments, timings.handed, self.number)
-        return rounds
-
-    @contextmanager
-    def _turn(self, name: str, workload: Workload) -> Iterator[None]:
-        """Let one side run while the others stand still; errors name the side."""
-        worker = self.workers[name]
-        worker.resume()
-        with blaming(name, workload.name):
-            yield
-        worker.pause()
-
-    def _stage_together(
-        self, names: Sequence[str], workload: Workload, values: list[Values], timings: Timings
-    ) -> Generator[Tick, None, None]:
-        """Stage a call of every side at once, before anything is timed. Then all of them stand still."""
-        for name in names:
+        together = self.bench.device == "cuda"
+        for name in order if together else ():
             self.workers[name].resume()
             self._begin_stage(name, workload, values, timings)
-        for name in names:
-            with blaming(name, workload.name):
+        for name in order:
+            with self._turn(name, workload):
+                if not together:
+                    self._begin_stage(name, workload, values, timings)
                 yield from self._staged(name, workload, timings)
-            self.workers[name].pause()
-        for name in names:
+                if not together:
+                    yield from self._probe(name, workload, timings)
+        for name in order if together else ():
             with self._turn(name, workload):
                 yield from self._probe(name, workload, timings)
 
@@ -203,7 +190,7 @@ class TimingRound:
 
     def _staged(self, name: str, workload: Workload, timings: Timings) -> Generator[Tick, None, None]:
         timed, begun = self.calls[name], time.monotonic()
-        yield from timed.staged(LONGEST_S, self._note(workload), alone=self.bench.device not in TOGETHER)
+        yield from timed.staged(LONGEST_S, self._note(workload), alone=self.bench.device == "cpu")
         timed.orders.limit_s = call_limit_s(self.bench, workload)  # No later call compiles anything.
         if name not in self.called:
             self.called.add(name)
@@ -222,6 +209,45 @@ class TimingRound:
         self.probed.add((name, workload.name))
         if probed := (yield from self.calls[name].probe()):
             timings.probes.setdefault((name, workload.name), []).append(probed)
+
+    def _turn_about(
+        self, workload: Workload, names: Sequence[str], timings: Timings, to_come: int
+    ) -> Generator[Tick, None, int]:
+        """The rounds of one workload, of so many still to come; how many were made.
+
+        One segment of each side is judged, and nobody in the worker knows which. Were it more than one, the values
+        that come twice would tell which they are.
+        """
+        turn = 1 if self.bench.device == "cuda" else 2
+        """Segments of a side in a round: a GPU's clock hardly drifts in it, and other rounds tell more."""
+        rounds, begun, self.sensed = len(self.numbers), time.monotonic(), self.bench.sense()
+        judged = {name: SECRET.randrange(turn * rounds) for name in names}
+        for done, number in enumerate(self.numbers):
+            self.number = number
+            if done == 1:  # As many rounds as fit the workload's share of the time, by what the first took.
+                share_s, round_s = max(0.0, self.ends - time.monotonic()) / to_come, time.monotonic() - begun
+                more = min(share_s / max(round_s, 1e-6), len(self.numbers))
+                rounds = min(len(self.numbers), max(2, self.least, 1 + int(more)))
+                later = {name for name, at in judged.items() if at >= turn}
+                judged |= {name: turn + SECRET.randrange(turn * (rounds - 1)) for name in later}
+            if done == rounds:
+                break
+            segments: list[Segment] = []
+            order = self.shuffle.sample(names, len(names))
+            for place, name in enumerate([*order, *reversed(order)][: turn * len(names)]):
+                at = turn * done + place // len(names)
+                segments.append((yield from self._segment(name, workload, timings, judged=at == judged[name])))
+            timings.segments += charged(segments, timings.handed, self.number)
+        return rounds
+
+    @contextmanager
+    def _turn(self, name: str, workload: Workload) -> Iterator[None]:
+        """Let one side run while the others stand still; errors name the side."""
+        worker = self.workers[name]
+        worker.resume()
+        with blaming(name, workload.name):
+            yield
+        worker.pause()
 
     def _segment(
         self, name: str, workload: Workload, timings: Timings, *, judged: bool
@@ -249,20 +275,18 @@ class TimingRound:
             seconds=tuple(sampled.seconds),
             waited=tuple(sampled.waited),
             sensors=(before, after) if before and after else None,
-            processes=self.shift.numbers[0] if len(self.shift.numbers) > 1 else None,
+            processes=self.numbers[0] if len(self.numbers) > 1 else None,
         )
 
     def _judge(self, timings: Timings) -> Generator[Tick, None, None]:
         """Compare the timed outputs with the reference, each with what was noticed in all segments of its side."""
-        for evidence in self.evidence:
-            if evidence.sampled.output is None:
+        for side, workload, call, sampled in self.evidence:
+            if sampled.output is None:
                 continue
-            place = (evidence.side, evidence.workload)
-            same = [each.sampled for each in self.evidence if (each.side, each.workload) == place]
-            path = Path(f"{evidence.call.output.path}.timed")
-            path.write_bytes(evidence.sampled.output)
-            compare = Compare(evidence.call, (str(path),))
-            finding = yield from self.bench.judge(compare, JUDGE_LIMIT_S, self._note(evidence.workload))
+            same = [each.sampled for each in self.evidence if (each.side, each.workload) == (side, workload)]
+            path = Path(f"{call.output.path}.timed")
+            path.write_bytes(sampled.output)
+            finding = yield from self.bench.judge(Compare(call, (str(path),)), JUDGE_LIMIT_S, self._note(workload))
             noticed = Computed(
                 outputs=(str(path),),
                 changed=tuple(sorted({name for sampled in same for name in sampled.changed})),
@@ -270,96 +294,14 @@ class TimingRound:
                 unwritten=any(sampled.unwritten for sampled in same),
                 writes=tuple(dict.fromkeys(text for sampled in same for text in sampled.writes)),
             )
-            side = self.sides[evidence.side]
-            check = judged(side, evidence.workload, "contiguous", noticed, finding)
+            check = judged(self.sides[side], workload, "contiguous", noticed, finding)
             timings.outputs += 1
             if not check.passed:
-                timings.wrong.append((evidence.side, check))
+                timings.wrong.append((side, check))
         self.evidence.clear()
 
     def _note(self, workload: Workload) -> str:
         return f"round {self.number + 1}: {workload.name}"
-
-
-def fresh_values(workload: Workload, seed: int, number: int) -> Workload:
-    """The workload with the seed of this round's values."""
-    return workload.model_copy(update={"seed": workload.seed + 1_000_003 * (number + 1) + 7919 * (seed % 65536)})
-
-
-def turns(names: Sequence[str], shuffle: random.Random) -> list[str]:
-    """Each name twice: a shuffled order, then the same backwards."""
-    order = list(names)
-    shuffle.shuffle(order)
-    return [*order, *reversed(order)]
-
-
-class Untimed(WorkFailed):
-    """A side that could not be timed: it crashed, hung or was refused."""
-
-    def __init__(self, side: str, cause: Cause, message: str, hint: str) -> None:
-        super().__init__(message, hint=hint)
-        self.side, self.cause = side, cause
-        """Its name, and why."""
-
-
-@contextmanager
-def blaming(side: str, what: str) -> Iterator[None]:
-    """Turn the loss of a worker into an error that names the side and the workload."""
-    try:
-        yield
-    except (WorkerLost, Refusal) as error:
-        message = f"{side} could not be timed on {what}: {error}"
-        raise Untimed(
-            side, error.cause, message, f"`loop kernels verify {side.split()[0]}` runs it alone"
-        ) from error
-
-
-FIRST_SHARE = 0.45
-"""Of the time that is left, for the first set of processes that are kept: the next has less to begin."""
-PROCESSES_AT_ONCE = max(8, min(16, cores()))
-FIRST_ROUNDS = 3
-MORE_ROUNDS = 4
-"""Rounds that are made for a side of which no quick call was judged, by chance or because it computes none."""
-KEPT_ON_CPU, KEPT_ON_GPU = 1, 5
-"""Rounds that processes are kept for: a GPU opens for one process after the other, in 0.2 s each on an H200, and
-importing torch takes 3 s."""
-
-
-GRACE = 3.0
-"""Where processes are kept, so many times the limit may be used for the fewest rounds that give an interval."""
-
-
-class Pace:
-    """Whether there is time for another round. `kept`: whether processes serve several."""
-
-    def __init__(self, terms: Terms, *, kept: bool = False) -> None:
-        self.terms, self.begun, self.last_s, self.kept = terms, time.monotonic(), 0.0, kept
-
-    def _due(self, timings: Timings, used: float) -> bool:
-        """Whether another round is made though the time is over."""
-        few = self.kept and timings.rounds < FEWEST and used < GRACE * self.terms.limit_s
-        return few or timings.rounds < self.terms.least
-
-    def fitting(self, timings: Timings, batch: Sequence[range]) -> Sequence[range]:
-        """As many of these sets of rounds as will probably end in time; of processes that are kept, two rounds."""
-        used = time.monotonic() - self.begun
-        for count in range(len(batch), 0, -1):
-            rounds = sum(min(2, len(numbers)) for numbers in batch[:count])
-            if self._due(timings, used) or used * (1 + rounds / timings.rounds) <= self.terms.limit_s:
-                return batch[:count]
-        return ()
-
-    def allows_more(self, timings: Timings) -> bool:
-        """Whether another round that needs no new process will probably end in time."""
-        used = time.monotonic() - self.begun
-        return self._due(timings, used) or used + self.last_s <= self.terms.limit_s
-
-    def shift(self, numbers: range, timings: Timings) -> Shift:
-        """The rounds of the next set of processes; the first leaves time for another."""
-        now, share = time.monotonic(), 1.0 if timings.rounds else FIRST_SHARE
-        left_s = max(0.0, self.begun + self.terms.limit_s - now)
-        wanted = max(self.terms.least, FEWEST if self.kept else 0) - timings.rounds
-        return Shift(numbers, now + share * left_s, wanted if timings.rounds else math.ceil(wanted / 2))
 
 
 def measure(
@@ -376,7 +318,8 @@ def measure(
     part of it. Raises LoopError when one of the sides crashes, hangs or refuses.
     """
     kept = KEPT_ON_GPU if bench.device == "cuda" else KEPT_ON_CPU
-    timings, pace, shuffle = Timings(), Pace(terms, kept=kept > 1), random.Random(terms.seed)
+    schedule = Schedule(bench, sides, workloads, terms, kept > 1)
+    timings = schedule.timings
     everything = {w.name: [side.name for side in sides if accepts(side, w)] for w in workloads}
 
     def still() -> Mapping[str, Sequence[str]]:
@@ -389,24 +332,19 @@ def measure(
             for place, names in everything.items()
         }
 
-    def wanted(open_: Mapping[str, Sequence[str]]) -> list[Side]:
-        names = {name for some in open_.values() for name in some}
-        return [side for side in sides if side.name in names]
-
     for batch in batches(terms.rounds, max(1, PROCESSES_AT_ONCE // len(sides)), kept):
-        chosen, fitting = wanted(still()), pace.fitting(timings, batch)
-        if not chosen or not fitting:
+        fitting = schedule.fitting(batch)
+        if not any(still().values()) or not fitting:
             break
-        yield from _batch(bench, chosen, workloads, fitting, shuffle, timings, pace, still)
+        yield from schedule.run(fitting, still)
         if len(fitting) < len(batch):
             break
     rounds, segments = timings.rounds, list(timings.segments)
     for number in range(terms.rounds, terms.rounds + MORE_ROUNDS):
-        chosen = wanted(unproven())
-        if not chosen:
+        if not any(unproven().values()):
             break
-        pace = Pace(replace(terms, least=timings.rounds + 1))
-        yield from _batch(bench, chosen, workloads, [range(number, number + 1)], shuffle, timings, pace, unproven)
+        schedule.least = timings.rounds + 1
+        yield from schedule.run([range(number, number + 1)], unproven)
     timings.rounds, timings.segments = rounds, segments
     return timings
 
@@ -424,34 +362,66 @@ def batches(rounds: int, size: int, kept: int = 1) -> list[list[range]]:
     return [sets[:begin]] + [sets[first : first + size] for first in range(begin, count, size)]
 
 
-def _batch(
-    bench: Bench,
-    sides: Sequence[Side],
-    workloads: Sequence[Workload],
-    batch: Sequence[range],
-    shuffle: random.Random,
-    timings: Timings,
-    pace: Pace,
-    still: Callable[[], Mapping[str, Sequence[str]]],
-) -> Generator[Tick, None, None]:
-    """Start the processes of several rounds together, for that is most of the cost; then time one by one.
+class Schedule:
+    """Which rounds there is time for. `kept`: whether processes serve several rounds."""
 
-    They end with the last round they serve: each holds hundreds of megabytes of a GPU from its first call on.
-    """
-    with ExitStack() as stack:
-        sets = []
-        for numbers in batch:  # What starts first gets other memory of a GPU: each side should be it at times.
-            named = {side.name: side for side in shuffle.sample(sides, len(sides))}
-            closing = stack.enter_context(ExitStack())
-            sets.append(TimingRound(bench, named, Shift(numbers), closing, pace.terms, shuffle))
-        for group in sets:
-            yield from group.start()
-        for group in sets:
-            open_, begun = still(), time.monotonic()
-            if any(open_.values()) and pace.allows_more(timings):
-                group.shift = pace.shift(group.shift.numbers, timings)
-                rounds = yield from group.time([w for w in workloads if open_.get(w.name)], open_, timings)
-                took = time.monotonic() - begun
-                pace.last_s = took * min(2, rounds) / rounds
-                timings.rounds, timings.seconds = timings.rounds + rounds, timings.seconds + took
-            group.close()
+    def __init__(
+        self, bench: Bench, sides: Sequence[Side], workloads: Sequence[Workload], terms: Terms, kept: bool
+    ) -> None:
+        self.bench, self.sides, self.workloads, self.terms, self.kept = bench, sides, workloads, terms, kept
+        self.timings, self.shuffle = Timings(), random.Random(terms.seed)
+        self.least, self.begun, self.last_s = terms.least, time.monotonic(), 0.0
+        """Rounds that are made though the time is over; when it began; what a round, or two of kept processes,
+        took last."""
+
+    def _due(self) -> bool:
+        few = self.kept and self.timings.rounds < FEWEST and self._used_s < GRACE * self.terms.limit_s
+        return few or self.timings.rounds < self.least
+
+    @property
+    def _used_s(self) -> float:
+        return time.monotonic() - self.begun
+
+    def fitting(self, batch: Sequence[range]) -> Sequence[range]:
+        """As many of these sets of rounds as will probably end in time; of processes that are kept, two rounds."""
+        for count in range(len(batch), 0, -1):
+            rounds = sum(min(2, len(numbers)) for numbers in batch[:count])
+            if self._due() or self._used_s * (1 + rounds / self.timings.rounds) <= self.terms.limit_s:
+                return batch[:count]
+        return ()
+
+    def run(
+        self, batch: Sequence[range], still: Callable[[], Mapping[str, Sequence[str]]]
+    ) -> Generator[Tick, None, None]:
+        """Start the processes of several rounds together, for that is most of the cost; then time one by one.
+
+        `still`: the sides that are to be timed on each workload. Processes end with the last round they serve:
+        each holds hundreds of megabytes of a GPU from its first call on.
+        """
+        names = {name for some in still().values() for name in some}
+        chosen = [side for side in self.sides if side.name in names]
+        with ExitStack() as stack:
+            rounds: list[TimingRound] = []
+            for numbers in batch:  # What starts first gets other memory of a GPU: each side should be it at times.
+                named = {side.name: side for side in self.shuffle.sample(chosen, len(chosen))}
+                closing = stack.enter_context(ExitStack())
+                rounds.append(TimingRound(self.bench, named, numbers, closing, self.terms, self.shuffle))
+            for started in rounds:
+                yield from started.start()
+            for started in rounds:
+                open_ = still()
+                if any(open_.values()) and (self._due() or self._used_s + self.last_s <= self.terms.limit_s):
+                    yield from self._time(started, open_)
+                started.close()
+
+    def _time(self, started: TimingRound, open_: Mapping[str, Sequence[str]]) -> Generator[Tick, None, None]:
+        """Time a round that has started; the first set of processes that are kept leaves time for another."""
+        timings, begun = self.timings, time.monotonic()
+        wanted = max(self.least, FEWEST if self.kept else 0) - timings.rounds
+        share = 1.0 if timings.rounds else FIRST_SHARE
+        started.ends = begun + share * max(0.0, self.terms.limit_s - self._used_s)
+        started.least = wanted if timings.rounds else math.ceil(wanted / 2)
+        rounds = yield from started.time([w for w in self.workloads if open_.get(w.name)], open_, timings)
+        took_s = time.monotonic() - begun
+        self.last_s = took_s * min(2, rounds) / rounds
+        timings.rounds, timings.seconds = timings.rounds + rounds, timings.seconds + took_s

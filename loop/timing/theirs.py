@@ -82,9 +82,14 @@ def theirs(context: Context, arguments: EvaluatorTerms) -> Working[TheirsOutput]
             if name in answers:
                 verdict = yield from verdict_of(task, answers[name], arguments)
             both.append(two(task, name, context.finished, verdict))
-    output = TheirsOutput(ok=True, message="; ".join(map(said, both)), both=tuple(both))
-    missing = tuple(f"their verdict on {each.answer}: {each.theirs.why}" for each in both if each.same is None)
-    return Result(output.model_copy(update={"not_exercised": missing}))
+    words = {True: "both say the same", False: "they differ"}
+    texts, missing = [], []
+    for each in both:
+        same = each.theirs.why or "no two verdicts" if each.same is None else words[each.same]
+        texts.append(f"{each.answer}: ours {each.ours}, theirs {each.theirs.status} ({same})")
+        missing += [f"their verdict on {each.answer}: {each.theirs.why}"] if each.same is None else []
+    message = "; ".join(texts)
+    return Result(TheirsOutput(ok=True, message=message, both=tuple(both), not_exercised=tuple(missing)))
 
 
 def verdict_of(task: ForeignTask, answer: Path, terms: EvaluatorTerms) -> Judging:
@@ -103,12 +108,7 @@ def verdict_of(task: ForeignTask, answer: Path, terms: EvaluatorTerms) -> Judgin
 def two(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Verdict) -> Both:
     """Our verdict from the steps so far, beside theirs."""
     outputs = outputs_of(finished, MeasureOutput)
-    ratios = [
-        measurement.ratio
-        for output in outputs
-        for measurement in output.measurements
-        if measurement.variant == name
-    ]
+    ratios = [each.ratio for output in outputs for each in output.measurements if each.variant == name]
     own = ours_on(name, finished)
     return Both(
         answer=name,
@@ -118,12 +118,6 @@ def two(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Ver
         theirs=verdict,
         causes=tuple(causes(task, own, verdict)),
     )
-
-
-def said(both: Both) -> str:
-    """Two verdicts in words."""
-    same = {True: "both say the same", False: "they differ", None: both.theirs.why or "no two verdicts"}
-    return f"{both.answer}: ours {both.ours}, theirs {both.theirs.status} ({same[both.same]})"
 
 
 HEADS = ("answer", "ours", "theirs", "agree")

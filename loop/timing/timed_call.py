@@ -11,6 +11,7 @@ import time
 from array import array
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from loop.base.processes import Tick
 from loop.calls.arena import CAPTURED, COLD, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN, SETTLE, Values
@@ -18,25 +19,83 @@ from loop.calls.call import Call, LibraryTerms, step_of
 from loop.calls.invocation import Waits
 from loop.model.dtypes import ITEM_SIZES, Device, is_floating
 from loop.timing.samples import MemoryProbe, disturbed
-from loop.timing.segment import (
-    GPU_PROBED_S,
-    GPU_SAMPLE_S,
-    GPU_SEGMENT_S,
-    LAUNCH_S,
-    MIN_SAMPLES,
-    SLOW_CALL_S,
-    WARM_UP_CALLS,
-    WARM_UP_S,
-    Filling,
-    SegmentSamples,
-    WarmUp,
-    begin_filling,
-    replays_of,
-)
 from loop.workers.bench import Side
 from loop.workers.judge_process import Orders
 from loop.workers.messages import StageCall, Unstage
 from loop.workers.program import Worker
+
+GPU_SEGMENT_S = 1.5e-3
+"""Seconds of a segment on a GPU at most: its clock is so even that more rounds tell more than longer segments."""
+GPU_SAMPLE_S, GPU_PROBED_S = 0.5e-3, 0.1e-3
+"""Seconds of a sample on a GPU, whose events count in half microseconds; and of one that only shows whether values
+are remembered."""
+CALLS, MOST_REPLAYS = (200, 100, 50, 20, 10, 5, 2), 10
+"""Calls in a CUDA graph, the most that take no longer than a sample, and replays of it in one sample at most."""
+LAUNCH_S = 5e-6
+"""Seconds that launching a graph takes. All replays are launched before the first begins by the device's clock."""
+WARM_UP_S, WARM_UP_CALLS, WARM_UP_MOST_S = 1e-3, 5, 0.1
+"""Calls are made for so long before a segment, until so many of them were not disturbed, or the time is over."""
+MIN_SAMPLES, MAX_SAMPLES = 3, 1000
+SLOW_CALL_S = 0.25
+"""A call that takes longer is timed once a segment, and not probed for values it knows: it meets none twice."""
+COLD_SAMPLES = 5
+"""Samples of a segment for each of which the caches are emptied first: that takes milliseconds."""
+WARM_UP_READY_S = 0.2
+"""A warm-up on a host ends when calls were made ready for so long."""
+MOST_READY = 100
+"""A segment comes to its end when calls were made ready for so many times its time."""
+MOST_DISTURBED = 10
+"""Where others keep the cores busy a segment takes up to so many times its time to get enough sound samples."""
+SECRET = random.SystemRandom()
+"""Draws which samples and segments are looked at: a seed that is known would tell."""
+SAMPLE_S, SLEPT_SAMPLE_S = 250e-6, 2e-3
+"""A sample holds as many calls as fill this: an order costs a microsecond, some fifty where the judge sleeps."""
+PROBES, PROBE_CALLS = 3, 3
+"""Draws of values to tell whether a variant remembers them, and samples on each: on values that are fresh, on the
+same again, and once more, so that what happens at every other call comes to both."""
+PLACES, COMPARED_BYTES = 16, 4096
+"""Bytes of an output that are looked at when its call is said to be done, and that tell whether two are one."""
+GIVEN = 4
+"""Of so many results that a GPU's calls returned one is brought to the host, besides the one that is judged."""
+SETTLING_S = 20e-6
+"""What it takes to have a GPU copy results varies by so much from one sample to the next: no work of a call."""
+
+
+def replays_of(once: float, sample_s: float, most: int) -> tuple[int, int]:
+    """Calls in a graph, `most` at most, and replays of it in a sample, when one call takes `once` seconds."""
+    calls = next((n for n in CALLS if n * once <= sample_s and n <= most), 1)
+    return calls, max(1, min(math.ceil(sample_s / (calls * once)), MOST_REPLAYS))
+
+
+@dataclass
+class SegmentSamples:
+    """What a segment came to."""
+
+    calls: int = 1
+    """Calls in a sample."""
+    seconds: list[float] = field(default_factory=list)
+    """Seconds of one call, sample by sample."""
+    waited: list[float] = field(default_factory=list)
+    """Seconds a call in which worker or judge waited for a core; empty where the system does not tell."""
+    handed: list[float] = field(default_factory=list)
+    """Seconds a call that handing the results over took, where that was asked for."""
+    clocks: list[tuple[float, float]] = field(default_factory=list)
+    """Of a GPU: seconds of a sample by the judge's clock, less the launches, and by the device's."""
+    own: bool = False
+    """Whether the variant timed itself."""
+    output: bytes | None = None
+    """The output of the call whose answer is known."""
+    known: int = 0
+    """Number of the sample that holds it."""
+    changed: list[str] = field(default_factory=list)
+    """Inputs that do not hold what the judge wrote."""
+    broken: list[str] = field(default_factory=list)
+    """What the variant replaced in its process, by name."""
+    unwritten: bool = False
+    """Whether one of the calls beside it left what stood in its output before."""
+    writes: list[str] = field(default_factory=list)
+    """Writes outside of tensors, or too late, a sentence each."""
+
 
 Windows = list[tuple[int, ...]]
 """Where the windows of each call begin: for each call one offset an input, in elements."""
@@ -107,19 +166,6 @@ class Grid:
         return self.draw.randrange(self.call.draws)
 
 
-SAMPLE_S, SLEPT_SAMPLE_S = 250e-6, 2e-3
-"""A sample holds as many calls as fill this: an order costs a microsecond, some fifty where the judge sleeps."""
-PROBES, PROBE_CALLS = 3, 3
-"""Draws of values to tell whether a variant remembers them, and samples on each: on values that are fresh, on the
-same again, and once more, so that what happens at every other call comes to both."""
-PLACES, COMPARED_BYTES = 16, 4096
-"""Bytes of an output that are looked at when its call is said to be done, and that tell whether two are one."""
-GIVEN = 4
-"""Of so many results that a GPU's calls returned one is brought to the host, besides the one that is judged."""
-SETTLING_S = 20e-6
-"""What it takes to have a GPU copy results varies by so much from one sample to the next: no work of a call."""
-
-
 class TimedCall:
     """One side's call of one workload, in a worker that has loaded the side."""
 
@@ -136,8 +182,8 @@ class TimedCall:
     ) -> None:
         """`floor_s`: seconds of an order that does nothing; `most_calls`: of a sample, each needs memory."""
         self.worker, self.call, self.floor_s = worker, call, floor_s
-        self.arena, self.draw, self.secret = worker.arena, random.Random(), random.SystemRandom()
-        """The values that windows show, drawn quickly; and what must not follow from them: what is judged."""
+        self.arena, self.draw = worker.arena, random.Random()
+        """Draws the values that windows show, quickly; what is judged must not follow from them (`SECRET`)."""
         self.arena.lay_out(call, values, most_calls)
         self.grid = Grid(call, device, self.draw)
         self.peak_bytes: int | None = None
@@ -203,11 +249,8 @@ class TimedCall:
                 else:
                     once = yield from self._warm_up(waits, 0.0 if cold else min(WARM_UP_S, seconds))
                     yield from self._see_memory(waits, self._calls_at_once(once, cold=cold))
-                    calls = sampled.calls = self._calls_at_once(once, cold=cold)
-                    filling = begin_filling(sampled, seconds, once, self._replays, cold=cold, judged=judged)
-                    while filling.goes_on:
-                        now = filling.made == filling.place or (filling.late and self._soon())
-                        yield from self._sample(filling, waits, calls, known=filling.to_judge and now, cold=cold)
+                    sampled.calls = self._calls_at_once(once, cold=cold)
+                    yield from self._fill(sampled, waits, seconds, once, cold=cold, judged=judged)
         finally:
             waits.close()
         reply = yield from self.orders.end()
@@ -215,20 +258,36 @@ class TimedCall:
         sampled.writes += [*self.arena.strays(), *reply.writes]
         return sampled
 
-    def _sample(
-        self, filling: Filling, waits: Waits, calls: int, *, known: bool, cold: bool
+    def _fill(
+        self, sampled: SegmentSamples, waits: Waits, seconds: float, once: float, *, cold: bool, judged: bool
     ) -> Generator[Tick, None, None]:
-        """Take a sample. If `known`, one of its calls uses the values whose answer is known."""
-        sampled, windows = filling.sampled, self._windows(calls)
-        chosen = self.secret.randrange(calls) if known else None
-        turns = self.grid.turns(None if chosen is None else windows[chosen])
-        ready_s = yield from self._ready(windows, turns, cold=cold)
-        whole, waited = yield from self._timed(waits, len(windows))
-        self._note(sampled, whole, waited, len(windows) * self._passes())
-        handed_s = 0.0
-        if known or (not filling.late and (not self.replays or self.returns)):
-            handed_s = yield from self._hand_over(sampled, len(windows), chosen, bring=known or self._soon())
-        filling.add(whole, waited, ready_s, handed_s)
+        """Take samples until sound ones fill so many seconds, when a call takes `once` seconds.
+
+        A segment that takes far longer than it should ends; what is judged comes soon then, whenever that is.
+        """
+        calls, most = sampled.calls, COLD_SAMPLES if cold else MAX_SAMPLES
+        least = 1 if once > SLOW_CALL_S else MIN_SAMPLES
+        expected = max(least, min(int(seconds / (calls * self._replays * once)), most))
+        place = SECRET.randrange(expected)  # Of the sample that holds the call whose answer is known.
+        sound = spent = early = 0.0  # Seconds of undisturbed samples, of all, and of making calls ready.
+        late = False
+        while True:
+            number, to_judge = len(sampled.seconds), judged and sampled.output is None
+            unfilled = sound < seconds and not late and number < most
+            if number >= least and not to_judge and not unfilled:
+                return
+            known = to_judge and (number == place or (late and self._soon()))
+            windows = self._windows(calls)
+            chosen = SECRET.randrange(calls) if known else None
+            turns = self.grid.turns(None if chosen is None else windows[chosen])
+            early += yield from self._ready(windows, turns, cold=cold)
+            whole, waited = yield from self._timed(waits, calls)
+            self._note(sampled, whole, waited, calls * self._passes())
+            if known or (not late and (not self.replays or self.returns)):
+                spent += yield from self._hand_over(sampled, calls, chosen, bring=known or self._soon())
+            spent += whole
+            sound += 0.0 if disturbed(whole, waited) else whole
+            late = spent >= MOST_DISTURBED * seconds or early >= MOST_READY * seconds
 
     def _timed(self, waits: Waits, calls: int) -> Generator[Tick, None, tuple[float, float | None]]:
         """Have so many calls made; seconds by the judge's clock, and seconds of waiting for a core meanwhile.
@@ -267,7 +326,7 @@ class TimedCall:
 
     def _soon(self) -> bool:
         """True once in `GIVEN` times, at random."""
-        return self.secret.random() < 1 / GIVEN
+        return SECRET.random() < 1 / GIVEN
 
     def _passes(self) -> int:
         """How often one order makes the ready calls. On a host once: a second pass would meet known values."""
@@ -318,18 +377,27 @@ class TimedCall:
         if self._once > SLOW_CALL_S:
             return self._once
         seconds = 0.0 if self.replays and not self._once else seconds
-        warm, self._replays = WarmUp(seconds, 1 if self._once else WARM_UP_CALLS), 1
+        enough, self._replays = 1 if self._once else WARM_UP_CALLS, 1
         stands = self._standing if self.replays and self._once and not self.call.updates else 0
         calls = stands or (self._calls_at_once(self._once, cold=False) if self._once and seconds else 1)
-        while warm.goes_on:
+        spent, early, sounds = 0.0, 0.0, 0
+        rough = sound = math.inf  # Seconds of the shortest call, and of the shortest that nothing disturbed.
+        while True:
             if not stands:  # Else what was made ready last is called: how long it takes is known.
                 ready_s = yield from self._ready(self._windows(calls), self.grid.turns(None), cold=False)
-                warm.early += 0.0 if self.replays else ready_s
+                early += 0.0 if self.replays else ready_s
             whole, waited = yield from self._timed(waits, calls)
             once = self._own(whole) / (calls * self._passes())  # A GPU's calls are sized by the GPU's clock.
-            if warm.add(once, whole, waited) and seconds and not self.replays:
-                calls = self._calls_at_once(warm.sound, cold=False)
-        self._once = warm.once
+            rough, spent = min(rough, once), spent + whole
+            if not disturbed(whole, waited):
+                sound, sounds = min(sound, once), sounds + 1
+                if seconds and not self.replays:
+                    calls = self._calls_at_once(sound, cold=False)
+            most_s = WARM_UP_MOST_S if sounds else 5 * WARM_UP_MOST_S
+            unclear = spent < seconds or (sounds < enough and spent < most_s)
+            if early > WARM_UP_READY_S or not unclear:
+                break
+        self._once = max(rough if sound == math.inf else sound, 1e-8)
         return self._once
 
     def _calls_at_once(self, once: float, *, cold: bool, replayed_s: float = GPU_SAMPLE_S) -> int:

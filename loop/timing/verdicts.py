@@ -42,7 +42,7 @@ from typing import Literal
 
 from loop.base.stats import CONFIDENCE, FEWEST, Clipped, clipped, median, ratio_interval, significant, t_cdf, times
 from loop.model.causes import Cause
-from loop.model.measurement import Measurement, Segment
+from loop.model.measurement import Measurement
 from loop.model.target import Target, Workload
 from loop.model.verdict import Against, NoSpeedVerdict, SpeedVerdict, is_vague
 from loop.model.workloads import counted
@@ -67,19 +67,14 @@ def measurements(
     confidence: float = CONFIDENCE,
 ) -> tuple[Measurement, ...]:
     """One a pair and workload that both sides were timed on for two rounds at least."""
-    return tuple(
-        measured(
-            timings,
-            pair,
-            workload,
-            flops=counted(target.flops, workload),
-            moved=counted(target.bytes, workload),
-            confidence=confidence,
-        )
-        for pair in pairs
-        for workload in timed
-        if len(log_ratios(timings.of(workload.name), *pair.sides)) >= MIN_ROUNDS
-    )
+    measurements = []
+    for pair in pairs:
+        for workload in timed:
+            if len(log_ratios(timings.of(workload.name), *pair.sides)) >= MIN_ROUNDS:
+                flops, moved = counted(target.flops, workload), counted(target.bytes, workload)
+                measurement = measured(timings, pair, workload, flops=flops, moved=moved, confidence=confidence)
+                measurements.append(measurement)
+    return tuple(measurements)
 
 
 def measured(
@@ -98,7 +93,17 @@ def measured(
     ranged = is_vague((low, high))
     if ranged:
         ratio, low, high = math.exp(median(logs)), math.exp(min(logs)), math.exp(max(logs))
-    candidate_s = _latency(segments, pair.candidate.name)
+
+    def latency_s(side: str) -> float:
+        """Seconds of one call: the geometric mean of the segments' medians, outliers pulled in as in the ratio."""
+        logs = [samples.log_time([segment]) for segment in segments if segment.side == side]
+        return math.exp(fmean(clipped(logs).values))
+
+    def peak(side: str) -> int | None:
+        peaks = timings.peaks.get((side, workload.name))
+        return int(median(peaks)) if peaks else None
+
+    candidate_s = latency_s(pair.candidate.name)
     return Measurement(
         variant=pair.variant,
         workload=workload,
@@ -108,27 +113,16 @@ def measured(
         ratio=ratio,
         interval=(low, high),
         ranged=ranged,
-        reference_us=_latency(segments, pair.reference) * 1e6,
+        reference_us=latency_s(pair.reference) * 1e6,
         candidate_us=candidate_s * 1e6,
-        reference_peak_bytes=_peak(timings, pair.reference, workload),
-        candidate_peak_bytes=_peak(timings, pair.candidate.name, workload),
+        reference_peak_bytes=peak(pair.reference),
+        candidate_peak_bytes=peak(pair.candidate.name),
         timed_by="itself" if pair.candidate.name in timings.own_clock else "loop",
         flops_per_s=flops / candidate_s if flops else None,
         bytes_per_s=moved / candidate_s if moved else None,
         dropped=len(samples.rounds_of(segments, *pair.sides)) - len(logs),
         held_back=samples.held_back(segments, *pair.sides),
     )
-
-
-def _peak(timings: Timings, side: str, workload: Workload) -> int | None:
-    peaks = timings.peaks.get((side, workload.name))
-    return int(median(peaks)) if peaks else None
-
-
-def _latency(segments: Iterable[Segment], side: str) -> float:
-    """Seconds of one call: the geometric mean of the segments' medians, outliers pulled in as in the ratio."""
-    logs = [samples.log_time([segment]) for segment in segments if segment.side == side]
-    return math.exp(fmean(clipped(logs).values))
 
 
 def noise(logs_by_workload: Iterable[Sequence[float]]) -> float | None:
@@ -169,7 +163,31 @@ def by_interval(measurement: Measurement) -> SpeedVerdict:
 
     The number of rounds is fixed beforehand, or set by the time there is, never by what the rounds say.
     """
-    word, reason = _by_interval(measurement)
+    rounds, (low, high) = measurement.rounds, measurement.interval
+    word: Word = "inconclusive"
+    if measurement.held_back:
+        reason = measurement.held_back
+    elif measurement.ranged and rounds < FEWEST:
+        range_ = f"they gave {times(low)} to {times(high)}"
+        reason = f"{rounds} rounds are too few for an interval, {range_}: allow the step more time"
+    elif measurement.ranged or is_vague(measurement.interval):
+        remedy = "end what else runs on the machine, and measure again"
+        reason = f"the machine is too noisy to judge: {remedy}"
+    elif low > 1 + MARGIN or high < 1 / (1 + MARGIN):
+        word, factor = ("faster", low) if low > 1 + MARGIN else ("slower", 1 / high)
+        further = f"{factor - 1:.1%} {word}" if factor < 10 else f"{significant(factor)} times {word}"
+        reason = f"at least {further}, at 99 % confidence"
+    elif low > 1 / (1 + SAME) and high < 1 + SAME:
+        word, reason = "same", f"within {SAME:.0%} either way, at 99 % confidence"
+    elif rounds < FEWEST:
+        reason = f"{rounds} rounds are few: allow the step more time"
+    else:
+        reason = "the interval is too wide to tell"
+    return speed_verdict(measurement, word, reason)
+
+
+def speed_verdict(measurement: Measurement, word: Word, reason: str, e_value: float | None = None) -> SpeedVerdict:
+    """The verdict on a measurement; `e_value`: the evidence for it, where the rule is the sequential one."""
     return SpeedVerdict(
         variant=measurement.variant,
         workload=measurement.workload.name,
@@ -177,35 +195,15 @@ def by_interval(measurement: Measurement) -> SpeedVerdict:
         verdict=word,
         ratio=measurement.ratio,
         interval=measurement.interval,
+        e_value=e_value,
         reason=reason,
     )
 
 
-def _by_interval(measurement: Measurement) -> tuple[Word, str]:
-    rounds, (low, high) = measurement.rounds, measurement.interval
-    if measurement.held_back:
-        return "inconclusive", measurement.held_back
-    if measurement.ranged and rounds < FEWEST:
-        range_ = f"they gave {times(low)} to {times(high)}"
-        few = f"{rounds} rounds are too few for an interval, {range_}: allow the step more time"
-        return "inconclusive", few
-    if measurement.ranged or is_vague(measurement.interval):
-        remedy = "end what else runs on the machine, and measure again"
-        return "inconclusive", f"the machine is too noisy to judge: {remedy}"
-    if low > 1 + MARGIN:
-        return "faster", f"at least {_further(low, 'faster')}, at 99 % confidence"
-    if high < 1 / (1 + MARGIN):
-        return "slower", f"at least {_further(1 / high, 'slower')}, at 99 % confidence"
-    if low > 1 / (1 + SAME) and high < 1 + SAME:
-        return "same", f"within {SAME:.0%} either way, at 99 % confidence"
-    if rounds < FEWEST:
-        return "inconclusive", f"{rounds} rounds are few: allow the step more time"
-    return "inconclusive", "the interval is too wide to tell"
-
-
-def _further(factor: float, word: str) -> str:
-    """`12.3% slower`, or `145 times slower`."""
-    return f"{factor - 1:.1%} {word}" if factor < 10 else f"{significant(factor)} times {word}"
+def tally(verdicts: Sequence[SpeedVerdict]) -> str:
+    """`faster on 2, same on 1`."""
+    words = [verdict.verdict for verdict in verdicts]
+    return ", ".join(f"{word} on {words.count(word)}" for word in dict.fromkeys(words))
 
 
 def invalid(variant: str, workload: str, against: Against, cause: Cause, reason: str) -> NoSpeedVerdict:
@@ -242,23 +240,20 @@ def e_value(logs: Sequence[float], above: float, variance: float = G) -> float:
     `variance`: of the effect, before anything is seen.
     """
     count = len(logs)
-    share = _share_of_mean([value - above for value in logs])
+    values = [value - above for value in logs]
+    scale = max(map(abs, values), default=0.0)
+    share = 0.0
+    """n mean^2 / sum of squares, 0 to 1, with the sign of the mean; scaled first, so that no square is lost."""
+    if scale:
+        scaled = [value / scale for value in values]
+        total = math.fsum(scaled)
+        share = total * total / (count * math.fsum(value * value for value in scaled))
+        share = math.copysign(min(share, 1.0), total)
     odds = count * variance
     log_factor = -0.5 * math.log1p(odds) - count / 2 * math.log1p(-odds / (1 + odds) * abs(share))
     argument = count * math.sqrt(variance * abs(share) / (1 + odds * (1 - abs(share))))
     positive = t_cdf(math.copysign(argument, share), count) if count else 0.5
     return math.exp(min(log_factor, 700.0)) * 2 * positive
-
-
-def _share_of_mean(values: Sequence[float]) -> float:
-    """n mean^2 / sum of squares, 0 to 1, with the sign of the mean; scaled first, so that no square is lost."""
-    scale = max(map(abs, values), default=0.0)
-    if scale == 0:
-        return 0.0
-    scaled = [value / scale for value in values]
-    total = math.fsum(scaled)
-    share = total * total / (len(scaled) * math.fsum(value * value for value in scaled))
-    return math.copysign(min(share, 1.0), total)
 
 
 def allowance(variance: float) -> float:
@@ -276,12 +271,27 @@ def by_evidence(
     decision = far_off(logs, needed_evidence(workloads, candidate))
     if len(logs) >= MIN_BLOCKS:
         decision = decision or _evident(logs, workloads, allowed, candidate)
-    return decision or (_unclear(logs, workloads, allowed) if len(logs) >= most else None)
+    if decision or len(logs) < most:
+        return decision
+    kept = clipped(logs)
+    nearest = max(_evidence(kept, math.log1p(MARGIN) + allowed))
+    spread = stdev(kept.values) if len(logs) > 1 else 0.0
+    if spread > TOO_NOISY:
+        remedy = "end what else runs on the machine, or measure longer"
+        reason = f"too noisy to judge: blocks differ by {spread:.1%} (sd); {remedy}"
+    elif len(logs) < MIN_BLOCKS:
+        reason = f"{len(logs)} of the {MIN_BLOCKS} blocks that a verdict needs: measure longer"
+    else:
+        needed = needed_evidence(workloads)
+        reason = f"evidence {nearest:,.1f} to 1 after {len(logs)} blocks, {needed:,.0f} needed: measure longer"
+    return Decision("inconclusive", nearest, reason)
 
 
 def conclude(logs: Sequence[float], workloads: int = 1, allowed: float = 0.0, candidate: int = 0) -> Decision:
     """The verdict when there is no time for another block: `inconclusive` where nothing is evident."""
-    return by_evidence(logs, workloads, allowed, candidate) or _unclear(logs, workloads, allowed)
+    decision = by_evidence(logs, workloads, allowed, candidate, most=0)
+    assert decision is not None
+    return decision
 
 
 def far_off(logs: Sequence[float], needed: float) -> Decision | None:
@@ -319,19 +329,3 @@ def _evident(logs: Sequence[float], workloads: int, allowed: float, candidate: i
 def _evidence(kept: Clipped, above: float) -> tuple[float, float]:
     """Evidence that the mean is above `above`, and that its mirror is."""
     return e_value(kept.values, above), e_value([-value for value in kept.values], above)
-
-
-def _unclear(logs: Sequence[float], workloads: int, allowed: float) -> Decision:
-    """`inconclusive`, with what stood in the way and what would help."""
-    kept = clipped(logs)
-    nearest = max(_evidence(kept, math.log1p(MARGIN) + allowed))
-    spread = stdev(kept.values) if len(logs) > 1 else 0.0
-    if spread > TOO_NOISY:
-        remedy = "end what else runs on the machine, or measure longer"
-        reason = f"too noisy to judge: blocks differ by {spread:.1%} (sd); {remedy}"
-    elif len(logs) < MIN_BLOCKS:
-        reason = f"{len(logs)} of the {MIN_BLOCKS} blocks that a verdict needs: measure longer"
-    else:
-        needed = needed_evidence(workloads)
-        reason = f"evidence {nearest:,.1f} to 1 after {len(logs)} blocks, {needed:,.0f} needed: measure longer"
-    return Decision("inconclusive", nearest, reason)

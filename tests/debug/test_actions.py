@@ -94,17 +94,6 @@ def test_the_smallest_workload_and_the_rule(name: str, expected: str, rule: str,
 
 
 @pytest.mark.slow
-def test_what_fails_after_many_calls_keeps_values(bench: Bench) -> None:
-    """It is right in a fresh process: no size is to blame."""
-    found = debugged(bench, "sometimes")
-    assert explained(found).cause.startswith("it ")
-    assert "" == explained(found).rule
-    (one,) = found["debug.smallest"].smallest
-    assert (False, one.began) == (one.minimal, one.check.workload.name)
-    assert "smaller ones fail at times, or only after other calls" == one.note
-
-
-@pytest.mark.slow
 def test_a_source_that_was_edited_meanwhile_is_not_looked_into(bench: Bench) -> None:
     """The build that failed is another than the one at hand."""
     context = make_context(bench, "odd", checks=CHECKS)

@@ -96,22 +96,8 @@ def test_everything_that_was_found_stands_at_the_top() -> None:
     assert "loop kernels verify cpu --workloads 'B=1 H=1 S=65 D=1 dtype=float32' --device cpu" in text
 
 
-def test_without_cause_and_rule_that_is_said() -> None:
-    """Where there is no output, the message of the check says all."""
-    (first, *_) = lines(verified(WRONG), explained(where="all of N"))
-    assert "not identified" in first[1]
-    assert [] == lines(verified(WRONG), explained())
-
-
 def test_a_fault_in_the_variants_own_words_comes_first() -> None:
     """What the emulator says is better than what can be concluded."""
     fault = "error 9: split_k.cuh:88: read of shared memory nobody wrote on B1 H1 S64 D64 float32"
     check = make_check(right=False, status="refused", message=fault, worst=None, first=None)
     assert ("Fault", fault) == lines(verified(WRONG, check), small())[0]
-
-
-def test_components_that_are_right_leave_what_is_between_them() -> None:
-    """All of them have to be."""
-    expected = "right by itself: first, second, so the fault lies in how they are put together"
-    found = components(component("first", True), component("second", True))
-    assert [("Component", expected)] == lines(verified(WRONG), found)

@@ -10,7 +10,7 @@ from loop.model.measurement import Segment
 from loop.model.target import Workload
 from loop.timing.against_known_good import Contest, Rival, itself, slowed
 from loop.timing.samples import Timings
-from loop.timing.verdicts import MAX_BLOCKS, MIN_BLOCKS, MORE_BLOCKS, by_evidence
+from loop.timing.verdicts import MAX_BLOCKS, MIN_BLOCKS, MORE_BLOCKS
 from loop.workers.bench import Side
 from tests.makers import make_workload
 
@@ -74,27 +74,6 @@ def test_a_candidate_that_is_not_clear_is_timed_further(known_good: float, noise
     """Where it seems to gain."""
     timings = make_timings(20, {"new known good": known_good}, noise)
     assert again == of_a_campaign().promising(timings)
-
-
-def test_what_is_told_from_itself_is_not_timed_further() -> None:
-    """The timing is not to be trusted, and no further block changes that."""
-    late = make_timings(40, {"new known good": 1.02, "new again": 1.2}, 0.04)
-    contest = of_a_campaign()
-    assert not contest.promising(late)
-    assert {"faster"} == {*contest.told_apart(late, contest.controls[0]).values()}
-
-
-def test_evidence_goes_on_where_a_candidate_is_timed_further() -> None:
-    """The blocks before count as those after: nothing begins anew, and nothing ends at the first limit."""
-    contest, most = of_a_campaign(), make_timings(MORE_BLOCKS, {"new known good": 1.02}, 0.04)
-    early = [one for one in most.segments if one.round < MAX_BLOCKS]
-    first = Timings(rounds=MAX_BLOCKS, segments=early)
-    assert contest.pending(first)
-    contest.pending(most)
-    found = contest.decision(most, ONE, contest.rivals[0])
-    logs = contest.logs(most, ONE, contest.rivals[0])
-    assert len(logs) == MORE_BLOCKS
-    assert found == by_evidence(logs, 2, 0.0, 3, MORE_BLOCKS)
 
 
 def test_processes_that_were_kept_move_the_margin() -> None:

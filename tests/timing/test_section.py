@@ -3,34 +3,13 @@
 import itertools
 from typing import Any
 
-from loop.model.measurement import DeviceReading, Segment, SideSensors
+from loop.model.measurement import DeviceReading, Segment
 from loop.model.record import Finished
 from loop.model.sanitizing import SanitizeOutput, SanitizerReport, SanitizerRun
 from loop.report.markdown import prose
 from loop.timing.against_baseline import sensed
-from tests.makers import make_check, make_finished, make_measured, make_measurement, make_verify
+from tests.makers import make_finished
 from tests.session.test_report_page import HOSTILE, record_of, report, section
-
-
-def make_sensors(side: str = "small", **fields: Any) -> SideSensors:
-    """A side whose GPU told everything."""
-    told = {"sm_clock_mhz": (1755, 1980, 1980), "segments": 24}
-    return SideSensors.model_validate({"side": side, **told, **fields})
-
-
-def shown(*sensors: SideSensors) -> str:
-    """The section on speed of a session with these readings."""
-    output = make_measured(make_measurement("w0", 1.5), sensors=sensors)
-    checked = make_finished(output=make_verify(make_check("w0")))
-    steps = [checked, make_finished("measure", output=output)]
-    return section(report(record_of(steps), steps), "Speed against torch_sdpa")
-
-
-def test_each_side_has_a_line() -> None:
-    """The baseline under its own name."""
-    text = shown(make_sensors("baseline", sm_clock_mhz=(1980, 1980, 1980)), make_sensors())
-    assert "- torch_sdpa: 1980 MHz, no throttling told\n" in text
-    assert "- small: 1980 MHz (1755 to 1980), no throttling told\n" in text
 
 
 def test_readings_become_a_line_of_each_side() -> None:

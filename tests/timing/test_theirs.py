@@ -12,10 +12,8 @@ from loop.cli import app
 from loop.cli.requests import terms_of
 from loop.formats.table import as_target
 from loop.formats.theirs import Verdict
-from loop.model.measurement import Check, VariantChecks
-from loop.model.output import Ours, VerifyOutput
+from loop.model.output import VerifyOutput
 from loop.model.record import Finished
-from loop.model.target import Workload
 from loop.timing.theirs import EvaluatorTerms, TheirsOutput, line, section, two
 from tests.formats import tasks
 from tests.formats.test_reading import task_of
@@ -60,16 +58,6 @@ def test_both_stand_side_by_side(found: dict[str, tuple[str, ...]], ours: str, s
     told = section(TheirsOutput(ok=True, message="m", both=(both,)))
     assert told is not None
     assert explained is any("may be behind it" in text for text in told.lines)
-
-
-def test_a_control_that_fails_leaves_ours_open() -> None:
-    """A task whose own reference does not pass says nothing of an answer."""
-    failed = Check(
-        workload=Workload(name="w", sizes={}, dtype="float32"), status="wrong", message="two calls differ"
-    )
-    control = VariantChecks(variant="baseline", build_id=None, checks=(failed,))
-    ours = VerifyOutput(ok=False, message="the control failed", wrong=("a",), control=control).of("a")
-    assert Ours("not judged", "the control failed") == ours
 
 
 def test_an_evaluator_needs_a_task_of_its_format(tmp_path: Path) -> None:
