@@ -7,7 +7,6 @@ from typing import Any
 
 from loop.base.places import shipped
 from loop.gate.model import BuildOutput
-from loop.model.history import History
 from loop.model.measurement import Build, Check, Measurement, Mismatch, VariantChecks
 from loop.model.money import Bill, RateCard
 from loop.model.output import MeasureOutput, VerifyOutput
@@ -186,18 +185,6 @@ def make_bill(**fields: Any) -> Bill:
     """A bill over nothing."""
     base = {"charges": (), "unmeasured": (), "savings": (), "usd": 0.0}
     return Bill.model_validate({**base, **fields})
-
-
-def make_history(**fields: Any) -> History:
-    """Two recorded sessions that got their environment by hand, and one that used the pattern."""
-    sessions = (
-        {"id": "N", "minutes": 180.0, "outcome": "baseline", "environment": {"how": "manual", "minutes": 60.0}},
-        {"id": "M", "minutes": 67.0, "outcome": "failure", "environment": {"how": "debugging", "minutes": 67.0}},
-        {"id": "P", "minutes": 25.0, "outcome": "good", "environment": {"how": "pattern 9", "minutes": 3.0}},
-    )
-    rows = {"debugging_build_minutes": {"N": 120.0}}
-    base = {"format": 1, "source": "a test", "gpu": {"name": "NVIDIA L4"}}
-    return History.model_validate({**base, "sessions": sessions, **rows, **fields})
 
 
 def make_record(head: SessionHead | None = None, verdicts: Sequence[Verdict] = (), **fields: Any) -> SessionRecord:

@@ -34,7 +34,6 @@ EXIT_CODES: dict[int | None, str] = {
     ExitCode.CANNOT_TELL: "a job was begun too often and never ended",
     ExitCode.INTERRUPTED: "interrupted",
 }
-"""What each exit code means."""
 ErrorCode = Literal[
     "usage", "definition", "untrusted", "held", "failed", "cannot-start", "machine", "limit", "interrupted", "bug"
 ]
@@ -61,20 +60,12 @@ CODES: dict[int, ErrorCode] = {
 """The code of an error that has no class of its own, by its exit code; `failed` for any other."""
 
 
-class ToldError(TypedDict):
-    """What went wrong, for programs."""
-
-    code: ErrorCode
-    message: str
-    next: str
-    exit_code: int
-
-
 class Failed(TypedDict):
     """What a command that failed prints with `--json`; what it found all the same stands beside `error`."""
 
     schema_version: int
-    error: ToldError
+    error: dict[str, str | int]
+    """`code`, `message`, `next` and `exit_code`."""
 
 
 class LoopError(Exception):
@@ -102,7 +93,7 @@ class LoopError(Exception):
 
     def as_json(self, again: str) -> dict[str, object]:
         """What a command that failed prints for programs; `again`: its words, whose help is the last resort."""
-        error: ToldError = {
+        error = {
             "code": self.code,
             "message": self.message,
             "next": self.hint or self.mend or f"{again} --help",

@@ -134,9 +134,7 @@ class Project:
     """A target and the folders that belong to it."""
 
     target: Path
-    """Folder of target.yaml."""
     sessions: Path
-    """Where its sessions are kept."""
     bundled: bool
     """True for the target that ships with loop."""
 

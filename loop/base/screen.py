@@ -8,28 +8,20 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
-from typing import IO, Any, Literal, NamedTuple
+from typing import IO, Any, Literal
 
 from loop.base.errors import LoopError, MachineFailure, UsageError, inert
 
 Kind = Literal["good", "bad", "wait", "soft"]
 
 
-class Colour(NamedTuple):
-    """A kind's colour: those of Okabe and Ito (2008), darker on light paper and lighter on dark."""
-
-    terminal: str
-    """Code of the escape sequence."""
-    light: str
-    dark: str
-
-
-COLOURS: dict[Kind, Colour] = {
-    "good": Colour("32", "#00705a", "#2cc295"),
-    "bad": Colour("31", "#b34700", "#ff9b50"),
-    "wait": Colour("35", "#8f3d78", "#e69ac9"),
-    "soft": Colour("0", "#59636e", "#9198a1"),
+COLOURS: dict[Kind, dict[str, str]] = {
+    "good": {"terminal": "32", "light": "#00705a", "dark": "#2cc295"},
+    "bad": {"terminal": "31", "light": "#b34700", "dark": "#ff9b50"},
+    "wait": {"terminal": "35", "light": "#8f3d78", "dark": "#e69ac9"},
+    "soft": {"terminal": "0", "light": "#59636e", "dark": "#9198a1"},
 }
+"""A kind's colour, those of Okabe and Ito (2008): the terminal's code, darker on light paper, lighter on dark."""
 KINDS: dict[str, Kind] = {
     **dict.fromkeys(("passed", "faster", "kept", "right", "yes", "validated"), "good"),
     **dict.fromkeys(
@@ -49,8 +41,7 @@ def kind(text: str) -> str:
 def css() -> str:
     """The colours as variables of a style sheet, by day, by night and on paper."""
     light, dark = (
-        "".join(f"--{name}:{getattr(colour, theme)};" for name, colour in COLOURS.items())
-        for theme in ("light", "dark")
+        "".join(f"--{name}:{colour[theme]};" for name, colour in COLOURS.items()) for theme in ("light", "dark")
     )
     return f":root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
 
@@ -150,7 +141,7 @@ class Screen:
     def outcome(self, status: str, text: str, *, before: str = "", room: int = 0) -> None:
         """A line of talk that begins with a status in its colour, at least `room` characters wide."""
         if not self.quiet:
-            colour = COLOURS[KINDS.get(status, "soft")].terminal
+            colour = COLOURS[KINDS.get(status, "soft")]["terminal"]
             self._talk(f"{before}{status.ljust(room)}{text}", status, colour)
 
     def _talk(self, text: str, word: str = "", colour: str = "") -> None:

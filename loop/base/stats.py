@@ -65,7 +65,6 @@ class Clipped:
     values: tuple[float, ...]
     """In the order they came; none further from the median than `CLIP` deviations."""
     beyond: int
-    """How many were pulled in."""
 
 
 def clipped(values: Sequence[float]) -> Clipped:

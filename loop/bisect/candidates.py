@@ -25,7 +25,6 @@ from loop.model.measurement import Build
 from loop.model.target import CAbiVariant, PythonVariant, Target
 from loop.repository import changes, reading
 from loop.repository.git import git, read_bytes
-from loop.repository.reading import Commit
 from loop.repository.worktree import MissingSubmodule, Worktree, top_of
 from loop.workers.bench import Bench
 
@@ -281,22 +280,19 @@ def with_branches(line: Line, run: Sequence[Candidate]) -> tuple[Candidate, ...]
     return (*_candidates(line.folder, line.top, brought, whole=line.whole), *run[len(committed) :])
 
 
-def _candidates(folder: Path, top: Path, commits: Sequence[Commit], *, whole: bool) -> list[Candidate]:
-    """Commits as candidates."""
+def _candidates(folder: Path, top: Path, commits: Sequence[Candidate], *, whole: bool) -> list[Candidate]:
+    """Commits with what the kernel is built from at each of them."""
     inside = os.path.relpath(folder.resolve(), top)
     place = "" if inside == "." else inside
-    names = [name for commit in commits for name in (commit.hash, *commit.parents[:1])]
+    names = [name for commit in commits for name in (commit.commit, *commit.parents[:1])]
     trees = reading.trees_of(top, place, names)
     whole_trees = reading.trees_of(top, "", names) if whole and place else trees
     return [
-        Candidate(
-            commit=commit.hash,
-            subject=commit.subject,
-            author=commit.author,
-            when=commit.when,
-            merge=commit.merge,
-            touches=not commit.parents or trees[commit.hash] != trees[commit.parents[0]],
-            tree=content_hash(whole_trees[commit.hash]),
+        commit.model_copy(
+            update={
+                "touches": not commit.parents or trees[commit.commit] != trees[commit.parents[0]],
+                "tree": content_hash(whole_trees[commit.commit]),
+            }
         )
         for commit in commits
     ]

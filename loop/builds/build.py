@@ -1,6 +1,6 @@
 """From sources to a shared library that carries the hash of all that it was built from.
 
-Preprocessor, assembler, linker and loader list the files that they read (`reads`). The build id is a hash of those
+Preprocessor, assembler, linker and loader list the files that they read. The build id is a hash of those
 contents, of the recipe and of the processor that -march=native stands for. A cached build is used while all these
 files are unchanged (`known_builds`).
 """
@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loop.base.documents import content_hash, hash_files
-from loop.base.locks import own_folder
 from loop.base.processes import Completed, Tick, environment, run
 from loop.builds import known_builds
 from loop.builds.known_builds import (
@@ -27,20 +26,9 @@ from loop.builds.known_builds import (
     SEEN,
     Changed,
     KnownBuild,
-    compilers,
-    dependencies,
-    fact_of,
     facts_of,
-    hold,
     identity,
-    lists,
-    loaded,
-    named,
-    named_by_flags,
     new_folder,
-    read_back,
-    read_lists,
-    rivals,
 )
 from loop.library.trust import named_by
 from loop.machine.machine import compiler_version, processor_identity
@@ -200,15 +188,11 @@ def _imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
 def _parsed(path: Path) -> ast.Module:
     """A file's syntax; empty where it has none."""
     try:
-        return _syntax(path.read_bytes())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
         return ast.Module([], [])
-
-
-def _syntax(source: bytes) -> ast.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ast.parse(source)
 
 
 def build_python(name: str, variant: PythonVariant, folder: Path, cache: Path) -> Build:
@@ -219,25 +203,27 @@ def build_python(name: str, variant: PythonVariant, folder: Path, cache: Path) -
         raise BuildFailed(f"{error.filename}: {error.strerror}", "see who else writes there", "") from error
     if not contents:
         raise BuildFailed(f"{variant.module}: no such file", f"it is named in {folder / 'target.yaml'}", "")
-    for file, content in contents.items():
-        if file.endswith(".py"):
-            _refuse(file, content)
+    for file in (file for file in contents if file.endswith(".py")):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                ast.parse(contents[file])
+        except SyntaxError as error:
+            line = f"{file}:{error.lineno or 1}:{error.offset or 1}: {error.msg}"
+            raise BuildFailed(line, "Python cannot read it", f"{line}\n{error.text or ''}") from error
+        except (ValueError, RecursionError) as error:
+            raise BuildFailed(f"{file}: {error}", "Python cannot read it", "") from error
     build_id = _digest(contents)
-    known = find_python_id(name, build_id, cache)
-    if known is None:
-        _copy(contents, build_id, cache)
-    return known or _python_build(name, build_id, cache, len(contents), cached=False)
-
-
-def _refuse(file: str, content: bytes) -> None:
-    """Raise BuildFailed where a file is no Python, in its parser's words."""
-    try:
-        _syntax(content)
-    except SyntaxError as error:
-        line = f"{file}:{error.lineno or 1}:{error.offset or 1}: {error.msg}"
-        raise BuildFailed(line, "Python cannot read it", f"{line}\n{error.text or ''}") from error
-    except (ValueError, RecursionError) as error:
-        raise BuildFailed(f"{file}: {error}", "Python cannot read it", "") from error
+    if known := find_python_id(name, build_id, cache):
+        return known
+    with new_folder(cache) as copied:
+        for file, content in contents.items():
+            path = copied / SOURCES / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        place = cache / build_id
+        known_builds.put(copied, place, cache, lambda: find_python_id("", build_id, cache) is not None)
+    return _python_build(name, build_id, cache, len(contents), cached=False)
 
 
 def find_python_id(name: str, build_id: str, cache: Path) -> Build | None:
@@ -270,52 +256,30 @@ def _python_build(name: str, build_id: str, cache: Path, files: int, *, cached: 
     )
 
 
-def _copy(contents: dict[str, bytes], build_id: str, cache: Path) -> None:
-    """Write the copy; what stands in its place is damaged, and goes."""
-    place = cache / build_id
-    with new_folder(cache) as folder, own_folder(cache, ".old-") as doomed:
-        for file, content in contents.items():
-            path = folder / SOURCES / file
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        try:
-            if place.exists():
-                place.rename(doomed / "old")
-            folder.rename(place)
-        except OSError:
-            if find_python_id("", build_id, cache) is None:  # Else another session was quicker.
-                raise
-
-
 def same_statements(first: Path, second: Path) -> bool:
     """Whether two copies hold the same statements: no comment, docstring or spacing counts."""
+
+    def form(path: Path) -> object:
+        if path.suffix != ".py":
+            return path.read_bytes()
+        tree = _parsed(path)
+        for node in ast.walk(tree):
+            body = node.body if isinstance(node, (ast.Module, *DEFINED)) else []
+            if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+                body[:1] = []
+        return ast.dump(tree)
+
     before, after = (
-        {str(path.relative_to(copied)): _form(path) for path in copied.rglob("*") if path.is_file()}
+        {str(path.relative_to(copied)): form(path) for path in copied.rglob("*") if path.is_file()}
         for copied in (first, second)
     )
     return before == after
 
 
-def _form(path: Path) -> object:
-    if path.suffix != ".py":
-        return path.read_bytes()
-    tree = _parsed(path)
-    for node in ast.walk(tree):
-        body = node.body if isinstance(node, (ast.Module, *DEFINED)) else []
-        if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
-            body[:1] = []
-    return ast.dump(tree)
-
-
 def imports(package: str, files: Iterable[str], folder: Path) -> bool:
     """Whether one of these files imports a package."""
-    names = (
-        name
-        for file in files
-        if file.endswith(".py")
-        for name, level in _imports(_parsed(folder / file))
-        if not level
-    )
+    trees = (_parsed(folder / file) for file in files if file.endswith(".py"))
+    names = (name for tree in trees for name, level in _imports(tree) if not level)
     return any(name.partition(".")[0] == package for name in names)
 
 
@@ -374,7 +338,7 @@ def scan(variant: Buildable, folder: Path, include: Path) -> Generator[Tick, Non
     completed = yield from run(command, cwd=folder, limit_s=SCAN_LIMIT_S, env=ENGLISH, note="reading the sources")
     if not completed.ok:
         raise failure(completed, "read")
-    files = sorted(set(dependencies(completed.output)))
+    files = sorted(set(known_builds.dependencies(completed.output)))
     contents: list[tuple[str, str]] = []
     own: set[str] = set()
     for file in files:
@@ -383,9 +347,9 @@ def scan(variant: Buildable, folder: Path, include: Path) -> Generator[Tick, Non
         own |= set() if name.startswith("..") else {name}
         contents.append((name if path.is_relative_to(folder) else path.name, content_hash(path.read_bytes())))
     words = [text for pair in sorted(contents) for text in pair]
-    identity = content_hash("\0".join([*words, *_recipe(variant, folder), version]))[:32]
+    digest = content_hash("\0".join([*words, *_recipe(variant, folder), version]))[:32]
     headers = tuple(file for file in files if FRAMEWORK.search(file))
-    return Sources(identity, headers, len(variant.sources), tuple(sorted(own)), tuple(files))
+    return Sources(digest, headers, len(variant.sources), tuple(sorted(own)), tuple(files))
 
 
 def _recipe(variant: CAbiVariant, folder: Path) -> list[str]:
@@ -403,17 +367,20 @@ def seen_environment() -> dict[str, str]:
 
 def question(variant: CAbiVariant, folder: Path, include: Path) -> str:
     """Hash of recipe and environment. One question has several builds, one for each content of the files."""
-    visible = sorted((name, value) for name, value in seen_environment().items() if name != "TMPDIR")
-    return content_hash(
-        [*_recipe(variant, folder), str(include), *(f"{name}={value}" for name, value in visible)]
-    )[:32]
+    visible = sorted(f"{name}={value}" for name, value in seen_environment().items() if name != "TMPDIR")
+    return content_hash([*_recipe(variant, folder), str(include), *visible])[:32]
 
 
 def find(name: str, variant: CAbiVariant, folder: Path, *, cache: Path, include: Path) -> Build | None:
     """The cached build of the files as they are now, if it is undamaged."""
     known = known_builds.find(question(variant, folder, include), folder, cache)
-    stored = known_builds.stored(known, cache) if known else None
-    return _build(name, variant, known, *stored, cached=True) if known and stored else None
+    return _cached(name, variant, known, cache) if known else None
+
+
+def _cached(name: str, variant: CAbiVariant, known: KnownBuild, cache: Path) -> Build | None:
+    """A known build, if its library is undamaged."""
+    stored = known_builds.stored(known, cache)
+    return _build(name, variant, known, *stored, cached=True) if stored else None
 
 
 def find_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
@@ -422,7 +389,7 @@ def find_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
         return copied
     places = (cache / build_id, *sorted(cache.glob(f"{build_id}-*")))
     place, record = next(((p, r) for p in places if (r := known_builds.whole(p))), (cache, None))
-    if record is None or not hold(read_back(record["loads"]), Path("/")):
+    if record is None or not known_builds.hold(known_builds.read_back(record["loads"]), Path("/")):
         return None
     return Build(
         variant=variant_name,
@@ -444,22 +411,6 @@ def files_read(variant: Buildable, folder: Path, *, cache: Path, include: Path) 
         return files_of([variant.module], folder)
     known = known_builds.find(question(variant, folder, include), folder, cache)
     return None if known is None else tuple(known.facts)
-
-
-def bytes_read(variant: Buildable, folder: Path) -> int:
-    """About how many bytes a compiler reads: sources, and files that they include by quoted names."""
-    if isinstance(variant, PythonVariant):
-        return 0
-    pending, sizes = [folder / source for source in variant.sources], dict[Path, int]()
-    while pending:
-        path = pending.pop().resolve()
-        if path not in sizes and path.is_file():
-            text = path.read_text(errors="replace")
-            sizes[path] = len(text)
-            pending += [
-                path.parent / name for name in re.findall(r'^\s*#\s*include\s+"([^"]+)"', text, re.MULTILINE)
-            ]
-    return sum(sizes.values())
 
 
 def ground(
@@ -503,9 +454,8 @@ def build(
         return build_python(name, variant, folder, cache)
     inquiry = question(variant, folder, include)
     known = known_builds.find(inquiry, folder, cache)
-    stored = known_builds.stored(known, cache) if known else None
-    if known and stored:
-        return _build(name, variant, known, *stored, cached=True)
+    if known and (cached := _cached(name, variant, known, cache)):
+        return cached
     damaged = known and (cache / known.build_id).exists() and not known_builds.whole(cache / known.build_id)
     note = "the cached build was damaged: not what was recorded; built again" if damaged else ""
     sources = yield from scan(variant, folder, include)
@@ -539,19 +489,19 @@ def _build(
 def _compile(
     variant: CAbiVariant, folder: Path, sources: Sources, cache: Path, include: Path, limit_s: float
 ) -> Generator[Tick, None, tuple[KnownBuild, Path, known_builds.Record]]:
-    """Compile once, with a stand-in of the id, which is only known afterwards. Raises reads.Changed.
+    """Compile once, with a stand-in of the id, which is only known afterwards. Raises Changed.
 
     The stand-in depends on contents alone, so the linker's own hash is the same in two clones.
     """
     stand_in, compiler = sources.identity, variant.build.compiler
-    before = {file: fact_of(str(folder / file)).content for file in sources.read}
+    before = {file: known_builds.fact_of(str(folder / file))[0] for file in sources.read}
     with known_builds.new_folder(cache) as place:
         scratch = place / "scratch"
         scratch.mkdir()
         shared = ["-shared", "-Xcompiler", "-fPIC"] if Path(compiler).name == "nvcc" else ["-shared", "-fPIC"]
         command = [*_base(variant, include), *shared, f'-DLOOP_BUILD_ID="{stand_in}"']
         command += [*variant.sources, *linked(variant.build), "-o", str(place / LIBRARY)]
-        begun, flags_of_lists = time.monotonic(), lists(variant, scratch)
+        begun, flags_of_lists = time.monotonic(), known_builds.lists(variant, scratch)
         while True:
             words = [*command, *(word for flags in flags_of_lists.values() for word in flags)]
             env, note = {**ENGLISH, "TMPDIR": str(scratch)}, f"compiling {variant.sources[0]}"
@@ -559,8 +509,8 @@ def _compile(
             refused = [option for option in flags_of_lists if option in completed.errors]
             if completed.ok or not refused:
                 break
-            kept = {option: flags for option, flags in flags_of_lists.items() if option not in refused}
-            flags_of_lists = kept
+            for option in refused:
+                del flags_of_lists[option]
         if not completed.ok:
             raise failure(completed, "compile")
         if not (place / LIBRARY).is_file():
@@ -570,7 +520,7 @@ def _compile(
         seconds = time.monotonic() - begun
         known = yield from _known_build(variant, folder, include, sources, place)
         for file, content in before.items():
-            if known.facts[named(file, folder, place) or ""].content != content:
+            if known.facts[known_builds.named(file, folder, place) or ""][0] != content:
                 raise Changed(file)
         (place / LOG).write_text(completed.errors)
         shutil.rmtree(scratch)
@@ -583,12 +533,12 @@ def _known_build(
     variant: CAbiVariant, folder: Path, include: Path, sources: Sources, place: Path
 ) -> Generator[Tick, None, KnownBuild]:
     """What the library in `place` was built from, and its id."""
-    loading = yield from loaded(place / LIBRARY)
-    shadowing = rivals(variant, sources.read, include, loading)
-    named = named_by_flags(variant, folder)
-    paths = [*sources.read, *read_lists(place / "scratch"), *named, *compilers(variant.build.compiler), *shadowing]
-    facts = facts_of(paths, folder, place)
-    loads = facts_of(loading, Path.cwd(), place)
+    loading = yield from known_builds.loaded(place / LIBRARY)
+    paths = [*sources.read, *known_builds.read_lists(place / "scratch")]
+    paths += known_builds.named_by_flags(variant, folder)
+    paths += known_builds.compilers(variant.build.compiler)
+    paths += known_builds.rivals(variant, sources.read, include, loading)
+    facts, loads = facts_of(paths, folder, place), facts_of(loading, Path.cwd(), place)
     known = KnownBuild("", "", facts, loads, sources.framework_headers)
     return replace(known, build_id=_build_id(variant, folder, include, known))
 

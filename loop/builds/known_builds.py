@@ -1,4 +1,4 @@
-"""The cache of builds: one folder for each build, and for each question the builds that answer it.
+"""What a build read, and the cache of builds.
 
 A question is a recipe in an environment. `<build id>/` holds a library with its record.
 `questions/<question>/<build id>.json` holds what that library was built from. It is used while all of that is
@@ -11,11 +11,11 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any
 
 from loop.base.documents import content_hash, sums, to_json
 from loop.base.errors import LoopError, WorkFailed, remark
@@ -37,19 +37,13 @@ ENGLISH = {"LC_ALL": "C"}
 HEADERS, LIBRARIES = ("-I", "-iquote", "-isystem", "-idirafter"), ("-L",)
 """Flags that name folders in which headers and libraries are looked for."""
 LIMIT_S = 60.0
+ASSEMBLY, LINKED = "--MD", "--dependency-file"
+"""Options by which an assembler and a linker write what they read."""
 
 Signature = list[int] | None
-
-
-class Fact(NamedTuple):
-    """What one path was."""
-
-    content: str
-    """`nothing`, `other`, or the hash of a file's bytes."""
-    signature: Signature
-    """What stat(2) says of it: mode, size, times of change, number and device; None where there is nothing."""
-
-
+"""What stat(2) says of a path: mode, size, times of change, number and device; None where there is nothing."""
+Fact = tuple[str, Signature]
+"""What one path was: `nothing`, `other` or the hash of a file's bytes, and its signature."""
 Facts = Mapping[str, Fact]
 """By path, relative to the variant's folder where possible."""
 
@@ -70,7 +64,7 @@ def signature(path: str) -> Signature:
 def fact_of(path: str) -> Fact:
     """What a path is now."""
     now = signature(path)
-    return Fact(NOTHING if now is None else content_of(path, tuple(now)), now)
+    return NOTHING if now is None else content_of(path, tuple(now)), now
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -92,14 +86,11 @@ def named(path: str, folder: Path, output: Path) -> str | None:
     """The name of a path in facts, relative where it lies in the folder; None for our own files and devices."""
     if not os.path.isabs(path):
         return os.path.normpath(path)
-    if path.startswith(("/dev/", "/proc/")) or any(
-        is_below(path, own) for own in (str(output), str(output.resolve()))
-    ):
+    ours = any(is_below(path, str(own)) for own in (output, output.resolve()))
+    if ours or path.startswith(("/dev/", "/proc/")):
         return None
-    for own in (str(folder), str(folder.resolve())):
-        if is_below(path, own):
-            return os.path.relpath(path, own)
-    return path
+    inside = (str(own) for own in (folder, folder.resolve()) if is_below(path, str(own)))
+    return next((os.path.relpath(path, own) for own in inside), path)
 
 
 def is_below(path: str, folder: str) -> bool:
@@ -109,40 +100,33 @@ def is_below(path: str, folder: str) -> bool:
 
 def hold(facts: Facts, base: Path) -> bool:
     """Whether everything is unchanged; relative paths start at `base`."""
-    for name, fact in facts.items():
+    for name, (content, before) in facts.items():
         path = os.path.join(base, name)
-        now = signature(path)
-        if now != fact.signature and (NOTHING if now is None else content_of(path, tuple(now))) != fact.content:
+        if signature(path) != before and fact_of(path)[0] != content:
             return False
     return True
-
-
-def listed(facts: Facts) -> dict[str, list[Any]]:
-    """Facts for JSON."""
-    return {name: list(fact) for name, fact in facts.items()}
 
 
 def read_back(stored: Mapping[str, list[Any]]) -> dict[str, Fact]:
     """Facts from JSON, files of the folder first: these change most often."""
     names = sorted(stored, key=lambda name: (name.startswith("/"), stored[name][1] is None))
-    return {name: Fact(*stored[name]) for name in names}
+    return {name: (stored[name][0], stored[name][1]) for name in names}
 
 
 def identity(facts: Facts, include: Path) -> list[str]:
     """Names and contents of all existing files, for a hash that does not depend on the folder's place."""
     rows = (
-        (name.replace(str(include), "loop", 1) if is_below(name, str(include)) else name, fact.content)
-        for name, fact in facts.items()
-        if fact.content not in (NOTHING, OTHER)
+        (name.replace(str(include), "loop", 1) if is_below(name, str(include)) else name, content)
+        for name, (content, _) in facts.items()
+        if content not in (NOTHING, OTHER)
     )
     return [text for row in sorted(rows) for text in row]
 
 
 def dependencies(rule: str) -> list[str]:
     """Files named on the right of make's rules, as `-M` and a linker print them, make's own quoting undone."""
-    joined = rule.replace("\\\n", " ")
     names: list[str] = []
-    for line in joined.splitlines():
+    for line in rule.replace("\\\n", " ").splitlines():
         names += re.findall(r"(?:\\.|\S)+", line.partition(": ")[2])
     return [re.sub(r"\\([ #])", r"\1", name).replace("$$", "$") for name in names]
 
@@ -188,8 +172,10 @@ def _paths(*variables: str) -> list[str]:
 
 def compilers(compiler: str) -> list[str]:
     """The compiler, and every place of the PATH before it."""
-    paths = [compiler] if "/" in compiler else []
-    for place in _paths("PATH") if "/" not in compiler else ():
+    if "/" in compiler:
+        return [compiler]
+    paths = []
+    for place in _paths("PATH"):
         paths.append(os.path.join(place, compiler))
         if os.path.exists(paths[-1]):
             break
@@ -204,10 +190,6 @@ def loaded(library: Path) -> Generator[Tick, None, list[str]]:
     return re.findall(r"(?:=> |^\s+)(/\S.*?) \(0x", completed.output, re.MULTILINE)
 
 
-ASSEMBLY, LINKED = "--MD", "--dependency-file"
-"""Options by which an assembler and a linker write what they read."""
-
-
 def lists(variant: CAbiVariant, folder: Path) -> dict[str, list[str]]:
     """By option, flags by which assembler and linker write what they read into a file of that name in `folder`."""
     linked = {LINKED: ["-Xlinker", f"{LINKED}={folder / LINKED}"]}
@@ -218,28 +200,17 @@ def lists(variant: CAbiVariant, folder: Path) -> dict[str, list[str]]:
 
 def read_lists(folder: Path) -> list[str]:
     """What these files name."""
-    paths = (folder / ASSEMBLY, folder / LINKED)
-    return [
-        name for path in paths if path.is_file() for name in dependencies(path.read_text(errors="surrogateescape"))
-    ]
+    paths = [path for path in (folder / ASSEMBLY, folder / LINKED) if path.is_file()]
+    return [name for path in paths for name in dependencies(path.read_text(errors="surrogateescape"))]
 
 
 LIBRARY, RECORD, LOG, QUESTIONS = "kernel.so", "build.json", "log.txt", "questions"
 FORMAT = 2
 MOST = 256
 """Builds kept for a question: the oldest go first."""
-
-
-class Record(TypedDict):
-    """What `build.json` holds."""
-
-    format: int
-    build_id: str
-    sha256: str
-    seconds: float
-    compiler: str
-    command: list[str]
-    loads: dict[str, list[object]]
+FIELDS = ("format", "build_id", "sha256", "seconds", "compiler", "command", "loads")
+"""What `build.json` holds of a library."""
+Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -255,57 +226,44 @@ class KnownBuild:
     """What the loader looks for; relative to the folder in which loop runs."""
     framework_headers: tuple[str, ...]
 
-    def holds(self, folder: Path) -> bool:
-        """Whether all that it was built from is as it was."""
-        return hold(self.facts, folder) and hold(self.loads, Path.cwd())
+    @classmethod
+    def read(cls, path: Path) -> "KnownBuild":
+        """What `keep` wrote. Raises OSError, LoopError or one of Python's errors where it is damaged."""
+        fields = json.loads(sums.opened(path, sums.read_regular(path)))
+        facts, loads = (read_back(fields[name]) for name in ("facts", "loads"))
+        return cls(path.stem, fields["library"], facts, loads, tuple(fields["framework_headers"]))
 
 
 def find(question: str, folder: Path, cache: Path) -> KnownBuild | None:
     """The build of the files in `folder` as they are, whether or not its library is still there."""
-    return next((known for known in _stored(cache / QUESTIONS / question) if known.holds(folder)), None)
-
-
-def _stored(place: Path) -> Iterator[KnownBuild]:
-    """The builds stored for a question, the latest first, without damaged ones."""
-    for path in _by_age(place):
+    for path in _by_age(cache / QUESTIONS / question):
+        if why := stranger(path):
+            remark(f"{path} is not used: {why}")
+            continue
         try:
-            yield _read(path)
+            known = KnownBuild.read(path)
         except OSError:  # Removed meanwhile, or another user's.
             continue
         except (ValueError, KeyError, TypeError, IndexError, LoopError):
             remark(f"{path} is damaged: the build is made again")
+            continue
+        if hold(known.facts, folder) and hold(known.loads, Path.cwd()):
+            return known
+    return None
 
 
 def _by_age(place: Path) -> list[Path]:
+    """Builds that are stored for a question, the latest first."""
     try:
         return sorted(place.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     except OSError:
         return []
 
 
-def _read(path: Path) -> KnownBuild:
-    if why := stranger(path):
-        remark(f"{path} is not used: {why}")
-        raise PermissionError(why)
-    fields = json.loads(sums.opened(path, sums.read_regular(path)))
-    return KnownBuild(
-        path.stem,
-        fields["library"],
-        read_back(fields["facts"]),
-        read_back(fields["loads"]),
-        tuple(fields["framework_headers"]),
-    )
-
-
 def keep(question: str, known: KnownBuild, cache: Path) -> None:
     """Remember a build."""
     place = cache / QUESTIONS / question
-    fields = {
-        "library": known.library,
-        "framework_headers": known.framework_headers,
-        "facts": listed(known.facts),
-        "loads": listed(known.loads),
-    }
+    fields = {name: getattr(known, name) for name in ("library", "framework_headers", "facts", "loads")}
     try:
         place.mkdir(parents=True, exist_ok=True)
         sums.write_sealed(place / f"{known.build_id}.json", fields)
@@ -322,25 +280,24 @@ def whole(folder: Path) -> Record | None:
         return None
     try:
         record: Record = json.loads(sums.opened(folder, (folder / RECORD).read_bytes()))
-        actual = (record["build_id"], record["sha256"], record["format"])
-        expected = (folder.name.partition("-")[0], content_hash((folder / LIBRARY).read_bytes()), FORMAT)
-        complete = Record.__annotations__.keys() <= record.keys()
+        actual = [record[name] for name in FIELDS][:3]
+        expected = [FORMAT, folder.name.partition("-")[0], content_hash((folder / LIBRARY).read_bytes())]
     except (OSError, ValueError, KeyError, TypeError, LoopError):
         return None
-    return record if actual == expected and complete else None
+    return record if actual == expected else None
 
 
-def places(build_id: str, sha256: str, cache: Path) -> tuple[Path, Path]:
+def places(known: KnownBuild, cache: Path) -> tuple[Path, Path]:
     """Where a library may lie: the first of its id, and another one.
 
     Compilers write the folder's name into a library, so two clones of the same sources have two.
     """
-    return cache / build_id, cache / f"{build_id}-{sha256[:16]}"
+    return cache / known.build_id, cache / f"{known.build_id}-{known.library[:16]}"
 
 
 def stored(known: KnownBuild, cache: Path) -> tuple[Path, Record] | None:
     """The folder and the record of a known build's library, if it is undamaged."""
-    records = ((place, whole(place)) for place in places(known.build_id, known.library, cache))
+    records = ((place, whole(place)) for place in places(known, cache))
     return next(((p, record) for p, record in records if record and record["sha256"] == known.library), None)
 
 
@@ -360,10 +317,8 @@ def new_folder(cache: Path) -> Iterator[Path]:
 
 
 def _unusable(cache: Path, error: OSError) -> LoopError:
-    return WorkFailed(
-        f"{cache}: cannot write the build cache: {error.strerror}",
-        hint="set LOOP_CACHE to a folder that can be written",
-    )
+    message = f"{cache}: cannot write the build cache: {error.strerror}"
+    return WorkFailed(message, hint="set LOOP_CACHE to a folder that can be written")
 
 
 def finished(
@@ -379,30 +334,33 @@ def finished(
         "seconds": round(seconds, 3),
         "compiler": compiler,
         "command": [word.replace(stand_in, known.build_id) for word in command],
-        "loads": listed({os.path.join(Path.cwd(), name): fact for name, fact in known.loads.items()}),
+        "loads": {os.path.join(Path.cwd(), name): fact for name, fact in known.loads.items()},
     }
     (folder / RECORD).write_text(sums.sealed(to_json(record)))
     return replace(known, library=record["sha256"]), record
 
 
 def move_into_place(folder: Path, known: KnownBuild, cache: Path) -> Path:
-    """Rename into the cache, beside another library of the same id; returns the final folder.
-
-    If another session was quicker with the same bytes, its folder stays.
-    """
-    there = stored(known, cache)
-    if there:
+    """Rename into the cache, beside another library of the same id; returns the final folder."""
+    if there := stored(known, cache):
         return there[0]
-    first, other = places(known.build_id, known.library, cache)
+    first, other = places(known, cache)
     place = other if whole(first) else first
+    put(folder, place, cache, lambda: stored(known, cache) is not None)
+    there = stored(known, cache)
+    return there[0] if there else place
+
+
+def put(folder: Path, place: Path, cache: Path, is_there: Callable[[], bool]) -> None:
+    """Rename a finished folder to its place; what stands there is damaged, and goes.
+
+    If another session was quicker with the same, its folder stays.
+    """
     with own_folder(cache, ".old-") as doomed:
         try:
             if place.exists():
                 place.rename(doomed / "old")
             folder.rename(place)
         except OSError:
-            there = stored(known, cache)
-            if not there:
+            if not is_there():
                 raise
-            return there[0]
-    return place

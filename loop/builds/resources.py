@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from loop.base.processes import Completed, Tick, run
@@ -114,71 +113,44 @@ def asks_for_report(flags: Sequence[str]) -> bool:
     return bool(options & {"-v", "--verbose"} or REPORT_FLAGS & set(flags))
 
 
-@dataclass
-class Report:
-    """What an assembler printed, entry by entry."""
+def parse(log: str) -> tuple[KernelResources, ...]:
+    """Every kernel of a compiler's log, mangled names for names; nothing where it was not asked to report.
 
-    kernels: dict[tuple[str, str], KernelResources] = field(default_factory=dict)
-    """Architecture and symbol to the kernel."""
-    architecture: str = ""
-    entry: str = ""
-    """The kernel that is being compiled."""
-    function: str = ""
-    """The function that the next line of stack and spills is about."""
+    Functions that kernels call are among them where these have a stack frame or spill.
+    """
+    kernels: dict[tuple[str, str], KernelResources] = {}
+    architecture = entry = function = ""
 
-    def take(self, line: str) -> None:
-        """Read one line."""
+    def note(symbol: str, **facts: int) -> None:
+        key, name = (architecture, symbol), symbol
+        if architecture:
+            base = KernelResources(symbol=symbol, name=name, architecture=architecture, entry=False)
+            kernels[key] = kernels.get(key, base).model_copy(update=facts)
+
+    for line in log.splitlines():
         if match := ENTRY.match(line):
-            self.architecture, self.entry = match["architecture"], match["symbol"]
-            self._add(self.entry, entry=True)
+            architecture, entry = match["architecture"], match["symbol"]
+            note(entry, entry=True)
         elif match := FUNCTION.match(line):
-            self.function = match["symbol"]
+            function = match["symbol"]
         elif match := STACK.match(line):
             stores, loads = int(match["stores"]), int(match["loads"])
-            self._add(self.function, stack_bytes=int(match["stack"]), spill_stores=stores, spill_loads=loads)
+            note(function, stack_bytes=int(match["stack"]), spill_stores=stores, spill_loads=loads)
         elif match := USED.match(line):
             shared = SHARED.search(line)
             registers = int(match["registers"])
-            self._add(self.entry, registers=registers, shared_bytes=int(shared[1]) if shared else 0)
-
-    def _add(self, symbol: str, **facts: int) -> None:
-        if not self.architecture:
-            return
-        key = (self.architecture, symbol)
-        base = KernelResources(symbol=symbol, name=symbol, architecture=self.architecture, entry=False)
-        self.kernels[key] = self.kernels.get(key, base).model_copy(update=facts)
-
-    @property
-    def found(self) -> tuple[KernelResources, ...]:
-        """Kernels, and functions they call that have a stack frame or spill."""
-        return tuple(
-            kernel for kernel in self.kernels.values() if kernel.entry or kernel.stack_bytes or kernel.spill_bytes
-        )
+            note(entry, registers=registers, shared_bytes=int(shared[1]) if shared else 0)
+    return tuple(kernel for kernel in kernels.values() if kernel.entry or kernel.stack_bytes or kernel.spill_bytes)
 
 
-def parse(log: str) -> tuple[KernelResources, ...]:
-    """Every kernel of a compiler's log, mangled names for names; nothing where it was not asked to report."""
-    report = Report()
-    for line in log.splitlines():
-        report.take(line)
-    return report.found
+def read_report(build: Build) -> Generator[Tick, None, tuple[tuple[KernelResources, ...], bool]]:
+    """What the compiler said when this library was built; names demangled.
 
-
-@dataclass(frozen=True)
-class ReadResources:
-    """The compiler's report on one build, and what it leaves open."""
-
-    kernels: tuple[KernelResources, ...]
-    """For every architecture in it."""
-    cut: bool
-    """Whether the log was too long to be kept whole, so that kernels may be missing."""
-
-
-def read_report(build: Build) -> Generator[Tick, None, ReadResources]:
-    """What the compiler said when this library was built; names demangled."""
+    Returns its kernels for every architecture, and whether the log was cut, so that some may be missing.
+    """
     path = Path(build.library).parent / LOG
     log = path.read_text(errors="replace") if path.is_file() else ""
     kernels = parse(log)
     names = yield from demangle([kernel.symbol for kernel in kernels])
     named = tuple(kernel.model_copy(update={"name": names[kernel.symbol]}) for kernel in kernels)
-    return ReadResources(named, bool(CUT.search(log)))
+    return named, bool(CUT.search(log))

@@ -14,7 +14,6 @@ from loop.base.screen import Screen, seconds_text
 from loop.cli.command import ALL
 from loop.learning.prediction import PatternStatistics, gather, lines
 from loop.library import definitions, targets
-from loop.library.histories import histories
 from loop.library.rates import TAKEN, rates
 from loop.model.base import Model, Printed
 from loop.model.exported import ExportedSession
@@ -23,6 +22,7 @@ from loop.model.money import RateCard
 from loop.model.plan import Pattern, Plan
 from loop.model.target import Target
 from loop.session.opening import check_pattern, check_plan
+from loop.session.recorded import histories
 from loop.steps.setting import read_setting
 
 

@@ -1,13 +1,13 @@
 """What a cloud's metadata server says of the machine: whether it is about to be taken away.
 
-Begin with `watch`: a thread asks the metadata server once a second, and a session reads what it found without
-waiting. `clouds` holds the protocol of each provider (GCP, AWS, Azure), and makes one request with a deadline over
-the whole of it, where a time-out would bound each read alone.
+Begin with `clouds.Watch`: a thread asks the metadata server once a second, and a session reads what it found
+without waiting. A class for each provider (GCP, AWS, Azure) holds its protocol; `ask` makes one request with a
+deadline over the whole of it, where a time-out would bound each read alone.
 
-A notice carries the provider and the time. `loop` then pauses the session and exits with 75. A server that stops
-answering is reported as an unwatched machine, never as a machine without a notice.
+`loop` pauses a session that has a notice, and exits with 75. A server that stops answering is reported as an
+unwatched machine, never as a machine without a notice.
 """
 
-from loop.cloud.clouds import CHOICES, CLOUDS, Cloud, Notice, Watch, make_cloud
+from loop.cloud.clouds import CHOICES, CLOUDS, Cloud, Watch, make_cloud
 
-__all__ = ["CHOICES", "CLOUDS", "Cloud", "Notice", "Watch", "make_cloud"]
+__all__ = ["CHOICES", "CLOUDS", "Cloud", "Watch", "make_cloud"]

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 LARGEST = 1 << 16
@@ -35,6 +35,15 @@ class Reply:
     headers: Mapping[str, str]
     """By name in lower case."""
     text: str
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The JSON object that it is; empty for anything else."""
+        try:
+            document = json.loads(self.text)
+        except (ValueError, RecursionError):
+            return {}
+        return document if isinstance(document, dict) else {}
 
 
 def ask(base: str, path: str, headers: Mapping[str, str], *, limit_s: float, method: str = "GET") -> Reply:
@@ -82,132 +91,146 @@ TAKES_AWAY = ("Preempt", "Terminate", "Redeploy", "Reboot")
 
 
 @dataclass
-class Gcp:
-    """Google Cloud."""
+class Cloud:
+    """A cloud's metadata server. What it says is asked anew each time; NoReply where that is unknown."""
 
     base: str
-    name: str = "gcp"
+    name: ClassVar[str] = ""
+    headers: ClassVar[dict[str, str]] = {}
+
+    def here(self, limit_s: float) -> bool:
+        """Whether this machine is one of its own."""
+        raise NotImplementedError
+
+    def notice(self, limit_s: float) -> str:
+        """What will happen to the machine, and when; empty where nothing is planned."""
+        raise NotImplementedError
+
+    def spot(self, limit_s: float) -> bool:
+        """Whether the machine may be taken away."""
+        raise NotImplementedError
+
+    def get(self, path: str, limit_s: float) -> Reply:
+        """One answer."""
+        return ask(self.base, path, self.headers, limit_s=limit_s)
+
+    def word(self, answer: Reply, *words: str) -> str:
+        """The word that a server answers, in capitals. Raises NoReply for any other than these."""
+        word = answer.text.strip().upper()
+        if answer.status != 200 or word not in words:
+            raise self.unreadable(answer)
+        return word
+
+    def unreadable(self, answer: Reply) -> NoReply:
+        """An answer that is none."""
+        return NoReply(f"{self.base} answers with status {answer.status} and {_short(answer.text)!r}")
+
+
+class Gcp(Cloud):
+    """Google Cloud."""
+
+    name = "gcp"
+    headers: ClassVar[dict[str, str]] = {"Metadata-Flavor": "Google"}
+    preempted = "/computeMetadata/v1/instance/preempted"
 
     def here(self, limit_s: float) -> bool:
         """Its server names itself in a header."""
-        return self._preempted(limit_s).headers.get("metadata-flavor") == "Google"
+        return self.get(self.preempted, limit_s).headers.get("metadata-flavor") == "Google"
 
-    def notice(self, limit_s: float) -> str | None:
+    def notice(self, limit_s: float) -> str:
         """`TRUE` once the machine is to be preempted."""
-        word = _one_of(self, self._preempted(limit_s), ("TRUE", "FALSE"))
-        return "gcp preempts this machine" if word == "TRUE" else None
+        word = self.word(self.get(self.preempted, limit_s), "TRUE", "FALSE")
+        return "gcp preempts this machine" if word == "TRUE" else ""
 
     def spot(self, limit_s: float) -> bool:
-        """Whether it may be preempted: spot machines and the older preemptible ones say TRUE."""
-        path = "/computeMetadata/v1/instance/scheduling/preemptible"
-        answer = ask(self.base, path, {"Metadata-Flavor": "Google"}, limit_s=limit_s)
-        return _one_of(self, answer, ("TRUE", "FALSE")) == "TRUE"
-
-    def _preempted(self, limit_s: float) -> Reply:
-        path = "/computeMetadata/v1/instance/preempted"
-        return ask(self.base, path, {"Metadata-Flavor": "Google"}, limit_s=limit_s)
+        """Spot machines and the older preemptible ones say TRUE."""
+        answer = self.get("/computeMetadata/v1/instance/scheduling/preemptible", limit_s)
+        return self.word(answer, "TRUE", "FALSE") == "TRUE"
 
 
 @dataclass
-class Aws:
-    """Amazon's cloud, by the second version of its metadata service."""
+class Aws(Cloud):
+    """Amazon's cloud, by the second version of its metadata service: each question carries a token."""
 
-    base: str
-    name: str = "aws"
+    name = "aws"
     token: str = field(default="", repr=False)
 
     def here(self, limit_s: float) -> bool:
         """It hands out a token, and with it the name of an instance."""
-        answer = self._get("/latest/meta-data/instance-id", limit_s / 2)
+        answer = self.get("/latest/meta-data/instance-id", limit_s)
         return answer.status == 200 and answer.text.startswith("i-")
 
-    def notice(self, limit_s: float) -> str | None:
+    def notice(self, limit_s: float) -> str:
         """404 while nothing is planned, then what is done and when."""
-        answer = self._get("/latest/meta-data/spot/instance-action", limit_s / 2)
+        answer = self.get("/latest/meta-data/spot/instance-action", limit_s)
         if answer.status == 404:
-            return None
-        planned = _object(answer) if answer.status == 200 else None
-        if planned is None or "action" not in planned:
-            raise unreadable(self, answer)
-        return f"aws is about to {_word(planned['action'])} this machine, at {_word(planned.get('time', 'once'))}"
+            return ""
+        planned = answer.fields if answer.status == 200 else {}
+        if "action" not in planned:
+            raise self.unreadable(answer)
+        when = _short(planned.get("time", "once"))
+        return f"aws is about to {_short(planned['action'])} this machine, at {when}"
 
     def spot(self, limit_s: float) -> bool:
         """Whether it was bought as spot."""
-        answer = self._get("/latest/meta-data/instance-life-cycle", limit_s / 2)
-        return _one_of(self, answer, ("SPOT", "ON-DEMAND", "SCHEDULED")) == "SPOT"
+        answer = self.get("/latest/meta-data/instance-life-cycle", limit_s)
+        return self.word(answer, "SPOT", "ON-DEMAND", "SCHEDULED") == "SPOT"
 
-    def _get(self, path: str, limit_s: float) -> Reply:
+    def get(self, path: str, limit_s: float) -> Reply:
         """One answer; a token that has expired is replaced."""
+        limit_s /= 2
         if self.token:
-            answer = self._with_token(path, limit_s)
+            answer = ask(self.base, path, {"X-aws-ec2-metadata-token": self.token}, limit_s=limit_s)
             if answer.status != 401:
                 return answer
         ttl = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_TTL_S)}
         token = ask(self.base, "/latest/api/token", ttl, limit_s=limit_s, method="PUT")
         if token.status != 200 or not TOKEN.fullmatch(token.text.strip()):
-            raise unreadable(self, token)
+            raise self.unreadable(token)
         self.token = token.text.strip()
-        return self._with_token(path, limit_s)
-
-    def _with_token(self, path: str, limit_s: float) -> Reply:
         return ask(self.base, path, {"X-aws-ec2-metadata-token": self.token}, limit_s=limit_s)
 
 
 @dataclass
-class Azure:
+class Azure(Cloud):
     """Microsoft's cloud."""
 
-    base: str
-    name: str = "azure"
+    name = "azure"
+    headers: ClassVar[dict[str, str]] = {"Metadata": "true"}
     machine: str = ""
-    """Name of this machine, as events call it."""
+    """Name of this machine, as events call it; empty while it cannot be had, and then every event counts."""
 
     def here(self, limit_s: float) -> bool:
         """Its server describes a machine under `compute`."""
-        instance = _object(self._get("/metadata/instance?api-version=2021-02-01", limit_s)) or {}
-        compute = instance.get("compute")
+        compute = self.get("/metadata/instance?api-version=2021-02-01", limit_s).fields.get("compute")
         self.machine = str(compute.get("name", "")) if isinstance(compute, dict) else ""
         return isinstance(compute, dict)
 
-    def notice(self, limit_s: float) -> str | None:
+    def notice(self, limit_s: float) -> str:
         """The first event that takes this machine away. The first call of all may take two minutes, says Azure."""
-        answer = self._get("/metadata/scheduledevents?api-version=2020-07-01", limit_s)
-        document = _object(answer) if answer.status == 200 else None
-        events = document.get("Events") if document is not None else None
+        answer = self.get("/metadata/scheduledevents?api-version=2020-07-01", limit_s)
+        events = answer.fields.get("Events") if answer.status == 200 else None
         if not isinstance(events, list):
-            raise unreadable(self, answer)
-        return next((self._says(event) for event in events if self._concerns(event)), None)
+            raise self.unreadable(answer)
+        for event in events:
+            if not isinstance(event, dict) or event.get("EventType") not in TAKES_AWAY:
+                continue
+            if not self.machine:
+                with contextlib.suppress(NoReply):
+                    self.here(NAME_WITHIN_S)
+            machines = event.get("Resources")
+            if not machines or not self.machine or self.machine in machines:
+                kind, when = event["EventType"].lower(), _short(event.get("NotBefore") or "any moment")
+                return f"azure is about to {kind} this machine, not before {when}"
+        return ""
 
     def spot(self, limit_s: float) -> bool:
         """Whether its priority is Spot; empty for a machine without a priority."""
-        path = "/metadata/instance/compute/priority?api-version=2021-02-01&format=text"
-        return _one_of(self, self._get(path, limit_s), ("SPOT", "LOW", "REGULAR", "")) in ("SPOT", "LOW")
-
-    def _concerns(self, event: Any) -> bool:
-        if not isinstance(event, dict) or event.get("EventType") not in TAKES_AWAY:
-            return False
-        machines = event.get("Resources") or []
-        return not machines or not self._name() or self.machine in machines
-
-    def _name(self) -> str:
-        """Name of this machine; empty while it cannot be had, and then every event counts."""
-        if not self.machine:
-            with contextlib.suppress(NoReply):
-                self.here(NAME_WITHIN_S)
-        return self.machine
-
-    def _says(self, event: dict[str, Any]) -> str:
-        kind, when = _word(event["EventType"]).lower(), _word(event.get("NotBefore") or "any moment")
-        return f"azure is about to {kind} this machine, not before {when}"
-
-    def _get(self, path: str, limit_s: float) -> Reply:
-        return ask(self.base, path, {"Metadata": "true"}, limit_s=limit_s)
+        answer = self.get("/metadata/instance/compute/priority?api-version=2021-02-01&format=text", limit_s)
+        return self.word(answer, "SPOT", "LOW", "REGULAR", "") in ("SPOT", "LOW")
 
 
-Cloud = Gcp | Aws | Azure
-"""`here`: whether this machine is one of its own. `spot`: whether it may be taken away. `notice`: what will happen
-to it. Each raises NoReply if unknown."""
-CLOUDS: dict[str, type[Cloud]] = {"gcp": Gcp, "aws": Aws, "azure": Azure}
+CLOUDS: dict[str, type[Cloud]] = {cloud.name: cloud for cloud in (Gcp, Aws, Azure)}
 
 
 def make_cloud(name: str) -> Cloud:
@@ -219,36 +242,13 @@ def terms() -> str:
     """`gcp spot`, `aws on_demand`; empty where no metadata server says. Asked before a job begins."""
     for name in CLOUDS:
         cloud = make_cloud(name)
-        try:
+        with contextlib.suppress(NoReply):
             if cloud.here(FOUND_WITHIN_S):
                 return f"{name} {'spot' if cloud.spot(FOUND_WITHIN_S) else 'on_demand'}"
-        except NoReply:
-            continue
     return ""
 
 
-def unreadable(cloud: "Cloud", answer: Reply) -> NoReply:
-    """An answer that is none."""
-    return NoReply(f"{cloud.base} answers with status {answer.status} and {_word(answer.text)!r}")
-
-
-def _one_of(cloud: "Cloud", answer: Reply, words: tuple[str, ...]) -> str:
-    """The word that a server answers, in capitals. Raises NoReply for any other."""
-    word = answer.text.strip().upper()
-    if answer.status != 200 or word not in words:
-        raise unreadable(cloud, answer)
-    return word
-
-
-def _object(answer: Reply) -> dict[str, Any] | None:
-    try:
-        document = json.loads(answer.text)
-    except (ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
-
-
-def _word(value: object) -> str:
+def _short(value: object) -> str:
     """A value of the server's in one short line."""
     return " ".join(str(value).split())[:60]
 
@@ -264,16 +264,6 @@ BLIND_S = 15.0
 NOBODY = "preemption watch: no metadata server answers, so this machine is in no cloud that loop knows"
 
 
-@dataclass(frozen=True)
-class Notice:
-    """That the machine is about to be taken away."""
-
-    text: str
-    """Which cloud does what, and when."""
-    at: float
-    """When it was seen, on the monotonic clock."""
-
-
 @dataclass
 class Watch:
     """Asks until it is closed. Everything it found can be read at any time, and reading never waits."""
@@ -282,7 +272,8 @@ class Watch:
     poll_s: float = POLL_S
     cloud: str | None = None
     """The cloud that is asked."""
-    notice: Notice | None = None
+    notice: str = ""
+    """That the machine is about to be taken away: which cloud does what, and when; empty before it."""
     settled: bool = False
     """Whether it is known where this machine is, and what is planned for it, if anybody said."""
     trouble: str = ""
@@ -321,19 +312,13 @@ class Watch:
             self.settled = True
             return
         self.cloud = cloud.name
-        while self.notice is None and not self._over.is_set():
-            self._ask(cloud)
+        while not self.notice and not self._over.is_set():
+            try:
+                self.notice = cloud.notice(ANSWER_WITHIN_S)
+                self.trouble, self.settled, self._answered = "", True, time.monotonic()
+            except NoReply as error:
+                self.trouble = str(error)
             self._over.wait(self.poll_s)
-
-    def _ask(self, cloud: Cloud) -> None:
-        try:
-            text = cloud.notice(ANSWER_WITHIN_S)
-        except NoReply as error:
-            self.trouble = str(error)
-            return
-        self.trouble, self.settled, self._answered = "", True, time.monotonic()
-        if text is not None:
-            self.notice = Notice(text, self._answered)
 
 
 def find(limit_s: float) -> Cloud | None:

@@ -7,7 +7,6 @@ from functools import cached_property
 from loop.base.errors import LoopError
 from loop.base.places import Project
 from loop.learning.prediction import FACTS
-from loop.model.exported import FailedStep
 from loop.model.index import FailureSeen, SessionRow
 from loop.model.record import Finished, latest_attempts
 from loop.report import format as say
@@ -125,15 +124,15 @@ class Recall:
             return (f"earlier sessions could not be asked: {error.message}",)
         return tuple(sentence(sessions, cure) for sessions, cure in memories if sessions)
 
-    def failed(self, finished: Sequence[Finished]) -> tuple[FailedStep, ...]:
+    def failed(self, finished: Sequence[Finished]) -> tuple[dict[str, object], ...]:
         """The steps that failed, each with what earlier sessions say of it."""
         return tuple(
-            FailedStep(
-                step=f"{record.pattern}/{record.step}",
-                message=record.message,
-                signatures=of_step(record),
-                seen_before=self.lines(record),
-            )
+            {
+                "step": f"{record.pattern}/{record.step}",
+                "message": record.message,
+                "signatures": of_step(record),
+                "seen_before": self.lines(record),
+            }
             for record in latest_attempts(finished)
             if record.status == "failed"
         )

@@ -22,9 +22,7 @@ class Hosted(Model):
     target: str | None = None
     """The target's folder at the sender's, by which both sides know the sessions; None for the bundled target."""
     prices: HourPrices | None = None
-    """What an hour of this machine costs."""
     as_of: datetime.date
-    """When that was written."""
     trusted: tuple[str, ...] = ()
     """Hashes of what the user allowed there."""
 

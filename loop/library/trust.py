@@ -43,11 +43,8 @@ class MadeOf(Model):
     """The task and the answers of a target."""
 
     task: str
-    """Path of the task."""
     answers: dict[str, str]
-    """Names of the answers to their paths."""
     format: str | None
-    """The format, where the user named one."""
 
     def as_text(self) -> str:
         """What is written into the target's folder."""

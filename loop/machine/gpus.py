@@ -33,10 +33,8 @@ class Gpu:
     uuid: str
     """As nvidia-smi -L shows it."""
     capability: str
-    """As in 8.9."""
     memory_bytes: int
     facts: DeviceFacts
-    """What its driver says of it."""
 
     @property
     def architecture(self) -> str:
@@ -53,7 +51,6 @@ class Gpus:
     cuda: tuple[int, int] | None = None
     """The newest CUDA release whose code the driver runs; None where it does not start."""
     driver: str | None = None
-    """Version of the NVIDIA driver."""
     shown: tuple[str, ...] = ()
     """Names of all that nvidia-smi shows."""
     why: str = ""

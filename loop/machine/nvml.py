@@ -62,7 +62,6 @@ class User:
 
     pid: int
     memory_bytes: int | None
-    """Device memory that it holds; None where the driver does not tell."""
 
 
 class Sensors:
@@ -180,7 +179,6 @@ class Company:
     """Who else is on the GPU."""
 
     others: tuple[User, ...] = ()
-    """Processes that are not ours."""
     loose_bytes: int = 0
     """Memory that is taken, by no process that can be seen."""
     busy_percent: int | None = None

@@ -24,6 +24,7 @@ class Candidate(Model):
     author: str = ""
     when: datetime.datetime | None = None
     merge: bool = False
+    parents: tuple[str, ...] = Field(default=(), exclude=True)
     touches: bool = True
     """Whether it changes a file that the kernel is built from."""
     tree: str = ""
@@ -92,7 +93,6 @@ class BisectAnswer(Model):
     """Time of the culprit's parent over its own, by the confirming test."""
     probes: tuple[Probe, ...] = ()
     builds: int = 0
-    """How many were compiled."""
     skipped: dict[str, str] = Field(default_factory=dict)
     """Hash to why it could not be tried."""
     difference: str = ""
@@ -136,6 +136,5 @@ class BisectOutput(Output):
     variant: str = ""
     """The variant that regressed; empty where none did."""
     metric: Literal["latency", "correctness", ""] = ""
-    """How it regressed."""
     answer: BisectAnswer | None = None
     """What was found; None where nothing was searched."""

@@ -46,13 +46,11 @@ class Campaign(Model):
     quiet_minutes: Positive = 10.0
     """After so long without output it is ended."""
     candidates: Annotated[int, Field(ge=1)] | None = None
-    """Candidates at most."""
     minutes: Positive | None = None
     """Wall time of the session, at most."""
     usd: Positive | None = None
     """Dollars of AI and machine, at most."""
     tokens: Annotated[int, Field(ge=1)] | None = None
-    """Tokens at most."""
     gpu_s: Positive | None = None
     """Seconds on the GPU, at most."""
     stall: Annotated[int, Field(ge=1)] = 6

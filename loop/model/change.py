@@ -25,15 +25,11 @@ class TriedChange(Model):
 
     variant: str
     reason: str
-    """Why it was kept or taken back, in one line."""
     gain: float | None = None
     """Mean ratio of the incumbent's time to its own; None where it was not timed."""
     files: tuple[str, ...] = ()
-    """Files it touched."""
     patch: str = ""
-    """Where its patch is kept."""
     number: Annotated[int, Field(ge=1)]
-    """Which one of its session, from 1."""
     outcome: Outcome
     promised: GainOutcome | None = None
     """What its brief promised, and what it came to; None where nothing was promised, or it was not timed there."""
@@ -58,10 +54,8 @@ class Brief(Model):
 
     schema_version: int = 1
     number: Annotated[int, Field(ge=1)]
-    """Which change of the session it is, from 1."""
     variant: str
     title: str
-    """Its idea, as it is now."""
     workload: str
     """Where it does worst."""
     profile: Profile | None
@@ -83,7 +77,6 @@ class Brief(Model):
     answer: str = ""
     """Where a proposer may write what it changed, or that it has nothing more; empty for a person."""
     rule: str
-    """When a change is kept."""
     timed: tuple[str, ...]
     checks: tuple[str, ...] = ()
     """Sets of workloads on which it has to be right besides."""
@@ -101,6 +94,19 @@ class Brief(Model):
     """What was tuned, where the change is that of a search: it is timed on that tuning's own workloads."""
 
 
+class TriedPoint(Model):
+    """One point of a search, and what became of it."""
+
+    tuning: str
+    values: Values
+    outcome: Literal["incumbent", "refused", "wrong", "timed", "best", "lost"]
+    """What runs now; not compiled; not right; timed; the fastest of those; lost before, and not tried again."""
+    reason: str = ""
+    ratio: float | None = None
+    """Geometric mean over the workloads of the incumbent's time to its own; None where it was not timed."""
+    worst: float | None = None
+
+
 class BriefOutput(Output):
     """A change was asked for, and made or declined."""
 
@@ -109,9 +115,7 @@ class BriefOutput(Output):
     brief: Brief | None = None
     """What was asked; None where there is nothing that could be changed."""
     edited: bool = False
-    """Whether there is an edit to be judged."""
     declined: bool = False
-    """Whether the user wants no further change."""
     files: tuple[str, ...] = ()
     """Files that were edited, from the target's folder."""
     lines: int = 0
@@ -127,6 +131,10 @@ class BriefOutput(Output):
     """Candidates that ended since the step before this one."""
     jobs: tuple[JobRun, ...] = ()
     """What became of its parts, where an executor ran them: comparisons of candidates, points of a search."""
+    trials: tuple[TriedPoint, ...] = ()
+    """Of a search over values of a kernel: every point that was tried. The edit is that of the best one."""
+    ground: str = ""
+    """Hash of sources, recipe, toolchain and workloads: on the same ground a point that lost loses again."""
 
 
 def proposals(briefs: Iterable[BriefOutput]) -> tuple[Proposal, ...]:
@@ -167,9 +175,7 @@ class DecisionOutput(Output):
     actions = ("change.decide",)
 
     kept: bool = False
-    """Whether it stands."""
     tried: TriedChange | None = None
-    """The change as it is remembered."""
     branch: str = ""
     """Branch on which the kept changes of this session stand; empty outside git, or where none was kept."""
     taking: str = ""
@@ -305,30 +311,6 @@ def hosts_of(finished: Iterable[Finished]) -> tuple[HostUse, ...]:
 def kept_runs(records: Iterable[Finished]) -> frozenset[int]:
     """The runs whose change was kept."""
     return frozenset(run for run, output in by_run(records, DecisionOutput) if output.kept)
-
-
-class TriedPoint(Model):
-    """One point of a search, and what became of it."""
-
-    tuning: str
-    values: Values
-    outcome: Literal["incumbent", "refused", "wrong", "timed", "best", "lost"]
-    """What runs now; not compiled; not right; timed; the fastest of those; lost before, and not tried again."""
-    reason: str = ""
-    ratio: float | None = None
-    """Geometric mean over the workloads of the incumbent's time to its own; None where it was not timed."""
-    worst: float | None = None
-    """The lowest of these ratios."""
-
-
-class TuneOutput(BriefOutput):
-    """A search over values of a kernel: every point that was tried, and the edit that the best one makes."""
-
-    actions: ClassVar[tuple[str, ...]] = ("change.tune",)
-
-    trials: tuple[TriedPoint, ...] = ()
-    ground: str = ""
-    """Hash of sources, recipe, toolchain and workloads: on the same ground a point that lost loses again."""
 
 
 class PastSearch(Model):

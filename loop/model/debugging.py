@@ -19,7 +19,6 @@ class ComponentChecks(Model):
     variant: str
     title: str
     checks: VariantChecks
-    """Its outputs against a reference of its own."""
 
     @property
     def outcome(self) -> str:
@@ -38,9 +37,7 @@ class Smallest(Model):
     words: str
     """The workload as a command line gives it: `B=1 S=65 D=64`."""
     seed: int
-    """Base seed that gives it these values again."""
     probes: int
-    """Workloads that were tried."""
     minimal: bool
     """Whether no dimension can be made one smaller; false where the budget ended the search."""
     note: str = ""
@@ -54,12 +51,10 @@ class EarlierTry(Model):
     variant: str
     build_id: str | None
     ground: str
-    """Hash of the target's files then."""
     hypothesis: str
     """What was thought to be wrong; empty where nothing was said."""
     right: bool
     message: str
-    """In its own words, where it was wrong."""
     smallest: str = ""
     """The smallest failing workload, where it was looked for."""
 
@@ -126,11 +121,8 @@ class HypothesesOutput(Output):
     actions = ("debug.hypotheses",)
 
     hypothesis: str = ""
-    """What is thought to be wrong this time."""
     builds: dict[str, str] = Field(default_factory=dict)
-    """Variant to the build that is tried."""
     tries: tuple[EarlierTry, ...] = ()
-    """Earlier tries of the selected variants, oldest first."""
     repeated: tuple[str, ...] = ()
     """Variants whose very build was found wrong before."""
 
@@ -143,10 +135,8 @@ class ScopeOutput(Output):
     changed: tuple[str, ...] = ()
     """Compiled variants whose build is not the known good's."""
     count: int = 0
-    """How many they are."""
     simple: str = ""
     """The simplest of them: the first in the manifest; empty where one at most was changed."""
     simple_right: bool = True
-    """Whether that one is right."""
     estimate_minutes: float = 0.0
     """What the plan is to be counted with: three times its budget where too much was changed at once."""

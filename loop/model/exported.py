@@ -5,21 +5,8 @@ from typing import Any, Literal
 from loop.model.base import Model, Printed
 from loop.model.campaign import Proposal
 from loop.model.change import Confirmed, TriedChange
-from loop.model.index import Fingerprint
 from loop.model.money import Bill
 from loop.model.record import Conclusion, EndedStep, SessionFacts
-
-
-class FailedStep(Model):
-    """A step that failed, and what earlier sessions say of it."""
-
-    step: str
-    """Pattern and step."""
-    message: str
-    signatures: tuple[Fingerprint, ...]
-    """By which the failure is recognised."""
-    seen_before: tuple[str, ...]
-    """What earlier sessions say of it, in lines."""
 
 
 class Diagnosis(Model):
@@ -27,11 +14,9 @@ class Diagnosis(Model):
 
     variant: str
     lines: tuple[tuple[str, str], ...]
-    """Label and text."""
     command: str
     """What repeats the smallest failure; empty where none was looked for."""
     cause: str = ""
-    """What is wrong with it; empty where that was not found."""
     rule: str = ""
     """On which workloads it is wrong; empty where no rule foresaw fresh ones."""
 
@@ -40,7 +25,6 @@ class MadeTarget(Printed):
     """A target that was made."""
 
     target: str
-    """Its folder."""
     files: tuple[str, ...]
     notes: tuple[str, ...] = ()
     """What was guessed, left at its default or not found."""
@@ -57,9 +41,9 @@ class ExportedSession(SessionFacts, Conclusion):
     brief: str = ""
     """The brief of the change that it waits for, as JSON, the page beside it; empty where it waits for none."""
     steps: tuple[EndedStep, ...]
-    failures: tuple[FailedStep, ...]
+    failures: tuple[dict[str, Any], ...]
+    """Each `step` that failed with its `message`, `signatures` and, in lines, where it was `seen_before`."""
     diagnoses: tuple[Diagnosis, ...]
-    """What is wrong with variants that were looked into."""
     changes: dict[str, tuple[TriedChange, ...] | tuple[Proposal, ...] | tuple[Confirmed, ...]]
     """`judged` changes and `proposals` in order; what was `confirmed` against the start at the end."""
     cost: Bill

@@ -110,11 +110,9 @@ class Judgement(Model):
     seed: int = 0
     """Base seed of the inputs."""
     emulated: bool = False
-    """Whether it ran under the emulator."""
     right: tuple[str, ...] = ()
     """Checks that it passed: a workload, with a layout or another kind of check after a comma."""
     wrong: tuple[str, ...] = ()
-    """Checks that it failed."""
 
 
 class SessionResults(Model):
@@ -141,22 +139,18 @@ class SessionRow(SessionResults):
     """When it began, UTC; None for a recorded session, whose rows stand in order and have no clock."""
     plan: str
     status: Status | None
-    """How it ended; None while it is open."""
     reason: str = ""
     seconds: float = 0.0
     own_seconds: float = 0.0
     """Part of it spent by the runner itself, outside any step."""
     variants: tuple[str, ...] = ()
     emulated: tuple[str, ...] = ()
-    """Variants that ran under the emulator."""
     workloads: tuple[str, ...] = ()
     """Workload sets of its plan, those that are only verified included."""
     threads: int = 1
-    """Threads of each process on the CPU."""
     load: float | None = None
     """Other programs for each core when it began; None where nobody told."""
     ground: str = ""
-    """Hash of the target's files."""
     harness: str = ""
     """Hash of those that no compiler reads: reference, workloads, tolerance."""
     left: str = ""
@@ -182,7 +176,6 @@ class SessionRow(SessionResults):
     over."""
     runs: tuple[PatternRun, ...] = ()
     steps: tuple[StepRun, ...] = ()
-    """Steps, in order, the last attempt of each."""
     ratios: dict[str, float] = Field(default_factory=dict)
     """Geometric mean of a variant's ratios against the baseline, for variants that are right."""
     unsure: tuple[str, ...] = ()
@@ -190,13 +183,11 @@ class SessionRow(SessionResults):
     right: tuple[str, ...] = ()
     """Variants that the gate found right, those under the emulator too."""
     judged: tuple[Judgement, ...] = ()
-    """What its checks say of each build."""
     blamed: dict[str, str] = Field(default_factory=dict)
     """Variant that is wrong or slower to the one commit that a search named: hash and first line."""
     missed: str = ""
     """In which way its objective was missed; empty where it was reached, or its plan states none."""
     otherwise: str = ""
-    """What its plan names as the answer to a miss."""
     predicted: Predicted | None = None
     """What was expected when it began; None for sessions that did not store it."""
     builds: dict[str, str] = Field(default_factory=dict)

@@ -38,13 +38,11 @@ class Build(Model):
     """Path of the shared library, or of the folder of the copy."""
     seconds: float
     cached: bool
-    """True when the library was there already."""
     units: int
     """Translation units; 0 of a copy."""
     framework_headers: tuple[str, ...] = ()
     """Headers of a deep-learning framework that it includes; empty for a clean C interface."""
     compiler: str
-    """First line of the compiler's own version text."""
     note: str | None = None
     """What was mended on the way, such as a damaged binary in the cache; or why each command builds it again."""
     compiled: bool = True
@@ -70,7 +68,6 @@ class Span(Model):
     count: int
     """Wrong elements in it; of a whole dimension indices with one."""
     size: int = 0
-    """Indices of the dimension."""
     largest: float | None = None
     """Largest absolute error in a stretch; None stands for NaN."""
 
@@ -87,7 +84,6 @@ class Check(Model):
     judged`: the reference raises or overflows there; `wrong`; `tampered`: what it is judged with was replaced;
     `crashed`: a signal or an exception; `hung`; `refused`: it declined a call that it takes, or gave nothing."""
     message: str
-    """One line: the error, or what happened and where."""
     cause: Cause = ""
     fault: Fault | None = None
     """What was said where there is no output."""
@@ -104,11 +100,8 @@ class Check(Model):
     checker: str = ""
     """What the task's own checker says against the outputs."""
     wrong: int = 0
-    """Elements outside their tolerance."""
     total: int = 0
-    """Elements in all."""
     worst: Mismatch | None = None
-    """The element furthest outside."""
     first: Mismatch | None = None
     """The first element outside, in memory order."""
     map: dict[str, tuple[Span, ...]] = Field(default_factory=dict)
@@ -198,7 +191,6 @@ class Segment(Model):
     round: Annotated[int, Field(ge=0)]
     """Which round it comes from: fresh processes and values, unless they are kept for several rounds."""
     calls: Annotated[int, Field(ge=1)]
-    """Calls in each sample."""
     seconds: tuple[float, ...]
     """Seconds of one call, sample by sample."""
     waited: tuple[float, ...] = ()
@@ -292,7 +284,6 @@ class PositiveControl(Model):
     slowdown: float
     """Share of its time that was added."""
     verdict: Literal["faster", "slower", "same", "inconclusive"]
-    """What the measurement said of the slowed side."""
     e_value: float
     blocks: int
     reason: str

@@ -43,10 +43,8 @@ class ModelUse(Model):
 
     model: str
     calls: Count
-    """How often it was called; 0 where that is not told."""
     tokens: Tokens
     usd: float | None
-    """What that cost; None where its price is not known."""
 
 
 class AiUse(Model):
@@ -62,7 +60,6 @@ class AiUse(Model):
     unpriced: tuple[str, ...] = ()
     """Models whose price is not known: what they cost comes on top."""
     notes: tuple[str, ...] = ()
-    """What was left out, and why."""
 
     @property
     def accuracy(self) -> Literal["exact", "estimate", "partial", "unknown"]:
@@ -102,7 +99,6 @@ class HourPrices(Model):
     """What an hour of one machine costs."""
 
     on_demand: OptionalPrice = None
-    """Dollars an hour without a commitment."""
     spot: OptionalPrice = None
     """Dollars an hour of one that may be taken away; it may change daily."""
 
@@ -126,7 +122,6 @@ class Rate(Model):
     name: Text
     resource: Literal["gpu", "engineer", "ai"]
     usd_per_hour: Price
-    """Dollars an hour. Catalogues write 0 or 700 for "not offered": both are refused."""
     source: Text
     as_of: datetime.date
     gpu: Text | None = None
@@ -150,7 +145,6 @@ class MachineRate(HourPrices):
 
     gpu: Text
     count: Annotated[int, Field(ge=1)] = 1
-    """How many it has."""
     cloud: Text
     region: Text
     """Where; `any` where all regions cost the same."""
@@ -222,7 +216,6 @@ class Saving(Model):
 
     pattern: str
     source: str
-    """What was measured."""
     minutes: float
     usd: float
     """The minutes at the rates of the session."""

@@ -21,11 +21,9 @@ class Step(Model):
     id: Identifier
     """Name of the step; later expressions read its output under this name."""
     title: Text
-    """What the step does, as shown on the screen and in the report."""
     action: Text
     """Which kind of thing it does: a name from the table of actions."""
     arguments: dict[str, Any] = Field(default_factory=dict, alias="with")
-    """Values for the action."""
     when: str | None = None
     """Expression; the step is skipped when it is false."""
     skipped_because: Text | None = None
@@ -59,7 +57,6 @@ class Next(Model):
     when: str
     """Expression over `failed`, `passed`, `session`, `device` and the outputs of this pattern's steps."""
     pattern: Name
-    """Name of the pattern that answers."""
     visits: Annotated[int, Field(ge=1, le=10_000)] = 1
     """How often this answer may be given in one session."""
 
@@ -70,7 +67,6 @@ class PatternEvidence(Model):
     session: Text
     """Session of the recorded history, or an id of this project's own."""
     note: Text
-    """What was seen."""
 
 
 class Pattern(Model):
@@ -82,7 +78,6 @@ class Pattern(Model):
     number: Annotated[int, Field(ge=1)]
     """Number in the catalogue."""
     title: Text
-    """Title for people."""
     priority: Literal["P0", "P1", "P2"] = "P2"
     """P0 belongs in every session."""
     problem: Text
@@ -92,11 +87,9 @@ class Pattern(Model):
     estimate: TimeBudget
     """Time a run is thought to take, before any was measured here."""
     steps: Annotated[tuple[Step, ...], Field(min_length=1)]
-    """What is done, in order."""
     next: tuple[Next, ...] = ()
     """Answers to outcomes; the first whose `when` holds is taken."""
     evidence: tuple[PatternEvidence, ...] = ()
-    """Where the pattern comes from."""
 
 
 class Plan(Model):
@@ -105,7 +98,6 @@ class Plan(Model):
     format: Literal[1]
     name: Name
     title: Text
-    """What it is for, in one sentence."""
     patterns: Annotated[tuple[Name, ...], Field(min_length=1)]
     workloads: Annotated[tuple[str, ...], Field(min_length=1)]
     """Names of workload sets of the target that are verified and timed."""

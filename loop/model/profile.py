@@ -23,7 +23,6 @@ class DeviceFacts(Model):
 
     name: Text
     sms: Annotated[int, Field(ge=1)]
-    """Multiprocessors."""
     shared_per_sm: Annotated[int, Field(ge=0)]
     """Bytes of shared memory that the blocks of one multiprocessor divide among themselves."""
     shared_per_block: Annotated[int, Field(ge=0)]
@@ -227,9 +226,7 @@ class TreeRule(Model):
     bottleneck: Text
     """What holds the kernel back, in a word or two."""
     fix: Text
-    """What to do about it."""
     gain: Text
-    """What that may bring."""
     times: tuple[Bound, Bound] | None = None
     """The same as an interval: lowest and highest ratio of speeds, after over before. Absent: it states none."""
 
@@ -238,9 +235,7 @@ class SeverityRule(Model):
     """How urgent a result is, and what to look with: the first that matches is taken."""
 
     when: Condition
-    """Expression over facts."""
     severity: Text
-    """How urgent it is."""
     tool: Text
     """What to look with, or that nothing is to be done."""
 
@@ -257,10 +252,8 @@ class Profile(Model):
     severity: str | None
     """How urgent it is; None where no rule matched, so that it may be left alone."""
     tool: str | None
-    """What to look with."""
     bottleneck: str | None
     when: str | None
-    """The condition that matched."""
     fix: str | None
     gain: str | None
     promise: Promise | None = None
@@ -287,7 +280,6 @@ class Occupancy(Model):
     resident: int
     """Blocks that one multiprocessor holds at a time; 1 for a thread; 0 where a block does not fit at all."""
     limited_by: str
-    """What keeps more blocks from being resident."""
     share: float
     """Share of the places that are taken in the fullest moment."""
     waves: float

@@ -65,7 +65,6 @@ class Finished(EndedStep):
     longest_silence_s: float = 0.0
     """Longest time without a sign of life on the screen while the step ran."""
     artifacts: tuple[str, ...] = ()
-    """Files it left in the session folder."""
 
     @property
     def over_budget(self) -> bool:
@@ -178,7 +177,6 @@ class SessionHead(SessionFacts):
     format: Literal[1] = 1
     plan: ResolvedPlan
     predicted: Predicted | None = None
-    """Time and cost that were expected; None where nothing was predicted."""
     target_folder: str
     """Where the target's manifest is; `bundled` for the one that ships with loop."""
     emulated: tuple[str, ...] = ()
@@ -195,7 +193,6 @@ class SessionHead(SessionFacts):
     host: str = ""
     """Machine of hosts.yaml on which it runs; empty for one that runs where it was begun."""
     campaign: Campaign = Field(default_factory=Campaign)
-    """Who proposes changes, and when that ends."""
 
     @property
     def gpu(self) -> str | None:
@@ -260,7 +257,6 @@ class Conclusion(Model):
     """Whether the objective was reached; None where the plan states none, and before the end."""
     not_exercised: tuple[str, ...]
     learnings: tuple[str, ...]
-    """What the records show, in sentences."""
     proposal: str
     phases: SkipJsonSchema[tuple[object, ...]] = Field((), exclude=True)
     """Plans of before had phases, and sessions have them stored: they are read and mean nothing."""

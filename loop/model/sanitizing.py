@@ -39,9 +39,7 @@ class SanitizerRun(Model):
     """Workloads of which one call each was made."""
     seconds: Annotated[float, Field(ge=0)]
     reports: tuple[SanitizerReport, ...] = ()
-    """What it found, the first few."""
     total: int = 0
-    """How much it found, by its own count."""
     workload: str = ""
     """The workload of the first report; empty where that is not known."""
     why: str = ""
@@ -79,4 +77,3 @@ class SanitizeOutput(Output):
     found: tuple[str, ...] = ()
     """Variants in which one of them found something."""
     version: str = ""
-    """Of the tool."""

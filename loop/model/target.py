@@ -43,7 +43,6 @@ class Tuning(Model):
     """
 
     title: Text
-    """What is tuned, in a few words."""
     variant: Identifier
     """The compiled variant that is timed; others may use the same macros."""
     macro: Macro
@@ -165,7 +164,6 @@ class MustNotCompile(Model):
     """A source that the compiler has to refuse, and what it has to say."""
 
     title: Text
-    """What is wrong with it, in a few words."""
     source: Text
     """The file, relative to the target's folder."""
     flags: tuple[str, ...] = ()
@@ -221,7 +219,6 @@ class Launch(Model):
     blocks: Formula
     """CUDA: blocks launched. CPU: pieces of work that threads take."""
     threads: Formula = 1
-    """Threads of a block."""
     registers: Formula | None = None
     """Registers a thread, by the compiler's report."""
     shared_bytes: Formula | None = None
@@ -230,7 +227,6 @@ class Launch(Model):
 
 class _Variant(Model):
     title: Text = "variant"
-    """Its idea in a few words."""
     role: Role = "main"
     """What it is there for: `main` is made faster, `example` shows something, `baseline` is compared with."""
     dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)] = ("float32",)
@@ -255,9 +251,7 @@ class CAbiVariant(_Variant):
     sources: Annotated[tuple[Text, ...], Field(min_length=1)]
     """Translation units, relative to the target's folder."""
     entry: Identifier
-    """The exported function."""
     build: BuildRecipe = BuildRecipe()
-    """How to compile it."""
     architecture: Text | None = None
     """The only GPU architecture that it is made for, as in `sm_90`. `loop` skips it on other GPUs and says so.
     None: whatever its flags build for."""
@@ -304,7 +298,6 @@ class PythonVariant(_Variant):
     """Whether it returns its outputs, or writes them to tensors that are passed after its inputs."""
     dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)] = ("float32", "float16", "bfloat16")
     launch: Launch | None = None
-    """How a call is cut up; None where nobody declared it."""
 
 
 class CommandVariant(_Variant):
@@ -349,9 +342,7 @@ class Component(Model):
     tolerance: dict[Dtype, Tolerance] = Field(default_factory=dict)
     """Allowed error of one element, by the workload's element type. Default: the target's."""
     values: dict[Identifier, dict[Identifier, Fill]] = Field(default_factory=dict)
-    """Kinds of input values that its workloads name."""
     workloads: Annotated[tuple[Entry, ...], Field(min_length=1)]
-    """What it is checked on."""
 
     @model_validator(mode="after")
     def _has_an_output(self) -> "Component":
@@ -375,11 +366,9 @@ class Target(Model):
     format: Literal[2]
     """Format number of this file; 1 is read, too."""
     name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
-    """Name of the project."""
     function: Identifier
     """What all variants compute."""
     signature: Signature
-    """What the function takes and gives."""
     reference: PythonFunction
     """The trusted slow answer; it is given float64 tensors."""
     plain: PythonFunction | None = None
@@ -417,7 +406,6 @@ class Target(Model):
     workloads: Annotated[dict[SetName, tuple[Entry, ...]], Field(min_length=1)]
     """Named sets; a list as a value stands for one workload each."""
     variants: Annotated[dict[Identifier, Variant], Field(min_length=1)]
-    """Implementations by name."""
     tuning: dict[Identifier, Tuning] = Field(default_factory=dict)
     """What may be tuned, and the best values of each device."""
     components: dict[Identifier, Component] = Field(default_factory=dict)
@@ -514,15 +502,11 @@ class Workload(Model):
     name: str
     """Short description, unique within its target."""
     sizes: dict[str, Annotated[int, Field(ge=0)]]
-    """Dimension to size."""
     attributes: dict[str, bool | int | float | str | None] = Field(default_factory=dict)
-    """Attribute to value."""
     dtype: Dtype
-    """Element type."""
     values: str = "normal"
     """Kind of values: `normal` (unit normals), `wide` (standard deviation 4), `constant` (each tensor one value),
     or one of the target's own."""
     seed: int = 0
-    """Seed of the values."""
     weight: Annotated[float, Field(gt=0)] = 1.0
     """Time that its calls take in the user's program, relative to the other workloads."""

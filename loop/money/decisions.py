@@ -342,7 +342,7 @@ def preemption(context: Context, arguments: NoArguments) -> Working[PreemptionOu
         yield Tick("asking for the cloud's metadata server")
         time.sleep(0.02)
     cloud = watch.cloud if watch else None
-    notice = watch.notice.text if watch and watch.notice else ""
+    notice = watch.notice if watch else ""
     reasons = watch.unwatched() if watch else ()
     quiet = reasons[0] if reasons else "preemption watch: nothing is watched outside a session"
     message = notice or (f"{cloud} is asked every second" if cloud else quiet)

@@ -116,7 +116,7 @@ def _leave_note(round_: ProposalRound, copy: Worktree) -> None:
 def _put_back(round_: ProposalRound, number: int) -> None:
     """Note that a proposer changed the session's worktree, which may not be, and take that back."""
     if round_.tree.head != round_.head or round_.tree.changed():
-        round_.tree.reset(round_.head)
+        round_.tree.revert(round_.head)
         round_.tampered.append(number)
 
 

@@ -15,7 +15,6 @@ from loop.model.change import (
     JudgedOutput,
     TriedChange,
     TriedPoint,
-    TuneOutput,
     as_of_target,
     proposals,
 )
@@ -41,7 +40,7 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
         *(">Change", "Variant", "Files", "Outcome", ">Against the incumbent", ">Against the baseline"),
         *("Promised", "Why"),
     )
-    searches = [_trials(output.trials) for output in outputs_of(records, TuneOutput) if output.trials]
+    searches = [_trials(output.trials) for output in outputs_of(records, BriefOutput) if output.trials]
     lines = (*_campaign(records), *_lines([decision for _, decision in decided], records))
     if rows or searches or lines:
         yield Section("Changes", note="What became of each change of the target:")
@@ -73,7 +72,7 @@ def _judged(finished: Sequence[Finished], *actions: str) -> bool:
 
 def _outcomes(finished: Sequence[Finished]) -> set[str]:
     """What became of the points of all searches."""
-    return {trial.outcome for output in outputs_of(finished, TuneOutput) for trial in output.trials}
+    return {trial.outcome for output in outputs_of(finished, BriefOutput) for trial in output.trials}
 
 
 def outcomes(finished: Sequence[Finished]) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from loop.library.definitions import read_file
 from loop.library.tuned import with_best
 from loop.machine.machine import cores
 from loop.model.base import Model
-from loop.model.change import Brief, TriedPoint, TuneOutput
+from loop.model.change import Brief, BriefOutput, TriedPoint
 from loop.model.measurement import Build
 from loop.model.output import outputs_of
 from loop.model.plan import Identifier
@@ -99,10 +99,10 @@ def label_of(values: Values) -> str:
     return ", ".join(f"{name} {str(value).lower()}" for name, value in values.items())
 
 
-def nothing_to_beat(search: PointSearch) -> TuneOutput:
+def nothing_to_beat(search: PointSearch) -> BriefOutput:
     """What to say where the values that run now do not compile, or are wrong."""
     why = next(trial.reason for trial in search.trials if trial.values == search.incumbent)
-    return TuneOutput(
+    return BriefOutput(
         ok=False,
         message=f"{search.name}: what runs now ({label_of(search.incumbent)}) is not right: {why}",
         hint=f"mend it, or change tuning.{search.name}.best: nothing can be held against it",
@@ -238,11 +238,11 @@ class TuneTerms(Model):
     """Points that one thing may have: a search of more is refused before anything is compiled."""
 
 
-def tune(context: Context, arguments: TuneTerms) -> Working[TuneOutput]:
+def tune(context: Context, arguments: TuneTerms) -> Working[BriefOutput]:
     """Search one thing that may be tuned; which one is the next that this session has not searched yet."""
     searches = open_searches(context, arguments.only)
     if not searches:
-        return Result(TuneOutput(ok=True, message=f"nothing {'more ' if searched(context) else ''}to tune here"))
+        return Result(BriefOutput(ok=True, message=f"nothing {'more ' if searched(context) else ''}to tune here"))
     shop = workshop(context)
     refusal = _too_many(context.bench.target, searches[0], arguments.most)
     if refusal is not None:
@@ -275,12 +275,12 @@ def open_searches(context: Context, only: str | None) -> list[str]:
     ]
 
 
-def _too_many(target: Target, name: str, most: int) -> TuneOutput | None:
+def _too_many(target: Target, name: str, most: int) -> BriefOutput | None:
     """What to say of a thing with more points than may be tried; None where it has few enough."""
     number = target.tuning[name].size
     if number <= most:
         return None
-    return TuneOutput(
+    return BriefOutput(
         ok=False,
         message=f"{name} has {number} points, and at most {most} are tried",
         hint=f"shorten the lists in tuning.{name}.values, or raise `most` in a pattern `tuning` of your own",
@@ -289,7 +289,7 @@ def _too_many(target: Target, name: str, most: int) -> TuneOutput | None:
 
 def searched(context: Context) -> set[str]:
     """Names of what this session has searched."""
-    return {trial.tuning for output in outputs_of(context.finished, TuneOutput) for trial in output.trials}
+    return {trial.tuning for output in outputs_of(context.finished, BriefOutput) for trial in output.trials}
 
 
 def _race(search: PointSearch, arguments: TuneTerms) -> Generator[Tick, None, TriedPoint | None]:
@@ -310,14 +310,14 @@ def _race(search: PointSearch, arguments: TuneTerms) -> Generator[Tick, None, Tr
     return best
 
 
-def _proposed(search: PointSearch, best: TriedPoint | None, tree: Worktree, arguments: TuneTerms) -> TuneOutput:
+def _proposed(search: PointSearch, best: TriedPoint | None, tree: Worktree, arguments: TuneTerms) -> BriefOutput:
     """The best point as an edit of the manifest; none where the incumbent is as good."""
     incumbent = TriedPoint(tuning=search.name, values=search.incumbent, outcome="incumbent", ratio=1.0, worst=1.0)
     trials = (incumbent, *search.trials)
     counts = _counted(search)
     if best is None or best.ratio is None or best.ratio < 1 + arguments.gain:
         message = f"{search.name}: the incumbent stays ({label_of(search.incumbent)}); {counts}"
-        return TuneOutput(
+        return BriefOutput(
             ok=True, message=message, trials=trials, ground=search.ground, learned=(f"Tuning {message}.",)
         )
     manifest = tree.target / MANIFEST
@@ -326,7 +326,7 @@ def _proposed(search: PointSearch, best: TriedPoint | None, tree: Worktree, argu
     back = handed_back(workshop(search.context), brief, tree.changed(), tree)
     message = f"{search.name}: {label_of(best.values)} looks {times(best.ratio, 3)} as fast as now; {counts}"
     fields = {**dict(back), "message": message, "trials": trials, "ground": search.ground}
-    return TuneOutput(**fields)
+    return BriefOutput(**fields)
 
 
 def _counted(search: PointSearch) -> str:

@@ -254,16 +254,16 @@ def _read(
     """The compiler's report on one library; None without one, with the reason among the findings."""
     names, architecture = tuple(build.variant for build in same), findings.architecture
     who = ", ".join(names)
-    report = yield from resources.read_report(same[0])
-    code = code_for(report.kernels, architecture)
+    kernels, was_cut = yield from resources.read_report(same[0])
+    code = code_for(kernels, architecture)
     if code:
-        if report.cut:
+        if was_cut:
             findings.missing.append(f"some kernels of {who}: the compiler's log was too long to keep")
         return CompiledLibrary(
             variants=names, build_id=same[0].build_id, architecture=code[0].architecture, kernels=code
         )
-    if report.kernels:
-        others = ", ".join(dict.fromkeys(kernel.architecture for kernel in report.kernels))
+    if kernels:
+        others = ", ".join(dict.fromkeys(kernel.architecture for kernel in kernels))
         mend = "let `-arch={arch}` stand in its `build.flags`"
         findings.missing.append(f"{who} on {architecture}: its code is for {others} only; {mend}")
     elif resources.asks_for_report(variant.build.flags):

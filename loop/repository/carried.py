@@ -33,8 +33,11 @@ def carried(root: Path) -> tuple[str, ...]:
         mend = f"give it objects of its own: git -C {root} repack -a -d && rm {borrows}"
         raise UsageError(f"{root} borrows objects of another repository ({borrows})", mend)
     there = [name for name in dict.fromkeys(_work_tree(root)) if os.path.lexists(root / name)]
-    history = [name for name in _below(root / ".git", root) if _is_history(name)]
-    return (*there, *history)
+    for name in _below(root / ".git", root):
+        part = name.split("/")[1]
+        if (part in HISTORY or part.startswith("sharedindex.")) and not name.endswith(LOCKS):
+            there.append(name)
+    return tuple(there)
 
 
 def settings(root: Path) -> str:
@@ -54,11 +57,6 @@ def settings(root: Path) -> str:
 def _quoted(text: str) -> str:
     """Text as git's configuration has it."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
-
-
-def _is_history(name: str) -> bool:
-    part = name.split("/")[1]
-    return (part in HISTORY or part.startswith("sharedindex.")) and not name.endswith(LOCKS)
 
 
 def _work_tree(root: Path) -> Iterator[str]:

@@ -2,11 +2,11 @@
 
 import datetime
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 from loop.base.errors import LoopError, UsageError, WorkFailed, inert
+from loop.model.bisect import Candidate
 from loop.model.record import Revision
 from loop.repository.git import git, read_bytes, shown
 
@@ -80,9 +80,10 @@ def changes(folder: Path, commit: str) -> dict[str, int] | None:
 
     Untracked files count with 0 lines. None outside a repository, or where the commit is not known.
     """
-    here = ("--", str(folder.absolute()))
+    here, top = ("--", str(folder.absolute())), root_of(folder)
+    if top is None:
+        return None
     try:
-        top = Path(git(folder, "rev-parse", "--show-toplevel").strip())
         plain = ("diff", "--no-ext-diff", "--no-textconv", "--numstat", "--no-renames", "-z")
         counted = lines_changed(git(top, *plain, commit, *here))
         new = git(top, "ls-files", "--others", "--exclude-standard", "-z", *here)
@@ -123,38 +124,11 @@ SHOWN_LETTERS = 12
 DEEPEN = "this clone is shallow, older commits are not in it: git fetch --unshallow"
 
 
-@dataclass(frozen=True)
-class Commit:
-    """One commit."""
-
-    hash: str
-    parents: tuple[str, ...]
-    author: str
-    when: datetime.datetime | None
-    """None where the commit holds no date."""
-    subject: str
-
-    @property
-    def short(self) -> str:
-        """The hash as people are shown it."""
-        return self.hash[:SHOWN_LETTERS]
-
-    @property
-    def merge(self) -> bool:
-        """Whether it has several parents."""
-        return len(self.parents) > 1
-
-    def __str__(self) -> str:
-        when = f", {self.when:%Y-%m-%d}" if self.when else ""
-        return f"{self.short} {self.subject} ({self.author}{when})"
-
-
 def resolve(folder: Path, revision: str) -> str:
     """The hash of the commit that a revision names. Raises LoopError where there is none."""
+    asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     try:
-        return git(
-            folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"
-        ).strip()
+        return git(folder, *asked).strip()
     except LoopError as error:
         hint = DEEPEN if is_shallow(folder) else "git log --oneline names some"
         raise UsageError(f"{revision} is no commit of {folder}", hint=hint) from error
@@ -165,45 +139,36 @@ def is_shallow(folder: Path) -> bool:
     return git(folder, "rev-parse", "--is-shallow-repository").strip() == "true"
 
 
-def line(folder: Path, good: str, bad: str) -> list[Commit]:
+def line(folder: Path, good: str, bad: str) -> list[Candidate]:
     """Commits after `good` up to `bad`, oldest first, by first parents: one for every merge of a branch.
 
     Raises LoopError where there is no such line: the two are equal, swapped or unrelated, or the clone is shallow.
     """
     first, last = resolve(folder, good), resolve(folder, bad)
+    older, newer = first[:SHOWN_LETTERS], last[:SHOWN_LETTERS]
     if first == last:
-        raise UsageError(f"good and bad are the same commit, {first[:SHOWN_LETTERS]}", hint="name two that differ")
+        raise UsageError(f"good and bad are the same commit, {older}", hint="name two that differ")
     if is_ancestor(folder, last, first):
-        raise UsageError(
-            f"bad ({last[:SHOWN_LETTERS]}) is older than good ({first[:SHOWN_LETTERS]}): they are swapped",
-            hint=f"--good {bad} --bad {good}, if it was the other way round",
-        )
+        hint = f"--good {bad} --bad {good}, if it was the other way round"
+        raise UsageError(f"bad ({newer}) is older than good ({older}): they are swapped", hint)
     if not is_ancestor(folder, first, last):
-        raise UsageError(
-            f"{first[:SHOWN_LETTERS]} is no ancestor of {last[:SHOWN_LETTERS]}", hint=_related(folder, first, last)
-        )
+        try:
+            base = git(folder, "merge-base", first, last).strip()[:SHOWN_LETTERS]
+            hint = f"both come from {base}: is that one good?"
+        except LoopError:
+            hint = "they have no common history"
+        raise UsageError(f"{older} is no ancestor of {newer}", DEEPEN if is_shallow(folder) else hint)
     after = set(git(folder, "rev-list", "--ancestry-path", f"{first}..{last}").split())
     commits = _commits(folder, "--first-parent", f"{first}..{last}")
-    return [commit for commit in commits if commit.hash in after]
+    return [commit for commit in commits if commit.commit in after]
 
 
-def _related(folder: Path, first: str, last: str) -> str:
-    """What to do about two commits of which neither comes from the other."""
-    if is_shallow(folder):
-        return DEEPEN
-    try:
-        base = git(folder, "merge-base", first, last).strip()
-    except LoopError:
-        return "they have no common history"
-    return f"both come from {base[:SHOWN_LETTERS]}: is that one good?"
-
-
-def commit(folder: Path, revision: str) -> Commit:
+def commit(folder: Path, revision: str) -> Candidate:
     """The commit that a revision names."""
     return next(_commits(folder, "-1", resolve(folder, revision)))
 
 
-def between(folder: Path, older: Sequence[str], newer: str) -> list[Commit]:
+def between(folder: Path, older: Sequence[str], newer: str) -> list[Candidate]:
     """All commits that a commit has and the older ones have not, those of merged branches too; parents first."""
     return list(_commits(folder, "--topo-order", newer, "--not", *older))
 
@@ -253,25 +218,28 @@ def objects_of(folder: Path, names: Sequence[str]) -> dict[str, str]:
 
 def difference(folder: Path, older: str, newer: str) -> str:
     """What changed between two commits below a folder, as a patch."""
-    return shown(
-        read_bytes(folder, "diff", "--no-ext-diff", "--no-textconv", "--no-color", older, newer, "--", ".")
-    )
+    words = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", older, newer, "--", ".")
+    return shown(read_bytes(folder, *words))
 
 
-def _commits(folder: Path, *which: str) -> Iterator[Commit]:
+def _commits(folder: Path, *which: str) -> Iterator[Candidate]:
     words = read_bytes(folder, "log", "-z", "--reverse", f"--format={FIELDS}", *which).split(b"\0")
     for at in range(0, len(words) - 1, FIELDS.count("%x00") + 1):
-        name, parents, author, when, subject = map(shown, words[at : at + 5])
-        yield Commit(name, tuple(parents.split()), one_line(author), _date(when), one_line(subject))
+        name, parents, author, date, subject = map(shown, words[at : at + 5])
+        try:
+            when = datetime.datetime.fromisoformat(date)
+        except ValueError:  # Nothing, or a year that is none.
+            when = None
+        yield Candidate(
+            commit=name,
+            subject=one_line(subject),
+            author=one_line(author),
+            when=when,
+            merge=len(parents.split()) > 1,
+            parents=tuple(parents.split()),
+        )
 
 
 def one_line(text: str) -> str:
     """A subject or a name without what a terminal acts on."""
     return " ".join(inert(text).split())
-
-
-def _date(text: str) -> datetime.datetime | None:
-    try:
-        return datetime.datetime.fromisoformat(text)
-    except ValueError:  # Nothing, or a year that is none.
-        return None

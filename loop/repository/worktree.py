@@ -27,23 +27,24 @@ class MissingSubmodule(WorkFailed):
     """A commit needs a submodule's commit that is not in the user's checkout of it."""
 
 
-def clear_modules(root: Path, commit: str) -> None:
-    """Take away the submodules in `root` that a commit does not have there."""
-    for place in wanted(root, "HEAD").keys() - wanted(root, commit).keys():
-        shutil.rmtree(root / place, ignore_errors=True)
-
-
 def fill_modules(checkout: Path, root: Path) -> None:
     """Let the submodules of `root` hold what its HEAD names, without the network.
 
     From the user's checkout, or from what git keeps of a submodule that is not checked out now. Those that nobody
-    ever fetched stay empty.
-
-    Raises MissingSubmodule where a commit of theirs is not there.
+    ever fetched stay empty. Raises MissingSubmodule where a commit of theirs is not there.
     """
-    names = _names_of_modules(root)
-    for place, commit in wanted(root, "HEAD").items():
-        into, sources = root / place, _sources(checkout, place, names.get(place, place))
+    links, rows = wanted(root, "HEAD"), ""
+    if not links:
+        return
+    with contextlib.suppress(LoopError):  # It names none.
+        rows = git(root, "config", "--file", ".gitmodules", "--null", "--get-regexp", r"^submodule\..*\.path$")
+    pairs = (row.split("\n", 1) for row in rows.split("\0") if "\n" in row)
+    names = {place: key.removeprefix("submodule.").removesuffix(".path") for key, place in pairs}
+    own = Path(git(checkout, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
+    for place, commit in links.items():
+        kept = own / "modules" / names.get(place, place)
+        marked = ((checkout / place, ".git"), (kept, "HEAD"))
+        into, sources = root / place, [source for source, mark in marked if (source / mark).exists()]
         if not sources:
             continue
         source = next((source for source in sources if _holds(source, into, commit)), None)
@@ -69,30 +70,6 @@ def _holds(source: Path, into: Path, commit: str) -> bool:
     return False
 
 
-def _sources(checkout: Path, place: str, name: str) -> list[Path]:
-    """Where a submodule's commits may be: its checkout, and what git keeps of it under its name."""
-    own = Path(git(checkout, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
-    modules = own / "modules" / name
-    return [source for source, mark in ((checkout / place, ".git"), (modules, "HEAD")) if (source / mark).exists()]
-
-
-def _names_of_modules(root: Path) -> dict[str, str]:
-    """Path of each submodule to the name under which git keeps it."""
-    if not (root / ".gitmodules").is_file():
-        return {}
-    try:
-        rows = git(root, "config", "--file", ".gitmodules", "--null", "--get-regexp", r"^submodule\..*\.path$")
-    except LoopError:  # It names none.
-        return {}
-    pairs = (row.split("\n", 1) for row in rows.split("\0") if "\n" in row)
-    return {place: key.removeprefix("submodule.").removesuffix(".path") for key, place in pairs}
-
-
-def empty_modules(root: Path) -> list[str]:
-    """Paths of submodules that a worktree does not hold."""
-    return [place for place in wanted(root, "HEAD") if not (root / place / ".git").exists()]
-
-
 def wanted(root: Path, commit: str) -> dict[str, str]:
     """Path of each submodule at a commit to the commit that it names."""
     rows = git(root, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
@@ -115,9 +92,7 @@ class Worktree:
     """One such folder."""
 
     root: Path
-    """Its top."""
     target: Path
-    """The target's folder in it."""
     repository: Path | None
     """The user's repository; None where the target is not under git, and this is a copy."""
 
@@ -189,10 +164,11 @@ class Worktree:
     def check_out(self, commit: str) -> None:
         """Hold what a commit held; what git ignores there, such as objects of a build, stays.
 
-        Raises Unavailable where a submodule of it is not in the user's checkout.
+        Raises MissingSubmodule where a submodule of it is not in the user's checkout.
         """
         self._is_ours()
-        clear_modules(self.root, commit)
+        for place in wanted(self.root, "HEAD").keys() - wanted(self.root, commit).keys():
+            shutil.rmtree(self.root / place, ignore_errors=True)
         git(self.root, "checkout", "--quiet", "--detach", "--force", commit)
         git(self.root, "clean", "--quiet", "--force", "-d")
         if self.repository is not None:
@@ -200,7 +176,8 @@ class Worktree:
 
     def lacks(self) -> str:
         """What is told where submodules are empty, with what fills them; empty where none is."""
-        places = empty_modules(self.root) if self.repository is not None else []
+        links = wanted(self.root, "HEAD") if self.repository is not None else {}
+        places = [place for place in links if not (self.root / place / ".git").exists()]
         if not places:
             return ""
         which = f"submodule{'s' if len(places) > 1 else ''} {', '.join(places)}"
@@ -212,12 +189,8 @@ class Worktree:
         self._is_ours()
         git(self.root, "apply", "--3way", "--whitespace=nowarn", str(patch.absolute()))
 
-    def revert(self) -> None:
-        """Take back what was edited since `head`."""
-        self.reset("HEAD")
-
-    def reset(self, commit: str) -> None:
-        """Be what a commit is, and nothing besides."""
+    def revert(self, commit: str = "HEAD") -> None:
+        """Be what a commit is, and nothing besides; without one, take back what was edited since `head`."""
         self._is_ours()
         git(self.root, "reset", "--quiet", "--hard", commit)
         git(self.root, "clean", "--quiet", "--force", "-d")
@@ -384,22 +357,15 @@ def _bring_over(repository: Path, target: Path, tree: Worktree) -> bool:
         if edited:
             git(tree.root, "apply", "--check", "--whitespace=nowarn", str(patch))
             _write(tree.root, "apply", "--whitespace=nowarn", str(patch))
-    new = list(_untracked(repository, target))
-    for path in new:
-        place = tree.root / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(repository / path, place)
-    return edited or bool(new)
-
-
-def _untracked(repository: Path, target: Path) -> Iterator[str]:
-    """Files of the target that are neither in a commit nor ignored, from the repository's top."""
-    text = git(repository, "ls-files", "--others", "--exclude-standard", "-z", "--", str(target.resolve()))
-    for name in filter(None, text.split("\0")):
-        if "sessions" in Path(name).parts or "__pycache__" in Path(name).parts:
-            continue
-        if (repository / name).is_file() and not (repository / name).is_symlink():
-            yield name
+    untracked = git(repository, "ls-files", "--others", "--exclude-standard", "-z", "--", str(target.resolve()))
+    for name in filter(None, untracked.split("\0")):
+        source, place = repository / name, tree.root / name
+        kept = not {"sessions", "__pycache__"} & {*Path(name).parts}
+        if kept and source.is_file() and not source.is_symlink():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, place)
+            edited = True
+    return edited
 
 
 OWNER = "loop-session"
@@ -407,11 +373,10 @@ OWNER = "loop-session"
 
 
 class Owner(Model):
-    """The note."""
+    """The note: the session folder's whole path."""
 
     format: int = 1
     session: str
-    """The session folder's whole path."""
 
 
 @dataclass(frozen=True)

@@ -152,8 +152,8 @@ class Bounds:
 
         Before a step: where it does not fit. While one runs: where no time is left.
         """
-        if self.watch is not None and self.watch.notice is not None:
-            raise Stopped(self.watch.notice.text, ExitCode.PAUSED)
+        if self.watch is not None and self.watch.notice:
+            raise Stopped(self.watch.notice, ExitCode.PAUSED)
         why = None
         if self.allowance and isinstance(event, StepDue):
             why = self.allowance.refuses(event.pattern, event.step, walked_s)

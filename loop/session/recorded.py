@@ -1,19 +1,23 @@
-"""`loop sessions import`, and what is shown of a session that was recorded elsewhere."""
+"""`loop sessions import`: sessions that were recorded elsewhere, kept and shown by their raw rows."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from loop.base.documents import to_json
+from loop.base.documents import content_hash, sums, to_json
 from loop.base.errors import ExitCode, UsageError
-from loop.base.places import project
+from loop.base.places import project, shipped
 from loop.base.screen import Screen, fold, width
-from loop.library import definitions, histories
+from loop.library.definitions import read_file
 from loop.model.base import Printed
-from loop.model.history import RESOURCES, RecordedSession
+from loop.model.history import RESOURCES, History, RecordedSession
 from loop.model.record import Finished, SessionHead, SessionRecord
-from loop.store.sessions import NAME, every_recorded, put, read
+from loop.store.journal import unwritable
+from loop.store.sessions import RECORDED, read_recorded
 
 BEGINNING = "recorded-"
+SHIPPED = "history"
+"""The name by which the histories that ship with loop are imported."""
 
 
 class Imported(Printed):
@@ -49,16 +53,49 @@ AnySession = ShownSession | ShownRecorded
 """What `loop sessions show` prints."""
 
 
+def histories(name: str = SHIPPED) -> list[History]:
+    """Recorded histories: those that ship with loop, or one file. Raises DefinitionError with every mistake."""
+    path = Path(name)
+    if path.is_file():
+        return [read_file(path, History).value]
+    if name != SHIPPED:
+        hint = f"loop sessions import {SHIPPED} takes what ships with loop"
+        raise UsageError(f"{name}: no such file", hint=hint)
+    files = sorted(shipped("sessions/history").glob("*.yaml"))
+    return [read_file(path, History).value for path in files]
+
+
+def recorded(history: History) -> Iterator[RecordedSession]:
+    """The sessions of a history: raw rows only, what is derived is left to be derived again."""
+    digest = content_hash(history.source.encode())[:6]
+    for position, row in enumerate(history.sessions, start=1):
+        slug = re.sub(r"[^a-z0-9+.-]", "-", row.id.lower())
+        yield RecordedSession(
+            id=f"{BEGINNING}{digest}-{slug}",
+            source=history.source,
+            when=history.when,
+            gpu=history.gpu,
+            position=position,
+            row=row,
+            steps=history.steps.get(row.id, []),
+            measurements=history.measurements.get(row.id, []),
+        )
+
+
 def import_sessions(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """Make a session of each row of a history; nothing is written where any file has a mistake."""
-    chosen = project(target, Path.cwd())
-    read = [histories.read_history(path).value for path in histories.paths(name)]
-    names = {pattern.value.number: pattern.value.name for pattern in definitions.patterns(chosen).values()}
-    sessions = [histories.recorded(history, names) for history in read]
-    stored = [put(chosen.sessions, rows) for rows in sessions]
-    new, known = (tuple(name for ids in stored for name in ids[side]) for side in (0, 1))
+    root, read = project(target, Path.cwd()).sessions, histories(name)
+    new, known = list[str](), list[str]()
+    for session in (session for history in read for session in recorded(history)):
+        folder = root / session.id
+        (known if folder.exists() else new).append(session.id)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            sums.write_sealed(folder / RECORDED, session)
+        except OSError as error:
+            raise unwritable(root, error) from error
     if as_json:
-        screen.data(to_json(Imported(imported=new, already=known)))
+        screen.data(to_json(Imported(imported=tuple(new), already=tuple(known))))
         return ExitCode.OK
     for history in read:
         screen.say(fold(", ".join(filter(None, (history.source, history.when))), width(screen.err)))
@@ -73,14 +110,11 @@ def find(root: Path, name: str) -> RecordedSession | None:
     """A recorded session by id or its beginning. Raises LoopError for several."""
     if not name.startswith(BEGINNING):
         return None
-    exact = root / name
-    if exact.parent == root and (exact / NAME).is_file():
-        return read(exact)
-    matches = [session for session in every_recorded(root) if session.id.startswith(name)]
+    names = sorted(path.parent.name for path in root.glob(f"{BEGINNING}*/{RECORDED}"))
+    matches = [name] if name in names else [other for other in names if other.startswith(name)]
     if len(matches) > 1:
-        hint = f"one of {', '.join(session.id for session in matches)}"
-        raise UsageError(f"{name}: {len(matches)} sessions begin so", hint=hint)
-    return matches[0] if matches else None
+        raise UsageError(f"{name}: {len(matches)} sessions begin so", hint=f"one of {', '.join(matches)}")
+    return read_recorded(root / matches[0]) if matches else None
 
 
 def show(session: RecordedSession, screen: Screen, *, as_json: bool) -> int:
@@ -88,30 +122,27 @@ def show(session: RecordedSession, screen: Screen, *, as_json: bool) -> int:
     if as_json:
         screen.data(to_json(ShownRecorded(recorded=session)))
         return ExitCode.OK
-    for line in _lines(session):
-        screen.prose(line)
+    row, when = session.row, f", {session.when}" if session.when else ""
+    screen.prose(f"{session.id}: {row.outcome}")
+    screen.prose(f"recorded elsewhere as {row.id}, number {session.position}{when}: {session.source}")
+    costs = [(resource, row.usd_of(resource)) for resource in RESOURCES]
+    stated = ", ".join(f"{name} ${usd:.2f}" for name, usd in costs if usd is not None) or "no cost stated"
+    planned = f" of {row.target_minutes:g} planned" if row.target_minutes else ""
+    screen.prose(f"{row.minutes:g} min{planned} on {session.gpu.get('name', 'another machine')}; {stated}")
+    wrong = "; its output was wrong" if row.correct is False else ""
+    facts = {
+        "applied": ", ".join(row.applied),
+        "speed-up as stated": "" if row.speedup is None else f"{row.speedup:g}{wrong}",
+        "grade": row.grade,
+        "build": row.build,
+        "note": row.note,
+    }
+    for label, text in facts.items():
+        if text:
+            screen.prose(f"{label}: {text}")
     for rows in (session.steps, session.measurements):
         if rows:
-            heads = list(dict.fromkeys(key for row in rows for key in row))
+            heads = list(dict.fromkeys(key for fields in rows for key in fields))
             screen.data("")
-            screen.table(heads, [[row.get(key, "-") for key in heads] for row in rows], wrap=0)
+            screen.table(heads, [[fields.get(key, "-") for key in heads] for fields in rows], wrap=0)
     return ExitCode.OK
-
-
-def _lines(session: RecordedSession) -> Iterator[str]:
-    row, when = session.row, f", {session.when}" if session.when else ""
-    yield f"{session.id}: {row.outcome}"
-    yield f"recorded elsewhere as {row.id}, number {session.position}{when}: {session.source}"
-    costs = [(resource, row.usd_of(resource)) for resource in RESOURCES]
-    stated = [f"{name} ${usd:.2f}" for name, usd in costs if usd is not None]
-    where = session.gpu.get("name", "another machine")
-    planned = f" of {row.target_minutes:g} planned" if row.target_minutes else ""
-    yield f"{row.minutes:g} min{planned} on {where}; {', '.join(stated) or 'no cost stated'}"
-    if row.applied:
-        yield f"applied {', '.join(row.applied)}"
-    if row.speedup is not None:
-        wrong = "; its output was wrong" if row.correct is False else ""
-        yield f"speed-up as stated {row.speedup:g}{wrong}"
-    for label, text in (("grade", row.grade), ("build", row.build), ("note", row.note)):
-        if text:
-            yield f"{label}: {text}"

@@ -38,14 +38,12 @@ class SessionListing(NamedTuple):
     plan: str | None
     device: str | None
     status: str | None
-    """How it ended; None while it is open."""
     grade: str | None
     seconds: float | None
     usd: float | None
     fastest: str | None
     """The variant with the best mean ratio."""
     recorded: bool
-    """Whether it was recorded elsewhere."""
     problem: str
     """What is wrong with its files; empty where nothing is."""
     readable: bool

@@ -6,7 +6,6 @@ check passes on other sources. Where the same sources pass it, the variant is fl
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from loop.model.index import Judgement, SessionRow
 from loop.model.measurement import PropertyCheck
@@ -18,6 +17,8 @@ TIMES = ("kernel.measure", "kernel.compare")
 """Actions that check outputs while they time."""
 Outcome = tuple[Judgement, str, bool]
 """A judgement without checks, one check of it, and whether that passed."""
+Pass = tuple[int, tuple[str, str], str]
+"""That sources passed a check: place of the session among all, the sources, and the session."""
 Key = tuple[str, str, int, int, bool, str]
 """Variant, check, threads, seed, whether it was emulated, and device."""
 
@@ -98,15 +99,6 @@ def _builds(steps: Sequence[Finished]) -> tuple[dict[str, str], set[str]]:
     return {build["variant"]: build["build_id"] for build in builds}, copies
 
 
-class Passed(NamedTuple):
-    """That sources passed a check."""
-
-    place: int
-    """Of the session among all."""
-    sources: tuple[str, str]
-    session: str
-
-
 @dataclass(frozen=True)
 class StandingFailure:
     """A check that a variant failed, and that has not passed since on other sources."""
@@ -129,15 +121,15 @@ def standing(
     failure on a workload that the target no longer has stands until a session finds other sources right.
     """
     judged = [(place, row, j) for place, row in enumerate(rows) if not row.recorded for j in row.judged]
-    passed: dict[Key, list[Passed]] = {}
-    clean: dict[str, list[Passed]] = {}
+    passed: dict[Key, list[Pass]] = {}
+    clean: dict[str, list[Pass]] = {}
     last: dict[tuple[Key, tuple[str, str]], tuple[int, StandingFailure]] = {}
     for place, row, judgement in judged:
         sources = row.sources(judgement)
         for check in judgement.right:
-            passed.setdefault(_key(row, judgement, check), []).append(Passed(place, sources, row.id))
+            passed.setdefault(_key(row, judgement, check), []).append((place, sources, row.id))
         if not judgement.wrong:
-            clean.setdefault(judgement.variant, []).append(Passed(place, sources, row.id))
+            clean.setdefault(judgement.variant, []).append((place, sources, row.id))
         for check in judgement.wrong:
             last[_key(row, judgement, check), sources] = place, StandingFailure(row, judgement, check)
     here = {(j.variant, row.sources(j)) for _, row, j in judged if row.ground == ground}
@@ -149,9 +141,9 @@ def standing(
         gone = check != "sanitizers" and check.partition(", ")[0] not in declared[variant]
         passes = passed.get(key, [])
         since = [*passes, *(clean.get(variant, []) if gone else [])]
-        mended = any(later.place > place and later.sources != sources for later in since)
+        mended = any(later > place and others != sources for later, others, _ in since)
         if not mended or (variant, sources) in here:
-            flaky = [other.session for other in passes if other.sources == sources]
+            flaky = [session for _, others, session in passes if others == sources]
             stands.append(StandingFailure(failure.row, failure.judgement, check, flaky[-1] if flaky else ""))
     return tuple(stands)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from loop.base.errors import LoopError
-from loop.model.change import BriefOutput, DecisionOutput, PastSearch, TriedChange, TuneOutput
+from loop.model.change import BriefOutput, DecisionOutput, PastSearch, TriedChange
 from loop.model.debugging import EarlierTry, SmallestOutput
 from loop.model.output import VerifyOutput, by_run, outputs_of
 from loop.model.record import Finished, KnownGood, SessionHead
@@ -139,7 +139,7 @@ def searches(root: Path, head: SessionHead) -> tuple[PastSearch, ...]:
     for folder, _, steps in _earlier(root, head, lambda then: environment(then) == environment(head)):
         tried = {run: decision.tried for run, decision in by_run(steps, DecisionOutput)}
         back = {run: change.reason for run, change in tried.items() if change and change.outcome == "reverted"}
-        for run, output in by_run(steps, TuneOutput):
+        for run, output in by_run(steps, BriefOutput):
             if output.trials:
                 search = PastSearch(
                     session=folder.id, ground=output.ground, trials=output.trials, taken_back=back.get(run, "")

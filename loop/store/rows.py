@@ -9,16 +9,18 @@ from loop.base.errors import LoopError
 from loop.base.stats import geometric_mean
 from loop.model.bisect import BisectOutput
 from loop.model.change import DecisionOutput, hosts_of, kept
+from loop.model.history import RESOURCES, RecordedSession
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
+from loop.model.money import Charge, Unmeasured
 from loop.model.output import Output, outputs_of
 from loop.model.plan import PlannedPattern
 from loop.model.profile import Promise, Promised
 from loop.model.record import Finished, Line, SessionHead, SessionRecord, Started, Status, latest_attempts
 from loop.model.verdict import Verdict
-from loop.store import journal, sessions
+from loop.store import journal
 from loop.store.fingerprints import failures_of
 from loop.store.judgements import judgements
-from loop.store.sessions import SessionFolder, cut
+from loop.store.sessions import RECORDED, SessionFolder, cut, read_recorded
 
 WORST_FIRST: tuple[Status, ...] = ("failed", "aborted", "paused", "passed")
 CHECKS = ("kernel.verify", "kernel.emulate")
@@ -34,8 +36,8 @@ def row_of(path: Path) -> tuple[SessionRow | None, str]:
     """
     folder = SessionFolder(path)
     try:
-        if (path / sessions.NAME).is_file():
-            return sessions.row_of(sessions.read(path)), ""
+        if (path / RECORDED).is_file():
+            return _recorded_row(read_recorded(path)), ""
         head, record = folder.head(), folder.record()
         if head.id != path.name:  # It counts once, under its own name.
             return None, f"{path}: a copy of session {head.id}"
@@ -98,6 +100,35 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
         promises=_promises(steps, builds),
         gains=tuple(d.tried.promised for d in decisions if d.tried and d.tried.promised),
         **{"status": None, **(_ended(record) if record else {})},
+    )
+
+
+def _recorded_row(session: RecordedSession) -> SessionRow:
+    """A session that was recorded elsewhere: what its report states."""
+    gpu, row, seconds = session.gpu.get("name"), session.row, session.row.minutes * 60
+    charges, missing = list[Charge](), list[Unmeasured]()
+    for resource in RESOURCES:
+        usd = row.usd_of(resource)
+        if usd is None:
+            missing.append(Unmeasured(resource=resource, reason="its report states none"))
+        else:
+            charges.append(Charge(resource=resource, rate="history", seconds=seconds, usd=usd, basis="stated"))
+    return SessionRow(
+        id=session.id,
+        started=None,
+        target="recorded elsewhere",
+        plan="recorded",
+        device="cuda",
+        status=None,
+        reason=row.outcome,
+        grade=row.grade or "",
+        seconds=seconds,
+        environment=Environment(processor="", gpu=str(gpu) if gpu else None),
+        charges=tuple(charges),
+        usd=sum(charge.usd for charge in charges),
+        unmeasured=tuple(missing),
+        incorrect=("the kernel",) if row.correct is False else (),
+        recorded=True,
     )
 
 

@@ -15,21 +15,18 @@ from typing import Any, TypeVar
 from loop.base.documents import sums, write_atomic
 from loop.base.errors import LoopError, UsageError, WorkFailed, remark
 from loop.base.locks import locked
-from loop.model.history import RESOURCES, RecordedSession
-from loop.model.index import Environment, PatternRun, SessionRow
-from loop.model.money import Charge, Unmeasured
+from loop.model.history import RecordedSession
 from loop.model.record import Finished, Line, Opened, SessionHead, SessionRecord
 from loop.store import journal
-from loop.store.journal import unwritable
 
 HEAD, RECORD, REPORT, LOCK, SAMPLES = "session.json", "record.json", "report.md", "lock", "samples"
-CHANGES = "changes"
+CHANGES, RECORDED = "changes", "recorded.json"
 RESERVE_BYTES = 1 << 20
 NOT_SESSIONS = ("plans", "history")
 RECENT = 50
 """Sessions that predictions look back on."""
 
-T = TypeVar("T", SessionHead, SessionRecord)
+T = TypeVar("T", SessionHead, SessionRecord, RecordedSession)
 
 
 @dataclass(frozen=True)
@@ -204,6 +201,11 @@ def _load(model: type[T], path: Path) -> T:
         raise WorkFailed(f"{path}: cannot be read: {error.strerror}") from error
 
 
+def read_recorded(folder: Path) -> RecordedSession:
+    """A session that was recorded elsewhere. Raises LoopError when its file is damaged or of another format."""
+    return _load(RecordedSession, folder / RECORDED)
+
+
 def wall_seconds(lines: Sequence[Line]) -> float:
     """Wall time of all walks of a session."""
     wall = 0.0
@@ -215,78 +217,3 @@ def wall_seconds(lines: Sequence[Line]) -> float:
             wall += (line.at - last).total_seconds()
         last = line.at
     return wall
-
-
-NAME = "recorded.json"
-RATE = "history"
-"""Name of the rate at which recorded sessions were charged: what their reports state."""
-
-
-def put(root: Path, sessions: Sequence[RecordedSession]) -> tuple[list[str], list[str]]:
-    """Make a folder for each session, or write its rows anew; ids of those that are new, and of the others.
-
-    What a kill or a full disk left undone the next import does. Raises LoopError where nothing can be written.
-    """
-    known = [session.id for session in sessions if (root / session.id).exists()]
-    try:
-        for session in sessions:
-            (root / session.id).mkdir(parents=True, exist_ok=True)
-            sums.write_sealed(root / session.id / NAME, session)
-    except OSError as error:
-        raise unwritable(root, error) from error
-    return [session.id for session in sessions if session.id not in known], known
-
-
-def read(folder: Path) -> RecordedSession:
-    """One recorded session. Raises LoopError when its file is damaged or of another format."""
-    path = folder / NAME
-    try:
-        return sums.read_sealed(RecordedSession, path, f"move {folder} aside")
-    except OSError as error:
-        raise WorkFailed(f"{path}: cannot be read: {error.strerror}") from error
-
-
-def every_recorded(root: Path) -> list[RecordedSession]:
-    """All recorded sessions of a folder, history by history, in their order; damaged ones are left out."""
-    sessions = []
-    for path in root.glob(f"recorded-*/{NAME}"):
-        try:
-            sessions.append(read(path.parent))
-        except LoopError as error:
-            left_out(error)
-    return sorted(sessions, key=lambda session: (session.history, session.position))
-
-
-def row_of(session: RecordedSession) -> SessionRow:
-    """A recorded session in the index."""
-    gpu, row, seconds = session.gpu.get("name"), session.row, session.row.minutes * 60
-    stated = {resource: row.usd_of(resource) for resource in RESOURCES}
-    charges = tuple(
-        Charge(resource=resource, rate=RATE, seconds=seconds, usd=usd, basis="stated")
-        for resource, usd in stated.items()
-        if usd is not None
-    )
-    reason = "its report states none"
-    missing = tuple(Unmeasured(resource=name, reason=reason) for name, usd in stated.items() if usd is None)
-    runs = tuple(
-        PatternRun(pattern=name, status="passed", seconds=minutes * 60, started=None, whole=True)
-        for name, minutes in session.patterns.items()
-    )
-    return SessionRow(
-        id=session.id,
-        started=None,
-        target="recorded elsewhere",
-        plan="recorded",
-        device="cuda",
-        status=None,
-        reason=row.outcome,
-        grade=row.grade or "",
-        seconds=seconds,
-        environment=Environment(processor="", gpu=str(gpu) if gpu else None),
-        charges=charges,
-        usd=sum(charge.usd for charge in charges),
-        unmeasured=missing,
-        runs=runs,
-        incorrect=("the kernel",) if row.correct is False else (),
-        recorded=True,
-    )

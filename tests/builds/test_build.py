@@ -185,10 +185,3 @@ def test_the_ground_of_a_search_is_the_same_for_all_its_values(folder: Path, tmp
     assert first != stood_on("-DTILE_ROWS=16", "-DOTHER=1")
     (folder / "scale.h").write_text("#define SCALE 3\n")
     assert first != stood_on("-DTILE_ROWS=16")
-
-
-def test_what_a_compiler_reads_is_counted_with_quoted_includes(tmp_path: Path) -> None:
-    """So the longest compilation can begin first; a file counts once."""
-    (tmp_path / "b.h").write_text('#include "a.cpp"\n#include <vector>\n')
-    (tmp_path / "a.cpp").write_text('#include "b.h"\nint a;\n')
-    assert 22 + 35 == building.bytes_read(make_variant(sources=("a.cpp",)), tmp_path)

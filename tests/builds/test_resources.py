@@ -82,7 +82,7 @@ def test_flags_that_ask_for_a_report(flags: list[str], expected: bool) -> None:
 def test_a_log_that_was_cut_is_noticed(tmp_path: Path) -> None:
     """Kernels may be missing from it."""
     (tmp_path / LOG).write_text(f"{OLDER}\n... 4711 bytes left out ...\n{REPORT}")
-    assert finish(read_report(make_build(library=str(tmp_path / "kernel.so")))).cut
+    assert finish(read_report(make_build(library=str(tmp_path / "kernel.so"))))[1]
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ def test_a_real_compilers_report_is_read(tmp_path: Path, build_cache: Path) -> N
     variant = target.variants["v"]
     assert isinstance(variant, CAbiVariant)
     made = build_one(tmp_path, variant, build_cache)
-    kernels = finish(read_report(made)).kernels
+    kernels, _ = finish(read_report(made))
     assert {"sm_80", "sm_89"} == {one.architecture for one in kernels}
     rows = next(one for one in kernels if one.short == "tiny::rows<float, 128>")
     assert (512, 0, True) == (rows.shared_bytes, rows.spill_bytes, rows.entry)

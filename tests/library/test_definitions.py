@@ -8,8 +8,8 @@ import pytest
 from loop.base.errors import DefinitionError, LoopError
 from loop.base.places import project
 from loop.library import definitions, targets
-from loop.library.histories import histories
 from loop.library.rates import rates
+from loop.session.recorded import histories
 from tests.projects import TARGET, add_commands, make_project
 
 

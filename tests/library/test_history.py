@@ -4,7 +4,7 @@ from pathlib import Path
 
 from loop.base.places import project
 from loop.library import definitions
-from loop.library.histories import histories
+from loop.session.recorded import histories
 
 
 def test_every_line_of_evidence_names_a_session_of_the_history(tmp_path: Path) -> None:

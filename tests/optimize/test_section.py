@@ -5,16 +5,7 @@ from typing import Any
 import pytest
 
 from loop.model.campaign import Proposal
-from loop.model.change import (
-    Brief,
-    BriefOutput,
-    DecisionOutput,
-    JudgedOutput,
-    TriedChange,
-    TriedPoint,
-    TuneOutput,
-    kept,
-)
+from loop.model.change import Brief, BriefOutput, DecisionOutput, JudgedOutput, TriedChange, TriedPoint, kept
 from loop.model.record import Finished
 from loop.optimize.section import MOST_TRIALS, outcomes, sections, spared
 from tests.makers import make_finished, make_record, make_report, make_speed
@@ -89,7 +80,7 @@ def test_a_search_lists_its_best_points() -> None:
         for n in range(20)
     ]
     refused = TriedPoint(tuning="tile", values={"rows": 99}, outcome="refused", reason="too large")
-    output = TuneOutput(ok=True, message="", trials=(*points, refused))
+    output = BriefOutput(ok=True, message="", trials=(*points, refused))
     _, search, _ = sections([finished(1, "change.tune", output)])
     assert search.table is not None
     assert ("rows 19", "1.19x") == (search.table.rows[0][0], search.table.rows[0][2])
@@ -99,7 +90,7 @@ def test_a_search_lists_its_best_points() -> None:
 
 def test_gains_of_one_variant_are_multiplied_and_those_of_searches_stand_apart() -> None:
     """A search is timed on workloads of its own."""
-    tuned = TuneOutput(ok=True, message="", brief=brief("tile"), edited=True)
+    tuned = BriefOutput(ok=True, message="", brief=brief("tile"), edited=True)
     records = [
         finished(1, "change.decide", decision(1, kept=True)),
         finished(2, "change.decide", decision(2, kept=False)),

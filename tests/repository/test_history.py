@@ -44,19 +44,19 @@ def test_the_line_goes_by_first_parents(folder: Path) -> None:
     found = line(folder, "main~3", "main")
     assert ["third", "merge side", "fifth"] == [one.subject for one in found]
     assert [False, True, False] == [one.merge for one in found]
-    assert ("t", resolve(folder, "main")) == (found[-1].author, found[-1].hash)
+    assert ("t", resolve(folder, "main")) == (found[-1].author, found[-1].commit)
     assert {"on the side", "on the side, too", "merge side"} == {
-        one.subject for one in between(folder, [found[0].hash], found[1].hash)
+        one.subject for one in between(folder, [found[0].commit], found[1].commit)
     }
 
 
 def test_trees_tell_what_is_the_same(folder: Path) -> None:
     """By the folder in question."""
     third, merge, fifth = line(folder, "main~3", "main")
-    asked = ("main~3", third.hash, merge.hash, fifth.hash)
+    asked = ("main~3", third.commit, merge.commit, fifth.commit)
     docs, whole = trees_of(folder, "docs", asked), trees_of(folder, "", asked)
-    assert docs[third.hash] == docs[fifth.hash] != ""
-    assert whole[merge.hash] != whole[fifth.hash]
+    assert docs[third.commit] == docs[fifth.commit] != ""
+    assert whole[merge.commit] != whole[fifth.commit]
     assert "" == docs["main~3"]
     assert git(folder, "rev-parse", "main~3^{tree}") == whole["main~3"]
 

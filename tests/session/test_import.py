@@ -47,7 +47,6 @@ def test_the_shipped_history_becomes_sessions_marked_as_recorded(tmp_path: Path)
     assert [] == every(tmp_path / "sessions")
     found = index.rows(tmp_path / "sessions")
     assert {None} == {row.started for row in found}
-    assert [("environment-validation", 180.0)] == [(r.pattern, r.seconds) for row in found for r in row.runs]
 
 
 def test_a_second_import_changes_nothing(mine: Path, tmp_path: Path) -> None:
@@ -65,10 +64,9 @@ def test_a_second_import_changes_nothing(mine: Path, tmp_path: Path) -> None:
     [
         ("minutes: 30", "minutes: -1", ":5:26: sessions.0.minutes: expected"),
         ("minutes: 30", "minutes: soon", ":5:26: sessions.0.minutes: expected"),
-        ("id: Second", "id: first", ":6:10: sessions.1.id: expected ids that differ"),
+        ("id: Second", "id: first", "expected ids that differ"),
         ("id: Second", "id: ../../etc", ":6:10: sessions.1.id: expected"),
         ("format: 1", "format: 2", ":2:9: format: expected"),
-        ("source: my own notes", "source: x\nsteps: {third: []}", "steps.third: expected one of the sessions"),
         ("sessions:", "sessions: []\nother:", "expected"),
     ],
 )

@@ -4,7 +4,7 @@ import datetime
 from pathlib import Path
 from typing import Any
 
-from loop.model.change import BriefOutput, DecisionOutput, TriedChange, TuneOutput
+from loop.model.change import BriefOutput, DecisionOutput, TriedChange
 from loop.model.record import Finished
 from loop.store.past_changes import lost_ideas, searches
 from tests.debug.test_lost_points import trial
@@ -60,7 +60,7 @@ def test_another_environment_says_nothing(tmp_path: Path) -> None:
 
 def test_a_search_is_kept_with_what_became_of_its_best_point(tmp_path: Path) -> None:
     """The gate may have taken it back."""
-    tuned = TuneOutput(ok=True, message="m", trials=(trial(16, "best", 1.2),), ground="g", digest="d3")
+    tuned = BriefOutput(ok=True, message="m", trials=(trial(16, "best", 1.2),), ground="g", digest="d3")
     lost = judged(run=1)[1]
     session = "2026-11-20-090000-a"
     make_session(

@@ -55,7 +55,6 @@ class Document:
     """Plain data from one file, and where each value stands."""
 
     name: str
-    """The file as complaints name it."""
     data: Any = None
     marks: Marks | Position = (1, 1)
 

@@ -30,7 +30,7 @@ _LIGHT = {
     "soft": "#59636e",
     "line": "#d1d9e0",
     "box": "#f6f8fa",
-    "bad": COLOURS["bad"].light,
+    "bad": COLOURS["bad"]["light"],
 }
 _LIGHT_HUES = ("#0067a5", "#b34700", "#00705a", "#8f3d78")
 _DARK = {
@@ -39,7 +39,7 @@ _DARK = {
     "soft": "#9198a1",
     "line": "#3d444d",
     "box": "#151b23",
-    "bad": COLOURS["bad"].dark,
+    "bad": COLOURS["bad"]["dark"],
 }
 _DARK_HUES = ("#56b4e9", "#ff9b50", "#2cc295", "#e69ac9")
 
