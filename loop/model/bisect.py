@@ -136,5 +136,6 @@ class BisectOutput(Output):
     variant: str = ""
     """The variant that regressed; empty where none did."""
     metric: Literal["latency", "correctness", ""] = ""
+    """How it regressed."""
     answer: BisectAnswer | None = None
     """What was found; None where nothing was searched."""

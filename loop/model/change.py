@@ -115,7 +115,9 @@ class BriefOutput(Output):
     brief: Brief | None = None
     """What was asked; None where there is nothing that could be changed."""
     edited: bool = False
+    """Whether there is an edit to be judged."""
     declined: bool = False
+    """Whether the user wants no further change."""
     files: tuple[str, ...] = ()
     """Files that were edited, from the target's folder."""
     lines: int = 0
@@ -175,7 +177,9 @@ class DecisionOutput(Output):
     actions = ("change.decide",)
 
     kept: bool = False
+    """Whether it stands."""
     tried: TriedChange | None = None
+    """The change as it is remembered."""
     branch: str = ""
     """Branch on which the kept changes of this session stand; empty outside git, or where none was kept."""
     taking: str = ""

@@ -121,8 +121,11 @@ class HypothesesOutput(Output):
     actions = ("debug.hypotheses",)
 
     hypothesis: str = ""
+    """What is thought to be wrong this time."""
     builds: dict[str, str] = Field(default_factory=dict)
+    """Variant to the build that is tried."""
     tries: tuple[EarlierTry, ...] = ()
+    """Earlier tries of the selected variants, oldest first."""
     repeated: tuple[str, ...] = ()
     """Variants whose very build was found wrong before."""
 
@@ -135,8 +138,10 @@ class ScopeOutput(Output):
     changed: tuple[str, ...] = ()
     """Compiled variants whose build is not the known good's."""
     count: int = 0
+    """How many they are."""
     simple: str = ""
     """The simplest of them: the first in the manifest; empty where one at most was changed."""
     simple_right: bool = True
+    """Whether that one is right."""
     estimate_minutes: float = 0.0
     """What the plan is to be counted with: three times its budget where too much was changed at once."""

@@ -27,6 +27,7 @@ class Output(Model):
     verdicts: tuple[Verdict, ...] = ()
     not_exercised: tuple[str, ...] = ()
     learned: tuple[str, ...] = ()
+    """What it shows, in sentences."""
     rests_on: str = ""
     """Hash of all that it rests on, where a later session may take it over; empty elsewhere."""
     taken_from: str = ""
@@ -95,6 +96,7 @@ class VerifyOutput(Checked):
     """Base seed of the inputs; the same seed replays them."""
     right: tuple[str, ...] = ()
     jobs: tuple[JobRun, ...] = ()
+    """What became of its parts, where an executor ran them."""
     wrong: tuple[str, ...] = ()
 
     def of(self, name: str) -> Ours:
@@ -160,5 +162,6 @@ class CommandOutput(Output):
     actions = ("command.run",)
 
     code: int = 0
+    """Exit status."""
     seconds: float = 0.0
     output: str = ""

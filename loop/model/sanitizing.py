@@ -77,3 +77,4 @@ class SanitizeOutput(Output):
     found: tuple[str, ...] = ()
     """Variants in which one of them found something."""
     version: str = ""
+    """Of the tool."""

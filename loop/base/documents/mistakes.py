@@ -22,6 +22,62 @@ from loop.base.errors import Complaint, DefinitionError
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
+MEANINGS = {
+    "against": "What it was compared with.",
+    "as_of": "When it was true.",
+    "attempt": "1, or more after a resume.",
+    "branch": "Branch of git; empty or null where there is none.",
+    "budget_s": "Seconds that it is meant to take.",
+    "build_id": "Hash of its build; null where nothing is built.",
+    "cause": "What is wrong, as a code.",
+    "charges": "Use with its price.",
+    "commit": "Hash of the commit; null where there is none.",
+    "compiler": "First line of what the compiler says of its version.",
+    "device": "Where it runs: cpu or cuda.",
+    "driver": "Version of the NVIDIA driver.",
+    "files": "Files that it is about.",
+    "format": "Number of this format.",
+    "good": "Whether the change passes this step.",
+    "hint": "What to do next.",
+    "id": "Its id, or name.",
+    "interval": "Where the ratio lies, at 99 %.",
+    "loop_version": "Version of loop.",
+    "message": "What came of it, in a line.",
+    "minutes": "Minutes.",
+    "name": "Its name.",
+    "not_exercised": "What was not run, and why.",
+    "notes": "What a reader has to know of it.",
+    "ok": "Whether it found nothing wrong.",
+    "output": "The end of what it printed.",
+    "patch": "File with the patch.",
+    "pattern": "Name of the pattern.",
+    "reason": "Why, in a line.",
+    "resource": "What is paid for: gpu, ai or engineer.",
+    "right": "Names of the variants that are right.",
+    "savings": "What was spared, as measured.",
+    "schema_version": "Number of this schema.",
+    "seconds": "How long it took.",
+    "seed": "Base seed of the inputs.",
+    "session": "Id of the session.",
+    "source": "Where it comes from.",
+    "status": "How it ended.",
+    "step": "Id of the step.",
+    "target": "Name of the target.",
+    "threads": "CPU threads of each process.",
+    "title": "What it is, in a few words.",
+    "unmeasured": "Resources without a figure.",
+    "usd": "Dollars.",
+    "variant": "Name of the variant.",
+    "variants": "Names, or what is said of each variant.",
+    "verdict": "What may be said of it.",
+    "verdicts": "A verdict for each variant and workload.",
+    "why": "Why, in a line.",
+    "workload": "The workload, or its name.",
+    "wrong": "Names of those that are wrong.",
+}
+"""What a field of that name means where its model says nothing else; else the class of its value tells."""
+
+
 class Untitled(GenerateJsonSchema):
     """Without the titles that pydantic makes of names."""
 
@@ -78,8 +134,8 @@ def _describe(model: type[BaseModel], properties: dict[str, Any]) -> None:
             texts |= _docstrings(owner)
     for name, info in model.model_fields.items():
         shown, inner = properties.get(info.alias or name), models_in(info.annotation)[:1]
-        text = texts.get(name) or "".join((kind.__doc__ or "").partition("\n")[0] for kind in inner)
-        if shown is not None and text:
+        usual = MEANINGS.get(name) or "".join((kind.__doc__ or "").partition("\n")[0] for kind in inner)
+        if shown is not None and (text := texts.get(name) or usual):
             shown["description"] = text
 
 
