@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ from loop.model.output import Checked, outputs_of
 from loop.model.plan import Pattern, Plan, PlannedPattern, ResolvedPlan, Step, TimeBudget
 from loop.model.record import Finished
 from loop.model.target import Target, Variant
-from loop.session.drive import Show, drive, nowhere
+from loop.session.drive import Show, drive
 from loop.session.shown import show_findings
 from loop.session.walk import Happening, StepEnded, Walk
 from loop.steps.context import Context, Task
@@ -46,7 +45,7 @@ from loop.steps.spread import write_samples
 
 @dataclass(frozen=True)
 class BenchRequest:
-    """What the user asked for."""
+    """What the user asked for; `loop kernels verify --help` says what each is."""
 
     what: str = ""
     """What is done: verify, check, measure, prove-gate or resources; empty for `doctor` and for a step."""
@@ -54,24 +53,17 @@ class BenchRequest:
     target: Path | None = None
     device: str = "auto"
     workloads: Sequence[str] = ()
-    """Names of workload sets; the target's first when empty."""
     threads: int | None = None
     seed: int = 0
     rounds: int = 3
     cold: bool = False
-    """Empty the caches before each timed call."""
     enough: bool = False
     """Whether the first failure of a variant ends its verification."""
     emulate: bool = False
-    """Run variants made for a GPU under the emulator, though a GPU may be at hand."""
     sanitize: bool = False
-    """With sanitizers: on a GPU compute-sanitizer's tools, under the emulator those of g++."""
     executor: str = ""
-    """Who runs parts of a verification as jobs; empty for nobody."""
     width: int = 1
-    """Jobs at a time."""
     gpu: str = "sm_89"
-    """Compute capability of the GPU for which occupancy and roofline are estimated."""
     json: bool = False
 
 
@@ -95,16 +87,22 @@ def choose(request: BenchRequest, target: Target) -> Chosen:
     if request.what in ("verify", "resources"):  # These also take what can only be emulated.
         return Chosen(device, variants, emulated)
     if not variants:
+        names = ", ".join(emulated)
         hint = f"loop kernels verify {emulated[0]}" if emulated else "loop kernels list"
-        raise UsageError(
-            f"no GPU: {', '.join(emulated)} can only be emulated, and what is emulated is not timed", hint
-        )
+        raise UsageError(f"no GPU: {names} can only be emulated, and what is emulated is not timed", hint)
     return Chosen(device, variants)
 
 
 def run_bench(request: BenchRequest, screen: Screen) -> int:
     """Build, verify or measure variants; the exit code."""
     return shown(request, *walk_bench(request, screen), screen)
+
+
+def doctor(request: BenchRequest, screen: Screen) -> int:
+    """The environment pattern alone; the exit code."""
+    setting = trusted_setting(request.target, screen)
+    pattern = setting.patterns["environment-validation"].value
+    return shown(request, *walk_alone(setting, pattern, choose(request, setting.target), request, screen), screen)
 
 
 def walk_bench(request: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], int]:
@@ -114,8 +112,7 @@ def walk_bench(request: BenchRequest, screen: Screen) -> tuple[Sequence[Finished
     if request.sanitize and chosen.device == "cpu" and chosen.variants:
         names = ", ".join(chosen.variants)
         remark(f"not exercised: sanitizers of {names}: they look at CUDA variants, on a GPU or under the emulator")
-    title = f"{request.what} {' '.join(request.variants)}".strip()
-    pattern = bench_pattern(request, setting.target, chosen).model_copy(update={"title": title})
+    pattern = bench_pattern(request, setting.target, chosen)
     checks = tuple(setting.target.workloads) if request.what == "verify" and not request.workloads else ()
     warm = len(pattern.steps) > 1 or request.what == "check"
     return walk_alone(setting, pattern, chosen, request, screen, checks=checks, warm=warm)
@@ -130,7 +127,6 @@ def parameters_of(request: BenchRequest, chosen: Chosen) -> dict[str, bool | int
 def bench_pattern(request: BenchRequest, target: Target, chosen: Chosen) -> Pattern:
     """The pattern of a command: steps that have something to do, with what the user asked of them."""
     pattern = read_file(shipped("patterns") / "bench" / f"{request.what}.yaml", Pattern).value
-    known = {"plan": parameters_of(request, chosen), "passed": True, "session": {"wrong": True}}
     arguments: dict[str, dict[str, Any]] = {"measure": {"rounds": request.rounds, "cold": request.cold}}
     arguments["verify"] = {"others_s": 0, **({"enough": True} if request.enough else {})}
     if request.what == "verify":
@@ -140,20 +136,14 @@ def bench_pattern(request: BenchRequest, target: Target, chosen: Chosen) -> Patt
             names = ", ".join(f"{key} ({device.name})" for key, device in target.devices.items())
             raise UsageError(f"target {target.name} has no device {request.gpu!r}", hint=f"its devices: {names}")
         arguments["resources"] = {"device": request.gpu}
+    known = {"plan": parameters_of(request, chosen), "passed": True, "session": {"wrong": True}}
     steps = tuple(
         step.model_copy(update={"arguments": {**step.arguments, **arguments.get(step.id, {})}})
         for step in pattern.steps
         if step.when is None or Expression.parse(step.when).evaluate_bool(known)
     )
-    return pattern.model_copy(update={"steps": steps})
-
-
-def doctor(request: BenchRequest, screen: Screen) -> int:
-    """The environment pattern alone; the exit code."""
-    setting = trusted_setting(request.target, screen)
-    pattern = setting.patterns["environment-validation"].value
-    chosen = choose(request, setting.target)
-    return shown(request, *walk_alone(setting, pattern, chosen, request, screen), screen)
+    title = f"{request.what} {' '.join(request.variants)}".strip()
+    return pattern.model_copy(update={"steps": steps, "title": title})
 
 
 @dataclass(frozen=True)
@@ -196,8 +186,7 @@ def run_step(request: StepRequest, screen: Screen) -> int:
         return event
 
     chosen, checks = choose(request, setting.target), tuple(request.checks)
-    walked = walk_alone(setting, pattern, chosen, request, screen, store, checks=checks, warm=True)
-    return shown(request, *walked, screen)
+    return shown(request, *walk_alone(setting, pattern, chosen, request, screen, store, checks, warm=True), screen)
 
 
 def walk_alone(
@@ -206,34 +195,32 @@ def walk_alone(
     chosen: Chosen,
     request: BenchRequest,
     screen: Screen,
-    store: Callable[[Happening], Happening] = nowhere,
-    *,
+    store: Callable[[Happening], Happening] = lambda event: event,
     checks: tuple[str, ...] = (),
+    *,
     warm: bool = False,
 ) -> tuple[Sequence[Finished], int]:
     """Walk one pattern without leaving a session: its steps and the exit code. `checks`: sets not timed."""
-    plan = Plan(
-        format=1,
-        name=pattern.name,
-        title=pattern.title,
-        patterns=(pattern.name,),
-        workloads=choose_sets(request.workloads, setting.target),
-        checks=checks,
-        budget=TimeBudget(minutes=pattern.estimate.minutes),
-        parameters=parameters_of(request, chosen),
-    )
+    minutes, target = TimeBudget(minutes=pattern.estimate.minutes), setting.project.target
+    sets, parameters = choose_sets(request.workloads, setting.target), parameters_of(request, chosen)
+    fields = {"title": pattern.title, "patterns": (pattern.name,), "budget": minutes, "parameters": parameters}
+    plan = Plan(format=1, name=pattern.name, workloads=sets, checks=checks, **fields)
     planned = PlannedPattern(pattern=pattern, planned=True, seconds=60, evidence="prior")
+
+    def facts(finished: Sequence[Finished]) -> dict[str, object]:
+        """What expressions of a pattern read as `session`."""
+        verified = (variant for output in outputs_of(finished, Checked) for variant in output.variants)
+        return {"wrong": any(variant.first_failure for variant in verified)}
+
     threads = choose_threads(request.threads)
     with open_bench(setting, chosen.device, threads, sanitize=request.sanitize) as bench:
-        task = Task(
-            plan, chosen.variants, machine(), request.seed, setting.project.target, emulated=chosen.emulated,
-            campaign=campaign(executor=request.executor, width=request.width),
-        )  # fmt: skip
+        spread = campaign(executor=request.executor, width=request.width)
+        task = Task(plan, chosen.variants, machine(), request.seed, target, chosen.emulated, campaign=spread)
         context = Context(bench, task)
-        if warm and not request.executor:
+        if warm:
             bench.warm_up()  # torch is imported while the compiler works
         resolved = ResolvedPlan(plan=plan, patterns=(planned,))
-        walk = Walk(resolved, context, _facts, folders=Folders.of(target=setting.project.target))
+        walk = Walk(resolved, context, facts, folders=Folders.of(target=target))
         ending = drive(walk, Show(screen, skipped={(pattern.name, NOTHING_TO_EXPLAIN)}), store)
     finished = tuple(record for record in walk.finished if record.skipped_because != NOTHING_TO_EXPLAIN)
     failed = any(record.status != "passed" for record in finished)
@@ -244,33 +231,22 @@ NOTHING_TO_EXPLAIN = "nothing is wrong"
 """Why the step that explains is skipped where a variant is right: it has no line then, here and in the JSON."""
 
 
-def _facts(finished: Sequence[Finished]) -> dict[str, object]:
-    """What expressions of a pattern read as `session`."""
-    checks = (variant for output in outputs_of(finished, Checked) for variant in output.variants)
-    return {"wrong": any(variant.first_failure for variant in checks)}
-
-
 def shown(request: BenchRequest, finished: Sequence[Finished], code: int, screen: Screen) -> int:
     """Print what steps found; the exit code again."""
-    if not request.json:
-        show_findings(finished, again(request), screen)
+    if request.json:
+        explained = outputs_of(finished, ExplainOutput)
+        explanations = tuple(explanation for output in explained for explanation in output.explanations)
+        status = "failed" if any(record.status != "passed" for record in finished) else "passed"
+        answer = {"status": status, "steps": tuple(finished), "explanations": explanations}
+        screen.data(to_json(BenchAnswer.model_validate(answer)))
         return code
-    explained = outputs_of(finished, ExplainOutput)
-    explanations = tuple(explanation for output in explained for explanation in output.explanations)
-    status = "failed" if any(record.status != "passed" for record in finished) else "passed"
-    answer = {"status": status, "steps": tuple(finished), "explanations": explanations}
-    screen.data(to_json(BenchAnswer.model_validate(answer)))
-    return code
-
-
-def again(request: BenchRequest) -> Callable[[str, int], str]:
-    """Makes the command that verifies a variant as it was asked for, on the same values."""
     words = [word for name in request.workloads for word in ("--workloads", name)]
     words += ["--device", request.device] if request.device != "auto" else []
     words += [f"--{name}" for name in ("emulate", "sanitize") if getattr(request, name)]
     words += ["--threads", str(request.threads)] if request.threads else []
     words += ["--target", str(request.target)] if request.target else []
-    return lambda variant, seed: shlex.join(["loop", "kernels", "verify", variant, *words, "--seed", str(seed)])
+    show_findings(finished, words, screen)
+    return code
 
 
 class BenchAnswer(Printed):

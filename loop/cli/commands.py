@@ -835,7 +835,7 @@ def cost_pivot(
 
 @command("jobs", "cli.hosts:list_jobs", "JobList", "loop jobs", "watch loop jobs", agents="reads")
 def jobs(limit: Annotated[int, Option(help="The newest so many.", min=1)] = 40, json: Json = False) -> None:
-    """List jobs: what waits, runs and has ended, where, and at what cost."""
+    """List jobs: what waits, runs and has ended, and where."""
 
 
 @command(

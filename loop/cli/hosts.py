@@ -1,7 +1,5 @@
 """`loop hosts`: the machines of `hosts.yaml`, and what they need to run a session."""
 
-import itertools
-from collections.abc import Sequence
 from pathlib import Path
 
 from loop.base.documents import to_json
@@ -17,12 +15,10 @@ from loop.jobs.executor import run
 from loop.jobs.folder import JobFolder
 from loop.jobs.hosts import Listed
 from loop.library.hosted import FILE
-from loop.library.rates import rates
 from loop.library.trust import is_trusted, refusal
 from loop.model.base import Model, Printed
 from loop.model.jobs import JobRun
-from loop.model.money import HourPrices, RateCard
-from loop.money.bill import rates_of
+from loop.model.money import HourPrices
 from loop.report import format as say
 
 
@@ -36,10 +32,10 @@ class JobAnswer(Printed):
 class JobList(Printed):
     """Jobs of this user on this machine, the oldest first."""
 
+    schema_version: int = 2
+    """Number of this schema."""
     jobs: tuple[JobRun, ...]
     """Each of them."""
-    usd: dict[str, float]
-    """Id to dollars so far, by the rate card or its host's price; those that cost something."""
 
 
 def run_job(folder: Path, screen: Screen, *, as_json: bool) -> int:
@@ -55,17 +51,15 @@ def run_job(folder: Path, screen: Screen, *, as_json: bool) -> int:
 
 def list_jobs(screen: Screen, *, limit: int, as_json: bool) -> None:
     """A table of the newest jobs; one that is damaged, or of another version, is named and left out."""
-    card, every = rates(project(None, Path.cwd())), list[JobRun]()
+    every = list[JobRun]()
     for folder in jobs.every():
         try:
             every.append(folder.ran)
         except LoopError as error:
             remark(f"{error.message}; {error.hint}")
     ran = tuple(every[-limit:])
-    costs = {job.id: _usd_per_hour(job, card) * _charged_s(job, every) / 3600 for job in ran}
-    listed = JobList(jobs=ran, usd={job_id: usd for job_id, usd in costs.items() if usd})
     if as_json:
-        screen.data(to_json(listed))
+        screen.data(to_json(JobList(jobs=ran)))
         return
     if not ran:
         screen.say("no jobs: --executor and --on make some")
@@ -74,35 +68,8 @@ def list_jobs(screen: Screen, *, limit: int, as_json: bool) -> None:
     for job in ran:
         state = f"{job.state}, {job.tries} times" if job.tries > 1 else job.state
         place = job.host if job.device == "cpu" else f"{job.device}, {job.host}"
-        usd = f"{listed.usd[job.id]:.3f}" if job.id in listed.usd else "-"
-        rows.append((job.id, state, job.title, place, f"{job.seconds:.0f}", usd))
-    screen.table(("job", "state", "work", "where", "s", "$"), rows, wrap=2)
-
-
-def _charged_s(job: JobRun, others: Sequence[JobRun]) -> float:
-    """Seconds that a job is charged for: where several shared a host with a price, its share of each second."""
-    if job.usd_per_hour is None:
-        return job.seconds
-    spans = [
-        (other.began, other.began + other.seconds)
-        for other in others
-        if other.host == job.host and other.usd_per_hour is not None
-    ]
-    end = job.began + job.seconds
-    marks = {mark for span in spans for mark in span if job.began < mark < end}
-    seconds = 0.0
-    for first, last in itertools.pairwise(sorted({job.began, end, *marks})):
-        sharing = sum(began <= first and last <= ended for began, ended in spans)
-        seconds += (last - first) / max(1, sharing)
-    return seconds
-
-
-def _usd_per_hour(job: JobRun, card: RateCard) -> float:
-    """The host's price, else that of its device by the rate card."""
-    if job.usd_per_hour is not None:
-        return job.usd_per_hour
-    charged = rates_of(card, "cpu") if job.device == "cpu" else rates_of(card, "cuda", job.device)
-    return sum((rate.usd_per_hour for rate in charged), 0.0)
+        rows.append((job.id, state, job.title, place, f"{job.seconds:.0f}"))
+    screen.table(("job", "state", "work", "where", "s"), rows, wrap=2)
 
 
 class OneHost(Model):
@@ -136,13 +103,20 @@ def list_hosts(target: Path | None, screen: Screen, *, as_json: bool) -> None:
     rows = tuple(_row(listed) for listed in known.hosts(own(project(target, Path.cwd()))).values())
     if as_json:
         screen.data(to_json(HostList(hosts=rows)))
-    elif not rows:
+        return
+    if not rows:
         screen.say(f"no hosts; write {config_folder() / FILE}: format: 1, hosts: {{gpu: {{ssh: me@ADDRESS}}}}")
-    else:
-        cells = [
-            (row.name, row.ssh, _price(row.usd_per_hour), ", ".join(row.jobs) or "-", row.file) for row in rows
-        ]
-        screen.table(("host", "ssh", "an hour", "jobs there", "file"), cells)
+        return
+    cells = []
+    for row in rows:
+        prices, price = row.usd_per_hour, "?"
+        if prices is not None and prices.on_demand == prices.spot:
+            price = say.usd(prices.at(None)[0])
+        elif prices is not None:
+            named = {"on demand": prices.on_demand, "spot": prices.spot}
+            price = ", ".join(f"{say.usd(usd)} {name}" for name, usd in named.items() if usd is not None)
+        cells.append((row.name, row.ssh, price, ", ".join(row.jobs) or "-", row.file))
+    screen.table(("host", "ssh", "an hour", "jobs there", "file"), cells)
 
 
 def _row(listed: Listed, lacks: tuple[str, ...] = ()) -> OneHost:
@@ -155,15 +129,6 @@ def _row(listed: Listed, lacks: tuple[str, ...] = ()) -> OneHost:
         jobs=tuple(folder.id for folder, _ in noted.away(listed.name)),
         lacks=lacks,
     )
-
-
-def _price(prices: HourPrices | None) -> str:
-    if prices is None:
-        return "?"
-    named = {"on demand": prices.on_demand, "spot": prices.spot}
-    if prices.on_demand == prices.spot:
-        return say.usd(prices.at(None)[0])
-    return ", ".join(f"{say.usd(usd)} {name}" for name, usd in named.items() if usd is not None)
 
 
 def set_up(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from loop.base.documents import content_hash, write_atomic
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError, WorkFailed
-from loop.base.locks import Held, boot_id, held, locked
+from loop.base.locks import Held, held, locked
 from loop.base.places import PACKAGE, Project, project, state_folder
 from loop.base.processes import finish, run
 from loop.base.screen import Screen
@@ -24,7 +24,7 @@ from loop.jobs import there as noted
 from loop.jobs.folder import ENDED, LOCK, OUT, RC, SESSIONS, TALK, Job, JobFolder, prepare, read_text
 from loop.jobs.hosts import Listed
 from loop.jobs.remote import BACK_OFF_S, HOME, Connection, Unreachable, patiently
-from loop.jobs.there import BRANCHES, TERMS, Busy, Ready, Seen, Sent, There
+from loop.jobs.there import BRANCHES, TERMS, Busy, Seen, Sent, There
 from loop.library import trust
 from loop.library.hosted import VARIABLE, Hosted, read_terms
 from loop.library.rates import rates
@@ -67,41 +67,32 @@ def follow_job(job: str, cancel: bool, screen: Screen) -> int:
     if len(chosen) != 1:
         hint = f"there are {', '.join(folders)}" if folders else "loop hosts"
         raise UsageError(f"no job {job!r} is on another machine" if job != "last" else "no job is away", hint=hint)
-    folder = folders[chosen[0]]
-    if not cancel:
-        return follow(folder, screen)
-    sent = noted.read(folder)
-    assert sent is not None
-    with Connection(host_of(sent)) as connection:
-        there = There(connection)
-        there.cancel(folder.id)
-        try:
-            return follow(folder, screen, there)
-        except Held as busy:
-            screen.say(f"job {folder.id} ends; {busy.holder} follows it, and brings back what it made")
-            return ExitCode.OK
+    return follow(folders[chosen[0]], screen, cancel=cancel)
 
 
-def host_of(sent: Sent) -> Listed:
-    """The machine that a job was sent to. Raises UsageError where `hosts.yaml` names it no more."""
-    (host, *_) = known.choose(known.hosts(Path(sent.project) if sent.project else None), sent.host)
-    return host
-
-
-def follow(folder: JobFolder, screen: Screen, there: There | None = None) -> int:
+def follow(folder: JobFolder, screen: Screen, there: There | None = None, *, cancel: bool = False) -> int:
     """Show what a job on another machine says until it ends, and bring back what it made; its exit code.
 
-    A cut connection is made anew. Ctrl-C leaves the job at work there.
+    A cut connection is made anew. Ctrl-C leaves the job at work there. `cancel`: have it end first.
     """
     sent = noted.read(folder)
     if sent is None:
-        raise UsageError(f"job {folder.id} runs on this machine", hint=f"loop jobs show {folder.id}")
-    host = host_of(sent)
-    with locked(folder.path / LOCK), ExitStack() as stack:
-        if folder.rc is not None:
-            raise UsageError(f"job {folder.id} was brought back", hint="loop sessions list")
+        raise UsageError(f"job {folder.id} runs on this machine", hint="loop jobs")
+    (host, *_) = known.choose(known.hosts(Path(sent.project) if sent.project else None), sent.host)
+    with ExitStack() as stack:
         if there is None:
             there = There(stack.enter_context(Connection(host)))
+        if cancel:
+            there.cancel(folder.id)
+        try:
+            stack.enter_context(locked(folder.path / LOCK))
+        except Held as busy:
+            if not cancel:
+                raise
+            screen.say(f"job {folder.id} ends; {busy.holder} follows it, and brings back what it made")
+            return ExitCode.OK
+        if folder.rc is not None:
+            raise UsageError(f"job {folder.id} was brought back", hint="loop sessions list")
         try:
             last = _watched(folder, sent, there, screen)
         except Stopped:
@@ -319,6 +310,7 @@ SPARE_KB = 512 << 10
 PAST = 20
 """Newest sessions that are sent: the next one predicts from them."""
 UNSENT = ("lock", ".reserve")
+MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 CHECK = "kernels check"
 """The command after which the machine is kept: its user goes on editing."""
 STARTS_S = 600.0
@@ -332,48 +324,69 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
         raise UsageError("--keep-until is for the machine that --on names", hint="--on HOST --keep-until 16:00")
     deadline = until(values.get("keep_until"), datetime.datetime.now().astimezone())
     setting = trusted_setting(options.get("target"), screen)
-    if made_of(setting.project.target):
+    here, root = setting.project, setting.project.sessions
+    if made_of(here.target):
         raise UsageError("--on: a task of another format is judged here only", hint="loop targets inspect TASK")
-    (host, *_) = known.choose(known.hosts(own(setting.project)), str(values["on"]))
-    resumed = sessions.find(setting.project.sessions, options["resume"]) if options.get("resume") else None
+    (host, *_) = known.choose(known.hosts(own(here)), str(values["on"]))
+    resumed = sessions.find(root, options["resume"]) if options.get("resume") else None
     if resumed is not None:  # What it runs is told there to be allowed.
         allow_session(resumed.path, resumed.head(), setting, screen)
-    sending = _Sending.of(setting.project)
-    if folder := _away(host, setting.project, sending, resumed):
+    sending = _Sending.of(here)
+    if folder := not_back(host, root, sending.tree, resumed):
         if resumed is None:  # Its branches are in the folder that would be replaced.
             raise Busy(host.name, folder.id)
         screen.say(f"job {folder.id} has not been brought back from {host.name} yet")
         return follow(folder, screen)
-    with reached(host, screen) as there, contextlib.ExitStack() as sends:
+    with reached(host, screen) as there, ExitStack() as sends:
         locks = state_folder() / "trees"
         locks.mkdir(parents=True, exist_ok=True)
         sends.enter_context(locked(locks / f"{host.name}-{sending.tree}"))
         ready = there.ready(sending.tree)
-        _check(ready, sending, there, screen)
+        needed_kb = sending.kilobytes + SPARE_KB
+        if ready.free_kb < needed_kb:
+            why = f"{there.name} has {ready.free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
+            raise UsageError(why, f"free some there: ssh {shlex.join(there.connection.words)} 'du -sh {HOME}/*'")
+        if ready.skew_s:
+            clock = f"the clock of {there.name} is {ready.skew_s / 60:+.0f} min from here"
+            screen.say(f"{clock}: dates there are off")
         project = f"{ready.home}/{HOME}/trees/{sending.tree}"
-        if sending.target is not None:
-            options["target"] = f"{project}/{sending.target}"
-        past = _past(setting.project, resumed)
-        root = setting.project.sessions
+        # The sessions that the next one learns from, and the one that is resumed.
+        recent = [session.id for session in sessions.every(root)[-PAST:]]
+        names = {*recent, *needed(root), *([resumed.id] if resumed else [])}
+        past = sorted(name for name in names if noted.SESSION.fullmatch(name))
         every = (path for name in past for path in (root / name).rglob("*"))
         files = [path.relative_to(root).as_posix() for path in every if path.name not in UNSENT]
         config = settings(sending.root) if sending.root else ""
-        folder = _prepared(command, options, f"{project}/{sending.cwd}", resumed)
-        last = command.words != CHECK and not options.get("dry_run")
+        title = shlex.join(["loop", *command.words_of({**options, "target": None})]).replace(" -- ", " ")
+        options |= {"target": f"{project}/{sending.target}"} if sending.target is not None else {}
+        options |= {"resume": resumed.id} if resumed else {}
+        minutes, now = (
+            options.get("budget_minutes") or options.get("max_minutes"),
+            datetime.datetime.now(datetime.UTC),
+        )
+        folder = prepare(
+            Job(
+                id=f"{now:%Y%m%d-%H%M%S}-{os.urandom(3).hex()}",
+                words=tuple(command.words_of(options)),
+                title=title,
+                folder=f"{project}/{sending.cwd}",
+                ttl_s=60 * float(minutes) + AFTER_BUDGET_S if minutes else TTL_S,
+            )
+        )
         going_on = resumed.id if resumed else ""
         sent = Sent(
             host=host.name,
-            project=None if own(setting.project) is None else str(setting.project.target),
+            project=None if own(here) is None else str(here.target),
             sessions=str(root),
             root=str(sending.root or ""),
             tree=sending.tree,
             home=ready.home,
             resumed=going_on,
             past=tuple(name for name in past if name != going_on),
-            last=last,
+            last=command.words != CHECK and not options.get("dry_run"),
             keep_until=deadline,
         )
-        variables = _variables(host, setting.project, resumed)
+        variables = _variables(host, here, resumed)
         sends.enter_context(locked(folder.path / LOCK))
         noted.write(folder, sent)
         try:
@@ -388,24 +401,12 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
         return follow(folder, screen, there)
 
 
-def _away(host: Listed, project: Project, sending: "_Sending", resumed: SessionFolder | None) -> JobFolder | None:
+def not_back(host: Listed, root: Path, tree: str, resumed: SessionFolder | None) -> JobFolder | None:
     """A job of this checkout, or of the resumed session, that has to be brought back before another is sent."""
     for folder, sent in noted.away(host.name):
-        if sent.root and sent.tree == sending.tree:
-            return folder
-        if resumed is not None and sent.sessions == str(project.sessions):
+        if (sent.root and sent.tree == tree) or (resumed is not None and sent.sessions == str(root)):
             return folder
     return None
-
-
-def _check(ready: Ready, sending: "_Sending", there: There, screen: Screen) -> None:
-    """Warn where the clocks differ. Raises UsageError where the disk there is too full for what would be sent."""
-    needed_kb = sending.kilobytes + SPARE_KB
-    if ready.free_kb < needed_kb:
-        why = f"{there.name} has {ready.free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
-        raise UsageError(why, f"free some there: ssh {shlex.join(there.connection.words)} 'du -sh {HOME}/*'")
-    if ready.skew_s:
-        screen.say(f"the clock of {there.name} is {ready.skew_s / 60:+.0f} min from here: dates there are off")
 
 
 def own(project: Project) -> Path | None:
@@ -453,9 +454,10 @@ class _Sending:
         names = tuple(name for name in carried(root) if not any(map((root / name).is_relative_to, heads)))
         cwd = here.relative_to(root).as_posix() if here.is_relative_to(root) else "."
         target = project.target.resolve().relative_to(root).as_posix() if checkout else None
-        digest = content_hash([boot_host(), str(root)])[:12]
         word = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in root.name)[:40]
-        sending = cls(root, target, cwd, names, f"{word or 'root'}-{digest}")
+        # Two machines that send to the same host use different folders there.
+        machine = next(filter(None, (read_text(Path(file)).strip() for file in MACHINE_IDS)), os.uname().nodename)
+        sending = cls(root, target, cwd, names, f"{word or 'root'}-{content_hash([machine, str(root)])[:12]}")
         if sending.kilobytes << 10 > LARGEST_BYTES:
             why = f"{root}: {sending.kilobytes >> 10} MiB would be sent, more than {LARGEST_BYTES >> 20}"
             raise UsageError(why, hint="name what nobody needs there in .gitignore")
@@ -467,36 +469,6 @@ class _Sending:
         return sum(os.lstat(self.root / name).st_size for name in self.names if self.root) >> 10
 
 
-def boot_host() -> str:
-    """An id of this machine, so that two that send to the same host use different folders there."""
-    for path in (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id")):
-        with contextlib.suppress(OSError):
-            return path.read_text().strip()
-    return os.uname().nodename or boot_id()
-
-
-def _prepared(command: Command, options: Mapping[str, Any], cwd: str, resumed: SessionFolder | None) -> JobFolder:
-    """The job's folder here, with the session that it goes on with."""
-    words = command.words_of({**options, **({"resume": resumed.id} if resumed else {})})
-    minutes = options.get("budget_minutes") or options.get("max_minutes")
-    now = datetime.datetime.now(datetime.UTC)
-    job = Job(
-        id=f"{now:%Y%m%d-%H%M%S}-{os.urandom(3).hex()}",
-        words=tuple(words),
-        title=shlex.join(["loop", *command.words_of({**options, "target": None})]).replace(" -- ", " "),
-        folder=cwd,
-        ttl_s=60 * float(minutes) + AFTER_BUDGET_S if minutes else TTL_S,
-    )
-    return prepare(job)
-
-
-def _past(project: Project, resumed: SessionFolder | None) -> list[str]:
-    """Names of the sessions to send: those that the next one learns from, and the one that is resumed."""
-    recent = [session.id for session in sessions.every(project.sessions)[-PAST:]]
-    names = {*recent, *needed(project.sessions), *([resumed.id] if resumed else [])}
-    return sorted(name for name in names if noted.SESSION.fullmatch(name))
-
-
 def _is_sent(project: Project) -> bool:
     """Whether a target's files go there: of the bundled one those of a checkout, which may be edited."""
     return not project.bundled or (PACKAGE.parent / "pyproject.toml").is_file()
@@ -505,15 +477,12 @@ def _is_sent(project: Project) -> bool:
 def _variables(host: Listed, project: Project, resumed: SessionFolder | None) -> dict[str, str]:
     """Environment of the command there: the machine's price, what the user trusts, and its GPUs."""
     trusted = [trust.definition_hash(project)] if _is_sent(project) else []
-    if resumed is not None:
-        head = resumed.head()
-        trusted += [trust.digest_of(trust.session_runs(head))]
-    written = datetime.datetime.fromtimestamp(host.path.stat().st_mtime, datetime.UTC).date()
+    trusted += [trust.digest_of(trust.session_runs(resumed.head()))] if resumed else []
     hosted = Hosted(
         name=host.name,
         target=None if project.bundled else str(project.target),
         prices=host.host.prices,
-        as_of=written,
+        as_of=datetime.datetime.fromtimestamp(host.path.stat().st_mtime, datetime.UTC).date(),
         trusted=tuple(trusted),
     )
     gpus = host.host.gpus

@@ -1,7 +1,7 @@
 """`loop status` and `loop plan next`: what runs, what waits, what it costs, keep or stop, and what comes next."""
 
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -11,7 +11,6 @@ from loop.base.errors import LoopError
 from loop.base.locks import held
 from loop.base.places import Project, project
 from loop.base.screen import Screen
-from loop.cli import clean
 from loop.learning.next_plan import ALL_JUDGED
 from loop.library.rates import rates
 from loop.model.base import Printed
@@ -35,7 +34,7 @@ from loop.store.sessions import LOCK, SessionFolder
 SHOWN = 10
 """Sessions that wait, the newest; the list of sessions has all."""
 NAMED = 3
-"""Worktrees that are named; the others are counted."""
+"""Damaged folders that are named; the others are counted."""
 OTHERS = 3
 """Further ideas that are named."""
 
@@ -157,13 +156,16 @@ def gather(target: Path | None, now: datetime.datetime) -> Status:
         milestone = propose(setting, ["--target", str(target)] if target else [])
     except LoopError as error:
         no_milestone = error.message
+    bad = [row.folder for row in listed if row.problem]
+    more = f" and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
+    damaged = f"{say.count(len(bad), 'session folder')} with something wrong ({', '.join(bad[:NAMED])}{more})"
     return Status(
         target=setting.target.name if setting else str(here.target),
         at=now,
         running=tuple(running),
         waiting=tuple(_waiting(row, here.sessions, card) for row in reversed(waiting[-SHOWN:])),
         more_waiting=max(0, len(waiting) - SHOWN),
-        left=tuple(_left(listed)),
+        left=(f"{damaged}: loop sessions list",) if bad else (),
         gpu=_gpu(setting, here, card, now, running=bool(running)),
         sessions=sum(row.readable for row in listed),
         usd=sum(row.usd or 0.0 for row in listed) + sum(session.usd for session in running),
@@ -212,22 +214,6 @@ def _waiting(row: SessionListing, root: Path, card: RateCard) -> WaitingSession:
     hosts = hosts_of(finished(lines))
     usd = record.bill.usd if record else charged(sessions.wall_seconds(lines), card, head, hosts=hosts).usd
     return WaitingSession(row.folder, status, why, head.resume_command, usd)
-
-
-def _left(listed: Sequence[SessionListing]) -> Iterator[str]:
-    """Worktrees and damaged folders, each with its command."""
-    if trees := [tree for tree in clean.worktrees() if tree.state == "left over"]:
-        edited = sum(bool(tree.loses) for tree in trees)
-        edits = f"in {edited}, which stay until they are looked at" if edited else "none"
-        yield f"{_some([tree.name for tree in trees], 'worktree')} left over, edits: {edits}: {clean.COMMAND}"
-    if bad := [row.folder for row in listed if row.problem]:
-        yield f"{_some(bad, 'session folder')} with something wrong: loop sessions list"
-
-
-def _some(names: Sequence[str], noun: str) -> str:
-    """`2 worktrees (one, other)`."""
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{len(names)} {noun}{'s' * (len(names) != 1)} ({', '.join(names[:NAMED])}{more})"
 
 
 def _gpu(

@@ -3,8 +3,7 @@
 import datetime
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from loop.base.documents import to_json
@@ -17,8 +16,7 @@ from loop.library.targets import target as read_target
 from loop.machine.gpus import gpus
 from loop.model.index import SessionRow
 from loop.model.money import HIGHEST_USD_PER_HOUR, RateCard
-from loop.money import decisions as keeping
-from loop.money import decisions as pivoting
+from loop.money import decisions
 from loop.money.bill import STALE_DAYS, Used, charge, gpu_rate, no_price
 from loop.money.model import (
     AgedRate,
@@ -144,17 +142,17 @@ def _show_ledger(ledger: Ledger, screen: Screen) -> None:
 
 
 def cells_of(name: str, costs: Costs) -> tuple[str, ...]:
-    """A row of the table: minutes, and dollars by resource; `+` where some of them were not measured."""
-    parts = (("gpu", costs.gpu_usd), ("ai", costs.ai_usd), ("engineer", costs.engineer_usd))
-    dollars = [_usd(usd, resource in costs.partial) for resource, usd in parts]
-    return name, f"{costs.minutes:.1f}", *dollars, _usd(costs.usd, bool(costs.partial))
+    """A row of the table: minutes, and dollars by resource; `+` where some of them were not measured.
 
-
-def _usd(value: float | None, partial: bool) -> str:
-    """`0.4167`, `25.00+`; what is not known is a question mark, never a zero."""
-    if value is None:
-        return UNKNOWN
-    return (f"{value:.2f}" if value == 0 or abs(value) >= 1 else f"{value:.4f}") + "+" * partial
+    What is not known is a question mark, never a zero.
+    """
+    parts = (("gpu", costs.gpu_usd), ("ai", costs.ai_usd), ("engineer", costs.engineer_usd), ("", costs.usd))
+    dollars = []
+    for resource, usd in parts:
+        partial = resource in costs.partial if resource else bool(costs.partial)
+        text = UNKNOWN if usd is None else f"{usd:.2f}" if usd == 0 or abs(usd) >= 1 else f"{usd:.4f}"
+        dollars.append(text + "+" * (partial and usd is not None))
+    return name, f"{costs.minutes:.1f}", *dollars
 
 
 def show_rates(*, target: Path | None, as_json: bool, screen: Screen) -> int:
@@ -185,44 +183,54 @@ def show_rates(*, target: Path | None, as_json: bool, screen: Screen) -> int:
     return ExitCode.OK
 
 
-@dataclass(frozen=True)
-class KeepRequest:
-    """What the user knows of the gap that follows."""
+def keep_or_stop(
+    *,
+    idle_hours: float | None,
+    gpu_usd_per_hour: float | None,
+    stop_cost_usd: float | None,
+    restart_minutes: float | None,
+    waiting: str | None,
+    target: Path | None,
+    as_json: bool,
+    screen: Screen,
+) -> int:
+    """Both sides, the break-even and the decision; the exit code says nothing of which it is.
 
-    idle_hours: float | None = None
-    gpu_usd_per_hour: float | None = None
-    """None: the rate card's."""
-    stop_cost_usd: float | None = None
-    """Dollars; None: from the restart."""
-    restart_minutes: float | None = None
-    """Minutes; None: as this project's sessions measured it."""
-    waiting: str | None = None
-    target: Path | None = None
-    json: bool = False
-
-
-def keep_or_stop(request: KeepRequest, screen: Screen) -> int:
-    """Both sides, the break-even and the decision; the exit code says nothing of which it is."""
-    if request.idle_hours is None:
+    What nobody gave is taken from the rate card, and a restart from what sessions measured. Raises UsageError.
+    """
+    if idle_hours is None:
         raise UsageError("for how long will the GPU idle?", hint="loop cost keep-or-stop --idle-hours 5")
-    here = project(request.target, Path.cwd())
+    given = {"--idle-hours": idle_hours, "--stop-cost-usd": stop_cost_usd, "--restart-minutes": restart_minutes}
+    for option, value in given.items():
+        if value is not None and not (math.isfinite(value) and 0 <= value < 1e6):
+            raise UsageError(f"{option} {value:g}: expected a number from 0 to 1e+06", hint=f"{option} 5")
+    here = project(target, Path.cwd())
     card = rates(here)
-    idle = amount("--idle-hours", request.idle_hours)
-    rate = _usd_per_hour(request.gpu_usd_per_hour, card, here)
-    stop = _stop(request, here, card, rate)
-    weighed = keeping.decide(idle, rate, stop)
-    if request.json:
-        screen.data(to_json(KeptOrStopped(stop=stop, **dict(weighed))))
+    rate = _usd_per_hour(gpu_usd_per_hour, card, here)
+    who = next((name for name in WAITING if name == waiting), None)
+    if waiting is not None and who is None:
+        raise UsageError(f"--waiting {waiting!r}: expected {', '.join(WAITING)}", hint=f"--waiting {WAITING[0]}")
+    if stop_cost_usd is not None:
+        for option, part in (("--restart-minutes", restart_minutes), ("--waiting", waiting)):
+            if part is not None:
+                both = f"--stop-cost-usd is the whole cost of a stop, and {option} a part of it: name one"
+                raise UsageError(both, hint=f"leave out {option}")
+        stop = StopCost(usd=stop_cost_usd, source="as given")
     else:
-        _show((keeping.sentence(weighed), *sides(stop, rate)), screen)
+        rows = _rows(here)
+        restart = (restart_minutes, "as given") if restart_minutes is not None else None
+        restart = restart or decisions.restart_of(rows, "cuda") or decisions.restart_of(rows, "cpu")
+        if restart is None:
+            hint = "give what a stop costs (--stop-cost-usd), or how long a restart takes (--restart-minutes)"
+            raise UsageError("no restart was measured: in no session was anything compiled and then timed", hint)
+        stop = decisions.stop_cost(*restart, rate, *decisions.who_waits(card, who))
+    weighed = decisions.decide(idle_hours, rate, stop)
+    if as_json:
+        screen.data(to_json(KeptOrStopped(stop=stop, **dict(weighed))))
+        return ExitCode.OK
+    for line in (decisions.sentence(weighed), *sides(stop, rate)):
+        screen.prose(line)
     return ExitCode.OK
-
-
-def amount(option: str, value: float, highest: float = 1e6) -> float:
-    """A number from 0 on. Raises UsageError for anything else."""
-    if not (math.isfinite(value) and 0 <= value < highest):
-        raise UsageError(f"{option} {value:g}: expected a number from 0 to {highest:g}", hint=f"{option} 5")
-    return value
 
 
 def _usd_per_hour(stated: float | None, card: RateCard, here: Project) -> float:
@@ -230,45 +238,19 @@ def _usd_per_hour(stated: float | None, card: RateCard, here: Project) -> float:
 
     Raises UsageError, with the prices that the card has for this GPU, where its rate is another GPU's.
     """
-    if stated is None:
-        first = gpus().first
-        recent = index.rows(here.sessions, last=index.LOOKED_BACK)
-        past = [row.environment.gpu for row in recent if not row.recorded]
-        gpu = first.name if first else next(filter(None, reversed(past)), None)
-        rate = gpu_rate(card, gpu)
-        if rate is None:
-            raise UsageError(no_price(card, gpu), hint="or state its price: --gpu-usd-per-hour 0.70")
-        return rate.usd_per_hour
-    if not (math.isfinite(stated) and 0 < stated < HIGHEST_USD_PER_HOUR):
+    if stated is not None:
+        if math.isfinite(stated) and 0 < stated < HIGHEST_USD_PER_HOUR:
+            return stated
         expected = f"a price above 0 and below {HIGHEST_USD_PER_HOUR}"
         hint = "without a price there is no break-even; catalogues write 0 or 700 where nothing is offered"
         raise UsageError(f"--gpu-usd-per-hour {stated:g}: expected {expected}", hint=hint)
-    return stated
-
-
-def _stop(request: KeepRequest, here: Project, card: RateCard, rate: float) -> StopCost:
-    """What a stop costs: as given, else by a restart that was given or measured."""
-    if request.stop_cost_usd is not None:
-        for option, value in (("--restart-minutes", request.restart_minutes), ("--waiting", request.waiting)):
-            if value is not None:
-                both = f"--stop-cost-usd is the whole cost of a stop, and {option} a part of it: name one"
-                raise UsageError(both, hint=f"leave out {option}")
-        return StopCost(usd=amount("--stop-cost-usd", request.stop_cost_usd), source="as given")
-    who = next((name for name in WAITING if name == request.waiting), None)
-    if request.waiting is not None and who is None:
-        raise UsageError(
-            f"--waiting {request.waiting!r}: expected {', '.join(WAITING)}", hint=f"--waiting {WAITING[0]}"
-        )
-    if request.restart_minutes is not None:
-        restart = amount("--restart-minutes", request.restart_minutes), "as given"
-    else:
-        rows = _rows(here)
-        measured = keeping.restart_of(rows, "cuda") or keeping.restart_of(rows, "cpu")
-        if measured is None:
-            hint = "give what a stop costs (--stop-cost-usd), or how long a restart takes (--restart-minutes)"
-            raise UsageError("no restart was measured: in no session was anything compiled and then timed", hint)
-        restart = measured
-    return keeping.stop_cost(*restart, rate, *keeping.who_waits(card, who))
+    first, recent = gpus().first, index.rows(here.sessions, last=index.LOOKED_BACK)
+    past = [row.environment.gpu for row in recent if not row.recorded]
+    gpu = first.name if first else next(filter(None, reversed(past)), None)
+    rate = gpu_rate(card, gpu)
+    if rate is None:
+        raise UsageError(no_price(card, gpu), hint="or state its price: --gpu-usd-per-hour 0.70")
+    return rate.usd_per_hour
 
 
 def _rows(here: Project) -> list[SessionRow]:
@@ -280,15 +262,11 @@ def pivot(*, options: Path | None, target: Path | None, as_json: bool, screen: S
     """Stop rules and expected values; the exit code says nothing of which it is."""
     choices = read_file(options, Options).value if options is not None else None
     rows = _rows(project(target, Path.cwd()))
-    rules = pivoting.stop_rules([row for row in rows if row.device == rows[-1].device])
-    weighed = pivoting.weigh_all(choices, rules)
+    rules = decisions.stop_rules([row for row in rows if row.device == rows[-1].device])
+    weighed = decisions.weigh_all(choices, rules)
     if as_json:
         screen.data(to_json(Pivoted(question=choices.question if choices else None, **dict(weighed))))
-    else:
-        _show(pivot_lines(weighed), screen)
-    return ExitCode.OK
-
-
-def _show(lines: Iterable[str], screen: Screen) -> None:
-    for line in lines:
+        return ExitCode.OK
+    for line in pivot_lines(weighed):
         screen.prose(line)
+    return ExitCode.OK

@@ -114,8 +114,7 @@ def restart_of(
     if not cold:
         return None
     where = "a GPU" if device == "cuda" else "a processor: a GPU's restart was not measured"
-    count = say.count(len(cold), "cold session")
-    return median(cold) / 60, f"measured in {count} on {where}, without boot"
+    return median(cold) / 60, f"measured in {say.count(len(cold), 'cold session')} on {where}, without boot"
 
 
 def own_restart_s(finished: Sequence[Finished]) -> float | None:
@@ -185,78 +184,59 @@ MARGIN = 0.02
 
 
 def weigh(option: MachineOption, value_usd: float | None = None) -> OptionValue:
-    """One option: p x value - cost, at both ends of its cost. `value_usd` stands where it does not say its own."""
+    """One option: p x value - cost, at both ends of its cost. `value_usd` stands where it does not say its own.
+
+    Where its probability or its value is not known, the note says what it would have to be.
+    """
+    (low, high), p = option.usd, option.probability
     value = option.value_usd if option.value_usd is not None else value_usd
-    low, high = option.usd
-    p = option.probability
-    gain = p * value if p is not None and value is not None else None
-    return OptionValue(
-        name=option.name,
-        usd=option.usd,
-        expected_usd=None if gain is None else (gain - high, gain - low),
-        note=_note(option, value, gain),
-    )
-
-
-def _note(option: MachineOption, value: float | None, gain: float | None) -> str:
-    """What follows for one option, in words."""
-    low, high, p = *option.usd, option.probability
-    if gain is not None:
-        paying = "pays only at its lower cost" if gain > low else "does not pay even at its lowest cost"
-        return "pays even at its highest cost" if gain >= high else paying
-    if value is None and p is None:
-        return f"unknown probability and value: their product has to be {_range(low, high)}"
+    if p is not None and value is not None:
+        gain = p * value
+        note = "pays only at its lower cost" if gain > low else "does not pay even at its lowest cost"
+        note = "pays even at its highest cost" if gain >= high else note
+        return OptionValue(name=option.name, usd=option.usd, expected_usd=(gain - high, gain - low), note=note)
     if value is None:
-        worth = f"success has to be worth {_range(low / p, high / p)}" if p else "it cannot succeed"
-        return f"unknown value: {worth}"
-    if value <= 0 or low > value:
-        return "unknown probability: it costs more than success is worth, whatever the probability"
-    from_, to = f"{100 * low / value:.0f} %", f"{100 * high / value:.0f} %"
-    span = to if from_ == to else f"{from_.removesuffix(' %')} to {to}"
-    never = ", and not at all at its highest cost" if high > value else ""
-    return f"unknown probability: it pays from a probability of {span}{never}"
-
-
-def _range(low: float, high: float) -> str:
-    return f"${low:,.0f}" if low == high else f"${low:,.0f} to ${high:,.0f}"
+        least = (low, high) if p is None else (low / p, high / p) if p else None
+        worth = " to ".join(dict.fromkeys(f"${end:,.0f}" for end in least or ()))
+        needed = f"their product has to be {worth}" if p is None else f"success has to be worth {worth}"
+        unknown = "unknown probability and value" if p is None else "unknown value"
+        note = f"{unknown}: {needed if worth else 'it cannot succeed'}"
+    elif value <= 0 or low > value:
+        note = "unknown probability: it costs more than success is worth, whatever the probability"
+    else:
+        ends = list(dict.fromkeys(f"{100 * end / value:.0f}" for end in option.usd))
+        never = ", and not at all at its highest cost" if high > value else ""
+        note = f"unknown probability: it pays from a probability of {' to '.join(ends)} %{never}"
+    return OptionValue(name=option.name, usd=option.usd, expected_usd=None, note=note)
 
 
 def weigh_all(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
-    """Stop rules and options together."""
+    """Stop rules and options together. An option without an expected value is named: it may be the best of all."""
     weighed = tuple(weigh(option, options.value_usd) for option in options.options) if options else ()
+    known = [(option.name, option.expected_usd) for option in weighed if option.expected_usd is not None]
     best = None  # Better at its worst than every other option at its best, and than doing nothing.
-    known = [(option, option.expected_usd) for option in weighed if option.expected_usd is not None]
-    for option, (worst, _) in known:
-        if worst > 0 and all(worst > other[1] for rival, other in known if rival is not option):
-            best = option.name
-    met = "; ".join(rule.rule for rule in rules if rule.holds)
-    unknown = any(rule.holds is None for rule in rules)
-    going_on = f"Do not go on as before: {met}." if met else "No stop rule is met" if rules else ""
-    if rules and not met:
-        going_on += ", as far as the records tell." if unknown else "."
-    return Pivot(
-        stop=bool(met),
-        rules=tuple(rules),
-        options=weighed,
-        best=best,
-        decision=" ".join(filter(None, (going_on, _choice(weighed, best)))),
-    )
-
-
-def _choice(options: Sequence[OptionValue], best: str | None) -> str:
-    """What the expected values say; an option without one is named, for it may be the best of all."""
-    if not options:
-        return "No options were given: write them down, with cost, probability and value, and weigh them."
-    unknown = [option.name for option in options if option.expected_usd is None]
-    values = [option.expected_usd for option in options if option.expected_usd is not None]
+    for name, (worst, _) in known:
+        if worst > 0 and all(worst > other[1] for rival, other in known if rival != name):
+            best = name
+    unknown = [option.name for option in weighed if option.expected_usd is None]
     left = f" Unknown stays: {'; '.join(unknown)}." if unknown else ""
-    if best is not None:
-        return f"Of what is known, {best} has the highest expected value.{left}"
-    if not values:
-        return "No option has an expected value: say how likely it succeeds, and what success is worth."
-    if all(high <= 0 for _, high in values):
-        return f"No option with a known value pays: doing none of them is the best known choice.{left}"
-    return f"The ranges of the expected values overlap: it depends.{left}"
+    if not weighed:
+        choice = "No options were given: write them down, with cost, probability and value, and weigh them."
+    elif best is not None:
+        choice = f"Of what is known, {best} has the highest expected value.{left}"
+    elif not known:
+        choice = "No option has an expected value: say how likely it succeeds, and what success is worth."
+    elif all(high <= 0 for _, (_, high) in known):
+        choice = f"No option with a known value pays: doing none of them is the best known choice.{left}"
+    else:
+        choice = f"The ranges of the expected values overlap: it depends.{left}"
+    met = "; ".join(rule.rule for rule in rules if rule.holds)
+    if met:
+        choice = f"Do not go on as before: {met}. {choice}"
+    elif rules:
+        told = ", as far as the records tell" if any(rule.holds is None for rule in rules) else ""
+        choice = f"No stop rule is met{told}. {choice}"
+    return Pivot(stop=bool(met), rules=tuple(rules), options=weighed, best=best, decision=choice)
 
 
 def stop_rules(
@@ -275,12 +255,11 @@ def no_progress(rows: Sequence[SessionRow]) -> StopRule:
     rule = f"{WITHOUT_PROGRESS} sessions without measurable progress"
     if len(rows) <= WITHOUT_PROGRESS:
         return StopRule(rule=rule, holds=None, why="too few sessions have ended: three have to")
-    last = range(len(rows) - WITHOUT_PROGRESS, len(rows))
-    for index in reversed(last):
-        progress = "; ".join(_progress(rows[:index], rows[index]))
-        if progress:
-            return StopRule(rule=rule, holds=False, why=f"{rows[index].id}: {progress}")
-    return StopRule(rule=rule, holds=True, why=f"nothing new in {' and '.join(rows[index].id for index in last)}")
+    for place in range(len(rows) - 1, len(rows) - 1 - WITHOUT_PROGRESS, -1):
+        if progress := "; ".join(_progress(rows[:place], rows[place])):
+            return StopRule(rule=rule, holds=False, why=f"{rows[place].id}: {progress}")
+    names = " and ".join(row.id for row in rows[-WITHOUT_PROGRESS:])
+    return StopRule(rule=rule, holds=True, why=f"nothing new in {names}")
 
 
 def _progress(before: Sequence[SessionRow], now: SessionRow) -> Iterator[str]:
@@ -289,20 +268,16 @@ def _progress(before: Sequence[SessionRow], now: SessionRow) -> Iterator[str]:
         yield "it passes again"
     for variant in now.variants:
         past = [row for row in before if variant in row.variants]
-        if past and variant in past[-1].incorrect and _right(now, variant):
+        ratio = now.ratios.get(variant)
+        if past and variant in past[-1].incorrect and ratio is not None and variant not in now.incorrect:
             yield f"{variant} is right"
-        if variant not in now.ratios or variant in now.unsure:
+        if ratio is None or variant in now.unsure:
             continue
-        ratio = now.ratios[variant]
         sure = [row.ratios[variant] for row in past if variant in row.ratios and variant not in row.unsure]
         if not sure:
             yield f"{variant} at {times(ratio)}"
         elif ratio > max(sure) * (1 + MARGIN):
             yield f"{variant} at {times(ratio)}, its best before was {times(max(sure))}"
-
-
-def _right(row: SessionRow, variant: str) -> bool:
-    return variant in row.ratios and variant not in row.incorrect
 
 
 def over_budget(rows: Sequence[SessionRow], budget_s: float | None, spent_s: float | None) -> StopRule:
@@ -324,9 +299,9 @@ def worse(rows: Sequence[SessionRow]) -> StopRule:
         return StopRule(rule=rule, holds=None, why="there is no session to compare with")
     now = rows[-1]
     for variant in now.incorrect:
-        past = [row for row in rows[:-1] if variant in row.variants]
-        if past and _right(past[-1], variant) and past[-1].ground != now.ground:
-            why = f"{variant} was right in {past[-1].id}, is wrong in {now.id}"
+        past = next((row for row in reversed(rows[:-1]) if variant in row.variants), None)
+        if past and variant in past.ratios and variant not in past.incorrect and past.ground != now.ground:
+            why = f"{variant} was right in {past.id}, is wrong in {now.id}"
             return StopRule(rule=rule, holds=True, why=why)
     return StopRule(rule=rule, holds=False, why=f"no variant became wrong in {now.id}")
 
@@ -361,25 +336,19 @@ class KeepTerms(Model):
 def keep_or_stop(context: Context, arguments: KeepTerms) -> Working[KeepOutput]:
     """Both sides of keeping the GPU, by the restart that was measured and the prices of the card."""
     yield from ()
-    card, gpus, device = context.task.card, context.task.machine.gpus, context.bench.device
-    gpu = gpus[0] if gpus else None
+    card, gpu = context.task.card, next(iter(context.task.machine.gpus), None)
     rate = gpu_rate(card, gpu) if card else None
-    if card is None or rate is None:
-        return _undecided(no_price(card, gpu) if card else "there is no rate card")
-    restart = restart_of(context.past.sessions, device, context.finished)
-    if restart is None:
-        return _undecided(
-            "no restart was measured: nothing was compiled and then timed here or in a session before"
-        )
+    restart = restart_of(context.past.sessions, context.bench.device, context.finished)
+    if card is None or rate is None or restart is None:
+        why = "no restart was measured: nothing was compiled and then timed here or in a session before"
+        if rate is None:
+            why = no_price(card, gpu) if card else "there is no rate card"
+        return Result(KeepOutput(ok=True, message=why, not_exercised=(f"keep or stop the GPU: {why}",)))
     price, hours = rate.usd_per_hour, arguments.idle_hours
     stop = stop_cost(*restart, price, *who_waits(card, arguments.waiting))
     expected = None if hours is None else decide(hours, price, stop)
     message = sentence(expected) if expected else advice(stop.usd / price)
     return Result(KeepOutput(ok=True, message=message, gpu_usd_per_hour=price, stop=stop, expected=expected))
-
-
-def _undecided(why: str) -> Result[KeepOutput]:
-    return Result(KeepOutput(ok=True, message=why, not_exercised=(f"keep or stop the GPU: {why}",)))
 
 
 class PivotTerms(Model):

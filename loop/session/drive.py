@@ -167,8 +167,3 @@ def into(folder: SessionFolder, journal: Journal) -> Callable[[Happening], Happe
         return event
 
     return store
-
-
-def nowhere(event: Happening) -> Happening:
-    """A `store` for walks that leave no session."""
-    return event

@@ -1,5 +1,6 @@
 """What single steps of the bench found, as tables and lines on a terminal."""
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -18,25 +19,25 @@ MOST_FAILURES = 6
 """Failed checks of a variant that are told on the screen."""
 COLUMNS = 110
 """Width of a line on a control; its whole reason is in the JSON."""
-Again = Callable[[str, int], str]
-"""Makes the command that verifies a variant on the values of a seed."""
+Words = Sequence[str]
+"""Options with which a variant is verified again on the same values."""
 
 
-def show_findings(finished: Sequence[Finished], again: Again, screen: Screen) -> None:
+def show_findings(finished: Sequence[Finished], words: Words, screen: Screen) -> None:
     """Tables of checks and timings, to stdout."""
     for kind, show in SHOWN.items():
         for output in outputs_of(finished, kind):
-            for line in show(output, again, screen):
+            for line in show(output, words, screen):
                 screen.data(line)
 
 
-def _explained(output: ExplainOutput, again: Again, screen: Screen) -> Iterator[str]:
+def _explained(output: ExplainOutput, words: Words, screen: Screen) -> Iterator[str]:
     for explanation in (explanation for explanation in output.explanations if explanation.lines):
         yield f"Why {explanation.variant} is wrong:"
         yield from (f"  {label}: {text}" for label, text in explanation.lines)
 
 
-def _checked(output: VerifyOutput, again: Again, screen: Screen) -> Iterator[str]:
+def _checked(output: VerifyOutput, words: Words, screen: Screen) -> Iterator[str]:
     rows = []
     for checks in output.variants:
         plain = [check for check in checks.checks if check.workload.values == "normal"] or checks.checks
@@ -54,58 +55,48 @@ def _checked(output: VerifyOutput, again: Again, screen: Screen) -> Iterator[str
             yield f"{checks.variant}: and {hidden} more; all of them with --json"
         if not checks.right:  # By the emulator's schedule, too, where the first failure names one.
             fault = checks.first_failure.fault if checks.first_failure else None
-            drawn = fault is not None and fault.seed is not None
-            schedule = f"LOOP_EMULATOR_SEED={fault.seed} " if fault and drawn else ""
-            what = "values and schedule" if drawn else "values"
-            yield f"the same {what} again: {schedule}{again(checks.variant, output.seed)}"
+            schedule = fault.seed if fault is not None else None
+            command = ["loop", "kernels", "verify", checks.variant, *words, "--seed", str(output.seed)]
+            again = f"{f'LOOP_EMULATOR_SEED={schedule} ' if schedule is not None else ''}{shlex.join(command)}"
+            yield f"the same {'values' if schedule is None else 'values and schedule'} again: {again}"
     yield ""
     yield from (f"not exercised: {text}" for text in output.not_exercised)
 
 
-def _sanitized(output: SanitizeOutput, again: Again, screen: Screen) -> Iterator[str]:
+def _sanitized(output: SanitizeOutput, words: Words, screen: Screen) -> Iterator[str]:
     tools = tuple(dict.fromkeys(run.tool for run in output.runs))
     status = {(run.variant, run.tool): run.status for run in output.runs}
-    names = dict.fromkeys(run.variant for run in output.runs)
-    if names:
+    if names := dict.fromkeys(run.variant for run in output.runs):
         rows = [(name, *(status.get((name, tool), "not run") for tool in tools)) for name in names]
         screen.table(("variant", *tools), rows)
     yield from (f"{run.tool}: {run.told}" for run in output.runs if run.status == "found")
     yield from (f"not exercised: {text}" for text in output.not_exercised)
-    if output.hint:
-        yield output.hint
+    yield from [output.hint] if output.hint else []
 
 
-def _timed(output: MeasureOutput, again: Again, screen: Screen) -> Iterator[str]:
-    words = {(verdict.variant, verdict.workload): verdict.verdict for verdict in output.verdicts}
-    rows = [
-        (
-            timing.variant,
-            timing.workload.name,
-            f"{timing.reference_us:.1f}",
-            f"{timing.candidate_us:.1f}",
-            times(timing.ratio),
-            "-".join(map(plain_ratio, timing.interval)),
-            words.get((timing.variant, timing.workload.name), "")
-            + ("" if timing.timed_by == "loop" else " (its own clock)"),
-        )
-        for timing in output.measurements
-    ]
+def _timed(output: MeasureOutput, words: Words, screen: Screen) -> Iterator[str]:
+    verdicts = {(verdict.variant, verdict.workload): verdict.verdict for verdict in output.verdicts}
+    rows = []
+    for timing in output.measurements:
+        name, clock = timing.workload.name, "" if timing.timed_by == "loop" else " (its own clock)"
+        interval = "-".join(map(plain_ratio, timing.interval))
+        us = f"{timing.reference_us:.1f}", f"{timing.candidate_us:.1f}"
+        verdict = verdicts.get((timing.variant, name), "") + clock
+        rows.append((timing.variant, name, *us, times(timing.ratio), interval, verdict))
     if rows:
         heads = ("variant", "workload", "library us", "ours us", "ratio", "99 %", "verdict")
         screen.table(heads, rows, wrap=1)
     yield from how_called(output)
 
 
-def _proved(output: GateOutput, again: Again, screen: Screen) -> Iterator[str]:
+def _proved(output: GateOutput, words: Words, screen: Screen) -> Iterator[str]:
     for base in dict.fromkeys(control.base for control in output.controls):
         yield f"{base}:"
-        for control in output.controls:
+        for control in (control for control in output.controls if control.base == base):
             honest = "passed" if control.kind == "honest" else "alike"
             fate = "killed" if control.killed else "SURVIVED" if control.survived else honest
-            if control.base == base:
-                yield f"  {fate:<8} {control.name:<42} {control.reason}".rstrip()[:COLUMNS]
-    left_out = dict.fromkeys(line.partition(":")[0] for line in output.not_applicable)
-    if left_out:
+            yield f"  {fate:<8} {control.name:<42} {control.reason}".rstrip()[:COLUMNS]
+    if left_out := dict.fromkeys(line.partition(":")[0] for line in output.not_applicable):
         yield f"not applicable: {', '.join(left_out)}"
     if output.indistinguishable:
         yield f"not told by any input of the target: {', '.join(output.indistinguishable)}"
@@ -113,14 +104,14 @@ def _proved(output: GateOutput, again: Again, screen: Screen) -> Iterator[str]:
     yield f"killed {output.killed} of {output.total}"
 
 
-def _resources(output: ResourcesOutput, again: Again, screen: Screen) -> Iterator[str]:
+def _resources(output: ResourcesOutput, words: Words, screen: Screen) -> Iterator[str]:
     if rows := [(row.name, *row.figures) for row in kernel_rows(output)]:
         screen.table(("kernel", "regs", "spill", "shared", "blocks/SM"), rows, wrap=0)
     yield from summary_lines(output)
     yield from (f"not exercised: {text}" for text in output.not_exercised)
 
 
-SHOWN: dict[type[Output], Callable[[Any, Again, Screen], Iterator[str]]] = {
+SHOWN: dict[type[Output], Callable[[Any, Words, Screen], Iterator[str]]] = {
     ExplainOutput: _explained,
     VerifyOutput: _checked,
     SanitizeOutput: _sanitized,

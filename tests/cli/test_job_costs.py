@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from loop.base.screen import Screen
-from loop.cli.hosts import _charged_s, list_jobs
+from loop.cli.hosts import list_jobs
 from loop.jobs.folder import Job, jobs_folder, prepare
 from loop.model.campaign import Campaign
 from loop.model.jobs import JobRun
@@ -18,12 +18,6 @@ def ran(began: float, seconds: float, usd: float | None = 0.7, host: str = "l4")
     """A job on a host with a price."""
     fields = {"id": f"{host}-{began}-{seconds}", "title": "", "state": "done", "tries": 1}
     return JobRun.model_validate({**fields, "host": host, "began": began, "seconds": seconds, "usd_per_hour": usd})
-
-
-def test_jobs_that_share_a_host_share_its_price() -> None:
-    """Each second by how many there were; what ran elsewhere, or is paid by the device, does not count."""
-    jobs = [ran(0, 10), ran(5, 10), ran(0, 20, host="h100"), ran(0, 7, usd=None)]
-    assert [7.5, 7.5, 20, 7] == [pytest.approx(_charged_s(job, jobs)) for job in jobs]
 
 
 def test_a_budget_in_dollars_counts_the_machines_of_the_jobs(

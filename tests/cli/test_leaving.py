@@ -10,7 +10,7 @@ from loop.base.errors import MachineFailure, WorkFailed
 from loop.base.locks import locked
 from loop.base.places import Project
 from loop.base.screen import Screen
-from loop.cli.on_host import _away, _brought_back, _Sending, leave
+from loop.cli.on_host import _brought_back, leave, not_back
 from loop.jobs import there as noted
 from loop.jobs.folder import LOCK, Job, JobFolder, prepare
 from loop.jobs.hosts import Host, Listed
@@ -102,8 +102,7 @@ def test_a_folder_there_is_not_replaced_before_its_branches_are_here(
     """A job of that checkout which ended and was not brought back comes first."""
     job = make(tmp_path, "a")
     project = Project(tmp_path / "target", tmp_path / "other", bundled=False)
-    sending = _Sending(Path(root), None, ".", (), tree)
-    assert is_away == (_away(make_host(tmp_path), project, sending, None) is not None)
+    assert is_away == (not_back(make_host(tmp_path), project.sessions, tree, None) is not None)
     assert "loop jobs follow a" in (Busy("l4", job.id).hint or "")
 
 

@@ -10,7 +10,9 @@ import pytest
 
 from loop.base.errors import DefinitionError, UsageError
 from loop.base.screen import Screen
-from loop.money.command import KeepRequest, keep_or_stop, pivot
+from loop.cli import ALL
+from loop.cli.command import default_of
+from loop.money.command import pivot
 from tests.projects import loop, make_project
 
 OPTIONS = """\
@@ -23,10 +25,14 @@ options:
 """
 
 
+KEEP = next(command for command in ALL if command.words == "cost keep-or-stop")
+
+
 def keep(**fields: Any) -> str:
     """What `keep-or-stop` prints."""
     out = io.StringIO()
-    assert 0 == keep_or_stop(KeepRequest(**fields), Screen(out, io.StringIO()))
+    values = {parameter.name: default_of(parameter) for parameter in KEEP.parameters} | fields
+    assert 0 == KEEP.call(values, Screen(out, io.StringIO()))
     return out.getvalue()
 
 
