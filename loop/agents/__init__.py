@@ -1,8 +1,5 @@
-"""Programs that propose changes: how one is called, how it is ended, and what it used.
+"""Programs that propose changes to a kernel: how they are called, watched and ended, and what they used.
 
-Begin with `presets`, the table of known programs; one more is a row. `proposing` runs a proposer in a process
-group of its own and leaves nothing of it. `results` reads what it printed about its own run, and adds that up with
-what the user stated (`--ai-usd`).
-
-An agent's own result comes before a stated amount. A cost that nobody told is unknown, never zero.
+`proposing.run_errand` runs one; `PRESETS` has a row for each program that `loop` knows. What it prints of its own
+cost is read by `read_result`; `used` says what a whole session's AI came to.
 """

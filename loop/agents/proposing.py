@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import json
+import math
 import os
 import re
 import shlex
@@ -51,6 +52,10 @@ class Preset:
     """What of the home folder is its own configuration."""
 
 
+PLACES = ("brief", "json", "workdir", "answer", "usd")
+"""What a command may name in braces."""
+
+
 PRESETS: dict[str, Preset] = {
     "claude": Preset(
         command="claude -p --output-format stream-json --verbose --permission-mode acceptEdits"
@@ -71,10 +76,6 @@ PRESETS: dict[str, Preset] = {
 """By the name that `--proposer` takes."""
 
 
-PLACES = ("brief", "json", "workdir", "answer", "usd")
-"""What a command may name in braces."""
-
-
 def preset_of(proposer: str) -> Preset:
     """The row of a name, or one for a command."""
     return PRESETS.get(proposer.strip()) or Preset(proposer)
@@ -90,12 +91,17 @@ def refuse_unready(campaign: Campaign) -> None:
     if not campaign.unattended:
         return
     preset = preset_of(campaign.proposer)
-    program = _program(preset.command)
-    if not program:
+    try:
+        words = [word for word in shlex.split(preset.command) if "=" not in word]
+    except ValueError as error:
+        raise UsageError(f"--proposer {preset.command!r}: {error}", hint="close the quote") from error
+    if not words:
         raise UsageError(
             "--proposer: no command", hint="--proposer 'CMD {brief} {workdir}', claude, codex or person"
         )
-    if not program.startswith("{") and shutil.which(program) is None and not Path(program).exists():
+    program = words[0]
+    for_a_shell = re.search(r"[;&|<>$`(){}]", program) or program in ("exec", "cd", "if", "for", "while")
+    if not for_a_shell and shutil.which(program) is None and not Path(program).exists():
         raise UsageError(
             f"--proposer: there is no program `{program}` on the PATH",
             hint=f"install it, or name another: {', '.join(PRESETS)}, or any command",
@@ -112,30 +118,14 @@ def refuse_unready(campaign: Campaign) -> None:
         )
 
 
-def _program(command: str) -> str:
-    """The program that a command begins with; `{` for what only a shell can tell, empty for none."""
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise UsageError(f"--proposer {command!r}: {error}", hint="close the quote") from error
-    first = next((word for word in words if "=" not in word), "")
-    return "{" if re.search(r"[;&|<>$`(){}]", first) or first in ("exec", "cd", "if", "for", "while") else first
-
-
-PROGRAM = "bwrap"
-
-
 @cache
 def works() -> bool:
     """Whether namespaces may be made here."""
-    if shutil.which(PROGRAM) is None:
-        return False
-    trial = [PROGRAM, "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--unshare-pid", "true"]
+    trial = ["bwrap", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--unshare-pid", "true"]
     try:
-        completed = subprocess.run(trial, capture_output=True, check=False, timeout=10)
+        return subprocess.run(trial, capture_output=True, check=False, timeout=10).returncode == 0
     except (OSError, subprocess.SubprocessError):
         return False
-    return completed.returncode == 0
 
 
 def under(root: Path, locks: Path, notes: Path, preset: Preset) -> tuple[str, ...]:
@@ -147,7 +137,7 @@ def under(root: Path, locks: Path, notes: Path, preset: Preset) -> tuple[str, ..
     if not preset.own or not works():  # Where a command of the user's own keeps its files, nobody knows.
         return ()
     home = Path.home()
-    words = [PROGRAM, "--die-with-parent", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc"]
+    words = ["bwrap", "--die-with-parent", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc"]
     words += ["--tmpfs", "/tmp", "--tmpfs", str(home)]
     # Folders of the home that hold programs on the PATH, with what they load.
     inside = [path for name in programs() if (path := Path(name)).is_relative_to(home)]
@@ -180,40 +170,45 @@ PROPOSALS = "changes/candidates/[0-9][0-9][0-9][0-9].json"
 
 
 def read_result(printed: str) -> AiUse | None:
-    """The use that an agent's output states; None where it states none, or one of its numbers is none."""
-    whole = _json(printed)
-    parts = [whole] if whole is not None else [_json(line) for line in printed.splitlines()]
-    values = (value for part in parts for value in (part if isinstance(part, list) else [part]))
-    objects = [value for value in values if isinstance(value, dict)]
+    """The use that an agent's output states; None where it states none, or one of its numbers is none.
+
+    `claude` prints its own total, which stands, beside the tokens of each model. `codex` prints turns with their
+    tokens, and no price; so may an agent that nobody knows.
+    """
+    objects: list[dict[str, Any]] = []
+    for text in (printed, *printed.splitlines()):
+        with contextlib.suppress(ValueError, RecursionError):
+            value = json.loads(text)
+            objects += [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, dict)]
+            if text is printed:
+                break
+    final = next((line for line in reversed(objects) if "total_cost_usd" in line), None)
+    turns = [line for line in objects if line.get("type") == "turn.completed"]
+    last = next((line for line in reversed(objects) if isinstance(line.get("usage"), dict)), None)
+    named = next((str(line["model"]) for line in objects if line.get("model")), NAMELESS)
     try:
-        use = _claude(objects) or _codex(objects)
-        last = next((line for line in reversed(objects) if isinstance(line.get("usage"), dict)), None)
-        if use is None and last is not None:  # Tokens without a cost, from an agent that nobody knows.
-            use = _unpriced("an agent", str(last.get("model") or NAMELESS), [_tokens(last["usage"])])
+        if final is not None:
+            return _of_claude(final)
+        if turns:  # What came from a cache stands within what was read.
+            calls = [_tokens(_inner(turn, "usage"), cached="cached_input_tokens") for turn in turns]
+            agent = "codex"
+        elif last:
+            agent, calls = "an agent", [_tokens(last["usage"])]
+        else:
+            return None
     except ValueError:
         return None
-    return use
+    model = ModelUse(model=named, calls=len(calls), tokens=functools.reduce(Tokens.plus, calls), usd=None)
+    return AiUse(source="result", agents=(agent,), models=(model,), usd=None, unpriced=(named,))
 
 
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _claude(objects: Sequence[Mapping[str, Any]]) -> AiUse | None:
-    """Its own total stands; models are listed for the tokens."""
-    final = next((line for line in reversed(objects) if "total_cost_usd" in line), None)
-    if final is None:
-        return None
+def _of_claude(final: Mapping[str, Any]) -> AiUse:
     usd = final["total_cost_usd"]
     if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 <= usd < float("inf"):
         raise ValueError(f"total_cost_usd: expected dollars, got {usd!r}")
     models = []
-    for name, fields in _inner(final, "modelUsage").items():
-        values = fields if isinstance(fields, dict) else {}
-        own = values.get("costUSD")
+    for name, values in _inner(final, "modelUsage").items():
+        own = values.get("costUSD") if isinstance(values, dict) else None
         is_known = isinstance(own, int | float) and not isinstance(own, bool) and own > 0
         tokens = Tokens(
             input=_count(values, "inputTokens"),
@@ -233,38 +228,23 @@ def _claude(objects: Sequence[Mapping[str, Any]]) -> AiUse | None:
     return use
 
 
-def _codex(objects: Sequence[Mapping[str, Any]]) -> AiUse | None:
-    """Turns with their tokens, and no price. What came from a cache stands within what was read."""
-    turns = []
-    for usage in (_inner(line, "usage") for line in objects if line.get("type") == "turn.completed"):
-        read, cached = _count(usage, "input_tokens"), _count(usage, "cached_input_tokens")
-        turns.append(Tokens(input=max(0, read - cached), cache_read=cached, output=_count(usage, "output_tokens")))
-    model = next((str(line["model"]) for line in objects if line.get("model")), NAMELESS)
-    return _unpriced("codex", model, turns) if turns else None
-
-
-def _unpriced(agent: str, model: str, calls: Sequence[Tokens]) -> AiUse:
-    tokens = functools.reduce(Tokens.plus, calls)
-    use = ModelUse(model=model, calls=len(calls), tokens=tokens, usd=None)
-    return AiUse(source="result", agents=(agent,), models=(use,), usd=None, unpriced=(model,))
-
-
-def _tokens(usage: Mapping[str, Any]) -> Tokens:
-    """Cache reads and writes stand beside `input_tokens`, not within."""
+def _tokens(usage: Mapping[str, Any], cached: str = "") -> Tokens:
+    """Cache reads and writes stand beside `input_tokens`; `cached`: the name of what stands within instead."""
     hour = _count(_inner(usage, "cache_creation"), "ephemeral_1h_input_tokens")
+    within = _count(usage, cached)
     return Tokens(
-        input=_count(usage, "input_tokens"),
+        input=max(0, _count(usage, "input_tokens") - within),
         output=_count(usage, "output_tokens"),
-        cache_read=_count(usage, "cache_read_input_tokens"),
+        cache_read=within or _count(usage, "cache_read_input_tokens"),
         cache_write=max(0, _count(usage, "cache_creation_input_tokens") - hour),
         cache_write_1h=hour,
         searches=_count(_inner(usage, "server_tool_use"), "web_search_requests"),
     )
 
 
-def _count(fields: Mapping[str, Any], name: str) -> int:
+def _count(fields: Any, name: str) -> int:
     """A number of tokens; 0 where none is told. Raises ValueError for what is no number of anything."""
-    value = fields.get(name)
+    value = fields.get(name) if isinstance(fields, dict) else None
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -300,6 +280,12 @@ def add(folder: SessionFolder, more: AiGiven) -> None:
         sums.write_sealed(folder.path / NAME, more)
 
 
+def proposed(folder: SessionFolder) -> list[AiUse]:
+    """What each proposer of a campaign used, noted as soon as it ended."""
+    proposals = (sums.read_sealed(Proposal, path) for path in sorted(folder.path.glob(PROPOSALS)))
+    return [proposal.use for proposal in proposals if proposal.use]
+
+
 def used(folder: SessionFolder) -> tuple[AiUse | None, str]:
     """What is known of a session's AI, the best source alone; else None, and why where a file is damaged."""
     path = folder.path / NAME
@@ -314,12 +300,6 @@ def used(folder: SessionFolder) -> tuple[AiUse | None, str]:
         use = use or AiUse(source="stated", usd=None)
         use = use.model_copy(update={"source": "stated", "usd": known.stated_usd, "unpriced": ()})
     return use, ""
-
-
-def proposed(folder: SessionFolder) -> list[AiUse]:
-    """What each proposer of a campaign used, noted as soon as it ended."""
-    proposals = (sums.read_sealed(Proposal, path) for path in sorted(folder.path.glob(PROPOSALS)))
-    return [proposal.use for proposal in proposals if proposal.use]
 
 
 def together(results: Sequence[AiUse]) -> AiUse:
@@ -371,21 +351,6 @@ class Errand:
     cache: Path | None = None
     """Where its `loop kernels check` keeps builds: none of them is ever judged. None: where this session does."""
 
-    @property
-    def command(self) -> str:
-        """For the shell."""
-        text = self.preset.command + (self.preset.in_dollars if self.usd is not None else "")
-        return filled(
-            text,
-            {
-                "brief": str(self.page),
-                "json": str(self.page.with_suffix(".json")),
-                "workdir": str(self.folder),
-                "answer": str(self.answer),
-                "usd": f"{self.usd:.2f}" if self.usd is not None else "",
-            },
-        )
-
 
 @dataclass(frozen=True)
 class Errands:
@@ -419,7 +384,15 @@ def run_errand(errand: Errand) -> Generator[Tick, None, Errands]:
 
 
 def _once(errand: Errand, begun: float) -> Generator[Tick, None, Errands]:
-    command = ["sh", "-c", f"{{ {errand.command}\n}} < {shlex.quote(str(errand.page))}"]
+    places = {
+        "brief": str(errand.page),
+        "json": str(errand.page.with_suffix(".json")),
+        "workdir": str(errand.folder),
+        "answer": str(errand.answer),
+        "usd": f"{errand.usd:.2f}" if errand.usd is not None else "",
+    }
+    text = errand.preset.command + (errand.preset.in_dollars if errand.usd is not None else "")
+    command = ["sh", "-c", f"{{ {filled(text, places)}\n}} < {shlex.quote(str(errand.page))}"]
     names = (*PASSED_ON, *errand.preset.env, *errand.env)
     env = {name: os.environ[name] for name in names if name in os.environ}
     env |= {"LOOP_CACHE": str(errand.cache)} if errand.cache else {}
@@ -435,27 +408,33 @@ def _once(errand: Errand, begun: float) -> Generator[Tick, None, Errands]:
                 child.pump()
         child.kill()
         completed = child.completed(timed_out=cut is not None)
-    last = _last_line(completed.errors) or _last_line(completed.output)
     printed = completed.output + completed.errors
     ended: Ended = cut or "edited"
     if cut is None and not completed.ok:  # Why, it says at its end.
         known: dict[str, Ended] = {LIMITED: "limited", LOGIN: "login"}
         reasons = (name for words, name in known.items() if re.search(words, printed[-4000:], re.IGNORECASE))
         ended = next(reasons, "failed")
-    answer = _answer(errand.answer)
+    answer: Any = {}
+    with contextlib.suppress(OSError, ValueError, RecursionError):  # Of its own making: it may be anything.
+        answer = json.loads(errand.answer.read_text(errors="replace")[:SEEN])
+    answer = answer if isinstance(answer, dict) else {}
+    lines = [line.strip()[:200] for line in (*completed.output.splitlines(), *completed.errors.splitlines())]
+    program = Path(next(iter(errand.preset.command.split()), "an agent")).name
+    note = f"{program} printed no result"
+    unknown = AiUse(source="result", agents=(program,), usd=None, unpriced=(program,), notes=(note,))
     return Errands(
         ended="done" if answer.get("done") is True else ended,
-        said=last if ended in ("failed", "limited", "login") else "",
+        said=next(filter(None, reversed(lines)), "") if ended in ("failed", "limited", "login") else "",
         seconds=completed.seconds,
         output=printed,
-        use=use_of(errand.preset.command, completed.output),
+        use=read_result(completed.output) or unknown,
         idea=str(answer.get("idea", ""))[:200].replace("\n", " "),
     )
 
 
 def _watch(child: Child, errand: Errand, begun: float) -> Generator[Tick, None, Ended | None]:
     """Until it has ended, or has to be: why; None for what ended, or said so."""
-    size_before, heard, over = 0, time.monotonic(), None
+    size_before, heard, over = 0, time.monotonic(), math.inf
     while child.code is None:
         yield Tick(f"the proposer is at work ({seconds_text(time.monotonic() - begun)})")
         child.pump()
@@ -463,11 +442,10 @@ def _watch(child: Child, errand: Errand, begun: float) -> Generator[Tick, None, 
         now, size = time.monotonic(), sum(len(part.head) + len(part.tail) + part.dropped for part in streams)
         if size != size_before:
             size_before, heard = size, now
-            last = bytes(child.output.tail[-SEEN:]) or bytes(child.output.head[-SEEN:])
-            ended = errand.preset.ended
-            if over is None and ended and re.search(ended, last.decode(errors="replace"), re.MULTILINE):
-                over = now
-        if over is not None and now - over > LINGERS_S:
+            last = (bytes(child.output.tail[-SEEN:]) or bytes(child.output.head[-SEEN:])).decode(errors="replace")
+            if errand.preset.ended and re.search(errand.preset.ended, last, re.MULTILINE):
+                over = min(over, now)
+        if now - over > LINGERS_S:
             return None
         if now - begun > errand.limit_s:
             return "deadline"
@@ -476,19 +454,15 @@ def _watch(child: Child, errand: Errand, begun: float) -> Generator[Tick, None, 
     return None
 
 
-def sweep_orphans(before: Sequence[int]) -> int:
-    """End what lost its parent while proposers ran, and so became a child of ours; how many.
+def sweep_orphans(before: Sequence[int]) -> None:
+    """End what lost its parent while proposers ran, and so became a child of ours.
 
     `before`: children of ours that were there already. Orphans that left their group and emptied their environment
     are found by nothing else.
     """
-    ended = 0
     for _ in range(3):
-        orphans = [
-            child for child in psutil.Process().children() if child.pid not in before and child.pid not in STARTED
-        ]
-        if not orphans:
-            return ended
+        children_now = psutil.Process().children()
+        orphans = [child for child in children_now if child.pid not in before and child.pid not in STARTED]
         for orphan in orphans:
             below: list[psutil.Process] = []
             with contextlib.suppress(psutil.Error):
@@ -496,34 +470,10 @@ def sweep_orphans(before: Sequence[int]) -> int:
             for process in (orphan, *below):
                 with contextlib.suppress(psutil.Error):
                     process.kill()
-                    ended += 1
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(orphan.pid, 0)
-    return ended
 
 
 def children() -> list[int]:
     """Children of ours by now."""
     return [child.pid for child in psutil.Process().children()]
-
-
-def _last_line(text: str) -> str:
-    return next((line.strip()[:200] for line in reversed(text.splitlines()) if line.strip()), "")
-
-
-def _answer(path: Path) -> Mapping[str, Any]:
-    """What it wrote into its answer; nothing where there is none, or it is none."""
-    try:
-        answer = json.loads(path.read_text(errors="replace")[:SEEN]) if path.is_file() else {}
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return answer if isinstance(answer, dict) else {}
-
-
-def use_of(command: str, printed: str) -> AiUse:
-    """What it says that it used; that it says nothing, which is not nothing, where it does not."""
-    name = Path(next(iter(command.split()), "an agent")).name
-    unknown = AiUse(
-        source="result", agents=(name,), usd=None, unpriced=(name,), notes=(f"{name} printed no result",)
-    )
-    return read_result(printed) or unknown

@@ -85,7 +85,7 @@ CUDA_HEADERS = "#include <ATen/cuda/CUDAContext.h>\n#include <c10/cuda/CUDAGuard
 STREAM = "c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromExternal((cudaStream_t)stream, 0));"
 
 
-def unit_text(definition: Definition, solution: Solution, source: str, scalars: Mapping[str, Any]) -> str:
+def _unit_text(definition: Definition, solution: Solution, source: str, scalars: Mapping[str, Any]) -> str:
     """The translation unit; `source`: the file of the entry point as it includes it; `scalars`: by input."""
     _, _, function = solution.spec.entry_point.partition("::")
     tensors = [name for name, spec in definition.inputs.items() if spec.shape is not None]
@@ -100,7 +100,7 @@ def unit_text(definition: Definition, solution: Solution, source: str, scalars: 
         call = f"{function}({', '.join([*arguments, *passed])})"
     else:
         call = f"loop_made::keep(outputs, {function}({', '.join(arguments)}))"
-    on_gpu = is_cuda(solution)
+    on_gpu = solution.on_gpu
     return UNIT.format(
         name=solution.name.replace("\n", " "),
         source=source,
@@ -114,55 +114,31 @@ def unit_text(definition: Definition, solution: Solution, source: str, scalars: 
     )
 
 
-def is_cuda(solution: Solution) -> bool:
-    """Whether it runs on a GPU: by its language, or by the kind of its files."""
-    languages = solution.spec.languages or (solution.spec.language or "",)
-    return bool({"cuda", "cuda_cpp"} & set(languages)) or any(
-        source.path.endswith(".cu") for source in solution.sources
-    )
-
-
 def recipe(solution: Solution, folder: str) -> dict[str, Any]:
     """Compiler and flags; `folder`: that of the solution's files, from the target's. Raises UsageError."""
     spec = importlib.util.find_spec("torch")
     torch = Path((spec.submodule_search_locations or [""])[0]) if spec else Path()
     if not (torch / "include/torch/extension.h").is_file():
         raise UsageError("a solution in C++ or CUDA needs the headers of torch, which are not installed here")
-    options = solution.spec.compile_options or {}
-    headers = (
-        folder,
-        torch / "include",
-        torch / "include/torch/csrc/api/include",
-        sysconfig.get_paths()["include"],
-    )
+    include, python = torch / "include", sysconfig.get_paths()["include"]
+    headers = (folder, include, include / "torch/csrc/api/include", python)
     shared = ["-std=c++20", *(f"-I{path}" for path in headers), "-DTORCH_EXTENSION_NAME=loop_answer_of"]
     libraries = [f"-L{torch / 'lib'}", "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
-    if not is_cuda(solution):
+    options = solution.spec.compile_options or {}
+    linked = [str(option) for option in options.get("ld_flags", ())]
+    if not solution.on_gpu:
         flags = [*map(str, options.get("cflags", ()))]
-        rest = ["-Wl,--no-as-needed", *libraries, f"-Wl,-rpath,{torch / 'lib'}", *_linked(options)]
+        rest = ["-Wl,--no-as-needed", *libraries, f"-Wl,-rpath,{torch / 'lib'}", *linked]
         return {"compiler": "g++", "flags": ["-O3", *shared, *flags, *rest]}
     flags = [*map(str, options.get("cuda_cflags", ("-O3", "--use_fast_math")))]
-    rest = [
-        "-Xlinker",
-        "--no-as-needed",
-        *libraries,
-        "-lc10_cuda",
-        "-ltorch_cuda",
-        "-Xlinker",
-        f"-rpath,{torch / 'lib'}",
-        *_linked(options),
-    ]
-    return {"compiler": "nvcc", "flags": [*flags, "-arch={arch}", *shared, "--expt-relaxed-constexpr", *rest]}
-
-
-def _linked(options: Mapping[str, Any]) -> Sequence[str]:
-    return [str(option) for option in options.get("ld_flags", ())]
+    libraries += ["-lc10_cuda", "-ltorch_cuda", "-Xlinker", f"-rpath,{torch / 'lib'}", *linked]
+    rest = ["--expt-relaxed-constexpr", "-Xlinker", "--no-as-needed", *libraries]
+    return {"compiler": "nvcc", "flags": [*flags, "-arch={arch}", *shared, *rest]}
 
 
 LANGUAGES = ("python", "triton", "pytorch")
 OWN = "theirs"
 TYPES = ("float64", "float32", "float16", "bfloat16")
-RUN = "run"
 HEAD = '''"""Made by loop: {what}, as a target calls it."""
 
 import json
@@ -201,33 +177,23 @@ RETURNED = "foreign.by_position(answer, list(INPUTS), {name: dtype for name, (_,
 def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
     """The task as a target. Raises LoopError for answers and inputs that loop cannot run."""
     definition, _ = read_json(task.files[0], Definition)
-    sizes = _sizes(definition)
-    specs = {name: (spec.shape, spec.dtype) for name, spec in definition.inputs.items()}
-    entries = [
-        entry
-        for workload in _workloads(task, definition)
-        if (entry := _entry(task, definition, workload)) is not None
-    ]
-    if not entries:
-        raise UsageError(
-            f"{task.path}: no workload whose inputs loop can make", f"loop targets inspect {task.path}"
-        )
+    sizes: dict[str, int | str] = {}  # Axes that no workload names: constants, and formulas in their order.
+    for name, axis in definition.axes.items():
+        if not isinstance(axis, Variable):
+            sizes[name] = axis.value if isinstance(axis, Constant) else axis.expression
+    entries = _entries(task, definition)
     custom = definition.custom_inputs_entrypoint
-    generator = CUSTOM.format(name=custom) if custom else AT_RANDOM
-    texts = {
-        "reference.py": definition.reference + "\n",
-        "entry.py": ENTRY.format(
-            what="the task",
-            specs=_json(specs),
-            sizes=_json(sizes),
-            outputs=_json({name: spec.dtype for name, spec in definition.outputs.items()}),
-            generator=generator,
-        ),
+    words = {
+        "what": "the task",
+        "specs": _json({name: (spec.shape, spec.dtype) for name, spec in definition.inputs.items()}),
+        "sizes": _json(sizes),
+        "outputs": _json({name: spec.dtype for name, spec in definition.outputs.items()}),
+        "generator": CUSTOM.format(name=custom) if custom else AT_RANDOM,
     }
-    own = variant(task, "entry.py", "expected", "the task's own reference", "example")
+    texts = {"reference.py": definition.reference + "\n", "entry.py": ENTRY.format(**words)}
     named: dict[str, Any] = {}
     for name, path in answers.items():
-        named[name], files = _answer(task, definition, name, path, entries)
+        named[name], files = _answer(task, definition, name, path, entries, sizes)
         texts |= files
     scalars = {
         name: {"kind": "flag" if spec.dtype == "bool" else "number"}
@@ -235,6 +201,9 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
         if spec.shape is None
     }
     axes = [name for name, axis in definition.axes.items() if not isinstance(axis, ExpressionAxis)]
+    types = [spec.dtype for spec in (*definition.outputs.values(), *definition.inputs.values())]
+    dtype = next((dtype for dtype in types if dtype in TYPES), "float32")  # The type whose tolerance counts.
+    own = variant(task, "entry.py", "expected", "the task's own reference", "example")
     fields = {
         "function": "run",
         "signature": {"sizes": axes, "parameters": scalars},
@@ -242,7 +211,7 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
         "reference": {"python": "entry.py:expected"},
         "baseline": {"python": "entry.py:expected"},
         "tolerance": {dtype: tolerance(task.judging, 1e-2) for dtype in TYPES},
-        "dtypes": dict.fromkeys(("cpu", "cuda"), _dtype(definition)),
+        "dtypes": dict.fromkeys(("cpu", "cuda"), dtype),
         "workloads": {"task": entries},
         "variants": named or {OWN: own},
     }
@@ -254,67 +223,58 @@ def _json(value: Any) -> str:
     return json.dumps(value).replace("\\", "\\\\")
 
 
-def _sizes(definition: Definition) -> dict[str, int | str]:
-    """Axes that no workload names: constants, and formulas in their order."""
-    sizes: dict[str, int | str] = {}
-    for name, axis in definition.axes.items():
-        if isinstance(axis, Constant):
-            sizes[name] = axis.value
-        elif isinstance(axis, ExpressionAxis):
-            sizes[name] = axis.expression
-    return sizes
-
-
-def _dtype(definition: Definition) -> str:
-    """The type whose tolerance counts: the first of floating-point numbers."""
-    types = [spec.dtype for spec in (*definition.outputs.values(), *definition.inputs.values())]
-    return next((dtype for dtype in types if dtype in TYPES), "float32")
-
-
-def _workloads(task: ForeignTask, definition: Definition) -> list[TraceWorkload]:
+def _entries(task: ForeignTask, definition: Definition) -> list[dict[str, Any]]:
+    """Workloads as a target writes them, without those whose inputs lie in files. Raises UsageError for none."""
     lines = [path for path in task.files if path.suffix == ".jsonl"]
     if task.path.is_dir():
-        return [workload for path in lines for workload, _ in read_lines(path, TraceWorkload)]
-    traces = (trace for path in lines for trace, _ in read_lines(path, TraceLine))
-    return [trace.workload for trace in traces if trace.definition == definition.name]
-
-
-def _entry(task: ForeignTask, definition: Definition, workload: TraceWorkload) -> dict[str, Any] | None:
-    """A workload as a target writes it; None for one whose inputs lie in files."""
-    if any(origin.type == "safetensors" for origin in workload.inputs.values()):
-        return None
+        workloads = [workload for path in lines for workload, _ in read_lines(path, TraceWorkload)]
+    else:
+        traces = (trace for path in lines for trace, _ in read_lines(path, TraceLine))
+        workloads = [trace.workload for trace in traces if trace.definition == definition.name]
     constants = {name: axis.value for name, axis in definition.axes.items() if isinstance(axis, Constant)}
-    variable = {name: workload.axes[name] for name, axis in definition.axes.items() if isinstance(axis, Variable)}
-    scalars = {name: origin.value for name, origin in workload.inputs.items() if origin.type == "scalar"}
-    if wrong := unnamed([*constants, *variable, *scalars]):
-        raise UsageError(f"{task.path}: {wrong[0]}: loop cannot name such an axis")
-    return {**constants, **variable, **scalars}
+    variable = [name for name, axis in definition.axes.items() if isinstance(axis, Variable)]
+    entries = []
+    for workload in workloads:
+        if not any(origin.type == "safetensors" for origin in workload.inputs.values()):
+            scalars = {name: origin.value for name, origin in workload.inputs.items() if origin.type == "scalar"}
+            entries.append({**constants, **{name: workload.axes[name] for name in variable}, **scalars})
+            if wrong := unnamed([*entries[-1]]):
+                raise UsageError(f"{task.path}: {wrong[0]}: loop cannot name such an axis")
+    if not entries:
+        why = "no workload whose inputs loop can make"
+        raise UsageError(f"{task.path}: {why}", f"loop targets inspect {task.path}")
+    return entries
 
 
 def _answer(
-    task: ForeignTask, definition: Definition, name: str, path: Path, entries: Sequence[Mapping[str, Any]]
+    task: ForeignTask,
+    definition: Definition,
+    name: str,
+    path: Path,
+    entries: Sequence[Mapping[str, Any]],
+    sizes: Mapping[str, int | str],
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """A solution as a variant, and its files. Raises LoopError for one that loop cannot run."""
     solution = _solution(definition, path)
     texts = {f"{ANSWERS}/{name}/{source.path}": source.content for source in solution.sources}
-    if _languages(solution) & set(COMPILED):
+    if solution.written_in & set(COMPILED):
         (unit, text), own = _compiled(definition, name, path, solution, entries)
         return own, {**texts, f"{ANSWERS}/{name}/{unit}": text}
-    texts[f"{name}_answer.py"] = _imported(definition, name, solution, _sizes(definition))
+    file, _, function = solution.spec.entry_point.partition("::")
+    words = {
+        "what": f"the solution {name}",
+        "file": f"{ANSWERS}/{name}/{file}",
+        "run": PASSED if solution.spec.destination_passing_style else RETURNED,
+        "inputs": _json({key: spec.shape for key, spec in definition.inputs.items()}),
+        "outputs": _json({key: (spec.shape or (), spec.dtype) for key, spec in definition.outputs.items()}),
+        "sizes": _json(sizes),
+        "function": function,
+    }
+    texts[f"{name}_answer.py"] = ANSWER.format(**words)
     read = [python_text.read_module(path, file.content) for file in solution.sources if file.path.endswith(".py")]
     beside = [Path(source.path).parts[0].removesuffix(".py") for source in solution.sources]
-    fields = variant(task, f"{name}_answer.py", RUN, f"the solution {path.name}")
+    fields = variant(task, f"{name}_answer.py", "run", f"the solution {path.name}")
     return fields | needs(path, read, beside), texts
-
-
-def _imported(definition: Definition, name: str, solution: Solution, sizes: Mapping[str, int | str]) -> str:
-    """The module that calls a solution in Python."""
-    file, _, function = solution.spec.entry_point.partition("::")
-    inputs = {key: spec.shape for key, spec in definition.inputs.items()}
-    outputs = {key: (spec.shape or (), spec.dtype) for key, spec in definition.outputs.items()}
-    words = {"inputs": _json(inputs), "outputs": _json(outputs), "sizes": _json(sizes), "function": function}
-    run = PASSED if solution.spec.destination_passing_style else RETURNED
-    return ANSWER.format(what=f"the solution {name}", file=f"{ANSWERS}/{name}/{file}", run=run, **words)
 
 
 def _compiled(
@@ -333,18 +293,14 @@ def _compiled(
     fields = {
         "kind": "c_abi",
         "title": f"the solution {path.name}",
-        "device": "cuda" if is_cuda(solution) else "cpu",
+        "device": "cuda" if solution.on_gpu else "cpu",
         "dtypes": list(TYPES),
         "sources": [f"{folder}/{path}" for path in (unit, *others)],
         "entry": COMPILED_ENTRY,
         "build": recipe(solution, folder),
     }
     values = dict(zip(scalars, *scalar_values, strict=True)) if scalars else {}
-    return (unit, unit_text(definition, solution, file, values)), fields
-
-
-def _languages(solution: Solution) -> set[str]:
-    return set(solution.spec.languages or (solution.spec.language or "",))
+    return (unit, _unit_text(definition, solution, file, values)), fields
 
 
 def _solution(definition: Definition, path: Path) -> Solution:
@@ -353,13 +309,13 @@ def _solution(definition: Definition, path: Path) -> Solution:
     if solution.definition != definition.name:
         raise python_text.mistake(path, f"a solution of {definition.name}", f"one of {solution.definition}")
     runs = (*LANGUAGES, *COMPILED)
-    if not _languages(solution) <= set(runs):
-        written = ", ".join(sorted(_languages(solution)))
+    if not solution.written_in <= set(runs):
+        written = ", ".join(sorted(solution.written_in))
         raise UsageError(f"{path}: written in {written}; loop runs solutions in {', '.join(runs)}")
     check_sources(solution, path)
     file, _, function = solution.spec.entry_point.partition("::")
     content = next(source.content for source in solution.sources if source.path == file)
-    if _languages(solution) & set(COMPILED):
+    if solution.written_in & set(COMPILED):
         return solution
     if not python_text.read_module(path, content).defines(function):
         raise python_text.mistake(path, f"{file} with a function {function}", "no such function")

@@ -10,18 +10,17 @@ from typing import Any, Literal
 from pydantic import Field
 
 from loop.base.documents import Document, complain, load_yaml, parse
-from loop.base.documents.yaml_text import shown
 from loop.base.errors import Complaint, DefinitionError, UsageError
 from loop.formats import python_text
 from loop.formats.model import Case, ForeignTask, Judging, Timing
-from loop.formats.python_text import Module, Unknown
+from loop.formats.python_text import Module
 from loop.formats.target import ANSWERS, Made, tolerance, unnamed, variant, variants
 from loop.model.base import Model
 
 NAME = "gpumode"
 MANIFEST = "task.yml"
 SUBMISSION, ANSWER = "@SUBMISSION@", "submission.py"
-GENERATE, CHECK = "generate_input", "check_implementation"
+GENERATE, CHECK, REFERENCE, KERNEL = "generate_input", "check_implementation", "ref_kernel", "custom_kernel"
 MATCH = {"rtol": 1e-5, "atol": 1e-8}
 """What `make_match_reference` and `verbose_allclose` allow where they are given nothing."""
 SCORES = {
@@ -29,67 +28,45 @@ SCORES = {
     "mean": "mean of the benchmarks' seconds",
     "geom": "geometric mean of the benchmarks' seconds",
 }
-Word = int | bool | str | float | tuple[int, ...]
-Arguments = dict[str, Word]
+Arguments = dict[str, int | bool | str | float | tuple[int, ...]]
 
 
 class File(Model):
     """One file of the folder in which an answer is judged."""
 
     name: str
-    """Its name there."""
     source: str
     """Where it comes from, relative to the task; `@SUBMISSION@` for the answer."""
 
 
 class Config(Model):
-    """What is started (Python) or compiled (CUDA)."""
+    """What is started (Python: `main`) or compiled (CUDA)."""
 
     main: str | None = None
-    """The program that judges."""
     sources: tuple[str, ...] = ()
-    """Translation units."""
     include_dirs: tuple[str, ...] = ()
-    """Folders of headers."""
     defines: dict[str, str | int | None] = Field(default_factory=dict)
-    """Macros."""
     compile_flags: tuple[str, ...] = ()
-    """Flags."""
 
 
 class Manifest(Model):
-    """`task.yml`."""
+    """`task.yml`: `tests` are calls that are checked, `benchmarks` calls that are timed, timeouts are seconds."""
 
     files: tuple[File, ...]
-    """Files of the folder in which an answer is judged."""
     lang: Literal["py", "cu"]
-    """What the judging program is written in."""
     description: str = ""
-    """What the task is."""
     config: Config = Config()
-    """How it is judged."""
     templates: dict[str, str] = Field(default_factory=dict)
-    """Language to a file that an answer may start from."""
     libraries: tuple[str, ...] = ()
-    """Libraries that the judging machine has."""
     tests: tuple[Arguments, ...] = ()
-    """Calls that are checked."""
     benchmarks: tuple[Arguments, ...] = ()
-    """Calls that are timed."""
     test_timeout: int = 180
-    """Seconds for all tests."""
     benchmark_timeout: int = 180
-    """Seconds for all benchmarks."""
     ranked_timeout: int = 180
-    """Seconds for a ranked run."""
     ranking_by: Literal["last", "mean", "geom"] = "last"
-    """What the score is made of."""
     seed: int | None = None
-    """Seed of a ranked run."""
     multi_gpu: bool = False
-    """Whether a call needs several GPUs."""
     gpus: tuple[str, ...] = ()
-    """GPUs it is meant for."""
 
 
 def claims(path: Path) -> str | None:
@@ -134,38 +111,16 @@ class GpuModeTask:
         return self.modules.get(self.manifest.config.main or "")
 
     @cached_property
-    def said(self) -> set[str]:
+    def words(self) -> set[str]:
         """Names that the judging program reads, imports, defines or takes as arguments."""
         nodes = ast.walk(self.evaluator.tree) if self.evaluator else ()
         named = (getattr(node, field, None) for node in nodes for field in ("id", "attr", "arg", "name"))
         return {name for name in named if isinstance(name, str)}
 
     @property
-    def rechecks(self) -> bool:
-        """Whether its ranked mode draws new inputs for each timed call, and checks each output."""
-        return "recheck" in self.said
-
-    @property
     def own_contract(self) -> bool:
         """Whether the judging program makes its inputs by itself: it never says the generator's name."""
-        return self.evaluator is not None and GENERATE not in self.said
-
-    @property
-    def judges(self) -> list[Module]:
-        """What runs besides the answer and the judging program."""
-        return [module for name, module in self.modules.items() if module is not self.evaluator and name != ANSWER]
-
-    @property
-    def imports(self) -> tuple[str, ...]:
-        """Packages that are not files of the task."""
-        own = {Path(name).stem for name in self.modules}
-        return tuple(dict.fromkeys(name for module in self.judges for name in module.imports if name not in own))
-
-    @property
-    def gpus(self) -> int:
-        """GPUs of one call."""
-        sizes = [case.get("world_size") for case in (*self.manifest.tests, *self.manifest.benchmarks)]
-        return max((size for size in sizes if isinstance(size, int)), default=2) if self.manifest.multi_gpu else 1
+        return self.evaluator is not None and GENERATE not in self.words
 
 
 def load(path: Path, why: str) -> ForeignTask:
@@ -179,7 +134,17 @@ def load(path: Path, why: str) -> ForeignTask:
     python = manifest.lang == "py"
     if python:
         _check(read)
-    only_cuda = not python or python_text.wants_cuda(read.judges)
+    own = {Path(name).stem for name in modules}
+    judges = [module for name, module in modules.items() if module is not read.evaluator and name != ANSWER]
+    imports = dict.fromkeys(name for module in judges for name in module.imports if name not in own)
+    sizes = [case.get("world_size") for case in (*manifest.tests, *manifest.benchmarks)]
+    gpus = max((size for size in sizes if isinstance(size, int)), default=2) if manifest.multi_gpu else 1
+    tests = [Case(name=f"tests.{n}", use=("check",), arguments=case) for n, case in enumerate(manifest.tests)]
+    benchmarks = [
+        Case(name=f"benchmarks.{n}", use=("check", "time"), arguments=case)
+        for n, case in enumerate(manifest.benchmarks)
+    ]
+    rechecks = "recheck" in read.words  # New inputs for each timed call, and each output checked.
     return ForeignTask(
         format=NAME,
         why=why,
@@ -189,15 +154,20 @@ def load(path: Path, why: str) -> ForeignTask:
         entry=_entry(read),
         languages=("python", "triton", "cuda") if python else ("cuda",),
         reference="reference.ref_kernel",
-        cases=tuple(_cases(manifest)),
+        cases=(*tests, *benchmarks),
         dtypes=(),
         judging=Judging(checker=manifest.config.main) if read.own_contract else _judging(read.reference),
-        timing=_timing(read),
-        imports=read.imports,
+        timing=Timing(
+            method="CUDA events, up to 100 repeats until the error of the mean is below 0.1 % or time is up",
+            cold_cache=any("clear_l2" in name for name in read.words) if read.evaluator else None,
+            fresh_inputs=rechecks,
+            checked=rechecks,
+            score=SCORES[manifest.ranking_by],
+        ),
+        imports=tuple(imports),
         made_for=manifest.gpus,
-        devices=("cuda",) if only_cuda else ("cpu", "cuda"),
-        gpus=read.gpus,
-        hints=(*_words(read), *_seeds(read)),
+        devices=("cuda",) if not python or python_text.wants_cuda(judges) else ("cpu", "cuda"),
+        gpus=gpus,
         own_contract=read.own_contract,
     )
 
@@ -255,102 +225,31 @@ def _entry(read: GpuModeTask) -> str:
     ]
     if not names and read.own_contract:
         return "what its description says"
-    return " and ".join(f"def {name}" for name in dict.fromkeys(names or ["custom_kernel"]))
-
-
-def _cases(manifest: Manifest) -> Iterator[Case]:
-    for number, case in enumerate(manifest.tests):
-        yield Case(name=f"tests.{number}", use=("check",), arguments=case)
-    for number, case in enumerate(manifest.benchmarks):
-        yield Case(name=f"benchmarks.{number}", use=("check", "time"), arguments=case)
+    return " and ".join(f"def {name}" for name in dict.fromkeys(names or [KERNEL]))
 
 
 def _judging(reference: Module | None) -> Judging:
     """The tolerance where it stands in the text, else the name of the task's own checker."""
-    tree = reference.tree.body if reference else []
-    for node in tree:
-        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
-            continue
-        if any(isinstance(target, ast.Name) and target.id == CHECK for target in node.targets):
-            return Judging(**_allowed(node.value, reference), note="NaN and infinity have to match")
-    own = f"reference.{CHECK}"
+    for node in reference.tree.body if reference else ():
+        names = [ast.unparse(target) for target in node.targets] if isinstance(node, ast.Assign) else []
+        if CHECK in names and isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            return Judging(**_allowed(node.value), note="NaN and infinity have to match")
     function = reference.function(CHECK) if reference else None
     calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)] if function else []
-    allowed = [_allowed(call, reference) for call in calls if _called(call).endswith(("allclose", "assert_close"))]
-    return Judging(**(allowed[0] if len(allowed) == 1 else {}), checker=own)
+    compared = [call for call in calls if ast.unparse(call.func).endswith(("allclose", "assert_close"))]
+    return Judging(**(_allowed(compared[0]) if len(compared) == 1 else {}), checker=f"reference.{CHECK}")
 
 
-def _allowed(call: ast.Call, reference: Module | None) -> dict[str, float | None]:
-    """`rtol` and `atol` of a call; None for what only running it would tell."""
-    names, allowed = (reference.constants if reference else {}), dict[str, float | None](MATCH)
+def _allowed(call: ast.Call) -> dict[str, float | None]:
+    """`rtol` and `atol` of a call; None for what is no literal number."""
+    allowed = dict[str, float | None](MATCH)
     for keyword in call.keywords:
         if keyword.arg in MATCH:
-            try:
-                value = python_text.evaluate(keyword.value, names)
-            except Unknown:
-                value = None
+            value = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
             allowed[keyword.arg] = float(value) if isinstance(value, int | float) else None
     return allowed
 
 
-def _called(node: ast.Call) -> str:
-    return ast.unparse(node.func)
-
-
-def _timing(read: GpuModeTask) -> Timing:
-    return Timing(
-        method="CUDA events, up to 100 repeats until the error of the mean is below 0.1 % or time is up",
-        cold_cache=any("clear_l2" in name for name in read.said) if read.evaluator else None,
-        fresh_inputs=read.rechecks,
-        checked=read.rechecks,
-        score=SCORES[read.manifest.ranking_by],
-    )
-
-
-def _seeds(read: GpuModeTask) -> Iterator[str]:
-    """Inputs that do not follow from the seed."""
-    generate = read.reference.function(GENERATE) if read.reference else None
-    if read.reference is not None and generate is not None:
-        place = f"{shown(read.reference.path)}:{generate.lineno}"
-        yield from (f"{place}: {complaint}" for complaint in _unseeded(generate))
-
-
-def _unseeded(generate: ast.FunctionDef) -> Iterator[str]:
-    known = [argument.arg for argument in (*generate.args.args, *generate.args.kwonlyargs)]
-    nodes = list(ast.walk(generate))
-    if "seed" not in known:
-        yield f"{GENERATE} takes no seed: nothing says that its inputs vary"
-    elif all(node.id != "seed" for node in nodes if isinstance(node, ast.Name)):
-        yield f"{GENERATE} does not use its seed"
-    calls = [node for node in nodes if isinstance(node, ast.Call)]
-    lines = sorted({call.lineno for call in calls if _draws_globally(call)})
-    if lines and all(_called(call) != "torch.manual_seed" for call in calls):
-        where = ", ".join(map(str, lines))
-        yield f"draws without `generator=` on lines {where}: its seed does not set these values"
-
-
-def _words(read: GpuModeTask) -> Iterator[str]:
-    """The first value that reaches the generator as text and means something else there."""
-    lists = {"tests": read.manifest.tests, "benchmarks": read.manifest.benchmarks}
-    places = [
-        (field, index, key)
-        for field, cases in lists.items()
-        for index, case in enumerate(cases)
-        for key, value in case.items()
-        if value is False
-    ]
-    for place in places[:1]:
-        line, _ = read.document.position(place)
-        what = f"`{place[2]}: False` reaches {GENERATE} as text, which counts as true"
-        yield f"{read.document.name}:{line}: {what}"
-
-
-def _draws_globally(node: ast.Call) -> bool:
-    drawn = ("torch.rand", "torch.randn", "torch.randint", "torch.normal", "torch.randperm")
-    return _called(node) in drawn and "generator" not in {keyword.arg for keyword in node.keywords}
-
-
-GENERATE_, CHECK_, REFERENCE, KERNEL = "generate_input", "check_implementation", "ref_kernel", "custom_kernel"
 OWN = "theirs"
 LOOSE = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 1e-2}
 """What an element may be off where the task has a checker of its own."""
@@ -358,16 +257,19 @@ SEEDS = 10_000
 """As many seeds at least, so that a fresh one is not known before."""
 TESTS = "tests"
 """Cases that are only checked: mostly smaller ones."""
-SETS = {"benchmarks": "time", TESTS: "check"}
+KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    (bool, "flag"), (int, "size"), (float, "number"), ((str, list, tuple), "text"),
+)  # fmt: skip
+"""Type of a generator's argument to a size, or to a kind of parameter."""
 ENTRY = '''"""Made by loop: the functions of the task, as a target calls them."""
 
 import reference
 
 from loop.workers import foreign
 
-inputs = foreign.without_buffers(foreign.within_seeds(reference.{generate}, {seeds}), {places})
-expected = foreign.with_buffers(reference.{reference})
-check = foreign.with_buffers(reference.{check})
+inputs = foreign.without_buffers(foreign.within_seeds(reference.generate_input, {seeds}), {places})
+expected = foreign.with_buffers(reference.ref_kernel)
+check = foreign.with_buffers(reference.check_implementation)
 '''
 ANSWER_FILE = '''"""Made by loop: the answer {name}, as a target calls it."""
 
@@ -376,7 +278,7 @@ from pathlib import Path
 from loop.workers import foreign
 
 HERE = Path(__file__).parent
-{kernel} = foreign.with_buffers(foreign.from_file(HERE / "{file}", "{kernel}"))
+custom_kernel = foreign.with_buffers(foreign.from_file(HERE / "{file}", "custom_kernel"))
 '''
 
 
@@ -385,63 +287,49 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
     reference = python_text.read_module(next(path for path in task.files if path.name == "reference.py"))
     if reference.function(REFERENCE) is None:
         raise UsageError(f"{reference.path}: no {REFERENCE}: only its own evaluator can judge this task")
+    kinds: dict[str, str] = {}
+    for case in task.cases:
+        for name, value in case.arguments.items():
+            kind = next(kind for types, kind in KINDS if isinstance(value, types))
+            kinds[name] = kind if kinds.get(name, kind) == kind else "number"
+    kinds.pop("seed", None)
     entries = {  # `benchmarks` are timed, `tests` only checked.
-        name: [
-            _workload(task, case)
-            for case in task.cases
-            if use in case.use and (name == "benchmarks" or "time" not in case.use)
-        ]
-        for name, use in SETS.items()
+        "benchmarks": [_workload(task, case) for case in task.cases if "time" in case.use],
+        TESTS: [_workload(task, case) for case in task.cases if "time" not in case.use],
     }
     own = variant(task, "entry.py", "expected", "the task's own reference", "example")
+    checker = {"python": "entry.py:check", "given": ["inputs", "outputs"]}
     fields = {
         "function": "kernel",
-        "signature": _signature(task),
+        "signature": {  # Tensors are those that the generator makes.
+            "sizes": [name for name, kind in kinds.items() if kind == "size"],
+            "parameters": {name: {"kind": kind} for name, kind in kinds.items() if kind != "size"},
+        },
         "generator": {"python": "entry.py:inputs", "passes": "one"},
         "reference": {"python": "entry.py:expected"},
         "baseline": {"python": "entry.py:expected"},
-        **(
-            {"checker": {"python": "entry.py:check", "given": ["inputs", "outputs"]}}
-            if task.judging.checker
-            else {}
-        ),
+        **({"checker": checker} if task.judging.checker else {}),
         "tolerance": {dtype: tolerance(task.judging, default) for dtype, default in LOOSE.items()},
         "dtypes": {"cpu": "float32", "cuda": "float32"},
         "workloads": {name: entry for name, entry in entries.items() if entry},
         "variants": variants(task, answers, KERNEL, "{}_answer.py") or {OWN: own},
     }
     stated = [case.arguments.get("seed") for case in task.cases]
-    words = {
-        "generate": GENERATE_,
-        # The end of the range that seeds are drawn from: the task's own lie in it.
-        "seeds": max(SEEDS, *(seed + 1 for seed in stated if isinstance(seed, int)), 0),
-        "places": _buffers(reference),
-        "reference": REFERENCE,
-        "check": CHECK_,
-    }
-    texts = {"entry.py": ENTRY.format(**words)}
-    links = {path.name: path for path in task.files if path.suffix == ".py" and path.name != "submission.py"}
+    # The end of the range that seeds are drawn from: the task's own lie in it.
+    seeds = max(SEEDS, *(seed + 1 for seed in stated if isinstance(seed, int)), 0)
+    texts = {"entry.py": ENTRY.format(seeds=seeds, places=_buffers(reference))}
+    links = {path.name: path for path in task.files if path.suffix == ".py" and path.name != ANSWER}
     for name, path in answers.items():
         links[f"{ANSWERS}/{name}.py"] = path
-        texts[f"{name}_answer.py"] = ANSWER_FILE.format(name=name, file=f"{ANSWERS}/{name}.py", kernel=KERNEL)
+        texts[f"{name}_answer.py"] = ANSWER_FILE.format(name=name, file=f"{ANSWERS}/{name}.py")
     return Made(fields, links, texts)
-
-
-def _signature(task: ForeignTask) -> dict[str, Any]:
-    """Sizes and parameters of the generator; tensors are those that it makes."""
-    kinds = _kinds(task)
-    return {
-        "sizes": [name for name, kind in kinds.items() if kind == "size"],
-        "parameters": {name: {"kind": kind} for name, kind in kinds.items() if kind != "size"},
-    }
 
 
 def _workload(task: ForeignTask, case: Case) -> dict[str, Any]:
     """A case as a workload: without its seed, which loop chooses."""
     sizes = {name: value for name, value in case.arguments.items() if name != "seed"}
     lists = [name for name, value in sizes.items() if isinstance(value, list | tuple)]
-    wrong = [*lists, *unnamed(list(sizes))]
-    if wrong:
+    if wrong := [*lists, *unnamed(list(sizes))]:
         raise UsageError(
             f"{task.path}: case {case.name}: {wrong[0]} is no number, word or flag: loop cannot name such a case",
             hint="its own evaluator can judge it",
@@ -449,45 +337,21 @@ def _workload(task: ForeignTask, case: Case) -> dict[str, Any]:
     return sizes
 
 
-def _kinds(task: ForeignTask) -> dict[str, str]:
-    """Each argument of the generator: a size, or a kind of parameter."""
-    kinds: dict[str, str] = {}
-    for case in task.cases:
-        for name, value in case.arguments.items():
-            kind = next(kind for types, kind in KINDS if isinstance(value, types))
-            kinds[name] = kind if kinds.get(name, kind) == kind else "number"
-    kinds.pop("seed", None)
-    return kinds
-
-
-KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
-    (bool, "flag"),
-    (int, "size"),
-    (float, "number"),
-    (str, "text"),
-    ((list, tuple), "text"),
-)
-
-
 def _buffers(reference: Module) -> tuple[int, ...]:
     """Places of the generator's tuple where it returns a tensor that it made empty and did not touch."""
-    generate = reference.function(GENERATE_)
+    generate = reference.function(GENERATE)
     last = generate.body[-1] if generate else None
     if generate is None or not isinstance(last, ast.Return) or not isinstance(last.value, ast.Tuple):
         return ()
-    empty = set(_empty(generate))
-    named = [element.id if isinstance(element, ast.Name) else "" for element in last.value.elts]
-    return tuple(place for place, name in enumerate(named) if name in empty)
-
-
-def _empty(generate: ast.FunctionDef) -> Iterator[str]:
-    """Names that are given an empty tensor, and are not mentioned again before the return."""
     names = [node.id for line in generate.body[:-1] for node in ast.walk(line) if isinstance(node, ast.Name)]
+    empty = set()
     for node in generate.body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             name = node.targets[0].id
             if names.count(name) == 1 and _makes_empty(node.value):
-                yield name
+                empty.add(name)
+    returned = [element.id if isinstance(element, ast.Name) else "" for element in last.value.elts]
+    return tuple(place for place, name in enumerate(returned) if name in empty)
 
 
 def _makes_empty(node: ast.expr) -> bool:

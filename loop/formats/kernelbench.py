@@ -1,7 +1,7 @@
 """KernelBench: one Python file with `Model`, `get_inputs` and `get_init_inputs`; an answer defines `ModelNew`."""
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from loop.base.errors import DefinitionError
@@ -48,6 +48,15 @@ def load(path: Path, why: str) -> ForeignTask:
     """Read one task. Raises DefinitionError with the line of what is wrong or missing."""
     module = python_text.read_module(path)
     _check(module)
+    nodes = list(ast.walk(module.tree))
+    forwards = [node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == "forward"]
+    calls = [call for node in forwards for call in ast.walk(node) if isinstance(call, ast.Call)]
+    drawing = sorted({call.lineno for call in calls if ast.unparse(call.func) in DRAWING})
+    where = ", ".join(map(str, drawing))
+    drawn = f"forward draws random values on lines {where}: two calls on the same inputs differ"
+    hints = [drawn] if drawing else []
+    if module.defines("ModelNew"):
+        hints.append("the file defines ModelNew as well: an answer in the task's own file")
     case = Case(name="get_inputs", use=("check", "time"))
     return ForeignTask(
         format=NAME,
@@ -64,19 +73,23 @@ def load(path: Path, why: str) -> ForeignTask:
         timing=TIMING,
         imports=module.imports,
         devices=("cuda",) if python_text.wants_cuda([module]) else ("cpu", "cuda"),
-        downloads=any(getattr(node, "attr", "") == "from_pretrained" for node in ast.walk(module.tree)),
-        hints=tuple(_hints(module)),
+        downloads=any(getattr(node, "attr", "") == "from_pretrained" for node in nodes),
+        hints=tuple(hints),
     )
 
 
 def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
     """The task as a target: classes that are made after seeding, with inputs that `get_inputs` makes."""
     own = variant(task, TASK, "Model", "the task's own Model", "example")
+    # A layer that counts what it has seen, as BatchNorm in training, holds something else after each call.
+    nodes = ast.walk(python_text.read_module(task.path).tree)
+    named = [getattr(node, "attr", None) or getattr(node, "id", None) or "" for node in nodes]
+    state = "free" if any(COUNTS in name for name in named) else "fixed"
     fields = {
         "function": "model",
         "signature": {},
         "generator": {"python": f"{TASK}:get_inputs"},
-        "modules": {"arguments": {"python": f"{TASK}:get_init_inputs"}, "state": _state(task.path)},
+        "modules": {"arguments": {"python": f"{TASK}:get_init_inputs"}, "state": state},
         "reference": {"python": f"{TASK}:Model"},
         "baseline": {"python": f"{TASK}:Model"},
         "tolerance": {"float32": tolerance(task.judging, 1e-4)},
@@ -85,13 +98,6 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
         "variants": variants(task, answers, ENTRY) or {OWN: own},
     }
     return Made(fields, {TASK: task.path, **{f"{ANSWERS}/{name}.py": path for name, path in answers.items()}})
-
-
-def _state(path: Path) -> str:
-    """`free` where a layer counts what it has seen, as BatchNorm does in training: calls change what it holds."""
-    nodes = ast.walk(python_text.read_module(path).tree)
-    named = (getattr(node, "attr", None) or getattr(node, "id", None) or "" for node in nodes)
-    return "free" if any(COUNTS in name for name in named) else "fixed"
 
 
 def _check(module: Module) -> None:
@@ -113,20 +119,3 @@ def _check(module: Module) -> None:
         )
     if model and "forward" not in methods:
         raise python_text.mistake(module.path, "a Model with `forward`", "none", model.lineno)
-
-
-def _draws(module: Module) -> list[int]:
-    """Lines of a `forward` that draw from torch's generator."""
-    functions = [
-        node for node in ast.walk(module.tree) if isinstance(node, ast.FunctionDef) and node.name == "forward"
-    ]
-    calls = [call for node in functions for call in ast.walk(node) if isinstance(call, ast.Call)]
-    return sorted({call.lineno for call in calls if ast.unparse(call.func) in DRAWING})
-
-
-def _hints(module: Module) -> Iterator[str]:
-    if lines := _draws(module):
-        where = ", ".join(map(str, lines))
-        yield f"forward draws random values on lines {where}: two calls on the same inputs differ"
-    if module.defines("ModelNew"):
-        yield "the file defines ModelNew as well: an answer in the task's own file"

@@ -2,7 +2,6 @@
 
 import importlib.util
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -141,26 +140,16 @@ def installed(name: str) -> bool:
 
 def hindrances(task: ForeignTask, gpus: int) -> list[Hindrance]:
     """What stands in the way of our verdict where so many GPUs can be used: nothing of the task runs then."""
-    return [*_machine(task, gpus), *_missing(task)]
-
-
-def _machine(task: ForeignTask, gpus: int) -> Iterator[Hindrance]:
-    if task.own_contract:
-        what = "inputs and checks that loop knows: its judging program has its own"
-        yield Hindrance(kind="contract", what=what)
-    if task.devices == ("cuda",) and not gpus:
-        yield Hindrance(kind="cuda", what="its code asks for a CUDA device; there is none here")
-    if task.gpus > 1:
-        there = f"{gpus} here" if gpus else "none here"
-        yield Hindrance(kind="several GPUs", what=f"{task.gpus} GPUs, {there}; loop runs tasks of one GPU")
-
-
-def _missing(task: ForeignTask) -> Iterator[Hindrance]:
+    there = f"{gpus} here" if gpus else "none here"
+    reasons: list[tuple[bool, Obstacle, str]] = [
+        (task.own_contract, "contract", "inputs and checks that loop knows: its judging program has its own"),
+        (task.devices == ("cuda",) and not gpus, "cuda", "its code asks for a CUDA device; there is none here"),
+        (task.gpus > 1, "several GPUs", f"{task.gpus} GPUs, {there}; loop runs tasks of one GPU"),
+    ]
     for name in task.imports:
-        if not installed(name):
-            yield Hindrance(kind="dependency", what=f"the Python package {name}, which is not installed")
-    if task.downloads:
-        yield Hindrance(kind="download", what="pretrained weights from the network; loop downloads nothing")
-    for path in task.needs_files:
-        if not path.is_file():
-            yield Hindrance(kind="file", what=f"{path}, which is not there")
+        what = f"the Python package {name}, which is not installed"
+        reasons.append((not installed(name), "dependency", what))
+    what = "pretrained weights from the network; loop downloads nothing"
+    reasons.append((task.downloads, "download", what))
+    reasons += [(not path.is_file(), "file", f"{path}, which is not there") for path in task.needs_files]
+    return [Hindrance(kind=kind, what=what) for is_missing, kind, what in reasons if is_missing]

@@ -1,12 +1,9 @@
-"""Python of somebody else's, read as text: what it defines, imports, and computes from constants. Nothing runs."""
+"""Python of somebody else's, read as text: what it defines, imports. Nothing runs."""
 
 import ast
-import contextlib
 import json
-import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,21 +13,6 @@ from loop.base.errors import Complaint, DefinitionError
 from loop.model.base import Model
 
 MOST_BYTES = 4 << 20
-OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-}
-MOST = 10**12
-"""Arithmetic beyond it is not worked out."""
-
-
-class Unknown(Exception):
-    """Only running the code would tell."""
 
 
 @dataclass(frozen=True)
@@ -65,18 +47,6 @@ class Module:
     def needed(self) -> tuple[str, ...]:
         """Those of them without which it cannot be loaded: a branch may do without one."""
         return _imported(self.tree.body)
-
-    @cached_property
-    def constants(self) -> dict[str, Any]:
-        """Names at its top level whose values follow from the text alone."""
-        names: dict[str, Any] = {}
-        for node in self.tree.body:
-            for target in node.targets if isinstance(node, ast.Assign) else ():
-                if isinstance(target, ast.Name):
-                    names.pop(target.id, None)
-                    with contextlib.suppress(Unknown, RecursionError):
-                        names[target.id] = evaluate(node.value, names)  # type: ignore[attr-defined]
-        return names
 
 
 def _imported(nodes: Iterable[ast.AST]) -> tuple[str, ...]:
@@ -126,43 +96,12 @@ def read_module(path: Path, text: str | None = None) -> Module:
 
 def wants_cuda(modules: Sequence[Module]) -> bool:
     """Whether the text names the device `cuda`, or moves tensors to it."""
-    return any(_names_cuda(node) for module in modules for node in ast.walk(module.tree))
-
-
-def _names_cuda(node: ast.AST) -> bool:
-    if isinstance(node, ast.Constant):
-        return isinstance(node.value, str) and (node.value == "cuda" or node.value.startswith("cuda:"))
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "cuda"
-
-
-def evaluate(node: ast.expr, names: Mapping[str, Any]) -> Any:
-    """The value of an expression of constants and sizes. Raises Unknown for any other."""
-    match node:
-        case ast.Constant():
-            return node.value
-        case ast.Name() if node.id in names:
-            return names[node.id]
-        case ast.UnaryOp(op=ast.USub()):
-            return _combined(ast.Sub(), 0, evaluate(node.operand, names))
-        case ast.BinOp():
-            return _combined(node.op, evaluate(node.left, names), evaluate(node.right, names))
-    raise Unknown(ast.unparse(node)[:40])
-
-
-def _combined(kind: ast.operator, left: Any, right: Any) -> Any:
-    """A sum, product or power of two numbers that is worked out in no time."""
-    largest = 64 if isinstance(kind, ast.Pow) else MOST
-    numbers = isinstance(left, int | float) and isinstance(right, int | float)
-    if type(kind) not in OPERATORS or not numbers or abs(left) > MOST or abs(right) > largest:
-        raise Unknown("operator")
-    try:
-        return OPERATORS[type(kind)](left, right)
-    except (ArithmeticError, TypeError, ValueError) as error:
-        raise Unknown("operator") from error
-
-
-def _targets(node: ast.expr) -> Iterator[str]:
-    return (name.id for name in ast.walk(node) if isinstance(name, ast.Name))
+    for node in (node for module in modules for node in ast.walk(module.tree)):
+        if isinstance(node, ast.Constant) and str(node.value).partition(":")[0] == "cuda":
+            return True
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "cuda":
+            return True
+    return False
 
 
 def _names(node: ast.stmt) -> set[str]:
@@ -171,35 +110,38 @@ def _names(node: ast.stmt) -> set[str]:
         return {node.name}
     if isinstance(node, ast.Import | ast.ImportFrom):
         return {alias.asname or alias.name for alias in node.names}
-    if isinstance(node, ast.Assign):
-        return {name for target in node.targets for name in _targets(target)}
-    return set()
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    return {inner.id for target in targets for inner in ast.walk(target) if isinstance(inner, ast.Name)}
 
 
 T = TypeVar("T", bound=Model)
 
 
-def read_json(path: Path, model: type[T]) -> tuple[T, Document]:
-    """One JSON file as a model. Raises DefinitionError with line and column of every mistake."""
-    return _read(path, model, read_text(path), 0)
+def read_json(path: Path, model: type[T], text: str | None = None, above: int = 0) -> tuple[T, Document]:
+    """One JSON file as a model, or `text` of it with so many lines above.
+
+    Raises DefinitionError with line and column of every mistake.
+    """
+    text = read_text(path) if text is None else text
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise mistake(path, "JSON", error.msg, error.lineno + above, error.colno) from error
+    except RecursionError as error:
+        raise mistake(path, "JSON", "a structure that is too deep", above + 1) from error
+    document = Document(shown(path), data)
+    try:
+        return parse(model, document), document
+    except DefinitionError:
+        parse(model, _placed(path, data, text, above))  # The same mistakes, now at their lines.
+        raise
 
 
 def read_lines(path: Path, model: type[T]) -> Iterator[tuple[T, Document]]:
     """Each line of a file as a model; empty lines are passed over."""
     for number, line in enumerate(read_text(path).split("\n")):
         if line.strip():
-            yield _read(path, model, line, number)
-
-
-def _read(path: Path, model: type[T], text: str, above: int) -> tuple[T, Document]:
-    data = _data(path, text, above)
-    document = Document(shown(path), data)
-    try:
-        return parse(model, document), document
-    except DefinitionError:
-        placed = _placed(path, data, text, above)
-        parse(model, placed)  # The same mistakes, now at their lines.
-        raise
+            yield read_json(path, model, line, number)
 
 
 def _placed(path: Path, data: Any, text: str, above: int) -> Document:
@@ -215,12 +157,3 @@ def located(path: Path, document: Document, line: int = 0) -> Document:
     """A document that was read from a file, with the place of each value."""
     text = read_text(path)
     return _placed(path, document.data, text.split("\n")[line] if line else text, line)
-
-
-def _data(path: Path, text: str, above: int) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise mistake(path, "JSON", error.msg, error.lineno + above, error.colno) from error
-    except RecursionError as error:
-        raise mistake(path, "JSON", "a structure that is too deep", above + 1) from error

@@ -3,10 +3,9 @@
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from loop.base.documents import content_hash, did_you_mean, hash_files, to_json, write_atomic
 from loop.base.errors import ExitCode, UsageError
@@ -132,7 +131,11 @@ def as_target(path: Path, answers: Sequence[str] = (), form: str | None = None) 
     _link(folder, target.links)
     for name, text in target.texts.items():
         _write(folder / name, text)
-    _write(folder / MANIFEST, _manifest(task, target.fields))
+    name = re.sub(r"[^a-z0-9_-]+", "-", f"{task.format}-{task.name}".lower())[:64]
+    content = hash_files(task.files, Path("/"))
+    head = f"{origin.MADE} {task.path} ({task.format}), whose files have the content {content}.\n"
+    manifest = to_json({"format": 2, "name": name, **target.fields})  # JSON, which is YAML too.
+    _write(folder / MANIFEST, f"{head}{manifest}\n")
     return folder, tuple(names)
 
 
@@ -141,9 +144,8 @@ def made_of(folder: Path) -> tuple[ForeignTask, dict[str, Path]] | None:
     manifest = origin.made_of(folder)
     if manifest is None:
         return None
-    return load(Path(manifest.task), manifest.format), {
-        name: Path(path) for name, path in manifest.answers.items()
-    }
+    answers = {name: Path(path) for name, path in manifest.answers.items()}
+    return load(Path(manifest.task), manifest.format), answers
 
 
 def refuse(task: ForeignTask) -> None:
@@ -186,14 +188,6 @@ def _write(path: Path, text: str) -> None:
         write_atomic(path, text)
 
 
-def _manifest(task: ForeignTask, fields: Mapping[str, Any]) -> str:
-    """The target's manifest: JSON, which is YAML too."""
-    name = re.sub(r"[^a-z0-9_-]+", "-", f"{task.format}-{task.name}".lower())[:64]
-    content = hash_files(task.files, Path("/"))
-    head = f"{origin.MADE} {task.path} ({task.format}), whose files have the content {content}.\n"
-    return head + to_json({"format": 2, "name": name, **fields}) + "\n"
-
-
 SHOWN = 3
 """Cases that are shown."""
 YES_NO = {True: "yes", False: "no", None: "unknown"}
@@ -204,47 +198,38 @@ def inspect(path: Path, form: str | None, screen: Screen, *, as_json: bool) -> i
     task = load(path, form)
     needs = hindrances(task, len(gpus().usable))
     names = () if needs else tuple(case.name for case in task.cases)
-    inspected = Inspected(**dict(task), runs=names, hindrances=tuple(needs))
     if as_json:
-        screen.data(to_json(inspected))
-    else:
-        _, *lines = table_lines(("", ""), [fact for fact in _facts(inspected) if fact[1]], width(screen.out))
-        screen.data("\n".join(lines))
+        screen.data(to_json(Inspected(**dict(task), runs=names, hindrances=tuple(needs))))
+        return ExitCode.OK
+    timing, facts = task.timing, [("format", f"{of(task.format).title}: {task.why}")]
+    facts += [("task", f"{task.name} ({task.path})"), ("answer", f"{task.entry}, in {', '.join(task.languages)}")]
+    timed = sum("time" in case.use for case in task.cases)
+    facts += [("reference", task.reference), ("cases", f"{len(task.cases)}, {timed} of them timed")]
+    for case in task.cases[:SHOWN]:
+        arguments = " ".join(f"{name}={value}" for name, value in case.arguments.items())
+        facts.append(("", f"{case.name}: {arguments or 'inputs are known only when its generator runs'}"))
+    cleared = f"cache cleared: {YES_NO[timing.cold_cache]}; fresh inputs: {YES_NO[timing.fresh_inputs]}"
+    facts += [
+        ("types", ", ".join(task.dtypes)),
+        ("right if", _judging(task.judging)),
+        ("timed by", timing.method),
+        ("", f"{cleared}; timed outputs checked: {YES_NO[timing.checked]}"),
+        ("score", timing.score),
+        ("made for", ", ".join(task.made_for)),
+        ("runs here", f"{len(names)} of {len(task.cases)} cases"),
+        *(("needs", need.what) for need in needs),
+        *(("note", hint) for hint in task.hints),
+    ]
+    _, *lines = table_lines(("", ""), [fact for fact in facts if fact[1]], width(screen.out))
+    screen.data("\n".join(lines))
     return ExitCode.OK
 
 
-def _facts(task: Inspected) -> Iterator[tuple[str, str]]:
-    """Label and text of each line about a task; lines without a text are left out."""
-    timing = task.timing
-    yield "format", f"{of(task.format).title}: {task.why}"
-    yield "task", f"{task.name} ({task.path})"
-    yield "answer", f"{task.entry}, in {', '.join(task.languages)}"
-    yield "reference", task.reference
-    yield "cases", f"{len(task.cases)}, {sum('time' in case.use for case in task.cases)} of them timed"
-    for case in task.cases[:SHOWN]:
-        arguments = " ".join(f"{name}={value}" for name, value in case.arguments.items())
-        yield "", f"{case.name}: {arguments or 'inputs are known only when its generator runs'}"
-    yield "types", ", ".join(task.dtypes)
-    yield "right if", _judging(task.judging)
-    yield "timed by", timing.method
-    cleared = f"cache cleared: {YES_NO[timing.cold_cache]}; fresh inputs: {YES_NO[timing.fresh_inputs]}"
-    yield "", f"{cleared}; timed outputs checked: {YES_NO[timing.checked]}"
-    yield "score", timing.score
-    yield "made for", ", ".join(task.made_for)
-    yield "runs here", f"{len(task.runs)} of {len(task.cases)} cases"
-    yield from (("needs", need.what) for need in task.hindrances)
-    yield from (("note", hint) for hint in task.hints)
-
-
 def _judging(judging: Judging) -> str:
-    words = []
-    if judging.checker:
-        words.append(f"its own checker says so: {judging.checker}")
+    words = [f"its own checker says so: {judging.checker}"] if judging.checker else []
     if judging.atol is not None and judging.rtol is not None:
         joint = "or" if judging.either else "+"
         words.append(f"error <= {judging.atol:g} {joint} {judging.rtol:g} x |expected|")
-    if judging.matched_ratio < 1:
-        words.append(f"for {100 * judging.matched_ratio:g} % of elements")
-    if judging.cap is not None:
-        words.append(f"no error above {judging.cap:g}")
+    words += [f"for {100 * judging.matched_ratio:g} % of elements"] if judging.matched_ratio < 1 else []
+    words += [f"no error above {judging.cap:g}"] if judging.cap is not None else []
     return "; ".join([*words, *([judging.note] if judging.note else [])])

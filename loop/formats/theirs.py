@@ -7,7 +7,7 @@ and after, so it notices an answer that edits them. Without a GPU, evaluators th
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -115,12 +115,14 @@ def judged(asked: ForeignAnswer, evaluator: Evaluator) -> Judging:
     try:
         steps = evaluator.steps(asked, folder)
         placed = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-        before = _contents([*evaluator.files(asked), *asked.task.files, *placed])
-        judging = yield from _run(asked, evaluator, steps)
-        changed = [str(path) for path, content in _contents([*before]).items() if before[path] != content]
+        watched = [*evaluator.files(asked), *asked.task.files, *placed]
+        before = {path: content_hash(path.read_bytes()) for path in watched}
+        verdict = yield from _run(asked, evaluator, steps)
+        now = {path: content_hash(path.read_bytes()) if path.is_file() else "gone" for path in before}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    verdict = judging.model_copy(update={"content": content_hash("".join(before.values()))})
+    verdict = verdict.model_copy(update={"content": content_hash("".join(before.values()))})
+    changed = [str(path) for path, content in now.items() if before[path] != content]
     if changed:
         why = f"changed while the answer ran: {', '.join(changed)}"
         return verdict.model_copy(update={"status": "tampered", "why": why})
@@ -130,7 +132,7 @@ def judged(asked: ForeignAnswer, evaluator: Evaluator) -> Judging:
 def _run(asked: ForeignAnswer, evaluator: Evaluator, steps: list[TheirStep]) -> Judging:
     """Every step, in order; nothing of the user's is in their folder."""
     results: list[tuple[TheirStep, Completed, str]] = []
-    seconds = 0.0
+    seconds, verdict = 0.0, Verdict(status="failed")
     for step in steps:
         completed = yield from run(
             step.command,
@@ -143,37 +145,26 @@ def _run(asked: ForeignAnswer, evaluator: Evaluator, steps: list[TheirStep]) -> 
         results.append((step, completed, step.result.read_text(errors="replace") if step.result.is_file() else ""))
         if not completed.ok:
             break
-    verdict = _unfinished(results)
-    if verdict is None:
+    step, completed, result = results[-1]
+    if completed.timed_out:
+        verdict = Verdict(status="failed", why=f"its evaluator was {completed.how}", result=result or None)
+    elif result:
         try:
             verdict = evaluator.read(results)
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             verdict = Verdict(status="failed", why=f"its result cannot be read: {error}")
-    return verdict.model_copy(update={"command": results[-1][0].command, "seconds": seconds})
-
-
-def _unfinished(results: list[tuple[TheirStep, Completed, str]]) -> Verdict | None:
-    """A verdict where the last step ended without a result."""
-    _, completed, result = results[-1]
-    if completed.timed_out:
-        return Verdict(status="failed", why=f"its evaluator was {completed.how}", result=result or None)
-    if result:
-        return None
-    missing = missing_package(completed.errors)
-    if missing:
-        return Verdict(status="not available", why=f"its evaluator needs the Python package {missing}")
-    tail = "\n".join((completed.errors or completed.output).strip().splitlines()[-TAIL:])
-    return Verdict(status="failed", why=f"its evaluator gave no result: {completed.how}", result=tail)
+    elif missing := missing_package(completed.errors):
+        verdict = Verdict(status="not available", why=f"its evaluator needs the Python package {missing}")
+    else:
+        tail = "\n".join((completed.errors or completed.output).strip().splitlines()[-TAIL:])
+        verdict = Verdict(status="failed", why=f"its evaluator gave no result: {completed.how}", result=tail)
+    return verdict.model_copy(update={"command": step.command, "seconds": seconds})
 
 
 def missing_package(errors: str) -> str:
     """The package that an interpreter did not find, by its last words."""
     line = next((line for line in reversed(errors.splitlines()) if line.startswith("ModuleNotFoundError:")), "")
     return line.split("'")[1] if line.count("'") > 1 else ""
-
-
-def _contents(files: list[Path]) -> dict[Path, str]:
-    return {path: content_hash(path.read_bytes()) if path.is_file() else "gone" for path in files}
 
 
 VERDICTS = ("right", "wrong")
@@ -204,42 +195,35 @@ def causes(task: ForeignTask, own: Ours, foreign: Verdict) -> list[str]:
     """What may be behind a disagreement, the likeliest first; nothing where both say the same, or one nothing."""
     if agree(own.verdict, foreign) is not False:
         return []
+    judging, timing = task.judging, task.timing
     if foreign.status == "wrong":
-        return list(_they_reject(task))
-    return list(_timed(task) if own.timed else _they_pass(task, own))
-
-
-def _timed(task: ForeignTask) -> Iterator[str]:
-    """Where an answer is wrong for us in a timed call, and right for them."""
-    if task.timing.checked is False:
-        yield "they do not check the outputs of timed calls; we check one of them, chosen at random"
-    if task.timing.fresh_inputs is False:
-        yield "their timed calls all get the same inputs; ours get others"
-    if task.timing.cold_cache is False:
-        yield "they do not clear the cache between timed calls"
-    yield from task.hints
-
-
-def _they_pass(task: ForeignTask, own: Ours) -> Iterator[str]:
-    """Where an answer is wrong for us, and right for them."""
-    if own.status in ("crashed", "hung") or own.cause in ONLY_OURS:
-        yield ONLY_OURS.get(own.cause, "it gives no output in a process of ours, and they took its word for it")
-        return
-    if task.judging.checker:
-        yield f"only their own checker decides there ({task.judging.checker}); we compare with float64, too"
-    yield "each of our calls has other values at the same addresses; theirs may have new tensors"
-    yield "their inputs come from fixed seeds, ours from a fresh one"
-    yield from task.hints
-
-
-def _they_reject(task: ForeignTask) -> Iterator[str]:
-    """Where an answer is right for us, and wrong for them."""
-    if task.judging.checker:
-        yield "their checker is given outputs as the answer packs them; we pack them as the reference does"
-    if task.judging.either:
-        yield "they allow the larger of atol and rtol times the expected value; we allow their sum"
-    yield "they compare with the reference in its own type, which may itself be off; we compare with float64"
-    yield "we allow what the plain implementation loses in the same type; they allow their tolerance alone"
-    if any(dtype not in FLOATS for dtype in task.dtypes):
-        yield "they cast whole numbers to floating point before the call"
-    yield from task.hints
+        packed = "their checker is given outputs as the answer packs them; we pack them as the reference does"
+        larger = "they allow the larger of atol and rtol times the expected value; we allow their sum"
+        cast = "they cast whole numbers to floating point before the call"
+        rules = [
+            (bool(judging.checker), packed),
+            (judging.either, larger),
+            (True, "they compare with the reference in its own type, which may itself be off; we use float64"),
+            (True, "we allow what the plain implementation loses in the same type; they allow their tolerance"),
+            (any(dtype not in FLOATS for dtype in task.dtypes), cast),
+        ]
+    elif own.timed:
+        rules = [
+            (
+                timing.checked is False,
+                "they do not check the outputs of timed calls; we check one, chosen at random",
+            ),
+            (timing.fresh_inputs is False, "their timed calls all get the same inputs; ours get others"),
+            (timing.cold_cache is False, "they do not clear the cache between timed calls"),
+        ]
+    elif own.status in ("crashed", "hung") or own.cause in ONLY_OURS:
+        no_output = "it gives no output in a process of ours, and they took its word for it"
+        return [ONLY_OURS.get(own.cause, no_output)]
+    else:
+        checker = f"only their own checker decides there ({judging.checker}); we compare with float64, too"
+        rules = [
+            (bool(judging.checker), checker),
+            (True, "each of our calls has other values at the same addresses; theirs may have new tensors"),
+            (True, "their inputs come from fixed seeds, ours from a fresh one"),
+        ]
+    return [*(text for applies, text in rules if applies), *task.hints]

@@ -12,7 +12,7 @@ PERSON, TUNER = "person", "tuner"
 Positive = Annotated[float, Field(gt=0)]
 Ended = Literal[
     "edited", "unedited", "done", "failed", "deadline", "stalled", "limited", "login", "uncompiled", "conflict",
-    "repeated", "interrupted", "tampered",
+    "repeated", "interrupted",
 ]  # fmt: skip
 """How a proposal ended: with an edit to be judged, or without one."""
 WORDS: dict[Ended, str] = {
@@ -28,7 +28,6 @@ WORDS: dict[Ended, str] = {
     "conflict": "its edit conflicts with a change kept meanwhile",
     "repeated": "its edit was judged before",
     "interrupted": "the session was interrupted while it worked",
-    "tampered": "it changed what judges it",
 }
 
 

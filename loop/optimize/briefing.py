@@ -1,6 +1,6 @@
 """Ask for one change: profile, choose where it pays, write a brief, and wait until somebody has made it."""
 
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +18,7 @@ from loop.model.campaign import Proposal
 from loop.model.change import Brief, BriefOutput, Standing, TriedChange
 from loop.model.measurement import Measurement
 from loop.model.profile import FACTS
-from loop.model.target import PythonVariant, Target
+from loop.model.target import PythonVariant
 from loop.model.verdict import SpeedVerdict
 from loop.optimize import campaign
 from loop.optimize.campaign import ANSWER, refused
@@ -27,7 +27,7 @@ from loop.optimize.session_changes import SessionChanges, own_tree, workshop
 from loop.profile import bottleneck
 from loop.profile.actions import leaf, value
 from loop.report import format as say
-from loop.report.markdown import Table, columns, filled
+from loop.report.markdown import columns, filled
 from loop.report.templates import environment
 from loop.repository import worktree
 from loop.repository.worktree import Worktree, note_owner
@@ -42,42 +42,43 @@ MOST_TRIED = 12
 
 
 def render_brief(templates: Path, brief: Brief) -> str:
-    """The page as Markdown. `templates`: the folder of brief.md.j2."""
-    template = environment(templates).get_template(TEMPLATE)
-    return template.render(
-        brief=brief,
-        leaf=leaf(brief.profile) if brief.profile else None,
-        facts=facts(brief),
-        tried=tried(brief),
-        lost=lost(brief),
-    )
+    """The page as Markdown. `templates`: the folder of brief.md.j2.
 
-
-def facts(brief: Brief) -> Table | None:
-    """What is known of the variant on that workload, with its source; why the rest is not."""
-    profile = brief.profile
-    if profile is None:
-        return None
-    rows = tuple(
-        (
-            name,
-            value(profile.facts[name]) if profile.facts.get(name) is not None else "unknown",
-            meaning,
-            profile.sources.get(name) or profile.unknown.get(name, ""),
+    With what is known of the variant on its workload, each fact with its source, and why the rest is not known;
+    changes of this session that were judged before; changes that earlier sessions took back.
+    """
+    profile, facts = brief.profile, None
+    if profile is not None:
+        known = {name: value(fact) for name, fact in profile.facts.items() if fact is not None}
+        rows = tuple(
+            (name, known.get(name, "unknown"), meaning, profile.sources.get(name) or profile.unknown.get(name, ""))
+            for name, meaning in FACTS.items()
+            if name in known or name in profile.unknown
         )
-        for name, meaning in FACTS.items()
-        if profile.facts.get(name) is not None or name in profile.unknown
-    )
-    return filled(columns("Fact", ">Value", "What it is", "Source"), rows)
+        facts = filled(columns("Fact", ">Value", "What it is", "Source"), rows)
 
+    def gain(change: TriedChange) -> str:
+        return say.times(change.gain) if change.gain else "not timed"
 
-def tried(brief: Brief) -> Table | None:
-    """The changes of this session that were judged before."""
-    rows = tuple(
-        (str(change.number), change.variant, change.outcome, _gain(change), change.reason, change.patch)
+    tried = tuple(
+        (str(change.number), change.variant, change.outcome, gain(change), change.reason, change.patch)
         for change in brief.tried[-MOST_TRIED:]
     )
-    return filled(columns(">Change", "Variant", "Outcome", ">Speed", "Why", "Patch"), rows)
+    lost = tuple(
+        (change.session, ", ".join(change.files), gain(change), change.reason, change.patch)
+        for change in brief.lost[-MOST_TRIED:]
+    )
+    return (
+        environment(templates)
+        .get_template(TEMPLATE)
+        .render(
+            brief=brief,
+            leaf=leaf(profile) if profile else None,
+            facts=facts,
+            tried=filled(columns(">Change", "Variant", "Outcome", ">Speed", "Why", "Patch"), tried),
+            lost=filled(columns("Session", "Files", ">Speed", "Why it was taken back", "Patch"), lost),
+        )
+    )
 
 
 def fell(proposals: Sequence[Proposal]) -> tuple[str, ...]:
@@ -85,19 +86,6 @@ def fell(proposals: Sequence[Proposal]) -> tuple[str, ...]:
     failed = (proposal for proposal in proposals if proposal.ended not in ("edited", "interrupted"))
     alike = {proposal.text: f"candidate {proposal.number}: {proposal.text}"[:LONGEST] for proposal in failed}
     return tuple(alike.values())[-MOST_FELL:]
-
-
-def lost(brief: Brief) -> Table | None:
-    """Changes that earlier sessions took back."""
-    rows = tuple(
-        (change.session, ", ".join(change.files), _gain(change), change.reason, change.patch)
-        for change in brief.lost[-MOST_TRIED:]
-    )
-    return filled(columns("Session", "Files", ">Speed", "Why it was taken back", "Patch"), rows)
-
-
-def _gain(change: TriedChange) -> str:
-    return say.times(change.gain) if change.gain else "not timed"
 
 
 class GainTerms(Model):
@@ -133,7 +121,7 @@ def brief(context: Context, arguments: GainTerms) -> Working[BriefOutput]:
         return (yield from campaign.next_candidate(context, brief, tree))
     edited = _edited(context, shop, brief, tree)
     error = "" if edited.paused else (yield from refused(context, brief.variant, tree))
-    return _wait(brief, f"the edit does not compile: {error.splitlines()[0]}") if error else edited
+    return _paused(brief, f"the edit does not compile: {error.splitlines()[0]}") if error else edited
 
 
 def _is_whole(context: Context, name: str, tree: Worktree) -> Generator[Tick, None, None]:
@@ -159,55 +147,44 @@ def _is_whole(context: Context, name: str, tree: Worktree) -> Generator[Tick, No
 def choose(context: Context) -> tuple[Measurement, tuple[Standing, ...]] | None:
     """Where most is to be gained by a variant that may be edited, and how that stands elsewhere.
 
-    None where no such variant has a speed.
+    Of a ratio that is not clear it is what is to be gained at least. None where no such variant has a speed.
     """
-    measured = SessionChanges(context.finished).measured
+    bench, measured = context.bench, SessionChanges(context.finished).measured
     verdicts = [v for name, output in measured.items() for v in output.verdicts if v.variant == name]
     speeds = [verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict)]
-    variants = _editable(context, {speed.variant for speed in speeds})
+    names = {speed.variant for speed in speeds if speed.variant in bench.target.variants}
+    editable = {name for name in names if changeable(bench.target, bench.folder, name)}
+    # Examples and baselines only where there are no others.
+    editable = {name for name in editable if bench.target.variants[name].role == "main"} or editable
     vague = {(speed.variant, speed.workload) for speed in speeds if speed.verdict == "inconclusive"}
     timed = [
         measurement
         for name, output in measured.items()
         for measurement in output.measurements
-        if name in variants and (measurement.variant, measurement.against) == (name, "baseline")
+        if name in editable and (measurement.variant, measurement.against) == (name, "baseline")
     ]
+
+    def is_vague(measurement: Measurement) -> bool:
+        return (measurement.variant, measurement.workload.name) in vague
+
+    def worth(measurement: Measurement) -> float:
+        ratio = measurement.interval[1] if is_vague(measurement) else measurement.ratio
+        return bottleneck.worth(ratio, measurement.workload.weight)
+
     if not timed:
         return None
-
-    def rank(measurement: Measurement) -> tuple[float, bool, float]:
-        is_vague = (measurement.variant, measurement.workload.name) in vague
-        return -_worth(measurement, vague), is_vague, measurement.ratio
-
-    worst = min(timed, key=rank)
+    worst = min(timed, key=lambda measurement: (-worth(measurement), is_vague(measurement), measurement.ratio))
     standings = [
         Standing(
             workload=measurement.workload.name,
             ratio=measurement.ratio,
             interval=measurement.interval,
-            worth=_worth(measurement, vague),
+            worth=worth(measurement),
         )
         for measurement in timed
         if measurement.variant == worst.variant
     ]
     return worst, tuple(sorted(standings, key=lambda standing: -standing.worth))
-
-
-def _worth(measurement: Measurement, vague: Collection[tuple[str, str]]) -> float:
-    """What is to be gained on a workload; of a ratio that is not clear, what is to be gained at least."""
-    ratio = (
-        measurement.interval[1] if (measurement.variant, measurement.workload.name) in vague else measurement.ratio
-    )
-    return bottleneck.worth(ratio, measurement.workload.weight)
-
-
-def _editable(context: Context, names: Collection[str]) -> set[str]:
-    """Those of the variants that may be edited; examples and baselines only where there are no others."""
-    bench = context.bench
-    editable = {
-        name for name in names if name in bench.target.variants and changeable(bench.target, bench.folder, name)
-    }
-    return {name for name in editable if bench.target.variants[name].role == "main"} or editable
 
 
 def _write(
@@ -258,31 +235,28 @@ def language(variant: Buildable, folder: Path) -> str:
 
 
 def contract(context: Context, variant: Buildable) -> dict[str, str]:
-    """What an edit has to keep to, in words."""
+    """What an edit has to keep to, in words: how it is called and compiled, its tensors, types and tolerance."""
     target, device = context.bench.target, context.bench.device
     dtype = target.dtypes[device]
     inputs = [f"{name} [{sizes}]" for name, sizes in target.signature.inputs.items()]
     outputs = [f"[{sizes}]" for sizes in target.signature.outputs.values()]
+    maker = target.generator.python if target.generator else "the reference"
     tolerance = target.tolerance[dtype]
+    if isinstance(variant, PythonVariant):
+        kind = "a class" if target.modules else "a function"
+        way = {"returned": "returns its outputs", "passed": "writes to outputs that follow its inputs"}
+        called = {"Entry": f"{variant.module}:{variant.function}, {kind} that {way[variant.passing]}"}
+    else:
+        compiler = " ".join([variant.build.compiler, *variant.build.flags])
+        called = {"Entry": f"{variant.entry}, by loop_kernel.h", "Compiler": compiler}
     return {
-        **_called(target, variant),
-        "Inputs": ", ".join(inputs)
-        or f"those of {target.generator.python if target.generator else 'the reference'}",
+        **called,
+        "Inputs": ", ".join(inputs) or f"those of {maker}",
         "Output": ", ".join(outputs) or f"that of {target.reference.python}",
         "Attributes": ", ".join(target.signature.attributes) or "none",
         "Types": ", ".join(variant.dtypes),
         "Tolerance": f"{dtype}: {tolerance.atol:g} + {tolerance.rtol:g} x the right answer, against float64",
     }
-
-
-def _called(target: Target, variant: Buildable) -> dict[str, str]:
-    """How a variant is called, and compiled."""
-    if isinstance(variant, PythonVariant):
-        kind = "a class" if target.modules else "a function"
-        way = {"returned": "returns its outputs", "passed": "writes to outputs that follow its inputs"}
-        return {"Entry": f"{variant.module}:{variant.function}, {kind} that {way[variant.passing]}"}
-    compiler = " ".join([variant.build.compiler, *variant.build.flags])
-    return {"Entry": f"{variant.entry}, by loop_kernel.h", "Compiler": compiler}
 
 
 def rule(gain: float) -> str:
@@ -295,33 +269,24 @@ def rule(gain: float) -> str:
 
 def _edited(context: Context, shop: Workshop, brief: Brief, tree: Worktree) -> Result[BriefOutput]:
     """Passed with the edit, or paused until there is one that may be judged."""
-    changed = tree.changed()
-    page = page_of(shop.notes, brief)
+    changed, page, before = tree.changed(), page_of(shop.notes, brief), tree.committed()
     if not changed:
-        return _wait(brief, f"one change to {brief.variant} is asked for: {page}")
-    before = tree.committed()
-    outside = [name for name in changed if not may_change(name, brief.files, before)]
-    if outside:
-        return _wait(brief, f"{_refusal(brief, outside[0])} (brief: {page}); take that back in {brief.folder}")
+        return _paused(brief, f"one change to {brief.variant} is asked for: {page}")
+    for file in changed:
+        if not may_change(file, brief.files, before):
+            why, others = f"{file} may not change", brief.shared.get(file, ())
+            if others:
+                chosen = " ".join(f"--variant {name}" for name in (brief.variant, *others))
+                why += f": {', '.join(others)} read it too and are not judged here; {chosen} begins with all"
+            return _paused(brief, f"{why} (brief: {page}); take that back in {brief.folder}")
     back = handed_back(shop, brief, changed, tree)
     same = next((change for change in brief.lost if change.digest == back.digest and not context.task.again), None)
     if same is not None:
         why = f"{same.session}: {same.reason} (--again judges it anew)"
-        return _wait(brief, f"this very change was taken back in {why}")
+        return _paused(brief, f"this very change was taken back in {why}")
     return Result(back)
 
 
-def _refusal(brief: Brief, file: str) -> str:
-    """Why a file may not change, and what lets it."""
-    others = brief.shared.get(file, ())
-    if not others:
-        return f"{file} may not change"
-    chosen = " ".join(f"--variant {name}" for name in (brief.variant, *others))
-    return (
-        f"{file} may not change: {', '.join(others)} read it too and are not judged here; {chosen} begins with all"
-    )
-
-
-def _wait(brief: Brief, message: str) -> Result[BriefOutput]:
+def _paused(brief: Brief, message: str) -> Result[BriefOutput]:
     output = BriefOutput(ok=True, message=message, hint=f"edit, then: {brief.resume}", brief=brief)
     return Result(output, paused=True)

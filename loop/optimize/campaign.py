@@ -2,8 +2,8 @@
 
 import math
 import shutil
-from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from loop.agents import proposing
@@ -28,6 +28,8 @@ from loop.steps.context import Context, Result, Working, Workshop
 
 ANSWER = "loop-answer.json"
 """What a proposer may write at the top of its folder."""
+CACHE = "loop-cache"
+"""Where the checks of a candidate keep their builds, in `.git` of its folder: it goes with the folder."""
 REPAIRS = 2
 """How often an edit that does not compile goes back to its proposer."""
 
@@ -50,8 +52,6 @@ class ProposalRound:
     """Dollars that are left for all of them."""
     head: str
     """The worktree's commit when they began."""
-    tampered: list[int] = field(default_factory=list)
-    """Candidates that ended with the incumbent's files changed; none that ends from then on is taken."""
 
 
 def kept_in(notes: Path) -> dict[int, Proposal]:
@@ -64,130 +64,89 @@ def ask(round_: ProposalRound, first: int) -> Generator[Tick, None, None]:
     """Have `width` candidates proposed at the same time, numbered from `first`; each is noted when it ends."""
     for killed in round_.shop.tree.parent.glob(f"{round_.shop.tree.name}.*"):
         shutil.rmtree(killed, ignore_errors=True)
-    before = children()
-    numbers = range(first, first + round_.campaign.width)
+    before, numbers = children(), range(first, first + round_.campaign.width)
     try:
         yield from together((_candidate(round_, number) for number in numbers), len(numbers))
     finally:
         sweep_orphans(before)
-    _put_back(round_, first)
-    for proposal in kept_in(round_.shop.notes).values():  # What stayed in the background may have done it later.
-        if proposal.number in numbers:
-            _note(round_, proposal)
+        if round_.tree.head != round_.head or round_.tree.changed():  # By a proposer: it is what it was.
+            round_.tree.revert(round_.head)
 
 
-def _candidate(round_: ProposalRound, number: int) -> Generator[Tick, None, Proposal]:
+def _candidate(round_: ProposalRound, number: int) -> Generator[Tick, None, None]:
     """One candidate, from an empty folder to its note."""
-    _note(round_, Proposal(number=number, ended="interrupted"))
+    context, folder = round_.context, round_.shop.notes / "candidates"
+    folder.mkdir(parents=True, exist_ok=True)
+    note = folder / f"{number:04}.json"
+    sums.write_sealed(note, Proposal(number=number, ended="interrupted"))
     place = round_.shop.tree.with_name(f"{round_.shop.tree.name}.{number}")
     try:
         copy = worktree.copy_of(round_.tree, place)
         note_owner(copy, round_.shop.notes.parent)
         # A cache of its own, with the session's locks: no build that a proposer could edit is judged.
-        locks, own = round_.context.bench.cache / "locks", _cache(copy) / "builds"
-        for folder in (locks, own):
-            folder.mkdir(parents=True, exist_ok=True)
+        locks, own = context.bench.cache / "locks", copy.root / ".git" / CACHE / "builds"
+        for each in (locks, own):
+            each.mkdir(parents=True, exist_ok=True)
         (own / "locks").symlink_to(locks)
-        _leave_note(round_, copy)
+        check = CheckNote(
+            incumbents=SessionChanges(context.finished).incumbents,
+            builds=str(context.bench.cache),
+            workload=round_.brief.workload,
+            sets=(*context.task.plan.workloads, *round_.brief.checks),
+        )
+        sums.write_sealed(copy.root / ".git" / NOTE, check)
         proposal = yield from _proposed(round_, number, copy)
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    _note(round_, proposal)
-    return proposal
-
-
-def _cache(copy: Worktree) -> Path:
-    """Where the checks of a candidate keep their builds: it goes with the folder."""
-    return copy.root / ".git" / "loop-cache"
-
-
-def _leave_note(round_: ProposalRound, copy: Worktree) -> None:
-    """What `loop kernels check` compares with in that folder."""
-    context = round_.context
-    note = CheckNote(
-        incumbents=SessionChanges(context.finished).incumbents,
-        builds=str(context.bench.cache),
-        workload=round_.brief.workload,
-        sets=(*context.task.plan.workloads, *round_.brief.checks),
-    )
-    sums.write_sealed(copy.root / ".git" / NOTE, note)
-
-
-def _put_back(round_: ProposalRound, number: int) -> None:
-    """Note that a proposer changed the session's worktree, which may not be, and take that back."""
-    if round_.tree.head != round_.head or round_.tree.changed():
-        round_.tree.revert(round_.head)
-        round_.tampered.append(number)
-
-
-def _note(round_: ProposalRound, proposal: Proposal) -> None:
-    if round_.tampered and proposal.ended == "edited":
-        proposal = proposal.model_copy(
-            update={"ended": "tampered", "said": "the session's worktree; it is what it was"}
-        )
-    folder = round_.shop.notes / "candidates"
-    folder.mkdir(parents=True, exist_ok=True)
-    sums.write_sealed(folder / f"{proposal.number:04}.json", proposal)
+    sums.write_sealed(note, proposal)
 
 
 def _proposed(round_: ProposalRound, number: int, copy: Worktree) -> Generator[Tick, None, Proposal]:
     """Run the proposer; again with the compiler's words where its edit does not compile."""
-    results: list[Errands] = []
-    page = _page(round_, number, copy)
-    preset, locks = preset_of(round_.campaign.proposer), round_.context.bench.cache / "locks"
+    campaign, context = round_.campaign, round_.context
+    page = round_.shop.notes / "candidates" / f"{number:04}-brief.md"
+    for suffix in (".md", ".json"):  # The brief with this candidate's folder in the place of the session's.
+        text = round_.page.with_suffix(suffix).read_text()
+        write_atomic(page.with_suffix(suffix), text.replace(str(round_.tree.root), str(copy.root)))
+    preset, locks = preset_of(campaign.proposer), context.bench.cache / "locks"
     isolated = proposing.under(copy.root, locks, page.parent, preset)
+    results: list[Errands] = []
     while True:
-        limit_s = round_.limit_s - sum(result.seconds for result in results)
-        result = yield from run_errand(_errand(round_, page, copy, limit_s, isolated))
-        _put_back(round_, number)
+        errand = Errand(
+            preset=preset,
+            page=page,
+            folder=copy.target,
+            answer=copy.root / ANSWER,
+            limit_s=round_.limit_s - sum(result.seconds for result in results),
+            quiet_s=campaign.quiet_minutes * 60,
+            usd=round_.usd / campaign.width if round_.usd is not None else None,
+            env=campaign.env,
+            under=isolated,
+            cache=copy.root / ".git" / CACHE,
+        )
+        result = yield from run_errand(errand)
         results.append(result)
         write_atomic(page.with_name(f"{number:04}-{len(results)}.txt"), result.output)
+        edit = Taken.of(round_.brief, round_.tree, copy)
         fields = {
             "number": number,
             "seconds": sum(result.seconds for result in results),
             "use": all_of([result.use for result in results]),
             "idea": result.idea,
             "isolated": bool(isolated),
+            "left_out": edit.left_out,
         }
-        edit = Taken.of(round_.brief, round_.tree, copy)
         if not edit.files:
             ended: Ended = "unedited" if result.ended == "edited" else result.ended
-            return Proposal(ended=ended, said=result.said, left_out=edit.left_out, **fields)
-        refused_by = yield from refused(round_.context, round_.brief.variant, copy)
+            return Proposal(ended=ended, said=result.said, **fields)
+        refused_by = yield from refused(context, round_.brief.variant, copy)
         if not refused_by:
             patch = edit.as_patch(round_.tree, page.with_name(f"{number:04}.patch"))
-            files = {"files": tuple(edit.files), "left_out": edit.left_out, "patch": str(patch)}
+            files = {"files": tuple(edit.files), "patch": str(patch)}
             return Proposal(ended="edited", said=result.said, **fields, **files)
         if len(results) > REPAIRS or result.ended != "edited":
-            return Proposal(ended="uncompiled", said=refused_by.splitlines()[0], left_out=edit.left_out, **fields)
+            return Proposal(ended="uncompiled", said=refused_by.splitlines()[0], **fields)
         write_atomic(page, f"{page.read_text()}\n## Your edit does not compile\n\n```\n{refused_by}\n```\n")
-
-
-def _page(round_: ProposalRound, number: int, copy: Worktree) -> Path:
-    """The brief with this candidate's folder in the place of the session's."""
-    page = round_.shop.notes / "candidates" / f"{number:04}-brief.md"
-    for path in (page, page.with_suffix(".json")):
-        source = round_.page if path == page else round_.page.with_suffix(".json")
-        write_atomic(path, source.read_text().replace(str(round_.tree.root), str(copy.root)))
-    return page
-
-
-def _errand(
-    round_: ProposalRound, page: Path, copy: Worktree, limit_s: float, isolated: tuple[str, ...]
-) -> Errand:
-    campaign = round_.campaign
-    return Errand(
-        preset=preset_of(campaign.proposer),
-        page=page,
-        folder=copy.target,
-        answer=copy.root / ANSWER,
-        limit_s=limit_s,
-        quiet_s=campaign.quiet_minutes * 60,
-        usd=round_.usd / campaign.width if round_.usd is not None else None,
-        env=campaign.env,
-        under=isolated,
-        cache=_cache(copy),
-    )
 
 
 def refused(context: Context, name: str, copy: Worktree) -> Generator[Tick, None, str]:
@@ -217,13 +176,17 @@ def spent_by(context: Context) -> CampaignSpent:
     unattended, used = context.task.campaign.unattended, used_by(notes)
     seconds = sum(record.seconds for record in context.finished)
     judging_s = sum(record.seconds for record in context.finished if record.action != "change.brief")
+    usd = sum(use.usd or 0.0 for use in used) + usd_of(jobs_of(context.finished))
+    usd += seconds / 3600 * context.task.usd_per_hour
     return CampaignSpent(
         candidates=len(past.proposals) if unattended else len(past.tried),
         without_gain=past.without_gain if unattended else 0,
         seconds=seconds,
         gpu_s=judging_s if context.bench.device == "cuda" else 0.0,
-        usd=dollars(used) + seconds / 3600 * context.task.usd_per_hour + usd_of(jobs_of(context.finished)),
-        tokens=sum(model.tokens.total for use in used for model in use.models),
+        usd=sum(use.usd or 0.0 for use in used)
+        + seconds / 3600 * context.task.usd_per_hour
+        + usd_of(jobs_of(context.finished)),
+        tokens=tokens_of(used),
         ratio=past.gained,
         done=any(proposal.ended == "done" for proposal in past.proposals),
     )
@@ -234,21 +197,17 @@ def used_by(notes: Path) -> list[AiUse]:
     return [proposal.use for proposal in kept_in(notes).values() if proposal.use]
 
 
-def dollars(used: list[AiUse]) -> float:
-    """What of it is known in dollars."""
-    return sum(use.usd or 0.0 for use in used)
+def tokens_of(used: Sequence[AiUse]) -> int:
+    """Tokens that are known of."""
+    return sum(model.tokens.total for use in used for model in use.models)
 
 
 def waiting(past: SessionChanges, notes: Path) -> list[Proposal]:
     """Edits that were proposed and are not judged yet."""
     judged = {record.output.get("candidate") for record in past.finished}
-    settled = {proposal.number for proposal in past.proposals if proposal.ended != "edited"}
+    judged |= {proposal.number for proposal in past.proposals if proposal.ended != "edited"}
     proposals = kept_in(notes).values()
-    return [
-        proposal
-        for proposal in proposals
-        if proposal.ended == "edited" and proposal.number not in judged | settled
-    ]
+    return [proposal for proposal in proposals if proposal.ended == "edited" and proposal.number not in judged]
 
 
 def next_candidate(context: Context, brief: Brief, tree: Worktree) -> Working[BriefOutput]:
@@ -264,46 +223,33 @@ def next_candidate(context: Context, brief: Brief, tree: Worktree) -> Working[Br
         page = page_of(shop.notes, brief)
         round_ = ProposalRound(context, shop, brief, page, tree, terms, limit_s, left_usd, tree.head)
         yield from ask(round_, first)
-    known, so_far = {proposal.number for proposal in past.proposals}, _so_far(past, shop.notes)
+    known, used = {proposal.number for proposal in past.proposals}, used_by(shop.notes)
     fresh = {number: proposal for number, proposal in kept_in(shop.notes).items() if number not in known}
+    kept, tokens = sum(change.outcome == "kept" for change in past.tried), tokens_of(used)
+    stated = [use.usd for use in used if use.usd is not None]
+    part = " in part" if 0 < len(stated) < len(used) else ""
+    so_far = f"so far {len(kept_in(shop.notes))} proposed, {kept} kept"
+    so_far += f", ${sum(stated):.2f} of AI{part}" if stated else ", AI unknown"
+    so_far += f", {tokens:,} tokens" if tokens else ", tokens unknown"
     ordered, jobs = yield from best_first(context, tree, waiting(past, shop.notes))
     for proposal in ordered:
         # Jobs compared all of a round: one that conflicts lost to what was kept.
         start = "" if terms.executor else past.first_base
-        fresh[proposal.number] = handed_over(shop, tree, proposal, past.judged_edits, start)
-        if fresh[proposal.number].ended == "edited":
+        proposal = fresh[proposal.number] = handed_over(shop, tree, proposal, past.judged_edits, start)
+        if proposal.ended == "edited":
             back = handed_back(shop, brief, tree.changed(), tree)
-            ended = tuple(proposal for proposal in fresh.values() if proposal.ended != "edited")
-            message = "; ".join([*_told(ended), _offered(fresh[proposal.number], back), so_far])
+            idea = f" ({proposal.idea})" if proposal.idea else ""
+            offered = f"candidate {proposal.number}{idea}: {', '.join(back.files)} ({back.lines} lines)"
+            offered += f", {proposal.said}" if proposal.said else ""
+            offered += f", not taken: {', '.join(proposal.left_out)}" if proposal.left_out else ""
+            others = [other for other in fresh.values() if other.ended != "edited"]
+            message = "; ".join(
+                [*(f"candidate {other.number}: {other.text}" for other in others), offered, so_far]
+            )
             also = {"candidate": proposal.number, "proposals": tuple(fresh.values()), "jobs": jobs}
             return Result(back.model_copy(update={**also, "message": message}))
     ended = tuple(fresh.values())
-    message = "; ".join([*_told(ended), so_far])
+    message = "; ".join([*(f"candidate {other.number}: {other.text}" for other in ended), so_far])
     login = any(proposal.ended == "login" and proposal.number >= first for proposal in ended)
     hint = f"log in to what `{terms.proposer}` runs, then: {brief.resume}" if login else None
     return Result(BriefOutput(ok=True, brief=brief, message=message, hint=hint, proposals=ended), paused=login)
-
-
-def _offered(proposal: Proposal, back: BriefOutput) -> str:
-    """What is judged next, in words."""
-    left_out = f", not taken: {', '.join(proposal.left_out)}" if proposal.left_out else ""
-    idea = f" ({proposal.idea})" if proposal.idea else ""
-    instead = f", {proposal.said}" if proposal.said else ""
-    return f"candidate {proposal.number}{idea}: {', '.join(back.files)} ({back.lines} lines){instead}{left_out}"
-
-
-def _told(ended: Iterable[Proposal]) -> Iterator[str]:
-    """How proposals ended that came to no edit."""
-    return (f"candidate {proposal.number}: {proposal.text}" for proposal in ended)
-
-
-def _so_far(past: SessionChanges, notes: Path) -> str:
-    """The ledger in a line: candidates, what was kept, dollars and tokens of AI."""
-    kept = sum(change.outcome == "kept" for change in past.tried)
-    used = used_by(notes)
-    known = sum(use.usd is not None for use in used)
-    usd = f"${dollars(used):.2f} of AI" if known else "AI unknown"
-    part = " in part" if 0 < known < len(used) else ""
-    tokens = sum(model.tokens.total for use in used for model in use.models)
-    read = f"{tokens:,} tokens" if tokens else "tokens unknown"
-    return f"so far {len(kept_in(notes))} proposed, {kept} kept, {usd}{part}, {read}"

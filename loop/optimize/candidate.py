@@ -1,21 +1,20 @@
 """A change through the gate: the steps of the target itself, on the edited target. And what becomes of it."""
 
 import shlex
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from loop.base.documents import content_hash
 from loop.base.places import Project
 from loop.base.processes import Tick
-from loop.builds.build import buildable, find_id, scan
+from loop.builds.build import find_id
 from loop.builds.resources import is_same_build
 from loop.gate import kernel, properties, sanitizing
 from loop.gate.model import BuildOutput
 from loop.library import targets
 from loop.library.trust import made_of
 from loop.model.change import DecisionOutput, JudgedOutput, TriedChange
-from loop.model.measurement import Build
 from loop.model.output import Output
 from loop.model.profile import GainOutcome
 from loop.model.verdict import SpeedVerdict, Verdict
@@ -57,20 +56,16 @@ def on_change(
 
 
 def _on_change(result: Result[Output], **fields: Any) -> Result[JudgedOutput]:
-    """What a step on the target found, as one on the change."""
-    samples = {f"change-{name}": rows for name, rows in result.samples.items()}
-    return Result(_judged(result.output, **fields), samples)
-
-
-def _judged(output: Output, **fields: Any) -> JudgedOutput:
     """What a step on the target found, as a judgement of the change."""
+    output = result.output
     values = {
         "message": output.message,
         "hint": output.hint,
         "not_exercised": output.not_exercised,
         "good": output.ok,
     }
-    return JudgedOutput(ok=True, found=output.model_dump(mode="json"), **{**values, **fields})
+    judged = JudgedOutput(ok=True, found=output.model_dump(mode="json"), **{**values, **fields})
+    return Result(judged, {f"change-{name}": rows for name, rows in result.samples.items()})
 
 
 def build(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:
@@ -79,43 +74,17 @@ def build(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:
     unchanged(at_hand, _digest(at_hand))
     with candidate(context) as inner:
         result = yield from kernel.build_variants(inner, arguments)
-    output = result.output
-    incumbents = SessionChanges(context.finished).incumbents
-    built = {build.variant: build for build in output.builds}
-    touched = touched_by(output, incumbents)
-    same = [_is_incumbent(context, built[name], incumbents.get(name)) for name in touched] if output.ok else []
-    if same and all(same):
-        message = "the edit changes nothing that runs: the code is that of the incumbent"
-        return Result(_judged(output, good=False, message=message, touched=touched))
-    message = output.message if touched or not output.ok else "the edit changes no variant of this session"
-    stray = yield from _stray(context, at_hand, touched)
-    if stray:
-        message = f"{stray} is compiled and git ignores it: it would be in no patch and no commit"
-    good = output.ok and bool(touched) and not stray
-    return Result(_judged(output, good=good, message=message, touched=touched))
-
-
-def _stray(context: Context, at_hand: ChangeAtHand, touched: Sequence[str]) -> Generator[Tick, None, str]:
-    """A file of the target that is compiled into the edited variants and that git ignores; empty without one."""
-    known = at_hand.tree.known()
-    with candidate(context) as inner:
-        for variant in buildable(inner.bench, touched).values():
-            read = yield from scan(variant, inner.task.folder, inner.bench.include)
-            for name in read.files:
-                if name not in known:
-                    return name
-    return ""
-
-
-def _is_incumbent(context: Context, build: Build, incumbent: str | None) -> bool:
-    """Whether a build is no other than the incumbent's."""
-    old = find_id(build.variant, incumbent, context.bench.cache) if incumbent else None
-    return bool(old and is_same_build(old, build))
-
-
-def touched_by(output: BuildOutput, incumbents: Mapping[str, str]) -> tuple[str, ...]:
-    """Variants whose build is another than the incumbent's."""
-    return tuple(build.variant for build in output.builds if incumbents.get(build.variant) != build.build_id)
+    output, incumbents = result.output, SessionChanges(context.finished).incumbents
+    touched = [build for build in output.builds if incumbents.get(build.variant) != build.build_id]
+    message, good = output.message, output.ok and bool(touched)
+    if output.ok:
+        message = message if touched else "the edit changes no variant of this session"
+        known = [(incumbents.get(build.variant), build) for build in touched]
+        old = [(find_id(build.variant, id_, context.bench.cache) if id_ else None, build) for id_, build in known]
+        if touched and all(before and is_same_build(before, build) for before, build in old):
+            message, good = "the edit changes nothing that runs: the code is that of the incumbent", False
+    names = tuple(build.variant for build in touched)
+    return Result(_on_change(Result(output), good=good, message=message, touched=names).output)
 
 
 def verify(context: Context, arguments: kernel.VerifyTerms) -> Working[JudgedOutput]:
@@ -182,7 +151,7 @@ def decide(context: Context, arguments: GainTerms) -> Working[DecisionOutput]:
     if at_hand.tree.head == at_hand.brief.base:
         unchanged(at_hand, _digest(at_hand))
     outcome, reason, gain = keeping.decision_on(*judged(at_hand), arguments.gain)
-    brief = at_hand.brief.brief
+    brief, past, shop = at_hand.brief.brief, SessionChanges(context.finished), workshop(context)
     assert brief is not None
     change = TriedChange(
         number=brief.number,
@@ -194,8 +163,26 @@ def decide(context: Context, arguments: GainTerms) -> Working[DecisionOutput]:
         patch=at_hand.brief.patch,
         promised=against_promise(at_hand),
     )
-    branch = settle(at_hand, change)
-    return Result(_decided(context, at_hand, change, branch))
+    branch, incumbents = settle(at_hand, change), past.incumbents
+    fields: dict[str, Any] = {"incumbents": incumbents}
+    message = f"change {change.number} {outcome}: {reason}"
+    if outcome == "kept":
+        whole = shop.notes / KEPT
+        at_hand.tree.write_patch(whole, past.first_base or at_hand.brief.base)
+        command = shlex.join(taking(context.task.folder, branch, whole, change.variant))
+        offered = f"take it over: {command}" if command else f"the sources of the answer, as a patch: {whole}"
+        built = at_hand.found(BuildOutput)
+        builds = {build.variant: build.build_id for build in built.builds} if built else {}
+        ground = targets.ground(Project(at_hand.tree.target, shop.notes.parent.parent, bundled=False))
+        fields = {"taking": command, "incumbents": {**incumbents, **builds}, "ground": ground}
+        message = f"{message}; {offered}"
+    learned = f"Change {change.number} to {change.variant} was {outcome}: {reason}."
+    kept = outcome == "kept"
+    return Result(
+        DecisionOutput(
+            ok=True, message=message, kept=kept, tried=change, branch=branch, learned=(learned,), **fields
+        )
+    )
 
 
 def against_promise(at_hand: ChangeAtHand) -> GainOutcome | None:
@@ -204,20 +191,12 @@ def against_promise(at_hand: ChangeAtHand) -> GainOutcome | None:
     profile = brief.profile if brief else None
     if profile is None or profile.promise is None or against is None:
         return None
+    wanted = (profile.variant, profile.workload, "known_good")
     for verdict in against.verdicts:
-        mine = (verdict.variant, verdict.workload, verdict.against) == (
-            profile.variant,
-            profile.workload,
-            "known_good",
-        )
-        if mine and isinstance(verdict, SpeedVerdict) and not verdict.vague:
-            return GainOutcome(
-                promise=profile.promise,
-                variant=verdict.variant,
-                workload=verdict.workload,
-                actual=verdict.ratio,
-                basis="change",
-            )
+        is_wanted = (verdict.variant, verdict.workload, verdict.against) == wanted
+        if is_wanted and isinstance(verdict, SpeedVerdict) and not verdict.vague:
+            fields = {"variant": verdict.variant, "workload": verdict.workload, "actual": verdict.ratio}
+            return GainOutcome(promise=profile.promise, basis="change", **fields)
     return None
 
 
@@ -263,29 +242,3 @@ def taking(folder: Path, branch: str, patch: Path, variant: str) -> list[str]:
     if answer is None:
         return [*where, "apply", "-p2", str(patch)]
     return [] if answer.endswith(".json") else ["patch", answer, str(patch)]
-
-
-def _decided(context: Context, at_hand: ChangeAtHand, change: TriedChange, branch: str) -> DecisionOutput:
-    built = at_hand.found(BuildOutput)
-    builds = {build.variant: build.build_id for build in built.builds} if built else {}
-    incumbents = SessionChanges(context.finished).incumbents
-    kept = change.outcome == "kept"
-    shop = workshop(context)
-    whole = shop.notes / KEPT
-    if kept:
-        at_hand.tree.write_patch(whole, SessionChanges(context.finished).first_base or at_hand.brief.base)
-    command = shlex.join(taking(context.task.folder, branch, whole, change.variant))
-    offered = f"; take it over: {command}" if command else f"; the sources of the answer, as a patch: {whole}"
-    return DecisionOutput(
-        ok=True,
-        message=f"change {change.number} {change.outcome}: {change.reason}{offered if kept else ''}",
-        kept=kept,
-        tried=change,
-        branch=branch,
-        taking=command if kept else "",
-        incumbents={**incumbents, **builds} if kept else incumbents,
-        ground=targets.ground(Project(at_hand.tree.target, shop.notes.parent.parent, bundled=False))
-        if kept
-        else "",
-        learned=(f"Change {change.number} to {change.variant} was {change.outcome}: {change.reason}.",),
-    )

@@ -3,12 +3,12 @@
 It judges nothing: a change is kept by the gate alone, on more workloads and with more evidence.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator
 from contextlib import ExitStack
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -30,7 +30,6 @@ from loop.timing import samples, schedule
 from loop.timing.readiness import hold_device
 from loop.timing.samples import MIN_ROUNDS, Terms
 from loop.timing.schedule import Untimed
-from loop.workers.bench import Side
 
 NOTE = "loop-check.json"
 """In a candidate's folder, beside what git keeps there: what a check compares with."""
@@ -125,12 +124,20 @@ def check(context: Context, arguments: CheckTerms) -> Working[CheckOutput]:
     )
     wrong = {variant.variant: variant.failures for variant in checks if variant.failures}
     verified = tuple(workload.name for workload in chosen if workload not in allowance.left_out)
-    fields = {"built": built, "verified": verified, "wrong": wrong, "variants": checks}
+    fields: dict[str, Any] = {"built": built, "verified": verified, "wrong": wrong, "variants": checks}
     unverified = kernel.unverified(context, built, allowance.left_out)
     if wrong:
         name, (first, *_) = next(iter(wrong.items()))
         return Result(CheckOutput(ok=False, message=f"{name}: {first}", not_exercised=tuple(unverified), **fields))
-    speeds, unknown = yield from _speeds(context, builds, note, arguments)
+    speeds: list[QuickSpeed] = []
+    unknown: list[str] = []
+    with ExitStack() as stack:
+        yield from hold_device(context.bench, stack)
+        for right in builds:
+            try:
+                speeds += yield from _speed(context, right, note, arguments)
+            except (Untimed, LoopError) as error:
+                unknown.append(f"speed of {right.variant}: {error}")
     texts = [f"{speed.variant} {times(speed.ratio)} {speed.against} on {speed.workload}" for speed in speeds]
     message = (
         f"right on {say.count(len(verified), 'workload')}; about {', '.join(texts)}"
@@ -138,7 +145,9 @@ def check(context: Context, arguments: CheckTerms) -> Working[CheckOutput]:
         else "right; no speed"
     )
     return Result(
-        CheckOutput(ok=True, message=message, speeds=speeds, not_exercised=(*unverified, *unknown), **fields)
+        CheckOutput(
+            ok=True, message=message, speeds=tuple(speeds), not_exercised=(*unverified, *unknown), **fields
+        )
     )
 
 
@@ -156,58 +165,32 @@ def in_turn(context: Context, note: CheckNote | None) -> tuple[Workload, ...]:
     return tuple(sorted(turns, key=lambda workload: max(size(workload), most)))
 
 
-def _speeds(
-    context: Context, builds: Sequence[Build], note: CheckNote | None, arguments: CheckTerms
-) -> Generator[Tick, None, tuple[tuple[QuickSpeed, ...], list[str]]]:
-    speeds: list[QuickSpeed] = []
-    unknown: list[str] = []
-    with ExitStack() as stack:
-        yield from hold_device(context.bench, stack)
-        for build in builds:
-            try:
-                speeds += yield from _speed(context, build, note, arguments)
-            except (Untimed, LoopError) as error:
-                unknown.append(f"speed of {build.variant}: {error}")
-    return tuple(speeds), unknown
-
-
 def _speed(
     context: Context, variant_build: Build, note: CheckNote | None, arguments: CheckTerms
 ) -> Generator[Tick, None, list[QuickSpeed]]:
-    side = context.bench.side(variant_build.variant, variant_build)
-    rival, against = _rival(context, variant_build, note)
-    workload = next(_timed(context, side, note), None)
-    if workload is None:
-        return []
-    terms = Terms(arguments.rounds, arguments.seconds, context.task.seed)
-    timings = yield from schedule.measure(context.bench, [rival, side], [workload], terms)
-    logs = samples.log_ratios(timings.of(workload.name), rival.name, side.name)
-    if len(logs) < MIN_ROUNDS:
-        return []
-    ratio, low, high = ratio_interval(logs)
-    return [
-        QuickSpeed(
-            variant=variant_build.variant,
-            against=against,
-            workload=workload.name,
-            ratio=ratio,
-            interval=(low, high),
-        )
-    ]
+    """Beside the incumbent where there is a campaign and its build is whole, else beside the baseline.
 
-
-def _rival(context: Context, variant_build: Build, note: CheckNote | None) -> tuple[Side, str]:
-    """The incumbent where there is a campaign and its build is whole, else the baseline."""
-    known = note.incumbents.get(variant_build.variant) if note else None
-    incumbent = build.find_id(variant_build.variant, known, Path(note.builds)) if note and known else None
-    if incumbent is None:
-        return context.bench.side(BASELINE), BASELINE
-    return context.bench.side(variant_build.variant, incumbent).renamed("incumbent"), "the incumbent"
-
-
-def _timed(context: Context, side: Side, note: CheckNote | None) -> Iterator[Workload]:
-    """Where the variant is timed: where it does worst, else the last of the plan's workloads that it takes."""
+    Where the variant does worst, else on the last of the plan's workloads that it takes.
+    """
+    bench, name = context.bench, variant_build.variant
+    side = bench.side(name, variant_build)
+    known = note.incumbents.get(name) if note else None
+    incumbent = build.find_id(name, known, Path(note.builds)) if note and known else None
+    rival, against = bench.side(BASELINE), BASELINE
+    if incumbent is not None:
+        rival, against = bench.side(name, incumbent).renamed("incumbent"), "the incumbent"
     every = kernel.workloads(context, note.sets if note else context.task.plan.workloads)
     accepted = [workload for workload in every if accepts(side, workload)]
-    yield from (workload for workload in accepted if note and workload.name == note.workload)
-    yield from reversed(accepted)
+    worst = [workload for workload in accepted if note and workload.name == note.workload]
+    for workload in (*worst, *reversed(accepted)):
+        terms = Terms(arguments.rounds, arguments.seconds, context.task.seed)
+        timings = yield from schedule.measure(bench, [rival, side], [workload], terms)
+        logs = samples.log_ratios(timings.of(workload.name), rival.name, side.name)
+        if len(logs) < MIN_ROUNDS:
+            return []
+        ratio, low, high = ratio_interval(logs)
+        speed = QuickSpeed(
+            variant=name, against=against, workload=workload.name, ratio=ratio, interval=(low, high)
+        )
+        return [speed]
+    return []

@@ -5,7 +5,7 @@ against the builds of the start: fresh processes, values that no candidate was j
 all along.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from typing import Annotated
 
@@ -108,36 +108,22 @@ def _one(
         yield from hold_device(context.bench, stack)
         room = fitting(bench, accepted, sides, wide=True)
         timings = yield from schedule.measure(bench, sides, room.workloads, terms)
-    return [], _summary(name, timings, timed, unseen), timings
-
-
-def _summary(
-    variant: str, timings: Timings, timed: Sequence[Workload], unseen: Sequence[Workload]
-) -> Confirmed | None:
-    """The mean over the timed workloads, and each one; None where no round of any counts."""
     logs = {
         workload.name: samples.log_ratios(timings.of(workload.name), "start", "now")
         for workload in (*timed, *unseen)
     }
     counting = {name: ratios for name, ratios in logs.items() if len(ratios) >= MIN_ROUNDS}
     by_workload = [counting[workload.name] for workload in timed if workload.name in counting]
-    if not by_workload:
-        return None
+    if not by_workload:  # No round of any counts.
+        return [], None, timings
     ratio, low, high = ratio_interval([sum(ratios) / len(ratios) for ratios in zip(*by_workload, strict=False)])
-    return Confirmed(
-        variant=variant,
+    intervals = {name: ratio_interval(ratios) for name, ratios in counting.items()}
+    by_name = {name: (lowest, middle, highest) for name, (middle, lowest, highest) in intervals.items()}
+    confirmed = Confirmed(
+        variant=name,
         ratio=ratio,
         interval=(low, high),
-        workloads=_intervals(counting, timed),
-        held_out=_intervals(counting, unseen),
+        workloads={workload.name: by_name[workload.name] for workload in timed if workload.name in by_name},
+        held_out={workload.name: by_name[workload.name] for workload in unseen if workload.name in by_name},
     )
-
-
-def _intervals(
-    logs: Mapping[str, Sequence[float]], workloads: Sequence[Workload]
-) -> dict[str, tuple[float, float, float]]:
-    """Workload to lower end, ratio and upper end."""
-    intervals = {
-        workload.name: ratio_interval(logs[workload.name]) for workload in workloads if workload.name in logs
-    }
-    return {name: (low, ratio, high) for name, (ratio, low, high) in intervals.items()}
+    return [], confirmed, timings

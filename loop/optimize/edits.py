@@ -1,8 +1,9 @@
 """What of an edit is taken: the files that may change, as a patch that can be judged, rebased, and taken over."""
 
+import contextlib
 import os
 import shutil
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,38 +45,25 @@ def judging(target: Target, folder: Path) -> set[str]:
 
 def readers(context: Context, name: str) -> Generator[Tick, None, dict[str, tuple[str, ...]]]:
     """The target's files that a variant is built from, each with the others that this session does not judge."""
-    bench = context.bench
-    files = yield from _read(context, build.buildable(bench, [name])[name])
-    others: dict[str, tuple[str, ...]] = dict.fromkeys(own(files, bench.target, bench.folder), ())
+    bench, folder = context.bench, context.task.folder
+    try:
+        reads = yield from build.scan(build.buildable(bench, [name])[name], folder, bench.include)
+    except BuildFailed as failed:
+        raise WorkFailed(failed.message, failed.hint) from failed
+    others: dict[str, tuple[str, ...]] = dict.fromkeys(own(reads.files, bench.target, bench.folder), ())
     for other, variant in bench.target.variants.items():
         if isinstance(variant, Buildable) and other not in context.task.variants:
-            for file in (yield from _read_by_any(context, other, variant)):
+            files = files_of([variant.module], folder) if isinstance(variant, PythonVariant) else variant.sources
+            if isinstance(variant, CAbiVariant):  # By whichever compiler is there; its sources where none is.
+                recipes = [bench.target.compiled(other, bench.architecture)]
+                recipes += [bench.target.emulation(other)] if variant.emulation else []
+                for recipe in reversed(recipes):
+                    with contextlib.suppress(BuildFailed):
+                        files = (yield from build.scan(recipe, folder, bench.include)).files
+            for file in files:
                 if file in others:
                     others[file] += (other,)
     return others
-
-
-def _read(context: Context, variant: Buildable) -> Generator[Tick, None, tuple[str, ...]]:
-    try:
-        reads = yield from build.scan(variant, context.task.folder, context.bench.include)
-    except BuildFailed as failed:
-        raise WorkFailed(failed.message, failed.hint) from failed
-    return reads.files
-
-
-def _read_by_any(context: Context, name: str, variant: Buildable) -> Generator[Tick, None, tuple[str, ...]]:
-    """What another variant is built from, by whichever compiler is there; its sources where none is."""
-    target, bench = context.bench.target, context.bench
-    if isinstance(variant, PythonVariant):
-        return files_of([variant.module], context.task.folder)
-    recipes = [target.compiled(name, bench.architecture)]
-    recipes += [target.emulation(name)] if variant.emulation else []
-    for recipe in recipes:
-        try:
-            return (yield from build.scan(recipe, context.task.folder, bench.include)).files
-        except BuildFailed:
-            continue
-    return variant.sources
 
 
 LARGEST = 16 << 20
@@ -137,25 +125,35 @@ class Taken:
 
     @classmethod
     def of(cls, brief: Brief, tree: Worktree, copy: Worktree) -> "Taken":
-        """The files that differ from the incumbent; those that may not change are what they were afterwards."""
-        if not copy.target.is_dir():
-            return cls({}, ())
+        """The files that differ from the incumbent; those that may not change are what they were afterwards.
+
+        New files count where they are of the kinds that may be added, in the folders where they may be, and at the
+        target's top: there a new Python file hides a package, such as `torch.py`, and its author has to be told.
+        """
         files: dict[str, bytes | None] = {}
         left_out: list[str] = []
-        before = tree.committed()
-        for name in sorted(before | set(_beside(brief, copy.target))):
-            was, now = _content(tree.target / name), _content(copy.target / name)
-            if not _lies_in(copy, copy.target / name):
-                now = None  # Through a link it is somebody else's file: neither read nor put back.
+        if not copy.target.is_dir():
+            return cls({}, ())
+        before, kinds = tree.committed(), {Path(file).suffix for file in brief.files}
+        names = set(before)
+        for parent in {Path(), *(Path(file).parent for file in brief.files)}:
+            place = copy.target / parent
+            if place.is_dir() and not place.is_symlink():
+                new = (path for path in place.iterdir() if path.suffix in kinds)
+                names |= {str(parent / path.name) for path in new if path.is_file() and not path.is_symlink()}
+        for name in sorted(names):
+            path, is_inside = copy.target / name, _lies_in(copy, copy.target / name)
+            # Through a link it is somebody else's file: neither read nor put back.
+            was, now = _content(tree.target / name), _content(path) if is_inside else None
             if was == now:
                 continue
-            unreadable = now is None and _lies_in(copy, copy.target / name) and os.path.lexists(copy.target / name)
+            unreadable = now is None and is_inside and os.path.lexists(path)
             if may_change(name, brief.files, before) and not unreadable:
                 files[name] = now
             else:
                 left_out.append(f"{name} ({NO_FILE})" if unreadable else name)
-                if _lies_in(copy, copy.target / name):
-                    _put_back(copy.target / name, was)
+                if is_inside:
+                    _put_back(path, was)
         return cls(files, tuple(left_out))
 
     def as_patch(self, tree: Worktree, path: Path) -> Path:
@@ -166,20 +164,6 @@ class Taken:
         tree.write_patch(path)
         tree.revert()
         return path
-
-
-def _beside(brief: Brief, folder: Path) -> Iterator[str]:
-    """Files of the kinds that may be added, in the folders where they may be, and at the target's top.
-
-    At the top a new Python file hides a package, such as `torch.py`: its author is told that it is not taken.
-    """
-    kinds = {Path(file).suffix for file in brief.files}
-    for parent in sorted({Path(), *(Path(file).parent for file in brief.files)}):
-        place = folder / parent
-        if place.is_dir() and not place.is_symlink():
-            for path in sorted(place.iterdir()):
-                if path.suffix in kinds and path.is_file() and not path.is_symlink():
-                    yield str(parent / path.name)
 
 
 def _lies_in(tree: Worktree, path: Path) -> bool:

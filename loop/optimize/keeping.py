@@ -8,7 +8,6 @@ from statistics import fmean
 from loop.base.stats import geometric_mean, times
 from loop.model.campaign import Campaign
 from loop.model.change import DecisionOutput, Outcome, as_of_target
-from loop.model.measurement import Measurement
 from loop.model.money import Gains
 from loop.model.output import by_run
 from loop.model.record import Finished, latest_attempts
@@ -28,41 +27,31 @@ def decision_on(
     """
     speeds = [v for v in verdicts if isinstance(v, SpeedVerdict) and v.against == "known_good"]
     gain = geometric_mean([speed.ratio for speed in speeds]) if speeds else None
-    against = stopped or _against(verdicts, speeds, gain, least_gain)
-    if against:
-        return "reverted", against, gain
-    faster = sum(speed.verdict == "faster" for speed in speeds)
-    where = f"faster on {faster} of {len(speeds)} workloads"
-    return "kept", f"{times(gain or 0.0, 3)} the incumbent's speed, {where}", gain
-
-
-def _against(
-    verdicts: Sequence[Verdict], speeds: Sequence[SpeedVerdict], gain: float | None, least_gain: float
-) -> str | None:
-    """Why a change that passed the gate may not stand; None when it may."""
     doubt = next((verdict for verdict in verdicts if not isinstance(verdict, SpeedVerdict)), None)
+    if stopped is not None:
+        return "reverted", stopped, gain
     if doubt is not None:
-        return f"{doubt.variant} is {doubt.verdict}: {doubt.reason}"
+        return "reverted", f"{doubt.variant} is {doubt.verdict}: {doubt.reason}", gain
     if gain is None:
-        return "it was not compared with the incumbent"
+        return "reverted", "it was not compared with the incumbent", None
+    words, speed = [speed.verdict for speed in speeds], f"{times(gain, 3)} the incumbent's speed"
     slower = [speed for speed in speeds if speed.verdict == "slower"]
     if slower:
         worst = min(slower, key=lambda speed: speed.ratio)
         where = f"slower on {len(slower)} of {len(speeds)} workloads"
-        return f"{where}: {times(worst.ratio, 3)} on {worst.workload}"
-    if not any(speed.verdict == "faster" for speed in speeds):
+        return "reverted", f"{where}: {times(worst.ratio, 3)} on {worst.workload}", gain
+    if "faster" not in words:
         unclear = next((speed for speed in speeds if speed.verdict == "inconclusive"), None)
         why = "no gain beyond noise" if unclear is None else f"not clear that it is faster ({unclear.reason})"
-        words = [speed.verdict for speed in speeds]
         counts = ", ".join(f"{word} on {words.count(word)}" for word in dict.fromkeys(words))
-        return f"{why}: {times(gain, 3)} the incumbent's speed, {counts}"
+        return "reverted", f"{why}: {speed}, {counts}", gain
     if gain < 1 + least_gain:
-        return f"{times(gain, 3)} the incumbent's speed, and {1 + least_gain:.3g}x was asked for"
-    return None
+        return "reverted", f"{speed}, and {1 + least_gain:.3g}x was asked for", gain
+    return "kept", f"{speed}, faster on {words.count('faster')} of {len(speeds)} workloads", gain
 
 
 def gains(finished: Iterable[Finished]) -> Gains:
-    """The changes that were kept, and the microseconds that they save.
+    """The changes that were kept, and the microseconds a call that they save.
 
     What a change saves: the incumbent's time less its own, the mean over the workloads on which both were timed
     side by side. Changes build upon each other, so what they save is added up.
@@ -70,24 +59,18 @@ def gains(finished: Iterable[Finished]) -> Gains:
     records = latest_attempts(finished)
     changes = [as_of_target(record) for record in records if record.action == "change.compare"]
     compared = {run: output.measurements for run, output in by_run(changes, CompareOutput)}
-    decisions = [
-        (run, decision.tried)
-        for run, decision in by_run(records, DecisionOutput)
-        if decision.kept and decision.tried
+    kept = [
+        (run, decided.tried) for run, decided in by_run(records, DecisionOutput) if decided.kept and decided.tried
     ]
-    saved = [saved_us(compared.get(run, ()), change.variant) for run, change in decisions]
-    known = [us for us in saved if us is not None]
-    return Gains(accepted=len(decisions), accepted_us=sum(known) if known else None)
-
-
-def saved_us(measurements: Sequence[Measurement], variant: str) -> float | None:
-    """Microseconds a call by which a change is faster than the incumbent; None where they were not compared."""
-    mine = [
-        measurement
-        for measurement in measurements
-        if (measurement.variant, measurement.against) == (variant, "known_good")
-    ]
-    return fmean(measurement.reference_us - measurement.candidate_us for measurement in mine) if mine else None
+    saved = []
+    for run, change in kept:
+        pairs = [
+            measurement.reference_us - measurement.candidate_us
+            for measurement in compared.get(run, ())
+            if (measurement.variant, measurement.against) == (change.variant, "known_good")
+        ]
+        saved += [fmean(pairs)] if pairs else []
+    return Gains(accepted=len(kept), accepted_us=sum(saved) if saved else None)
 
 
 NONE_YET = ", of which preparing took all: no candidate was proposed"

@@ -4,12 +4,13 @@ Every point is compiled, those that compile are verified, those that are right a
 fastest becomes an edit of the manifest in the session's worktree, and is judged as any other change is.
 """
 
+import contextlib
 import math
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -41,7 +42,7 @@ from loop.repository.worktree import Worktree, note_owner
 from loop.steps.context import Context, Result, Working
 from loop.timing import samples, schedule
 from loop.timing.readiness import hold_device
-from loop.timing.samples import Terms, Timings
+from loop.timing.samples import Terms
 from loop.timing.schedule import Untimed
 from loop.workers.bench import Bench, Side
 
@@ -78,20 +79,11 @@ class PointSearch:
         target = self.bench.target
         return expand(target, [tuning_set(self.name)], target.dtypes[self.bench.device], self.context.task.seed)
 
-    def drop(self, label: str, outcome: str, reason: str) -> None:
-        """A point is out of the search."""
-        values, _ = self.sides.pop(label)
-        self.lost(values, outcome, reason)
-
-    def lost(self, values: Values, outcome: str, reason: str) -> None:
-        """What became of a point that was not timed."""
+    def drop(self, values: Values, outcome: str, reason: str) -> None:
+        """A point that was not timed is out of the search."""
+        self.sides = {label: (other, side) for label, (other, side) in self.sides.items() if other != values}
         fields = {"tuning": self.name, "values": values, "outcome": outcome, "reason": reason}
         self.trials.append(TriedPoint.model_validate(fields))
-
-
-def device_of(context: Context) -> str:
-    """The device by the name under which its best values stand."""
-    return "cpu" if context.bench.device == "cpu" else context.bench.architecture
 
 
 def label_of(values: Values) -> str:
@@ -99,128 +91,86 @@ def label_of(values: Values) -> str:
     return ", ".join(f"{name} {str(value).lower()}" for name, value in values.items())
 
 
-def nothing_to_beat(search: PointSearch) -> BriefOutput:
-    """What to say where the values that run now do not compile, or are wrong."""
-    why = next(trial.reason for trial in search.trials if trial.values == search.incumbent)
-    return BriefOutput(
-        ok=False,
-        message=f"{search.name}: what runs now ({label_of(search.incumbent)}) is not right: {why}",
-        hint=f"mend it, or change tuning.{search.name}.best: nothing can be held against it",
-        trials=tuple(search.trials),
-    )
-
-
 def compile_points(search: PointSearch) -> Generator[Tick, None, None]:
     """Every point that has not lost before, and the incumbent; a compiler a core runs at a time."""
-    search.ground = yield from _ground(search)
-    lost = (
-        {} if search.context.task.again else lost_points(search.context.past.searches, search.name, search.ground)
-    )
+    bench, tuning, context = search.bench, search.tuning, search.context
+    variant = bench.target.compiled(tuning.variant, bench.architecture)
+    places: dict[str, Any] = {"cache": bench.cache, "include": bench.include, "limit_s": context.kill_after_s}
+    with contextlib.suppress(BuildFailed):  # Sources, recipe, toolchain and workloads, whatever the values.
+        defines = tuning.defines(search.incumbent)
+        digest = yield from build.ground(tuning.variant, variant, bench.folder, defines, **places)
+        names = [workload.name for workload in search.workloads]
+        search.ground = content_hash("\0".join([digest, *names]))[:32]
+    past = [] if context.task.again else context.past.searches
+    lost = lost_points(past, search.name, search.ground)
     points = [search.incumbent]
     for values in search.tuning.points:
         if values != search.incumbent and point(values) in lost:
-            search.lost(values, "lost", lost[point(values)])
+            search.drop(values, "lost", lost[point(values)])
         elif values != search.incumbent:
             points.append(values)
-    attempts = yield from together((_attempt(search, values) for values in points), cores())
-    for values, attempt in zip(points, attempts, strict=True):
+
+    def attempt(values: Values) -> Generator[Tick, None, Build | BuildFailed]:
+        tuned = tuning.model_copy(update={"best": {search.device: values}})
+        target = bench.target.model_copy(update={"tuning": {**bench.target.tuning, search.name: tuned}})
+        recipe = target.compiled(tuning.variant, bench.architecture)
+        try:
+            return (yield from build.build(tuning.variant, recipe, bench.folder, **places))
+        except BuildFailed as failed:
+            return failed
+
+    attempts = yield from together((attempt(values) for values in points), cores())
+    for values, result in zip(points, attempts, strict=True):
         label = INCUMBENT if values == search.incumbent else label_of(values)
-        if isinstance(attempt, BuildFailed):
-            search.lost(values, "refused", attempt.message)
+        if isinstance(result, BuildFailed):
+            search.drop(values, "refused", result.message)
         else:
-            search.sides[label] = (values, search.bench.side(search.tuning.variant, attempt).renamed(label))
-
-
-def _ground(search: PointSearch) -> Generator[Tick, None, str]:
-    """Hash of sources, recipe, toolchain and workloads, whatever the values; empty where the compiler refuses."""
-    bench, tuning = search.bench, search.tuning
-    variant = bench.target.compiled(tuning.variant, bench.architecture)
-    try:
-        digest = yield from build.ground(
-            tuning.variant, variant, bench.folder, tuning.defines(search.incumbent), cache=bench.cache,
-            include=bench.include, limit_s=search.context.kill_after_s,
-        )  # fmt: skip
-    except BuildFailed:
-        return ""
-    return content_hash("\0".join([digest, *(workload.name for workload in search.workloads)]))[:32]
-
-
-def _attempt(search: PointSearch, values: Values) -> Generator[Tick, None, Build | BuildFailed]:
-    bench, tuning = search.bench, search.tuning
-    tuned = tuning.model_copy(update={"best": {search.device: values}})
-    target = bench.target.model_copy(update={"tuning": {**bench.target.tuning, search.name: tuned}})
-    variant = target.compiled(tuning.variant, bench.architecture)
-    limit_s = search.context.kill_after_s
-    try:
-        return (
-            yield from build.build(
-                tuning.variant, variant, bench.folder, cache=bench.cache, include=bench.include, limit_s=limit_s
-            )
-        )
-    except BuildFailed as failed:
-        return failed
+            search.sides[label] = (values, search.bench.side(search.tuning.variant, result).renamed(label))
 
 
 def verify(search: PointSearch) -> Generator[Tick, None, None]:
     """Points that are wrong, hang or crash are out."""
-    for labels in _chunks(list(search.sides)):
-        jobs = [Job(search.sides[label][1], search.workloads, layouts=False, enough=True) for label in labels]
-        for label, checks in zip(labels, (yield from verify_sides(search.bench, jobs)), strict=True):
+    labels = list(search.sides)
+    for begin in range(0, len(labels), TOGETHER):
+        sides = [search.sides[label] for label in labels[begin : begin + TOGETHER]]
+        jobs = [Job(side, search.workloads, layouts=False, enough=True) for _, side in sides]
+        for (values, _), checks in zip(sides, (yield from verify_sides(search.bench, jobs)), strict=True):
             if checks.first_failure:
-                search.drop(label, "wrong", checks.first_failure.message)
+                search.drop(values, "wrong", checks.first_failure.message)
 
 
 def timed(search: PointSearch, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, TriedPoint]]:
-    """Points beside the incumbent, a few at a time."""
+    """Points beside the incumbent, a few at a time: the mean ratio over the workloads, and the lowest.
+
+    Where one of a few cannot be timed, each is timed by itself, so that it alone is out.
+    """
     trials: dict[str, TriedPoint] = {}
-    for some in _chunks(labels):
-        trials |= yield from _time(search, some, rounds)
-    return trials
-
-
-def _time(search: PointSearch, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, TriedPoint]]:
-    """Points beside the incumbent; where one of them cannot be timed, each by itself, so that it alone is out."""
-    try:
-        return (yield from _time_together(search, labels, rounds))
-    except Untimed as error:
-        if error.side not in labels:
-            raise
-        if len(labels) == 1:
-            search.drop(labels[0], "wrong", error.message)
-            return {}
-    trials: dict[str, TriedPoint] = {}
-    for label in labels:
-        trials |= yield from _time(search, [label], rounds)
-    return trials
-
-
-def _time_together(
-    search: PointSearch, labels: Sequence[str], rounds: int
-) -> Generator[Tick, None, dict[str, TriedPoint]]:
-    """Points beside the incumbent: the mean ratio over the workloads, and the lowest."""
-    sides = [search.sides[label][1] for label in (INCUMBENT, *labels)]
+    waiting = [labels[begin : begin + TOGETHER] for begin in range(0, len(labels), TOGETHER)]
     terms = Terms(rounds, search.context.budget_s, search.context.task.seed)
-    timings = yield from schedule.measure(search.bench, sides, search.workloads, terms)
-    for label, check in timings.wrong:
-        if label in labels and label in search.sides:
-            search.drop(label, "wrong", f"while it was timed: {check.message}")
-    return {label: _trial(search, timings, label) for label in labels if label in search.sides}
-
-
-def _trial(search: PointSearch, timings: Timings, label: str) -> TriedPoint:
-    """The mean ratio to the incumbent over the workloads, and the lowest."""
-    values, _ = search.sides[label]
-    logs = [samples.log_ratios(timings.of(load.name), INCUMBENT, label) for load in search.workloads]
-    ratios = [math.exp(fmean(of_workload)) for of_workload in logs if of_workload]
-    if not ratios:
-        return TriedPoint(tuning=search.name, values=values, outcome="timed", reason="no round of it was sound")
-    mean, worst = geometric_mean(ratios), min(ratios)
-    return TriedPoint(tuning=search.name, values=values, outcome="timed", ratio=mean, worst=worst)
-
-
-def _chunks(labels: Sequence[str]) -> Iterator[Sequence[str]]:
-    for begin in range(0, len(labels), TOGETHER):
-        yield labels[begin : begin + TOGETHER]
+    while waiting:
+        some = waiting.pop(0)
+        sides = [search.sides[label][1] for label in (INCUMBENT, *some)]
+        try:
+            timings = yield from schedule.measure(search.bench, sides, search.workloads, terms)
+        except Untimed as error:
+            if error.side not in some:
+                raise
+            if len(some) == 1:
+                search.drop(search.sides[some[0]][0], "wrong", error.message)
+            else:
+                waiting = [[label] for label in some] + waiting
+            continue
+        for label, check in timings.wrong:
+            if label in some and label in search.sides:
+                search.drop(search.sides[label][0], "wrong", f"while it was timed: {check.message}")
+        for label in (label for label in some if label in search.sides):
+            logs = [samples.log_ratios(timings.of(load.name), INCUMBENT, label) for load in search.workloads]
+            ratios = [math.exp(fmean(of_workload)) for of_workload in logs if of_workload]
+            known = {"ratio": geometric_mean(ratios), "worst": min(ratios)} if ratios else {}
+            reason = "" if ratios else "no round of it was sound"
+            fields = {"tuning": search.name, "values": search.sides[label][0], "reason": reason, **known}
+            trials[label] = TriedPoint.model_validate({**fields, "outcome": "timed"})
+    return trials
 
 
 class TuneTerms(Model):
@@ -240,56 +190,41 @@ class TuneTerms(Model):
 
 def tune(context: Context, arguments: TuneTerms) -> Working[BriefOutput]:
     """Search one thing that may be tuned; which one is the next that this session has not searched yet."""
-    searches = open_searches(context, arguments.only)
-    if not searches:
-        return Result(BriefOutput(ok=True, message=f"nothing {'more ' if searched(context) else ''}to tune here"))
-    shop = workshop(context)
-    refusal = _too_many(context.bench.target, searches[0], arguments.most)
-    if refusal is not None:
-        return Result(refusal)
-    yield Tick("preparing the worktree")
-    tree = own_tree(context, shop) or worktree.make(context.task.folder, shop.tree)
-    note_owner(tree, shop.notes.parent)
-    target = with_tuning_set(read_file(tree.target / MANIFEST, Target).value, searches[0])
-    with context.bench.at(tree.target, target) as bench:
-        search = PointSearch(context, bench, searches[0], target.tuning[searches[0]], device_of(context))
-        yield from compile_points(search)
-        yield from verify(search)
-        best = (yield from _race(search, arguments)) if INCUMBENT in search.sides else None
-        if INCUMBENT not in search.sides:
-            return Result(nothing_to_beat(search))
-    return Result(_proposed(search, best, tree, arguments))
-
-
-def open_searches(context: Context, only: str | None) -> list[str]:
-    """Names of what may be tuned on this device for the session's variants, and was not searched yet."""
-    done, target = searched(context), context.bench.target
-    return [
+    done = {trial.tuning for output in outputs_of(context.finished, BriefOutput) for trial in output.trials}
+    target, device = context.bench.target, context.bench.device
+    device_name = "cpu" if device == "cpu" else context.bench.architecture  # Under which its best values stand.
+    names = [
         name
         for name, tuning in target.tuning.items()
         if name not in done
-        and only in (None, name)
+        and arguments.only in (None, name)
         and tuning.variant in context.task.variants
-        and target.variants[tuning.variant].device == context.bench.device
-        and tuning.best_on(device_of(context)) is not None
+        and target.variants[tuning.variant].device == device
+        and tuning.best_on(device_name) is not None
     ]
-
-
-def _too_many(target: Target, name: str, most: int) -> BriefOutput | None:
-    """What to say of a thing with more points than may be tried; None where it has few enough."""
-    number = target.tuning[name].size
-    if number <= most:
-        return None
-    return BriefOutput(
-        ok=False,
-        message=f"{name} has {number} points, and at most {most} are tried",
-        hint=f"shorten the lists in tuning.{name}.values, or raise `most` in a pattern `tuning` of your own",
-    )
-
-
-def searched(context: Context) -> set[str]:
-    """Names of what this session has searched."""
-    return {trial.tuning for output in outputs_of(context.finished, BriefOutput) for trial in output.trials}
+    if not names:
+        return Result(BriefOutput(ok=True, message=f"nothing {'more ' if done else ''}to tune here"))
+    name, shop = names[0], workshop(context)
+    size = target.tuning[name].size
+    if size > arguments.most:
+        message = f"{name} has {size} points, and at most {arguments.most} are tried"
+        hint = f"shorten the lists in tuning.{name}.values, or raise `most` in a pattern `tuning` of your own"
+        return Result(BriefOutput(ok=False, message=message, hint=hint))
+    yield Tick("preparing the worktree")
+    tree = own_tree(context, shop) or worktree.make(context.task.folder, shop.tree)
+    note_owner(tree, shop.notes.parent)
+    edited = with_tuning_set(read_file(tree.target / MANIFEST, Target).value, name)
+    with context.bench.at(tree.target, edited) as bench:
+        search = PointSearch(context, bench, name, edited.tuning[name], device_name)
+        yield from compile_points(search)
+        yield from verify(search)
+        best = (yield from _race(search, arguments)) if INCUMBENT in search.sides else None
+    if INCUMBENT in search.sides:
+        return Result(_proposed(search, best, tree, arguments))
+    why = next(trial.reason for trial in search.trials if trial.values == search.incumbent)
+    message = f"{name}: what runs now ({label_of(search.incumbent)}) is not right: {why}"
+    hint = f"mend it, or change tuning.{name}.best: nothing can be held against it"
+    return Result(BriefOutput(ok=False, message=message, hint=hint, trials=tuple(search.trials)))
 
 
 def _race(search: PointSearch, arguments: TuneTerms) -> Generator[Tick, None, TriedPoint | None]:
@@ -313,39 +248,24 @@ def _race(search: PointSearch, arguments: TuneTerms) -> Generator[Tick, None, Tr
 def _proposed(search: PointSearch, best: TriedPoint | None, tree: Worktree, arguments: TuneTerms) -> BriefOutput:
     """The best point as an edit of the manifest; none where the incumbent is as good."""
     incumbent = TriedPoint(tuning=search.name, values=search.incumbent, outcome="incumbent", ratio=1.0, worst=1.0)
-    trials = (incumbent, *search.trials)
-    counts = _counted(search)
-    if best is None or best.ratio is None or best.ratio < 1 + arguments.gain:
-        message = f"{search.name}: the incumbent stays ({label_of(search.incumbent)}); {counts}"
-        return BriefOutput(
-            ok=True, message=message, trials=trials, ground=search.ground, learned=(f"Tuning {message}.",)
-        )
-    manifest = tree.target / MANIFEST
-    manifest.write_text(with_best(manifest.read_text(), search.name, search.device, best.values))
-    brief = _brief(search, best, tree, arguments)
-    back = handed_back(workshop(search.context), brief, tree.changed(), tree)
-    message = f"{search.name}: {label_of(best.values)} looks {times(best.ratio, 3)} as fast as now; {counts}"
-    fields = {**dict(back), "message": message, "trials": trials, "ground": search.ground}
-    return BriefOutput(**fields)
-
-
-def _counted(search: PointSearch) -> str:
-    """How the other points fared."""
     words = [trial.outcome for trial in search.trials]
     names = {"lost": "lost before (--again tries them)", "refused": "did not compile", "wrong": "went wrong"}
     counted = [f"{words.count(word)} {text}" for word, text in names.items() if word in words]
-    timed = [trial.ratio for trial in search.trials if trial.outcome in ("timed", "best")]
-    if timed:
-        sound = [ratio for ratio in timed if ratio is not None]
-        best = f"the best of them at {times(max(sound), 3)}" if sound else "and no round of them was sound"
-        counted.append(f"{len(timed)} {'was' if len(timed) == 1 else 'were'} timed, {best}")
+    ratios = [trial.ratio for trial in search.trials if trial.outcome in ("timed", "best")]
+    if ratios:
+        sound = [ratio for ratio in ratios if ratio is not None]
+        highest = f"the best of them at {times(max(sound), 3)}" if sound else "and no round of them was sound"
+        counted.append(f"{len(ratios)} {'was' if len(ratios) == 1 else 'were'} timed, {highest}")
     others = search.tuning.size - (search.incumbent in search.tuning.points)
-    return f"of {others} others {', '.join(counted)}" if counted else "there is no other point"
-
-
-def _brief(search: PointSearch, best: TriedPoint, tree: Worktree, arguments: TuneTerms) -> Brief:
-    shop, context = workshop(search.context), search.context
-    return Brief(
+    counts = f"of {others} others {', '.join(counted)}" if counted else "there is no other point"
+    fields: dict[str, Any] = {"ok": True, "trials": (incumbent, *search.trials), "ground": search.ground}
+    if best is None or best.ratio is None or best.ratio < 1 + arguments.gain:
+        message = f"{search.name}: the incumbent stays ({label_of(search.incumbent)}); {counts}"
+        return BriefOutput(message=message, learned=(f"Tuning {message}.",), **fields)
+    manifest, context = tree.target / MANIFEST, search.context
+    manifest.write_text(with_best(manifest.read_text(), search.name, search.device, best.values))
+    shop = workshop(context)
+    brief = Brief(
         number=SessionChanges(context.finished).number,
         variant=search.tuning.variant,
         title=f"{search.tuning.title}: {label_of(best.values)}",
@@ -360,3 +280,6 @@ def _brief(search: PointSearch, best: TriedPoint, tree: Worktree, arguments: Tun
         decline=f"{shop.resume} --decline",
         tuning=search.name,
     )
+    back = handed_back(shop, brief, tree.changed(), tree)
+    message = f"{search.name}: {label_of(best.values)} looks {times(best.ratio, 3)} as fast as now; {counts}"
+    return BriefOutput(**{**dict(back), **fields, "message": message})

@@ -6,6 +6,7 @@ or what it lacks.
 """
 
 import ast
+import contextlib
 import inspect
 import itertools
 import json
@@ -22,7 +23,7 @@ from loop.base.documents import did_you_mean
 from loop.calls import torch_side
 from loop.starting.facts import Lacking, Trial, facts_of
 from loop.starting.manifest import DIFFERENT, Sizes
-from loop.starting.slots import Call, Option, Slots
+from loop.starting.slots import Option, Slots
 from loop.starting.texts import Hypothesis, Subject
 from loop.workers.messages import described
 
@@ -32,7 +33,7 @@ NO_GRAD = "does not require grad"
 
 
 def subject_of(terms: dict[str, Any], slots: Slots) -> Subject:
-    """What the user named, and the arguments of its calls. Raises Lacking for what is not there."""
+    """What the user named, and the arguments of its calls. Raises Lacking for what is not there or not given."""
     name, function = terms["name"], terms["function"]
     module: Any = torch_side.import_module(terms["module"])
     owner = member = module
@@ -42,35 +43,32 @@ def subject_of(terms: dict[str, Any], slots: Slots) -> Subject:
             known = [name for name, value in vars(owner).items() if callable(value) and not name.startswith("_")]
             raise Lacking(f"{terms['module']}: no `{word}` there", did_you_mean(word, known) or "")
     is_method = inspect.isclass(owner) and inspect.isfunction(inspect.getattr_static(owner, word))
-    if not inspect.isclass(member) and not is_method:
-        call = _arguments(slots, member, module, word)
-        return Subject(terms["module"], name, function, call, imports=tuple(slots.imports))
     kind = owner if is_method else member
-    is_module = issubclass(kind, torch.nn.Module)
-    method = word if is_method else "forward" if is_module else "__call__"
-    call = slots.arguments(getattr(kind, method), bound=True)
-    slots.constructing = True
-    constructor = slots.arguments(kind, kind)
-    return Subject(
-        terms["module"],
-        name.rpartition(".")[0] if is_method else name,
-        function,
-        call,
-        kind="module" if is_module else "object",
-        method="" if is_module and method == "forward" else method,
-        constructor=constructor,
-        imports=tuple(slots.imports),
-    )
+    is_module = inspect.isclass(kind) and issubclass(kind, torch.nn.Module)
+    fields: dict[str, Any] = {}
+    if is_module and is_method and word != "forward":
+        raise Lacking(f"{terms['module']}:{name} is a method of a module", f"name the module: {owner.__name__}")
+    if inspect.isclass(kind):
+        method = word if is_method else "forward" if is_module else "__call__"
+        call = slots.arguments(getattr(kind, method), bound=True)
+        slots.constructing = True
+        fields = {"kind": "module" if is_module else "object", "constructor": slots.arguments(kind, kind)}
+        fields["method"] = "" if is_module else method
+        name = name.rpartition(".")[0] if is_method else name
+    else:
+        try:
+            call = slots.arguments(member)
+        except (ValueError, TypeError):  # Written in C.
+            call = []
+        if not (slots.used or slots.missing or slots.notes):  # It does not say them: as they are given.
+            names = _in_text(module, word, slots)
+            call = [("", slots.text(path, None, inspect.Parameter.empty, {}) or "") for path in names]
+    _check_names(f"{terms['module']}:{terms['name']}", terms["attributes"] or (), slots)
+    return Subject(terms["module"], name, function, call, imports=tuple(slots.imports), **fields)
 
 
-def _arguments(slots: Slots, function: Any, module: Any, name: str) -> Call:
-    """Those of a function; where it does not say them, inputs in the order of its text, else as given."""
-    try:
-        arguments = slots.arguments(function)
-    except (ValueError, TypeError):  # Written in C.
-        arguments = []
-    if slots.used or slots.missing or slots.notes:
-        return arguments
+def _in_text(module: Any, name: str, slots: Slots) -> list[str]:
+    """Inputs in the order of a function's text, as far as that has them all, else as they were given."""
     try:
         nodes = list(ast.walk(ast.parse(inspect.getsource(module))))
     except (OSError, TypeError, SyntaxError):
@@ -78,42 +76,33 @@ def _arguments(slots: Slots, function: Any, module: Any, name: str) -> Call:
     every = [node.args for node in nodes if isinstance(node, ast.FunctionDef) and node.name == name][:1]
     in_text = [arg.arg for args in every for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
     names = [parameter for parameter in in_text if parameter in slots.likes]
-    names = names if len(names) == len(slots.likes) else list(slots.likes)
-    return [("", slots.text(parameter, None, inspect.Parameter.empty, {}) or "") for parameter in names]
+    return names if len(names) == len(slots.likes) else list(slots.likes)
 
 
-def check_names(terms: dict[str, Any], slots: Slots) -> None:
+def _check_names(what: str, attributes: Sequence[str], slots: Slots) -> None:
     """Raise Lacking for what has no shape or value, and for what there is no parameter of."""
-    what = f"{terms['module']}:{terms['name']}"
-    known = {*slots.used, *(terms["attributes"] or ())}
+    known = {*slots.used, *attributes}
     for option, names in (("--like", slots.likes), ("--set", slots.values)):
         if unknown := [name for name in names if name not in known]:
             message = f"{what} has no parameter `{unknown[0]}`: {', '.join(slots.names)}"
             raise Lacking(f"{option} {unknown[0]}: {message}", did_you_mean(unknown[0], slots.names) or "")
-    if not slots.missing:
-        return
-    tensors = [path for path, kind in slots.missing.items() if kind in ("", "tensor", "tensors")]
-    others = [path for path, kind in slots.missing.items() if kind not in ("tensor", "tensors")]
-    values = " ".join(f"--set {path}=VALUE" for path in others)
-    hint = f"; or, where it is no tensor, {values}" if tensors and values else values
-    message = f"{', '.join(f'`{path}`' for path in slots.missing)} of {what} has no shape"
-    message += " and no value" if values else ""
-    raise Lacking(message, hint, [f"--like {path}=N,M" for path in tensors])
+    if slots.missing:
+        tensors = [path for path, kind in slots.missing.items() if kind in ("", "tensor", "tensors")]
+        others = [path for path, kind in slots.missing.items() if kind not in ("tensor", "tensors")]
+        values = " ".join(f"--set {path}=VALUE" for path in others)
+        hint = f"; or, where it is no tensor, {values}" if tensors and values else values
+        message = f"{', '.join(f'`{path}`' for path in slots.missing)} of {what} has no shape"
+        message += " and no value" if values else ""
+        raise Lacking(message, hint, [f"--like {path}=N,M" for path in tensors])
 
 
-def by_rank(options: Sequence[Sequence[Option]]) -> Iterator[tuple[Option, ...]]:
-    """All combinations, the likeliest choices first."""
-    for total in range(1 + sum(len(choices) - 1 for choices in options)):
-        yield from _of_rank(options, total)
-
-
-def _of_rank(options: Sequence[Sequence[Option]], total: int) -> Iterator[tuple[Option, ...]]:
+def by_rank(options: Sequence[Sequence[Option]], total: int) -> Iterator[tuple[Option, ...]]:
+    """Combinations whose places in their lists, the likeliest first, sum up to `total`."""
     if not options:
-        if total == 0:
-            yield ()
+        yield from [()] if total == 0 else []
         return
     for n, first in enumerate(options[0][: total + 1]):
-        for rest in _of_rank(options[1:], total - n):
+        for rest in by_rank(options[1:], total - n):
             yield (first, *rest)
 
 
@@ -122,40 +111,46 @@ def search(subject: Subject, slots: Slots, sizes: Sizes) -> tuple[Trial, dict[st
 
     The likeliest choice counts more than odd sizes. Equal sizes come last: there anything fits.
     """
-    began, every = time.monotonic(), list(sizes.tried())
+    began, every, choices = time.monotonic(), list(sizes.tried()), list(slots.options.values())
     different = [candidate for n, candidate in enumerate(every[:DIFFERENT]) if candidate not in every[:n]]
     equal = [candidate for candidate in every[DIFFERENT:] if candidate not in different]
     errors: list[tuple[bool, Exception]] = []
     second_best = None
     for several in (different, equal):
-        for options in itertools.islice(by_rank(list(slots.options.values())), MOST_TRIES):
+        ranks = range(1 + sum(len(options) - 1 for options in choices))
+        combinations = itertools.chain.from_iterable(by_rank(choices, total) for total in ranks)
+        for options in itertools.islice(combinations, MOST_TRIES):
             hypothesis = Hypothesis(subject, dict(zip(slots.options, options, strict=True)))
             for candidate in several if time.monotonic() - began < LIMIT_S else ():
                 try:
                     trial = Trial(hypothesis)
-                    is_good = trial.run(candidate).finite and _leaves_something(trial, candidate)
+                    is_good = trial.run(candidate).finite
+                    if is_good and any(tensor.values.startswith("mask") for tensor in hypothesis.inputs):
+                        with contextlib.suppress(Exception):  # A mask leaves something of one element, too.
+                            is_good = trial.run(dict.fromkeys(candidate, 1)).finite
                 except Exception as error:
                     errors.append((several is different, error))
                     continue
                 if is_good:
-                    return _with_largest_indices(trial, slots, candidate), candidate
+                    return with_largest_indices(trial, slots, candidate), candidate
                 second_best = second_best or (trial, candidate)
         if second_best:
             return second_best
-    raise _why(subject, slots, min(errors, key=lambda failure: failure[0])[1])
+    cause = min(errors, key=lambda failure: failure[0])[1]
+    if isinstance(cause, Lacking):
+        raise cause
+    text = described(cause)
+    if NO_GRAD in text:
+        hint = "references run under torch.no_grad(): compute under `torch.enable_grad()`, and detach outputs"
+        raise Lacking(f"{subject.full_name} does not run: {text}", hint)
+    guessed = [path for path, options in slots.options.items() if len(options) > 1 and not options[0].inputs]
+    hint = f"give values that fit: {' '.join(f'--set {path}=VALUE' for path in guessed)}; or " if guessed else ""
+    typed = "give sizes that fit, by number where one depends on another: --like x=8,64; a type: --like x=N:int64"
+    message = f"{subject.full_name} does not run with any sizes and values that `loop init` tried: {text}"
+    raise Lacking(message, hint + typed)
 
 
-def _leaves_something(trial: Trial, sizes: dict[str, int]) -> bool:
-    """Whether a mask leaves something where there is one element only."""
-    if not any(tensor.values.startswith("mask") for tensor in trial.hypothesis.inputs):
-        return True
-    try:
-        return trial.run(dict.fromkeys(sizes, 1)).finite
-    except Exception:
-        return True
-
-
-def _with_largest_indices(trial: Trial, slots: Slots, sizes: dict[str, int]) -> Trial:
+def with_largest_indices(trial: Trial, slots: Slots, sizes: dict[str, int]) -> Trial:
     """The same with each index below the largest size that it may reach."""
     for path, chosen in trial.hypothesis.options.items():
         if not any(tensor.values in ("index", "distinct") for tensor in chosen.inputs):
@@ -164,36 +159,17 @@ def _with_largest_indices(trial: Trial, slots: Slots, sizes: dict[str, int]) -> 
         same = [option for option in slots.options[path] if option.inputs and option.inputs[0].values == values]
         for option in sorted(same, key=lambda option: -sizes.get(option.inputs[0].high, 0)):
             other = Trial(replace(trial.hypothesis, options={**trial.hypothesis.options, path: option}))
-            try:
+            with contextlib.suppress(Exception):
                 if other.run(sizes).finite:
                     trial = other
                     break
-            except Exception:
-                continue
     return trial
-
-
-def _why(subject: Subject, slots: Slots, error: Exception) -> Lacking:
-    """What a function said that ran with nothing."""
-    if isinstance(error, Lacking):
-        return error
-    text = described(error)
-    if NO_GRAD in text:
-        hint = "references run under torch.no_grad(): compute under `torch.enable_grad()`, and detach outputs"
-        return Lacking(f"{subject.full_name} does not run: {text}", hint)
-    guessed = [path for path, options in slots.options.items() if len(options) > 1 and not options[0].inputs]
-    sets = " ".join(f"--set {path}=VALUE" for path in guessed)
-    hint = f"give values that fit: {sets}; or " if guessed else ""
-    typed = "give sizes that fit, by number where one depends on another: --like x=8,64; a type: --like x=N:int64"
-    message = f"{subject.full_name} does not run with any sizes and values that `loop init` tried: {text}"
-    return Lacking(message, hint + typed)
 
 
 def started(terms: dict[str, Any]) -> dict[str, Any]:
     """The files and facts of a target. Raises Lacking."""
     slots = Slots(terms["likes"], terms["given"], terms["attributes"])
     subject = subject_of(terms, slots)
-    check_names(terms, slots)
     shapes = [shape["dims"] for name in slots.likes if name in slots.used for shape in terms["likes"][name]]
     sizes = Sizes(shapes, terms["fixed"])
     if not shapes:

@@ -82,17 +82,21 @@ class Glue:
 
     def text(self, facts: Mapping[str, Any]) -> tuple[str, list[str]]:
         """The source of the entry, and what was guessed. Raises UsageError for a parameter that is not clear."""
-        name, parameters = self.function.name, self.function.parameters
-        if self.function.lacks:
-            raise self._unclear(self.function.lacks)
+        name, parameters, returns = self.function.name, self.function.parameters, self.function.returns
         if self.path.suffix == ".cu" and not any(parameter.type == STREAM for parameter in parameters):
             message = f"{self.path}:{self.function.line}: {name} does not say on which stream it launches"
             raise UsageError(message, hint=f"give it a parameter `{STREAM} stream`, and launch on that")
         inputs = {name: f"&loop_in[{n}]" for n, (name, _, _) in enumerate(facts["inputs"])}
-        fresh = [name for name, _, _ in facts["outputs"] if name not in facts["updates"]]
-        outputs = {name: f"&loop_out[{n}]" for n, name in enumerate(fresh)}
-        places, notes = self._places(facts, inputs, outputs)
-        call = ", ".join(self._argument(parameter, places, facts) for parameter in parameters)
+        fresh = [output for output in facts["outputs"] if output[0] not in facts["updates"]]
+        outputs = {name: f"&loop_out[{n}]" for n, (name, _, _) in enumerate(fresh)}
+        places = self._places(inputs, outputs)
+        sizes: dict[str, str] = {}  # Each by name, as the first tensor that has it gives it.
+        for place, tensors in (("loop_in", facts["inputs"]), ("loop_out", fresh)):
+            for n, (_, dims, _) in enumerate(tensors):
+                for axis, word in enumerate((dims or "").split()):
+                    sizes.setdefault(word, f"loop_size(&{place}[{n}], {axis})")
+        arguments = ", ".join(self._argument(parameter, places, sizes, facts) for parameter in parameters)
+        call = f"{self.function.called}({arguments})"
         types = dict.fromkeys(dtype or "float32" for _, _, dtype in facts["inputs"])
         wants = f"tensors must be contiguous {', '.join(types)}"
         wanted = enumerate(_number_of(dtype) for _, _, dtype in facts["inputs"])
@@ -103,32 +107,24 @@ class Glue:
         lines += [f"void *loop_{pointer} = calloc(8 * ({count}) + (1 << 20), 1);" for pointer in scratch]
         freed = [f"free(loop_{pointer});" for pointer in scratch]
         is_written = bool(facts["updates"]) or any(place in outputs.values() for place in places.values())
-        lines += self._calling(f"{self.function.called}({call})", freed, is_written=is_written)
+        if is_written and returns in ("int", "cudaError_t", "bool"):  # A status, for it has written its outputs.
+            status = f"int loop_status = {'!' if returns == 'bool' else '(int)'}{call};"
+            lines += [status, *freed, "if (loop_status) return 2;"]
+        else:
+            is_result = not is_written and returns in RESULTS
+            lines += [f"*({returns} *)loop_data(&loop_out[0]) = {call};" if is_result else f"{call};", *freed]
         body = "".join(f"  {line}\n" for line in lines)
+        memory = "scratch memory: zeros, 8 bytes for each element of all tensors, and 1 MiB"
+        notes = [f"`{pointer.text}` is {memory}" for pointer in self.tensors if pointer.name in scratch]
         return GLUE.format(name=name, source=self.path.name, terms=TERMS, wants=wants, body=body), notes
 
-    def _calling(self, call: str, freed: Sequence[str], *, is_written: bool) -> list[str]:
-        """The call itself: what it returns is an output where it writes none, else a status."""
-        returns = self.function.returns
-        if is_written and returns in ("int", "cudaError_t", "bool"):
-            status = f"int loop_status = {'!' if returns == 'bool' else '(int)'}{call};"
-            return [status, *freed, "if (loop_status) return 2;"]
-        if not is_written and returns in RESULTS:
-            call = f"*({returns} *)loop_data(&loop_out[0]) = {call}"
-        return [f"{call};", *freed]
-
-    def _unclear(self, what: str, hint: str = "") -> UsageError:
-        write = f"change it, or write an entry: LOOP_EXPORT int {self.function.name.lower()}_entry({TERMS})"
-        return UsageError(f"{self.path}:{self.function.line}: {what}", hint=hint or write)
-
-    def _places(
-        self, facts: Mapping[str, Any], inputs: Mapping[str, str], outputs: Mapping[str, str]
-    ) -> tuple[dict[str, str], list[str]]:
-        """What each pointer is: `&loop_in[0]`, `&loop_out[0]` or `scratch`; and what was guessed.
+    def _places(self, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> dict[str, str]:
+        """What each pointer is: `&loop_in[0]`, `&loop_out[0]` or `scratch`.
 
         A name tells first. Of the others those that are `const` are inputs; what is too much, scratch memory.
         """
         places: dict[str, str] = {}
+        several = f"there are {len(inputs)} inputs and {len(outputs)} outputs"
         for pointer in self.tensors:
             place = _same(pointer.name, inputs) or (None if pointer.is_const else outputs.get(pointer.name))
             if place and place not in places.values():
@@ -148,57 +144,45 @@ class Glue:
         if len(read) != len(to_read) or len(written) != len(to_write):
             surplus = read[len(to_read) :] or written[len(to_write) :]
             clear = f"`{surplus[0].text}` is not clear" if surplus else "it has too few tensors"
-            several = f"there are {len(facts['inputs'])} inputs and {len(facts['outputs'])} outputs"
             hint = "--like NAME=N,M for each input; mark inputs `const`, and call scratch memory scratch"
             raise self._unclear(f"{self.function.name}: {clear}: {several}", hint)
         names = [pointer.name for pointer in read + written]
         places |= dict(zip(names, to_read + to_write, strict=True))
-        places |= dict.fromkeys((pointer.name for pointer in scratch), "scratch")
-        size = "zeros, 8 bytes for each element of all tensors, and 1 MiB"
-        return places, [f"`{pointer.text}` is scratch memory: {size}" for pointer in scratch]
+        return places | dict.fromkeys((pointer.name for pointer in scratch), "scratch")
 
-    def _argument(self, parameter: CParameter, places: Mapping[str, str], facts: Mapping[str, Any]) -> str:
-        """What a parameter is given."""
+    def _argument(
+        self, parameter: CParameter, places: Mapping[str, str], sizes: Mapping[str, str], facts: Mapping[str, Any]
+    ) -> str:
+        """Of a parameter: a stream, memory, a constant, an attribute, a size, or the count of elements."""
         name, kind = parameter.name, f"{parameter.type} *" if parameter.pointers else parameter.type
         if parameter.type == STREAM or (parameter.type == "void" and "stream" in name.lower()):
             return f"({kind})loop_stream"
         if name in places:
             place = f"loop_{name}" if places[name] == "scratch" else f"loop_data({places[name]})"
             return f"({'const ' if parameter.is_const else ''}{kind}){place}"
-        is_number = not parameter.pointers and parameter.dtype
-        if is_number and name in self.constants and name not in facts["attributes"]:
-            return json.dumps(self.constants[name])
-        expression = self._number(parameter, facts) if is_number else None
+        attributes = {name: f"({kind})loop_attributes[{n}]" for n, name in enumerate(facts["attributes"])}
+        is_number = parameter in self.numbers
+        expression = None
+        if is_number and name in self.constants and name not in attributes:
+            expression = json.dumps(self.constants[name])
+        elif is_number and (name in attributes or parameter.dtype in FLOATING):
+            expression = _same(name, attributes)
+        elif is_number:
+            whole = [n.name for n in self.numbers if n.dtype not in FLOATING and not _same(n.name, attributes)]
+            is_alone = whole == [name] and [word.lower() for word in sizes] != [name.lower()]
+            unknown = [word for word in whole if not _same(word, sizes)]
+            expression = _same(name, sizes) or _same(name, attributes)
+            if is_alone or (unknown == [name] and COUNT.fullmatch(name)):
+                expression = f"loop_elements(&loop_in[0], {_number_of(facts['inputs'][0][2])})"
         if expression is None:
-            sizes = " or ".join(_sizes(facts))
-            wants = f"expected a pointer to elements for each tensor, and sizes called {sizes}"
+            wants = f"expected a pointer to elements for each tensor, and sizes called {' or '.join(sizes)}"
             hint = f"--set {name}=VALUE where it is a constant" if is_number else ""
             raise self._unclear(f"`{parameter.text}` of {self.function.name} is not clear; {wants}", hint)
         return expression
 
-    def _number(self, number: CParameter, facts: Mapping[str, Any]) -> str | None:
-        """A size, an attribute, or how many elements the first input has."""
-        attributes = {name: f"({number.type})loop_attributes[{n}]" for n, name in enumerate(facts["attributes"])}
-        if number.name in attributes or number.dtype in FLOATING:
-            return _same(number.name, attributes)
-        sizes = _sizes(facts)
-        whole = [n.name for n in self.numbers if n.dtype not in FLOATING and not _same(n.name, attributes)]
-        is_alone = whole == [number.name] and [word.lower() for word in sizes] != [number.name.lower()]
-        unknown = [name for name in whole if not _same(name, sizes)]
-        if is_alone or (unknown == [number.name] and COUNT.fullmatch(number.name)):
-            return f"loop_elements(&loop_in[0], {_number_of(facts['inputs'][0][2])})"
-        return _same(number.name, sizes) or _same(number.name, attributes)
-
-
-def _sizes(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Each size by name, as the first tensor that has it gives it."""
-    fresh = [output for output in facts["outputs"] if output[0] not in facts["updates"]]
-    sizes: dict[str, str] = {}
-    for place, tensors in (("loop_in", facts["inputs"]), ("loop_out", fresh)):
-        for n, (_, dims, _) in enumerate(tensors):
-            for axis, word in enumerate((dims or "").split()):
-                sizes.setdefault(word, f"loop_size(&{place}[{n}], {axis})")
-    return sizes
+    def _unclear(self, what: str, hint: str = "") -> UsageError:
+        write = f"change it, or write an entry: LOOP_EXPORT int {self.function.name.lower()}_entry({TERMS})"
+        return UsageError(f"{self.path}:{self.function.line}: {what}", hint=hint or write)
 
 
 def _number_of(dtype: str) -> str:

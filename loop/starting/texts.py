@@ -79,16 +79,6 @@ def _made({parameters}):
         torch.manual_seed(0)
         return {made}.eval()
 """
-CALLED = """
-
-class _Called(torch.nn.Module):
-    def __init__(self, given):
-        super().__init__()
-        self.given = given
-
-    def forward(self, *inputs, **named):
-        return self.given.{method}(*inputs, **named)
-"""
 OBJECT = """
 
 def _with(made, weights):
@@ -152,14 +142,14 @@ class Hypothesis:
         """All sizes, in order of appearance."""
         return list(dict.fromkeys(dim for tensor in self.inputs for dim in tensor.dims))
 
-    def _rendered(self, call: Sequence[tuple[str, str]]) -> str:
+    def rendered(self, call: Sequence[tuple[str, str]]) -> str:
         """Arguments as text, over inputs, attributes and sizes."""
         text = ", ".join(f"{name}={value}" if name else value for name, value in call)
         return TOKEN.sub(lambda match: self.options[match[1]].text if match[1] in self.options else match[0], text)
 
-    def _construction(self) -> tuple[str, dict[str, str]]:
+    def construction(self) -> tuple[str, dict[str, str]]:
         """The constructor's arguments as text over names, and what each name is given: a size or an attribute."""
-        text = self._rendered(self.subject.constructor)
+        text = self.rendered(self.subject.constructor)
         values: dict[str, str] = {}
         for n, (tensor, axis) in enumerate(dict.fromkeys(SIZE.findall(text))):
             size = f"<{tensor}.{axis}>"
@@ -167,41 +157,33 @@ class Hypothesis:
         values |= {name: name for name in self.attributes if re.search(rf"\b{re.escape(name)}\b", text)}
         return text, values
 
-    def _calling(self) -> tuple[str, str]:
-        """What makes an instance of a class, empty for a function; and the call with all its arguments."""
-        subject = self.subject
-        arguments = _by_shapes(self._rendered(subject.call))
-        if subject.kind == "function":
-            return "", f"_given{subject.name[len(subject.name.partition('.')[0]) :]}({arguments})"
-        text, values = self._construction()
-        instance, parameters = f"_made({_by_shapes(', '.join(values.values()))})", ", ".join(values)
-        if subject.kind == "object":
-            making = OBJECT.format(parameters=parameters, made=f"_given({text})")
-            return making, f"_with({instance}, weights).{subject.method}({arguments})"
-        places = _by_shapes(self._rendered([argument for argument in subject.call if not argument[0]]))
-        named = _by_shapes(self._rendered([argument for argument in subject.call if argument[0]]))
-        called = f"({places}{',' if places else ''})" + (f", dict({named})" if named else "")
-        making = CALLED.format(method=subject.method) if subject.method else ""
-        construction = f"_Called(_given({text}))" if subject.method else f"_given({text})"
-        making += MODULE.format(parameters=parameters, made=construction)
-        return making, f"torch.func.functional_call({instance}, weights, {called})"
-
     def wrapper(self, title: str) -> str:
-        """A module with one function that calls the user's."""
-        subject = self.subject
+        """A module with one function that calls the user's: of a class it makes an instance first."""
+        subject, making = self.subject, ""
         parameters = [] if subject.kind == "function" else ["weights"]
         parameters += [tensor.name for tensor in self.inputs]
         parameters += ["*", *self.attributes] if self.attributes else []
-        making, call = self._calling()
+        text, values = self.construction()
+        instance, construction = f"_made({', '.join(values.values())})", f"_given({text})"
+        if subject.kind == "function":
+            call = f"_given{subject.name[len(subject.name.partition('.')[0]) :]}({self.rendered(subject.call)})"
+        elif subject.kind == "object":
+            making = OBJECT.format(parameters=", ".join(values), made=construction)
+            call = f"_with({instance}, weights).{subject.method}({self.rendered(subject.call)})"
+        else:
+            making = MODULE.format(parameters=", ".join(values), made=construction)
+            places = self.rendered([argument for argument in subject.call if not argument[0]])
+            named = self.rendered([argument for argument in subject.call if argument[0]])
+            called = f"({places}{',' if places else ''})" + (f", dict({named})" if named else "")
+            call = f"torch.func.functional_call({instance}, weights, {called})"
+        call = SIZE.sub(r"\1.shape[\2]", call)
         top = subject.name.partition(".")[0]
         own = "\n".join([*subject.imports, f"from {subject.module} import {top} as _given"])
-        text = f"{call}\n{making}\n{own}"
-        imports = [f"import {name}\n" for name in ("functools", "torch") if re.search(rf"\b{name}\.", text)]
-        head = "".join(imports) + "\n" * bool(imports) + own
-        body = f"return {call}" if self.returns else call
+        names = [name for name in ("functools", "torch") if re.search(rf"\b{name}\.", f"{call}\n{making}\n{own}")]
+        head = "".join(f"import {name}\n" for name in names) + "\n" * bool(names) + own
         return (
             f'"""{title}: {subject.full_name}."""\n\n{head}\n{making}\n\n'
-            f"def {subject.function}({', '.join(parameters)}):\n    {body}\n"
+            f"def {subject.function}({', '.join(parameters)}):\n    {'return ' if self.returns else ''}{call}\n"
         )
 
     def generator(self, reference: str) -> str:
@@ -210,7 +192,7 @@ class Hypothesis:
         imports = "import torch"
         if self.subject.kind != "function":
             dims = {tensor.name: tensor.dims for tensor in self.inputs}
-            arguments = ", ".join(self._construction()[1].values())
+            arguments = ", ".join(self.construction()[1].values())
             sizes = SIZE.sub(lambda match: dims[match[1]][int(match[2])], arguments)
             imports += f"\n\nfrom {reference} import _made"
             drawings.insert(0, f"_weights(_made({sizes}), _draw, dtype)")
@@ -226,11 +208,6 @@ class Hypothesis:
             f'def make({parameters}):\n    """All inputs, in the order of the call."""\n'
             f"    _draw = torch.Generator().manual_seed(seed)\n    return (\n{body}    )\n"
         )
-
-
-def _by_shapes(text: str) -> str:
-    """The same with `x.shape[2]` for `<x.2>`."""
-    return SIZE.sub(r"\1.shape[\2]", text)
 
 
 def _drawing(tensor: Drawn) -> str:

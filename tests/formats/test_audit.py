@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 from loop.cli import app
 from loop.cli.tasks import chosen_controls
-from loop.formats import evaluators, table
 from loop.formats.table import as_target
 from loop.mistakes import functions
 from loop.workers.stated import StatedTask
@@ -68,13 +67,6 @@ def test_the_stated_tolerance(changes: dict[str, Any], output: list[float], why:
     """Beyond the sum, or beyond both; a share of elements may be off."""
     task = StatedTask({**RULE, **changes})
     assert why == task.compared(torch.tensor([1.0, 100.0]), torch.tensor(output))
-
-
-def test_a_control_is_an_answer_that_says_what_it_is(tmp_path: Path) -> None:
-    """It defines what the format asks for."""
-    ending, text = evaluators.answer(table.load(tasks.kernelbench(tmp_path)), {"make": "zeros"})
-    assert (".py", True) == (ending, "class ModelNew(" in text)
-    assert text.startswith('"""Made by loop for an audit')
 
 
 @pytest.mark.slow

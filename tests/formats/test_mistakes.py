@@ -27,13 +27,11 @@ def complaint(path: Path, form: str | None = None) -> str:
         ),
         ("class Model(", "class Other(", "1_Scale.py:1:1: expected `class Model`"),
         ("def get_inputs", "def inputs", "1_Scale.py:1:1: expected `def get_inputs()`"),
-        ("def get_init_inputs", "def init_inputs", "1_Scale.py:1:1: expected `def get_init_inputs()`"),
         (
             "def get_inputs()",
             "def get_inputs(size)",
             "1_Scale.py:20:1: expected `get_inputs()`, got `get_inputs(size)`",
         ),
-        ("(nn.Module)", "", "1_Scale.py:5:1: expected a Model derived from nn.Module"),
         ("def forward", "def backward", "1_Scale.py:5:1: expected a Model with `forward`"),
     ],
 )
@@ -46,7 +44,6 @@ def test_of_a_kernelbench_task(old: str, new: str, said: str, tmp_path: Path) ->
     ("old", "new", "said"),
     [
         ("ranking_by: geom", "ranking: geom", "task.yml:14:1: ranking: expected"),
-        ("ranking_by: geom", "ranking_by: best", "task.yml:14:13: ranking_by: expected"),
         ("lang: py", "lang: rust", "task.yml:6:7: lang: expected"),
         ("source: task.py", "source: gone.py", "task.yml:3:29: files.1.source: expected a file, got gone.py"),
         (
@@ -55,7 +52,6 @@ def test_of_a_kernelbench_task(old: str, new: str, said: str, tmp_path: Path) ->
             "task.yml:11:5: tests.1: expected what generate_input takes (size, seed), got size, sed",
         ),
         ('source: "@SUBMISSION@"', "source: task.py", "task.yml:2:3: files: expected one file from @SUBMISSION@"),
-        ("lang: py\n", "lang: py\nversion: 9\n", "task.yml:7:1: version: expected"),
         ("lang: py", "lang: [py", "task.yml:7:12: expected YAML, got "),
     ],
 )
@@ -67,7 +63,6 @@ def test_of_a_gpumode_manifest(old: str, new: str, said: str, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("def generate_input", "def make", "reference.py:1:1: expected `generate_input`"),
         ("check_implementation", "check", "reference.py:1:1: expected `check_implementation`"),
         ("return 2 * data", "return 2 data", "reference.py:11:14: expected Python"),
     ],
@@ -82,14 +77,12 @@ def test_of_a_gpumode_reference(old: str, new: str, said: str, tmp_path: Path) -
     [
         ({"opset": 3}, "opset: expected"),
         ({"reference": "def run(x:\n"}, "reference: expected Python, got"),
-        ({"reference": "def other(x):\n    return x\n"}, "reference: expected a function `run`"),
         ({"reference": "def run(x, z):\n    return x\n"}, "reference: expected run(x), got run(x, z)"),
         (
             {"inputs": {"x": {"shape": ["Q"], "dtype": "float32"}}},
             "inputs.x.shape: expected axes of the definition",
         ),
         ({"inputs": {"x": {"shape": ["N"], "dtype": "float7"}}}, "inputs.x.dtype: expected a known element type"),
-        ({"axes": {"N": {"type": "maybe"}}}, "axes.N"),
         ({"custom_inputs_entrypoint": "make"}, "custom_inputs_entrypoint: expected a function of the reference"),
     ],
 )
@@ -111,7 +104,6 @@ def test_of_a_definition(changes: dict[str, object], said: str, tmp_path: Path) 
         ),
         ('{"uuid": "c", "axes": {"N": -1}, "inputs": {}}', "workload.jsonl:2:29: axes.N: expected"),
         ('{"uuid": "c", "axes": {"N": 1}, "inputs": {"z": {"type": "random"}}}', "workload.jsonl:2:43: inputs"),
-        ('{"uuid": "c", "axes": {"N": 1}, "inputs": {"x": {"type": "made up"}}}', "inputs.x.type: expected"),
     ],
 )
 def test_of_a_workload(line: str, said: str, tmp_path: Path) -> None:

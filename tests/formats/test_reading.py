@@ -44,16 +44,6 @@ def test_a_checker_of_its_own_is_named(tmp_path: Path) -> None:
     assert ("reference.check_implementation", None) == (judging.checker, judging.atol)
 
 
-def test_traps_of_a_generator_are_noted(tmp_path: Path) -> None:
-    """A word False counts as true; draws from the global generator are not seeded."""
-    manifest = tasks.TASK_YML.replace("{size: 8, seed: 2}", "{size: 8, seed: 2, mask: False}")
-    manifest = manifest.replace("seed: 1}", "seed: 1, mask: True}").replace("seed: 3}", "seed: 3, mask: True}")
-    reference = tasks.REFERENCE.replace("seed: int", "seed: int, mask: bool").replace(", generator=generator", "")
-    first, second = table.load(tasks.gpumode(tmp_path, manifest, reference)).hints
-    assert "task.yml:11: `mask: False`" in first
-    assert "reference.py:5: draws without `generator=` on lines 7" in second
-
-
 def task_of(**changes: object) -> ForeignTask:
     """A task, changed."""
     fields = {

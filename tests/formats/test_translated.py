@@ -70,14 +70,6 @@ def test_a_changed_task_has_to_be_allowed_again(tmp_path: Path, answer: Path) ->
     assert not allowed()
 
 
-def test_what_would_run_is_shown(tmp_path: Path) -> None:
-    """The generator's code, too."""
-    folder, _ = as_target(tasks.kernelbench(tmp_path))
-    lines = [*trust.what_runs(project(folder, tmp_path))]
-    assert "generator: Python task.py:get_inputs" in lines
-    assert "constructors' arguments: Python task.py:get_init_inputs" in lines
-
-
 def test_a_command_takes_a_task_for_a_target(tmp_path: Path, answer: Path) -> None:
     """Its answers are variants by their paths, named by their place or as elsewhere."""
     task = tasks.kernelbench(tmp_path)
@@ -135,24 +127,6 @@ def test_gpumode(tmp_path: Path) -> None:
     assert (torch.float64, True) == (exact.dtype, torch.equal(2 * data[0].double(), exact))
 
 
-def entry(folder: Path, before: str, after: str, *names: str) -> list[Any]:
-    """Functions that loop makes of a task whose reference has `after` in place of `before`."""
-    assert before in PASSED
-    task = tasks.gpumode(folder, reference=PASSED.replace(before, after))
-    add_utils(task)
-    made, _ = as_target(task)
-    return loaded(made / "entry.py", *names)
-
-
-def test_seeds_are_as_large_as_the_tasks_own(tmp_path: Path) -> None:
-    """A generator that draws around its seed gives values that differ in float32, whatever seed loop chooses."""
-    drawn = "x = torch.randn(size, generator=generator)"
-    (inputs,) = entry(tmp_path, drawn, f"{drawn} + seed", "inputs")
-    x, _ = inputs(size=64, seed=4_000_000_123)
-    assert x.max() < 10_010
-    assert x.std() > 0.1
-
-
 @pytest.mark.parametrize("passed", [True, False])
 def test_a_solution(passed: bool, tmp_path: Path) -> None:
     """Its sources are unpacked; one that is passed its outputs returns them, as one that does so by itself."""
@@ -187,22 +161,3 @@ def test_layers_that_count_may_change(layer: str, state: str, tmp_path: Path) ->
     modules = read(as_target(tasks.kernelbench(tmp_path, text))[0]).modules
     assert modules is not None
     assert state == modules.state
-
-
-def test_a_changed_answer_is_other_ground(tmp_path: Path, answer: Path) -> None:
-    """A session that is resumed uses no step again: links count by what they lead to."""
-    chosen = project(as_target(tasks.kernelbench(tmp_path), [str(answer)])[0], tmp_path)
-    before = targets.ground(chosen)
-    answer.write_text(tasks.ANSWER + "# faster\n")
-    assert before != targets.ground(chosen)
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [({"count": 3, "sums": torch.ones(2)}, ([1.0, 1.0], 3)), ([torch.ones(2), 3], ([1.0, 1.0], 3))],
-)
-def test_outputs_by_name_come_in_their_order(given: object, expected: tuple[list[float], int]) -> None:
-    """A solution may give a dict in any sequence, a list, and numbers for tensors of no dimension."""
-    run = foreign.by_position(lambda x: given, ["x"], {"sums": "float32", "count": "int32"})
-    sums, count = run(x=None)
-    assert (expected, torch.int32) == ((sums.tolist(), count.item()), count.dtype)

@@ -13,7 +13,7 @@ from loop.library import targets
 from loop.model.change import TriedPoint
 from loop.model.target import Tuning
 from loop.optimize import tuning
-from loop.optimize.tuning import PointSearch, nothing_to_beat
+from loop.optimize.tuning import PointSearch
 from tests.noise import timed
 from tests.optimize.test_session import LINE, SIZES, in_haste
 from tests.projects import KERNEL, loop, make_project
@@ -166,23 +166,6 @@ def test_the_incumbent_stays_where_nothing_is_faster(tmp_path: Path) -> None:
         "the incumbent stays (again 40); of 4 others 1 did not compile, 1 went wrong, 1 was timed"
         in output.message
     )
-
-
-def test_what_runs_now_has_to_be_right() -> None:
-    """Nothing is timed beside something wrong."""
-    output = nothing_to_beat(search(point(40, "wrong", reason="3 elements wrong")))
-    assert not output.ok
-    assert "work: what runs now (again 40) is not right: 3 elements wrong" == output.message
-
-
-def test_a_search_of_too_many_points_is_refused(untrusted: Path) -> None:
-    """Before anything of it is compiled, with words."""
-    target = targets.target(project(untrusted, untrusted)).value
-    output = tuning._too_many(target, "work", 4)
-    assert output is not None
-    assert "work has 5 points, and at most 4 are tried" == output.message
-    assert "shorten the lists in tuning.work.values" in str(output.hint)
-    assert tuning._too_many(target, "work", 5) is None
 
 
 @pytest.mark.parametrize(
