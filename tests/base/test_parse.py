@@ -156,18 +156,6 @@ def test_right_data_becomes_the_model() -> None:
     assert {"x": [1]} == plan.steps[0].arguments
 
 
-def test_part_of_a_document_keeps_its_positions() -> None:
-    """A part is read as a model of its own; an absent part is an empty mapping."""
-    document = load_yaml("steps:\n  - with:\n      low: 1\n      hihg: 2\n", "x")
-    with pytest.raises(DefinitionError) as refused:
-        parse(Range, document, ("steps", 0, "with"))
-    assert {
-        "x:3:7: steps.0.with: expected a value for 'high', got nothing",
-        "x:4:7: steps.0.with.hihg: expected a known name, got 'hihg' (did you mean 'high'?)",
-    } == {str(complaint) for complaint in refused.value.complaints}
-    assert Plan() == parse(Plan, document, ("steps", 3, "with"))
-
-
 def test_thousands_of_mistakes_are_counted_without_much_work() -> None:
     """Twenty are shown, the others counted; the work grows with the text, not with its square."""
     text = "".join(f"unknown_{number}: 1\n" for number in range(2_000))

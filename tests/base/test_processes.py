@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loop.base.errors import LoopError, UsageError
-from loop.base.processes import Capped, Child, Completed, Tick, finish, run, together
+from loop.base.errors import LoopError
+from loop.base.processes import Capped, Completed, Tick, finish, python_path, run, together
 from tests.conftest import ROOT
 
 PARENT = """
@@ -38,14 +38,6 @@ def gone(pid: int) -> bool:
             return True
         time.sleep(0.02)
     return False
-
-
-def test_output_errors_and_exit_status_are_kept_apart() -> None:
-    """What a command writes and how it ends is all in the result."""
-    done = shell("echo out; echo err >&2; exit 3")
-    assert ("out\n", "err\n", 3, False) == (done.output, done.errors, done.code, done.timed_out)
-    assert "exit 3" == done.how
-    assert not done.ok
 
 
 def test_a_long_stream_keeps_its_head_and_its_tail() -> None:
@@ -81,13 +73,6 @@ def test_a_command_that_ends_is_not_held_up_by_what_it_left_behind() -> None:
     done = shell("sleep 60 & echo done", limit_s=20)
     assert ("done\n", False) == (done.output, done.timed_out)
     assert 3 > done.seconds
-
-
-def test_leaving_the_context_kills_the_child() -> None:
-    """An error while a child runs leaves no process behind."""
-    with pytest.raises(ZeroDivisionError), Child(["sleep", "60"]) as child:
-        raise ZeroDivisionError
-    assert gone(child.process.pid)
 
 
 def test_a_child_dies_with_its_parent() -> None:
@@ -138,14 +123,12 @@ def test_waits_run_side_by_side_and_answer_in_order() -> None:
     assert ["a begins", "b begins", "b ends", "c begins", "c ends", "a ends"] == log
 
 
-def test_an_error_of_one_wait_ends_the_others() -> None:
-    """Nothing is left running behind."""
-
-    def fails() -> Generator[Tick, None, str]:
-        yield Tick("fails")
-        raise UsageError("it failed")
-
-    log: list[str] = []
-    with pytest.raises(LoopError, match="it failed"):
-        finish(together([counted("a", 5, log), fails()], 2))
-    assert ["a begins", "a ends"] == log
+def test_a_program_is_refused_memory_before_the_machine_is_short_of_it() -> None:
+    """What it has when it begins does not count; an allocation beyond that fails, and nothing is killed."""
+    code = "from loop.base.processes import bound_memory\nbound_memory()\nbytearray(10**7)\nbytearray(10**9)"
+    environment = {"PYTHONPATH": python_path(), "LOOP_MEMORY": "100000000"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (1, "MemoryError") == (done.returncode, done.stderr.strip().splitlines()[-1])
+    assert "line 4" in done.stderr

@@ -1,12 +1,14 @@
-"""What is shown fits the terminal, and nobody sees colours who did not ask."""
+"""What is shown fits the terminal, and nobody sees colours who did not ask; exit codes."""
 
 import codecs
 import io
 import os
+import subprocess
+import sys
 
 import pytest
 
-from loop.base.errors import MachineFailure, UsageError
+from loop.base.errors import ExitCode, MachineFailure, UsageError
 from loop.base.screen import Screen, fold, table_lines
 
 
@@ -15,16 +17,6 @@ def test_a_table_fits_its_columns() -> None:
     lines = table_lines(("name", "text"), [("a", "word " * 40), ("bcd", "short")], 40)
     assert 40 >= max(len(line) for line in lines)
     assert lines[-1] == "bcd   short"
-
-
-def test_where_one_column_is_not_enough_the_widest_is_folded_too() -> None:
-    """Down to its longest word: a name can still be copied."""
-    heads = ("Variant", "Against the known good", "Against reference:bias_gelu", "Right")
-    row = ("mine", "inconclusive on 2 of 2: lowest 1.00x", "slower on 2 of 2: mean 0.072x", "5 of 5 checks")
-    lines = table_lines(heads, [row], 72, wrap=1)
-    assert 72 >= max(len(line) for line in lines)
-    assert "reference:bias_gelu" in "".join(lines)
-    assert {*" ".join(row).split()} <= {*" ".join(lines).split()}
 
 
 COMMAND = "loop run session --resume 2026-11-21-120000-baseline --target /home/you/somewhere/else"
@@ -74,16 +66,6 @@ class Watched(io.StringIO):
         return True
 
 
-def test_a_colour_is_around_the_status_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where colours are wanted; a colour that came with the text is gone."""
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.delenv("CI", raising=False)
-    err = Watched()
-    Screen(io.StringIO(), err).outcome("failed", " build: \x1b[32mpassed", before="  ", room=8)
-    assert "\r\x1b[K  \x1b[31mfailed\x1b[0m   build: passed\n" == err.getvalue()
-
-
 @pytest.mark.parametrize(
     ("terms", "colour"),
     [({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "0"}, False), ({"NO_COLOR": "1"}, False)],
@@ -120,3 +102,15 @@ def test_a_reader_that_goes_away_ends_no_work(stream: str) -> None:
             say("two" * 100_000)
     with open("/dev/full", "wb", buffering=0) as full, pytest.raises(MachineFailure, match="No space left"):
         Screen(out=codecs.getwriter("utf-8")(full)).data("three")
+
+
+def test_exit_codes_are_the_documented_ones() -> None:
+    """Scripts depend on them."""
+    assert [0, 1, 2, 3, 75, 124, 125, 130] == [int(code) for code in ExitCode]
+
+
+def test_errors_cost_nothing_to_import() -> None:
+    """Neither pydantic nor YAML nor Jinja2 comes with them."""
+    code = "import sys, loop.base.errors; print([m for m in ('pydantic', 'yaml', 'jinja2') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "[]" == done.stdout.strip()

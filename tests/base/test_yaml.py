@@ -7,7 +7,6 @@ import pytest
 from loop.base.documents import load_yaml
 from loop.base.documents.yaml_text import MAX_VALUES
 from loop.base.errors import DefinitionError
-from tests.effort import counted
 
 ONCE, TAG, ANCHOR, KEY = "each key once", "a value without a tag", "a value without an anchor", "a word as a key"
 BAD = [
@@ -114,21 +113,6 @@ def test_values_and_keys_know_their_positions() -> None:
     assert (3, 3) == document.position(("steps", 7))
 
 
-def test_block_text_line_ends_and_marks_are_understood() -> None:
-    """Folded and literal text, Windows line ends and a byte-order mark."""
-    assert {"a": "one two\n", "b": "x\ny\n"} == load_yaml("a: >\n  one\n  two\nb: |\n  x\n  y\n", "x").data
-    assert {"a": 1, "b": 2} == load_yaml("\ufeffa: 1\r\nb: 2\r\n", "x").data
-    assert {"<<": 1, "1": 2} == load_yaml("'<<': 1\n'1': 2\n", "x").data
-
-
-def test_a_file_is_named_as_seen_from_here(tmp_path: Path) -> None:
-    """A file below the working folder is named without it."""
-    path = Path.cwd() / "x.yaml"
-    path.write_text("a: 1\na: 2\n")
-    with pytest.raises(DefinitionError, match=r"^x.yaml:2:1: "):
-        load_yaml(path)
-
-
 def test_what_is_no_readable_text_file_is_refused(tmp_path: Path) -> None:
     """Absent, a folder, not UTF-8, too large: each is a complaint about the file."""
     binary, large = tmp_path / "binary.yaml", tmp_path / "large.yaml"
@@ -152,31 +136,3 @@ def test_one_file_holds_a_limited_number_of_values() -> None:
     """Half a million values would cost seconds, so a file may not hold them."""
     with pytest.raises(DefinitionError, match=f"at most {MAX_VALUES} keys and values"):
         load_yaml("[" + "1," * MAX_VALUES + "1]", "x")
-
-
-LONG = 60_000
-HOSTILE = {
-    "open lists": "[" * LONG,
-    "nested dashes": "- " * (LONG // 2),
-    "flow questions": "{" + "? " * (LONG // 2),
-    "quotes": '"' * LONG,
-    "text on many lines": "a:\n" + " b\n" * (LONG // 3),
-    "indentation": "a:\n" + " " * LONG + "b",
-    "many keys": "".join(f"k{number}: 1\n" for number in range(LONG // 10)),
-    "aliases": "[" + "*a," * (LONG // 3) + "]",
-    "directives": "".join(f"%TAG !t{number}! x\n" for number in range(LONG // 20)),
-    "one huge number": "9" * LONG,
-}
-
-
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
-def test_hostile_text_is_not_much_work(text: str) -> None:
-    """Calls are counted: a busy machine does not fail the test."""
-    message = ""
-    with counted() as effort:
-        try:
-            load_yaml(text, "x")
-        except DefinitionError as error:
-            message = error.message
-    assert effort.calls < 300_000
-    assert len(message) < 1000

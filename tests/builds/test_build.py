@@ -13,7 +13,7 @@ from loop.base.documents import content_hash, sums
 from loop.base.places import include_folder
 from loop.base.processes import finish
 from loop.builds import build as building
-from loop.builds.build import ground
+from loop.builds.build import LONGEST, BuildFailed, build, ground, scan
 from loop.gate.kernel import SourceLimits, build_variants, load, sources
 from loop.model.measurement import Build
 from loop.steps.context import Context, NoArguments, Task
@@ -42,15 +42,6 @@ def test_an_edited_file_gives_another_build(name: str, folder: Path, tmp_path: P
     os.utime(folder / name, (1, 1))
     again = built(folder, tmp_path / "cache")
     assert (True, before) == (again.cached, again.build_id)
-
-
-def test_where_the_project_lies_does_not_matter(folder: Path, tmp_path: Path) -> None:
-    """A moved checkout builds nothing again, nor does one with a strange name."""
-    moved = tmp_path / "it's $HOME #1 (copy)"
-    shutil.copytree(folder, moved)
-    first = built(folder, tmp_path / "cache")
-    second = built(moved, tmp_path / "cache")
-    assert (True, first.build_id) == (second.cached, second.build_id)
 
 
 def test_the_native_processor_is_part_of_the_build(
@@ -185,3 +176,23 @@ def test_the_ground_of_a_search_is_the_same_for_all_its_values(folder: Path, tmp
     assert first != stood_on("-DTILE_ROWS=16", "-DOTHER=1")
     (folder / "scale.h").write_text("#define SCALE 3\n")
     assert first != stood_on("-DTILE_ROWS=16")
+
+
+def test_what_a_killed_build_left_in_the_cache_is_swept(folder: Path, tmp_path: Path) -> None:
+    """By the next build; finished ones stay."""
+    cache = tmp_path / "cache"
+    for name in (".making-abc", ".old-abc", "0123"):
+        (cache / name).mkdir(parents=True)
+        (cache / name / "kernel.so").write_bytes(b"half")
+    made = finish(build("x", make_variant(), folder, cache=cache, include=include_folder(), limit_s=60))
+    assert {"0123", made.build_id, "questions"} == {one.name for one in cache.iterdir()}
+    assert "half" == (cache / "0123" / "kernel.so").read_text()
+
+
+def test_a_long_message_of_a_compiler_is_cut(folder: Path) -> None:
+    """What is told is a line; the log has the rest."""
+    (folder / "scale.h").write_text(f"#error {'x' * 300_000}\n")
+    with pytest.raises(BuildFailed) as caught:
+        finish(scan(make_variant(), folder, include_folder()))
+    assert LONGEST == len(caught.value.message)
+    assert len(caught.value.log) > 100_000

@@ -7,7 +7,7 @@ import pytest
 from loop.base.places import include_folder
 from loop.base.processes import finish
 from loop.builds import build as building
-from loop.builds.build import BuildFailed
+from loop.builds.build import BuildFailed, first_error
 from tests.builds.project import TINY, entries, failure, make_variant, write
 
 
@@ -26,17 +26,6 @@ def test_a_missing_compiler_is_told_with_what_to_install(folder: Path, tmp_path:
     failed = failure(folder, tmp_path / "cache", compiler="no-such-compiler")
     assert "no-such-compiler: no such compiler on the PATH" == failed.message
     assert "install it, or name another compiler in target.yaml" == failed.hint
-
-
-def test_a_compiler_that_is_there_and_broken_is_not_called_missing(folder: Path, tmp_path: Path) -> None:
-    """A step that would go without a compiler fails on one that does not run."""
-    broken = tmp_path / "broken-nvcc"
-    broken.write_text("#!/bin/sh\necho 'fatal: something strange' >&2\nexit 1\n")
-    broken.chmod(0o755)
-    failed = failure(folder, tmp_path / "cache", compiler=str(broken))
-    assert f"{broken} is there and does not run" == failed.message
-    assert not failed.no_compiler
-    assert f"see what `{broken} --version` says" == failed.hint
 
 
 def test_a_compiler_that_takes_too_long_is_ended(folder: Path, tmp_path: Path) -> None:
@@ -71,3 +60,27 @@ def test_a_compiler_speaks_english_to_us(folder: Path, tmp_path: Path, monkeypat
     polyglot.write_text(f"#!/bin/sh\n{script}\n")
     polyglot.chmod(0o755)
     assert "scale.cpp:1:1: in C" == failure(folder, tmp_path / "cache", compiler=str(polyglot)).message
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        (
+            "In file included from a.cpp:1:\nb.h:3:7: error: expected ';'\nb.h:9:1: error: x",
+            "b.h:3:7: expected ';'",
+        ),
+        ('a.cu(12): error: identifier "x" is undefined', 'a.cu:12: identifier "x" is undefined'),
+        ("a.cu(3): catastrophic error: cannot open source file", "a.cu:3: cannot open source file"),
+        ("nvcc fatal   : Unsupported gpu architecture", "nvcc fatal   : Unsupported gpu architecture"),
+        ("/usr/bin/ld: cannot find -lgone: No such file", "/usr/bin/ld: cannot find -lgone: No such file"),
+        ("a.cpp:1:1: warning: unused\nall is well", None),
+        ("", None),
+        (
+            "/usr/bin/ld: /tmp/ccNrQK2x.o: in function `main':\nc.cpp:(.text+0xa): undefined reference to `foo'\n",
+            "c.cpp:(.text+0xa): undefined reference to `foo'",
+        ),
+    ],
+)
+def test_the_first_error_of_a_log_is_found(log: str, expected: str | None) -> None:
+    """As g++, clang, nvcc and the linker write it."""
+    assert expected == first_error(log)

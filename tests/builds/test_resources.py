@@ -1,12 +1,13 @@
-"""The assembler's report: lines of several releases and architectures, odd names, and a real compiler's."""
+"""The assembler's report, and names and code of libraries."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from loop.base.processes import finish
 from loop.builds.known_builds import LOG
-from loop.builds.resources import asks_for_report, parse, read_report
+from loop.builds.resources import asks_for_report, defined_names, demangle, parse, read_report, same_code
 from loop.model.target import CAbiVariant
 from tests.makers import make_build
 from tests.targets import build_one
@@ -102,3 +103,52 @@ def test_a_real_compilers_report_is_read(tmp_path: Path, build_cache: Path) -> N
     crowded = [one for one in kernels if one.short == "crowded"]
     assert [64, 64] == [one.registers for one in crowded]
     assert all(one.spill_stores > 100 and one.stack_bytes > 100 for one in crowded)
+
+
+SOURCE = """
+namespace tiny {
+template <typename T, int N> __attribute__((noinline)) T rows(T x) { return x + N; }
+template float rows<float, 16>(float);
+double missing(double);
+}
+static int hidden(int x) { return x + 1; }
+extern "C" int shown(int x) { return hidden(x) + (int)tiny::missing(x); }
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A shared library with a template instance and something undefined."""
+    folder = tmp_path_factory.mktemp("names")
+    (folder / "a.cpp").write_text(SOURCE)
+    command = ["g++", "-shared", "-fPIC", "-O0", str(folder / "a.cpp"), "-o", str(folder / "a.so")]
+    subprocess.run(command, check=True, timeout=60)
+    return folder / "a.so"
+
+
+def test_defined_names_are_demangled(library: Path) -> None:
+    """Exported or not; what is only used is not there."""
+    names = finish(defined_names(library))
+    assert {"float tiny::rows<float, 16>(float)", "hidden(int)", "shown"} <= set(names)
+    assert not [name for name in names if "missing" in name]
+
+
+def test_symbols_keep_their_order_and_oddities() -> None:
+    """Plain names stay; the prefix of relocatable device code goes."""
+    static = "__nv_static_27__a66f293c_6_odd_cu_5a21a167__Z4statPf"
+    found = finish(demangle(["plain", "_ZN4tiny4rowsIfLi16EEET_S1_", static, "_Znonsense"]))
+    assert ["plain", "float tiny::rows<float, 16>(float)", "stat(float*)", "_Znonsense"] == list(found.values())
+    assert {} == finish(demangle([]))
+
+
+def test_libraries_are_the_same_code_without_symbols_and_debug_information(tmp_path: Path) -> None:
+    """Wherever they are compiled; another constant is other code."""
+    made = {}
+    for name, flags, number in (("a", ["-g"], 1), ("b", [], 1), ("c", [], 2)):
+        source, made[name] = tmp_path / name / "a.c", tmp_path / f"{name}.so"
+        source.parent.mkdir()
+        source.write_text(f"int shown(void) {{ return {number}; }}\n")
+        command = ["gcc", *flags, "-shared", "-fPIC", "a.c", "-o", str(made[name])]
+        subprocess.run(command, cwd=source.parent, check=True, timeout=60)
+    assert same_code(made["a"], made["b"])
+    assert not same_code(made["a"], made["c"])

@@ -40,11 +40,6 @@ def test_a_cloud_is_found_by_its_own_server(name: str, fake: FakeCloud) -> None:
     assert name == here.name
 
 
-def test_a_server_that_is_no_cloud_s_is_none(fake: FakeCloud) -> None:
-    """It answers 404 to everything."""
-    assert None is find(LATE_S)
-
-
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_a_server_that_fails_is_no_cloud_and_costs_no_time(trouble: str, fake: FakeCloud) -> None:
     """It hangs, talks nonsense, says 500, hangs up, or never stops: over within its bound."""
@@ -131,15 +126,6 @@ def test_a_named_cloud_that_does_not_answer_is_said(fake: FakeCloud) -> None:
     assert "did not answer within" in watch.unwatched()[0]
 
 
-def test_a_watch_goes_on_after_an_answer_that_was_none(fake: FakeCloud) -> None:
-    """A server that recovers is heard."""
-    fake.name, fake.trouble = "aws", "500"
-    watch = Watch("aws", poll_s=0.02).start()
-    wait(watch, "trouble")
-    fake.trouble, fake.noticed = "", True
-    wait(watch, "notice")
-
-
 def test_a_watch_that_is_off_asks_nobody(fake: FakeCloud) -> None:
     """And says so."""
     watch = Watch("off").start()
@@ -167,11 +153,3 @@ def test_a_spot_machine_is_told_from_one_on_demand(name: str, fake: FakeCloud) -
     assert f"{name} on_demand" == terms()
     fake.spot = True
     assert f"{name} spot" == terms()
-
-
-@pytest.mark.parametrize("trouble", ["garbage", "500", "reset"])
-def test_terms_that_nobody_tells_are_unknown(trouble: str, fake: FakeCloud) -> None:
-    """Neither one nor the other."""
-    assert "" == terms()
-    fake.trouble = trouble
-    assert "" == terms()

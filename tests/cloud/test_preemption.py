@@ -86,28 +86,3 @@ def test_a_metadata_server_that_hangs_neither_stops_nor_delays_a_session(folder:
         done = run(folder, "try", **servers(fake), LOOP_WATCH_PREEMPTION="gcp")
     assert 0 == done.returncode, done.stderr
     assert "preemption watch of gcp: " in (last(tmp_path) / "report.md").read_text()
-
-
-@pytest.mark.slow
-def test_a_cloud_nobody_knows_is_wrong_usage(folder: Path) -> None:
-    """With the nearest one that there is."""
-    done = run(folder, "try", LOOP_WATCH_PREEMPTION="azur")
-    assert (2, True) == (done.returncode, "--watch-preemption azure" in done.stderr)
-
-
-@pytest.mark.slow
-def test_a_pattern_that_runs_alone_is_watched_too(tmp_path: Path) -> None:
-    """It is a session of its own; off is off, and nobody is asked."""
-    folder = make_project(tmp_path / "project")
-    add_commands(folder, "try", ["sleep 20"])
-    assert 0 == loop("trust", str(folder)).returncode
-    with fake_cloud("azure", noticed=True) as fake:
-        words = ("run", "pattern", "try", "--target", str(folder))
-        done = loop(*words, LOOP_WATCH_PREEMPTION="azure", **servers(fake))
-        asked = len(fake.asked)
-        (folder / "patterns" / "try.yaml").write_text(
-            (folder / "patterns" / "try.yaml").read_text().replace("20", "0")
-        )
-        assert 0 == loop("trust", str(folder)).returncode
-        assert 0 == loop(*words, **servers(fake)).returncode
-    assert (75, asked) == (done.returncode, len(fake.asked)), done.stderr

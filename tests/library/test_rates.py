@@ -1,4 +1,4 @@
-"""The rate card: no price that is none, the project's own before the shipped one, a source and a date to each."""
+"""The rate card, and what a command that was sent to another machine is told."""
 
 import datetime
 from pathlib import Path
@@ -6,10 +6,13 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import DefinitionError
-from loop.base.places import project
+from loop.base.places import Project, project
+from loop.library import hosted, trust
 from loop.library.rates import rates
-from loop.model.money import RateCard
+from loop.model.money import HourPrices, RateCard
+from loop.money.bill import Used, charge
 from tests.conftest import ROOT
+from tests.projects import make_project
 
 CARD = """format: 1
 gpu: mine
@@ -103,9 +106,47 @@ def test_nobody_is_charged_at_the_rate_of_something_else(tmp_path: Path, text: s
     assert said in caught.value.message
 
 
-def test_the_shipped_card_has_a_source_and_a_date_for_every_price() -> None:
-    """Thirty rows and more, each name once, none dated ahead of when it was written down."""
-    found = rates(project(None, ROOT)).every
-    assert len(found) >= 30
-    assert len(found) == len({rate.name for rate in found})
-    assert all(rate.source and rate.as_of <= datetime.date(2026, 11, 21) for rate in found)
+DAY = datetime.date(2026, 11, 23)
+
+
+def send(monkeypatch: pytest.MonkeyPatch, terms: str, **fields: object) -> None:
+    """As if this command had been sent here."""
+    told = hosted.Hosted.model_validate({"name": "l4", "as_of": DAY, **fields})
+    monkeypatch.setenv(hosted.VARIABLE, told.as_text())
+    monkeypatch.setenv(hosted.TERMS, terms)
+
+
+def hosted_card(folder: Path) -> RateCard:
+    """The card of a project."""
+    return rates(Project(folder, folder / "sessions", bundled=False))
+
+
+@pytest.mark.parametrize(
+    ("terms", "usd", "rate"),
+    [("gcp spot", 0.28, "l4/spot"), ("aws on_demand", 0.7, "l4/on_demand"), ("", 0.7, "l4/on_demand")],
+)
+def test_the_hosts_price_is_charged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terms: str, usd: float, rate: str
+) -> None:
+    """For every hour of the machine, on its processor too, by what its cloud says; else the dearer price."""
+    send(monkeypatch, terms, prices=HourPrices(on_demand=0.7, spot=0.28))
+    (made,) = charge(Used(seconds=3600, device="cpu"), hosted_card(tmp_path)).charges
+    assert (rate, pytest.approx(usd)) == (made.rate, made.usd)
+
+
+def test_a_command_that_was_typed_here_has_the_card_alone(tmp_path: Path) -> None:
+    """And nobody is charged for a processor of one's own."""
+    assert hosted.hosted() is None
+    assert () == charge(Used(seconds=3600, device="cpu"), hosted_card(tmp_path)).charges
+
+
+def test_what_the_sender_allowed_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """These very definitions, and no others."""
+    folder = make_project(tmp_path / "project")
+    project = Project(folder, folder / "sessions", bundled=False)
+    send(monkeypatch, "", trusted=[trust.definition_hash(project)])
+    assert trust.is_trusted(project)
+    (folder / "target.yaml").write_text(
+        (folder / "target.yaml").read_text().replace("functions:scale", "functions:other")
+    )
+    assert not trust.is_trusted(project)

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import forget
-from loop.base.places import JOBS, Project, project, shipped, state_folder, tasks_folder
-from loop.library import trust
+from loop.base.places import Project, project, shipped, state_folder
 from loop.library.trust import definition_hash, grant, hosts_hash, is_trusted, refusal, what_runs
 from tests.makers import make_pattern
 from tests.targets import compiled, external, importable, write_target
@@ -78,14 +77,6 @@ def test_a_project_is_refused_until_it_is_granted(tmp_path: Path) -> None:
     assert (True, False) == (is_trusted(one), is_trusted(two))
     grant_now(two)
     assert (True, True) == (is_trusted(one), is_trusted(two))
-
-
-def test_the_source_of_a_job_is_trusted_and_not_what_it_made(tmp_path: Path) -> None:
-    """It was allowed when it was submitted; what it made comes from another machine, perhaps."""
-    job = state_folder() / JOBS / "job"
-    assert is_trusted(make_project(job / "src"))
-    assert is_trusted(make_project(job / "src" / "today"))
-    assert not is_trusted(make_project(job / "out" / "src"))
 
 
 def test_machines_are_allowed_with_the_definitions(tmp_path: Path) -> None:
@@ -160,33 +151,6 @@ def test_everything_that_would_run_is_shown(tmp_path: Path) -> None:
         "pattern own, step own: make all",
     ] == lines
     assert template.startswith("template report.md.j2: content ")
-
-
-def test_what_is_compiled_besides_a_variant_is_shown(tmp_path: Path) -> None:
-    """Its emulation, which is loaded, and sources that have to fail."""
-    bad = {"title": "t", "source": "bad.cu", "flags": ["-DN=3"], "says": "s"}
-    emulation = {"compiler": "g++", "flags": ["-O2"]}
-    write_target(tmp_path, {"right": compiled(emulation=emulation, must_not_compile=[bad])})
-    lines = [*what_runs(project(tmp_path, tmp_path))]
-    assert "variant right: g++ -O2 scale.cpp, then loads the result: its emulation" in lines
-    assert "variant right: g++ -DN=3 bad.cu, which has to fail" in lines
-
-
-@pytest.mark.parametrize(
-    "said", [{"task": "--yes", "answers": {"a": "/evil folder"}, "format": None}, {"x": 1}, [1]]
-)
-def test_a_foreign_target_does_not_say_what_to_type(tmp_path: Path, said: object) -> None:
-    """A file like that of a translated task is believed in loop's own folder only; options stay words."""
-    chosen = make_project(tmp_path / "theirs")
-    (chosen.target / trust.MADE_OF_FILE).write_text(json.dumps(said))
-    told = refusal(chosen)
-    assert str(chosen.manifest) in told.message
-    assert f"`loop trust {chosen.target}`" in str(told.hint)
-    ours = tasks_folder() / "0123"
-    ours.mkdir(parents=True, exist_ok=True)
-    (ours / trust.MADE_OF_FILE).write_text(json.dumps(said))
-    believed = ["--", "--yes", "/evil folder"] if isinstance(said, dict) and "task" in said else [str(ours)]
-    assert believed == trust.called(ours)
 
 
 def placed(place: str, value: object) -> Callable[[Path], object]:

@@ -38,16 +38,6 @@ def test_values_are_replaced_in_their_place(name: str, device: str) -> None:
     assert {"# before", "# a comment", "# the end"} <= {*made.replace("tile:  ", "\n").splitlines()}
 
 
-@pytest.mark.parametrize("name", ["tile", "other", "block"])
-def test_a_device_that_is_new_comes_last(name: str) -> None:
-    """Written as the others are."""
-    made = with_best(MANIFEST, name, "sm_86", {"rows": 2, "held": True})
-    expected = yaml.safe_load(MANIFEST)
-    expected["tuning"][name]["best"]["sm_86"] = {"rows": 2, "held": True}
-    assert expected == yaml.safe_load(made)
-    assert "sm_86" == list(yaml.safe_load(made)["tuning"][name]["best"])[-1]
-
-
 def test_what_cannot_be_written_without_harm_is_refused() -> None:
     """Another part of the manifest points there: nothing is written, and the values are said."""
     manifest = "tuning:\n  tile:\n    best: {sm_90: &a {rows: 1}}\nelsewhere: *a\n"

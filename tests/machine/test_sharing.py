@@ -42,9 +42,3 @@ def test_a_quiet_gpu_is_no_news() -> None:
     """Nobody else, memory that the driver reserves, a desktop's share of the time."""
     assert "" == warning("NVIDIA L4", Company(loose_bytes=600 * 2**20, busy_percent=5))
     assert "" == warning("NVIDIA L4", Company())
-
-
-def test_all_that_was_seen_is_told() -> None:
-    """Who holds memory, and that somebody computes."""
-    found = warning("NVIDIA L4", Company(others=(User(7, 2**20),), busy_percent=50))
-    assert "(pid 7) holds 1 MiB of it; somebody computes on it, 50 %" in found

@@ -82,15 +82,6 @@ def test_numbers_that_nearly_agree_are_two_workloads() -> None:
     assert ["B1 S4 scale=3 float32"] == names({"B": 1, "S": 4, "scale": (3, 3.0)})
 
 
-def test_words_that_two_choices_share_are_told_apart() -> None:
-    """Where a word could be either attribute's, its name stands with it."""
-    choice = {"kind": "choice", "choices": ("left", "right")}
-    both = {**SIGNATURE, "attributes": {"head": choice, "tail": choice}}
-    assert ["B1 S4 head=right float32", "B1 S4 tail=right float32"] == names(
-        {"B": 1, "S": 4, "head": "right"}, {"B": 1, "S": 4, "tail": "right"}, signature=both
-    )
-
-
 def test_a_workload_has_the_same_seed_in_whatever_company() -> None:
     """Seeds come from the base and the name: a subset replays the same inputs."""
     alone = expanded({"B": 1, "S": 5}, seed=7)[0]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.errors import UsageError, WorkFailed
+from loop.base.errors import UsageError
 from loop.repository.carried import carried, settings, take_branches
 from tests.repository.test_reading import git, put_under_git
 
@@ -75,14 +75,6 @@ def test_files_of_submodules_go_too(checkout: Path, tmp_path: Path) -> None:
     ]
 
 
-def test_a_folder_outside_git_goes_whole(tmp_path: Path) -> None:
-    """Save for what Python makes of it."""
-    (tmp_path / "plain" / "__pycache__").mkdir(parents=True)
-    for name in ("a.c", "__pycache__/a.pyc"):
-        (tmp_path / "plain" / name).write_text("1")
-    assert ("a.c",) == carried(tmp_path / "plain")
-
-
 def bundle(checkout: Path, branch: str) -> Path:
     """What another machine made of the checkout: a commit on a branch."""
     other = checkout.parent / "other"
@@ -108,12 +100,3 @@ def test_a_branch_of_the_users_is_never_taken(checkout: Path) -> None:
     before = git(checkout, "for-each-ref")
     assert () == take_branches(checkout, bundle(checkout, "mine"))
     assert before == git(checkout, "for-each-ref")
-
-
-def test_a_bundle_that_is_damaged_is_refused(checkout: Path) -> None:
-    """With git's own words."""
-    made = bundle(checkout, "loop/session")
-    made.write_bytes(made.read_bytes()[:-30])
-    with pytest.raises(WorkFailed, match="git fetch"):
-        take_branches(checkout, made)
-    assert "" == git(checkout, "for-each-ref", "refs/heads/loop")

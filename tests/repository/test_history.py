@@ -1,14 +1,11 @@
 """The line between a good and a bad commit, on real repositories."""
 
-import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from loop.base.errors import LoopError
 from loop.repository.reading import between, line, resolve, trees_of
-from loop.repository.reading import commit as commit_of
 from tests.repository.test_reading import commit as commit_all
 from tests.repository.test_reading import git
 
@@ -68,25 +65,3 @@ def test_what_is_no_line_is_refused(folder: Path, good: str, bad: str, said: str
     """With the reason."""
     with pytest.raises(LoopError, match=said):
         line(folder, good, bad)
-
-
-def test_commits_are_read_as_git_shows_them(folder: Path) -> None:
-    """Declared and undeclared Latin-1, the mailmap, control characters in a name, and a date that is none."""
-    git(folder, "config", "i18n.commitEncoding", "ISO-8859-1")
-    (folder / ".mailmap").write_text("Ada L <ada@example.org> <t@example.org>\n")
-    where, text = ["-C", str(folder)], "größer".encode("latin-1")
-    author = ["-c", "user.name=J\udcf6rg", "-c", "user.email=j@example.org"]
-    subprocess.run(["git", *where, *author, "commit", "-q", "--allow-empty", "-F", "-"], input=text, check=True)
-    git(folder, "config", "--unset", "i18n.commitEncoding")
-    head = git(folder, "cat-file", "commit", "HEAD~1").partition("\n\n")[0].encode()
-    odd = re.sub(rb"(?m)^author .*$", lambda _: b"author J\x1f\x1b[31mrg <j@example.org> 99999999999 +0000", head)
-    made = subprocess.run(
-        ["git", *where, "hash-object", "-t", "commit", "-w", "--stdin", "--literally"],
-        input=odd + b"\n\n" + text,
-        capture_output=True,
-        check=True,
-    ).stdout
-    declared, undeclared = (one.strip() for one in ("HEAD", made.decode()))
-    assert ("größer", "Jörg") == (commit_of(folder, declared).subject, commit_of(folder, declared).author)
-    assert ("größer", "J rg") == (commit_of(folder, undeclared).subject, commit_of(folder, undeclared).author)
-    assert "Ada L" == commit_of(folder, "HEAD~1").author

@@ -79,17 +79,6 @@ def test_a_commit_is_written_out_beside_the_checkout(tmp_path: Path) -> None:
     assert before == (files(folder), git(folder, "status", "--porcelain"), git(folder, "rev-parse", "HEAD"))
 
 
-def test_a_subfolder_is_written_out_alone(tmp_path: Path) -> None:
-    """As the root of what is written; its neighbours stay behind."""
-    folder = make_repository(tmp_path / "r")
-    (folder / "kernels" / "mine" / "cpu").mkdir(parents=True)
-    (folder / "kernels" / "mine" / "target.yaml").write_text("format: 1\n")
-    (folder / "kernels" / "mine" / "cpu" / "a.cpp").write_text("a\n")
-    then = commit(folder)
-    export(folder / "kernels" / "mine", then, tmp_path / "into")
-    assert {"target.yaml": "format: 1\n", "cpu/a.cpp": "a\n"} == files(tmp_path / "into")
-
-
 def test_a_link_is_left_out(tmp_path: Path) -> None:
     """It may lead anywhere: neither it nor what it points to is written."""
     folder = make_repository(tmp_path / "r")

@@ -115,20 +115,6 @@ def test_a_target_outside_git_is_copied(tmp_path: Path) -> None:
     assert not (folder / ".git").exists()
 
 
-def test_sessions_of_the_project_do_not_come_along(target: Path, tmp_path: Path) -> None:
-    """They are written while an edit is judged, and are no part of it."""
-    (target / "sessions" / "x").mkdir(parents=True)
-    (target / "sessions" / "x" / "journal.jsonl").write_text("{}")
-    (target / "kernel.cpp").write_text("dirty\n")
-    made = make(target, tmp_path / "tree")
-    assert not (made.target / "sessions").exists()
-    (made.target / "sessions").mkdir()
-    (made.target / "sessions" / "y").write_text("y")
-    assert {} == made.changed()
-    made.commit("nothing of it")
-    assert "" == git(made.root, "ls-files", "kernels/mine/sessions")
-
-
 def test_a_branch_that_leads_elsewhere_is_left_alone(target: Path, tmp_path: Path) -> None:
     """The next one has a number; one that stands on the way is moved on."""
     git(target, "branch", "loop/one", git(target, "commit-tree", "HEAD^{tree}", "-m", "mine"))
@@ -164,15 +150,6 @@ def test_what_a_kill_left_of_ours_is_forgotten(target: Path, tmp_path: Path) -> 
     assert {str(ours / "there"), str(ours / "new"), str(tmp_path / "away")} == set(listed)
     remove(made)
     assert str(ours / "new") not in git(target, "worktree", "list")
-
-
-def test_a_lock_of_a_killed_git_is_taken_away(target: Path, tmp_path: Path) -> None:
-    """It would keep every later git out."""
-    made = make(target, tmp_path / "tree")
-    lock = Path(git(made.root, "rev-parse", "--absolute-git-dir")) / "index.lock"
-    lock.touch()
-    assert find(target, made.root) is not None
-    assert {} == made.changed()
 
 
 def test_what_was_never_whole_is_made_again(target: Path, tmp_path: Path) -> None:

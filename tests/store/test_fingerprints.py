@@ -1,10 +1,13 @@
-"""The same failure on another machine, path, line or day has the same fingerprint; other failures have others."""
+"""The same failure elsewhere has the same fingerprint; the failures in the records of a session."""
 
-import time
+from typing import Any
 
 import pytest
 
-from loop.store.fingerprints import LONGEST, fingerprint, telling_line
+from loop.model.output import CommandOutput
+from loop.model.record import Finished
+from loop.store.fingerprints import failures_of, fingerprint, of_step, telling_line
+from tests.makers import make_check, make_finished, make_verify
 
 UNDECLARED = """a.cpp: In function \u2018int main()\u2019:
 a.cpp:2:33: error: \u2018undeclared_thing\u2019 was not declared in this scope
@@ -106,20 +109,43 @@ def test_the_line_that_names_the_error_is_found_among_others() -> None:
     assert "the last thing said" == telling_line("one\ntwo\nthe last thing said\n\n")
 
 
-HOSTILE = {
-    "one long word": "x" * 1_000_000,
-    "hexadecimal": "0x" + "f" * 1_000_000,
-    "digits and dots": "1." * 500_000,
-    "escapes": "\x1b[" * 500_000,
-    "errors": "error: \n" * 125_000,
-    "lone surrogates": "\ud800" * 1000,
-}
+def failed(step: str = "build", **fields: Any) -> Finished:
+    """A step that failed."""
+    return make_finished(step, **{"status": "failed", "message": "x.cu(4): error: broken", **fields})
 
 
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_a_megabyte_of_anything_costs_little(text: str) -> None:
-    """Work is bounded: a hundred times more than it takes is far below what a backtracking pattern would take."""
-    begun = time.process_time()
-    assert LONGEST >= len(fingerprint(text).text)
-    assert 12 == len(fingerprint(text).key)
-    assert 5 > time.process_time() - begun
+def test_a_wrong_variant_is_known_by_its_kind_of_failure_not_by_numbers() -> None:
+    """On whatever workload, with however many wrong elements."""
+    one = make_verify(make_check(right=False, wrong=3))
+    other = make_verify(make_check("B2 H2 S128 D64 float32", right=False, wrong=900))
+    (first,), (second,) = (of_step(failed("verify", output=output)) for output in (one, other))
+    assert ("cpu wrong", "cpu") == (first.text, first.subject)
+    assert first.key == second.key
+
+
+def test_each_wrong_variant_is_a_failure_of_its_own() -> None:
+    """And one that crashes is another failure than one that is wrong."""
+    wrong = make_verify(make_check(right=False))
+    crashed = make_verify(make_check(right=False, status="crashed", message="crashed with SIGSEGV"), variant="fa1")
+    both = wrong.model_copy(update={"variants": (*wrong.variants, *crashed.variants)})
+    found = failures_of("s", [failed("verify", output=both)])
+    assert ["cpu wrong", "fa1 crashed: crashed with SIGSEGV"] == [one.text for one in found]
+
+
+def test_a_command_is_known_by_the_line_that_names_its_error() -> None:
+    """Else by how it ended and the last thing it said."""
+    text = "building\nx.c:3:1: error: broken thing\nmake: *** [x] Error 1"
+    output = CommandOutput(ok=False, message="exit 2: make", code=2, seconds=1.0, output=text)
+    (named,) = of_step(failed("s1", action="command.run", message=output.message, output=output))
+    assert "broken thing" == named.text
+    silent = output.model_copy(update={"code": 3, "output": "gave up at 17:03"})
+    (last,) = of_step(failed("s1", action="command.run", message="exit 3: gave up at 17:03", output=silent))
+    assert last.text.startswith("exit 3: gave up at N")
+
+
+def test_a_failure_that_a_later_attempt_got_past_was_cured_in_the_session() -> None:
+    """By a resume; a failure of the same step in another way is not a cure."""
+    passed = make_finished("build", attempt=2)
+    assert ["s"] == [one.cured_by for one in failures_of("s", [failed(), passed])]
+    assert [None] == [one.cured_by for one in failures_of("s", [passed, failed()])]
+    assert [None, None] == [one.cured_by for one in failures_of("s", [failed(), failed(message="other")])]

@@ -1,4 +1,4 @@
-"""The index: what the folders say and nothing else, whatever happens to its file, and with every damage named."""
+"""The index: what the folders say and nothing else, with every damage named."""
 
 import datetime
 import shutil
@@ -6,16 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from loop.model.index import SessionRow
+from loop.base import errors
+from loop.base.errors import LoopError
 from loop.model.money import Charge, Saving
-from loop.model.record import Opened
+from loop.model.record import Closed, Finished, Line, Opened
 from loop.store import index
-from tests.makers import NOON, make_bill, make_finished, make_measured, make_measurement, make_record, make_speed
-from tests.store.folders import make_session
-
-READ = (
-    "import sys; from pathlib import Path; from loop.store import index; print(len(index.rows(Path(sys.argv[1]))))"
+from loop.store.journal import NAME
+from loop.store.rows import row
+from loop.store.sessions import SessionFolder
+from tests.makers import (
+    NOON,
+    make_bill,
+    make_finished,
+    make_measured,
+    make_measurement,
+    make_record,
+    make_session_head,
+    make_speed,
+    make_verify,
 )
+from tests.store.folders import make_session
 
 
 def names(root: Path) -> list[str]:
@@ -65,14 +75,6 @@ def test_only_what_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest
         file.write(b"torn")
     index.rows(tmp_path)
     assert ["s1", "s9"] == read
-
-
-def test_order_is_by_start_whatever_the_names_say(tmp_path: Path) -> None:
-    """A clock that was set back sorts a session before its predecessors; nothing else comes of it."""
-    make_session(tmp_path, "2026-b", started=NOON)
-    make_session(tmp_path, "2026-c", started=NOON - datetime.timedelta(days=400))
-    make_session(tmp_path, "2026-a", started=NOON + datetime.timedelta(days=4000))
-    assert ["2026-c", "2026-b", "2026-a"] == names(tmp_path)
 
 
 def test_a_copied_folder_is_named_and_counted_once(tmp_path: Path) -> None:
@@ -137,11 +139,87 @@ def test_without_a_place_for_the_index_it_is_done_without(tmp_path: Path, monkey
     assert ["s0", "s1", "s2"] == names(tmp_path)
 
 
-def test_every_field_of_a_row_comes_back(tmp_path: Path) -> None:
-    """What was read from the folders and what the index gives are the same."""
-    from loop.store.rows import row_of
+UNSURE = make_measured(make_measurement("w", 1.0))
+FASTER = make_measured(make_measurement("w", 1.5), make_measurement("v", 1.0))
+SEARCHED = {"ok": True, "message": "", "answer": None}
+KEPT = {"ok": True, "message": "", "kept": False, "tried": {"number": 1}}
 
-    make_some(tmp_path)
-    read: list[SessionRow | None] = [row_of(tmp_path / name)[0] for name in ("s0", "s1", "s2")]
-    index.rows(tmp_path)
-    assert read == index.rows(tmp_path)
+
+@pytest.mark.parametrize(
+    ("steps", "success"),
+    [
+        ([make_finished("verify", output=make_verify())], True),
+        ([make_finished("measure", output=FASTER)], True),
+        ([make_finished("measure", output=UNSURE)], None),
+        ([make_finished("verify", output=make_verify()), make_finished("measure", status="skipped")], None),
+        ([make_finished("measure", output=UNSURE), make_finished("verify", status="failed")], False),
+        ([make_finished("search", action="bisect.search", output=SEARCHED)], None),
+        ([make_finished("decide", action="change.decide", output=KEPT)], True),
+        ([make_finished("decide", action="change.decide", status="skipped")], None),
+    ],
+)
+def test_a_run_counts_where_its_question_was_answered(steps: list[Finished], success: bool | None) -> None:
+    """Passing is not enough: a speed that stayed inconclusive says nothing of the pattern."""
+    lines = [Line(seq=place, at=NOON, event=step) for place, step in enumerate(steps, start=1)]
+    (run,) = row(make_session_head(), None, lines).runs
+    assert success is run.success
+
+
+PROMISE = {"advice": "mixed", "stated": [1.1, 1.2]}
+BUILT = make_finished("build", output={"builds": [{"variant": "cpu", "build_id": "b1"}]})
+
+
+def profiled(**fields: object) -> dict[str, object]:
+    """A profile of `cpu`, as a journal has it."""
+    return {"variant": "cpu", "workload": "w", "facts": {"ratio": 0.5}, "promise": PROMISE, **fields}
+
+
+def test_a_promise_is_kept_with_its_build(tmp_path: Path) -> None:
+    """And with the speed there was, so that a later session can be held against it."""
+    look = make_finished("profile", output={"profiles": [profiled(), profiled(variant="eager")]})
+    folder = make_session(tmp_path, "s0", Opened(pid=1), BUILT, look)
+    verdicts = [make_speed("w", ratio=0.5), make_speed("x", ratio=2.0, verdict="inconclusive")]
+    folder.write_record(make_record(folder.head(), verdicts))
+    (row,) = index.rows(tmp_path)
+    (one,) = row.promises
+    assert ("cpu", "w", "b1", 0.5) == (one.variant, one.workload, one.build, one.ratio)
+    assert {"cpu": "b1"} == row.builds
+    assert [{"w": 0.5}] == list(row.speeds.values())
+
+
+def test_what_a_change_came_to_is_kept(tmp_path: Path) -> None:
+    """Also of one that was taken back; not of one that promised nothing."""
+    came = {"promise": PROMISE, "variant": "cpu", "workload": "w", "actual": 1.0, "basis": "change"}
+    base = {"number": 1, "variant": "cpu", "reason": "r"}
+    tried = [{**base, "outcome": "reverted", "promised": came}, {**base, "outcome": "kept"}]
+    steps = [
+        make_finished(
+            "decide", action="change.decide", run=run, output={"ok": True, "message": "m", "tried": change}
+        )
+        for run, change in enumerate(tried, start=1)
+    ]
+    make_session(tmp_path, "s0", Opened(pid=1), *steps)
+    (row,) = index.rows(tmp_path)
+    assert ["below"] == [gain.side for gain in row.gains]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> SessionFolder:
+    """A finished session whose record knows how long its journal was."""
+    errors.forget()
+    steps = (make_finished("verify"), make_finished("measure", seconds=3.5), Closed(status="passed"))
+    made = make_session(tmp_path / "s", "2026-01-02-000000-a", *steps, status="")
+    made.write_record(make_record(made.head(), lines=2))
+    return made
+
+
+def test_a_journal_cut_between_two_lines_is_named(
+    folder: SessionFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each line that is left is whole: the record tells that there were more."""
+    path = folder.path / NAME
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:1]))
+    with pytest.raises(LoopError, match=f"{NAME}:2: damaged: cut off, lines 2 to 2 are missing"):
+        folder.lines()
+    index.rows(folder.path.parent)
+    assert f"{NAME}:2: damaged: cut off" in capsys.readouterr().err

@@ -7,7 +7,7 @@ import pytest
 
 from loop.model.measurement import VariantChecks
 from loop.model.output import VerifyOutput
-from loop.model.record import Event, KnownGood, Opened, Revision
+from loop.model.record import Event, KnownGood
 from loop.store.past_changes import known_good, needed
 from tests.makers import make_check, make_finished, make_machine, make_session_head
 from tests.store.folders import make_session
@@ -71,25 +71,12 @@ def test_another_ground_has_another_known_good(head: dict[str, Any], tmp_path: P
     assert "there" == build_of(tmp_path, **head)
 
 
-def test_files_that_were_not_committed_have_no_revision(tmp_path: Path) -> None:
-    """The commit would build to something else."""
-    make_session(tmp_path, "2026-11-20-090000-a", verified(cpu="b"), revision=Revision(commit=COMMIT, dirty=True))
-    assert {None} == {good.commit for good in found(tmp_path).values()}
-
-
 def test_a_resumed_session_keeps_what_it_began_with(tmp_path: Path) -> None:
     """Sessions after it do not count, nor does it count itself."""
     make_session(tmp_path, "2026-11-20-090000-a", verified(cpu="before"))
     make_session(tmp_path, NOW, verified(cpu="itself"))
     make_session(tmp_path, "2026-11-22-090000-a", verified(cpu="after"))
     assert "before" == build_of(tmp_path)
-
-
-def test_after_a_fresh_start_what_was_verified_before_does_not_count(tmp_path: Path) -> None:
-    """The target's files had changed by then."""
-    events = (verified(cpu="before"), Opened(pid=1, resumed=True, fresh=True), verified(cpu="after"))
-    make_session(tmp_path, "2026-11-20-090000-a", *events)
-    assert "after" == build_of(tmp_path)
 
 
 def test_a_build_that_any_session_found_wrong_is_not_good(tmp_path: Path) -> None:

@@ -1,14 +1,14 @@
-"""What earlier sessions changed and took back, in the same environment."""
+"""What earlier sessions tried, changed and took back, promised, and left behind."""
 
 import datetime
 from pathlib import Path
 from typing import Any
 
 from loop.model.change import BriefOutput, DecisionOutput, TriedChange
-from loop.model.record import Finished
-from loop.store.past_changes import lost_ideas, searches
+from loop.model.record import Event, Finished
+from loop.store.past_changes import lost_ideas, searches, tries
 from tests.debug.test_lost_points import trial
-from tests.makers import NOON, make_finished, make_machine, make_session_head
+from tests.makers import NOON, make_check, make_finished, make_machine, make_session_head, make_verify
 from tests.store.folders import make_session
 
 NOW = make_session_head(id="2026-11-21-120000-optimize")
@@ -69,3 +69,34 @@ def test_a_search_is_kept_with_what_became_of_its_best_point(tmp_path: Path) -> 
     (one,) = searches(tmp_path, NOW)
     assert (session, "g", "slower", 1) == (one.session, one.ground, one.taken_back, len(one.trials))
     assert ["d3"] == [idea.digest for idea in lost_ideas(tmp_path, NOW)]
+
+
+DEBUGGED = make_session_head(id="2026-11-21-120000-debug")
+
+
+def verified(right: bool, **fields: Any) -> Event:
+    """The end of a verification."""
+    return make_finished(output=make_verify(make_check(right=right)), **fields)
+
+
+def test_each_variant_of_each_session_is_a_try(tmp_path: Path) -> None:
+    """With its build, what was thought, and what came of it; sessions that failed count as well."""
+    make_session(tmp_path, "2026-11-19-090000-a", verified(False), status="failed", hypothesis="sums", ground="g")
+    make_session(tmp_path, "2026-11-20-090000-a", verified(True))
+    first, second = tries(tmp_path, DEBUGGED)
+    assert ("2026-11-19-090000-a", "cpu", "abcdef0123456789") == (first.session, first.variant, first.build_id)
+    assert ("sums", "g", False) == (first.hypothesis, first.ground, first.right)
+    assert first.message.startswith("3 of 4096 elements wrong")
+    assert (True, "", "") == (second.right, second.message, second.hypothesis)
+
+
+def test_other_targets_devices_and_later_sessions_do_not_count(tmp_path: Path) -> None:
+    """Nor does one that verified nothing, or one whose files are damaged."""
+    make_session(tmp_path, "2026-11-18-090000-a", verified(False), target="another")
+    make_session(tmp_path, "2026-11-18-100000-a", verified(False), device="cuda")
+    make_session(tmp_path, "2026-11-18-110000-a", make_finished("build"))
+    broken = make_session(tmp_path, "2026-11-18-120000-a", verified(False))
+    (broken.path / "session.json").write_text("{")
+    make_session(tmp_path, DEBUGGED.id)
+    make_session(tmp_path, "2026-11-22-090000-a", verified(False))
+    assert () == tries(tmp_path, DEBUGGED)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.documents.sums import sealed
 from loop.base.errors import LoopError
 from loop.model.record import Closed, Event, Line, Opened
 from loop.store import sessions
@@ -55,33 +54,6 @@ def test_a_session_is_found_by_its_beginning(tmp_path: Path) -> None:
         make_session(tmp_path, name)
     assert "2026-03-01-000000-a" == find(tmp_path, "2026-03").id
     assert "2026-01-01-000000-a" == find(tmp_path, "2026-01-01-000000-a").id
-
-
-def test_a_session_that_is_not_there_is_said(tmp_path: Path) -> None:
-    """With the latest ones as a hint, or how to make the first."""
-    with pytest.raises(LoopError, match="no session last") as caught:
-        find(tmp_path, "last")
-    assert "`loop run session` makes one" == caught.value.hint
-    make_session(tmp_path, "2026-01-01-000000-a")
-    with pytest.raises(LoopError, match="no session 2025") as caught:
-        find(tmp_path, "2025")
-    assert "one of 2026-01-01-000000-a" == caught.value.hint
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ('{"format": 1', "record.json: damaged: its checksum does not match"),
-        (sealed('{"format": 7}'), "record.json: damaged, or of another format: "),
-    ],
-)
-def test_a_damaged_record_is_named(text: str, said: str, tmp_path: Path) -> None:
-    """The file, and the first thing wrong with it."""
-    folder = make_session(tmp_path, "2026-01-01-000000-a")
-    (folder.path / sessions.RECORD).write_text(text)
-    with pytest.raises(LoopError) as caught:
-        folder.record()
-    assert said in caught.value.message
 
 
 def test_wall_time_leaves_out_the_night_between_two_walks() -> None:

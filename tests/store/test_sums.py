@@ -64,18 +64,6 @@ def test_a_flipped_bit_changes_nothing_without_a_word(tmp_path: Path, name: str)
     assert whole == READ[name](folder)
 
 
-@pytest.mark.parametrize("name", [HEAD, RECORD, SAMPLED])
-def test_an_end_cut_off_is_said(tmp_path: Path, name: str) -> None:
-    """Wherever it is cut; the last line end is none of the content."""
-    folder, draw = made(tmp_path), random.Random(2)
-    path = folder.path / name
-    data = path.read_bytes()
-    for size in draw.sample(range(len(data.rstrip())), min(100, len(data) - 2)):
-        path.write_bytes(data[:size])
-        with pytest.raises(LoopError):
-            READ[name](folder)
-
-
 def test_lines_of_a_journal_cannot_be_exchanged(tmp_path: Path) -> None:
     """Each continues the checksum of the one before, also where its number fits."""
     one, two = (

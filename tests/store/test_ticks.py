@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from loop.model.record import StepTick
 from loop.store import ticks
 from loop.store.ticks import Ticks, read
@@ -40,13 +38,3 @@ def test_what_is_damaged_is_left_out(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes() + b'{"format": 9}\n\xff\xfe\n[]\n{"format": 1, "run"')
     assert [tick(1.0)] == read(path)
     assert [] == read(tmp_path / "nowhere")
-
-
-def test_the_file_does_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also over several walks of a session."""
-    monkeypatch.setattr(ticks, "LARGEST", 1000)
-    for walk in range(3):
-        written = Ticks(tmp_path / ticks.NAME)
-        for place in range(100):
-            written.add(tick(float(place), f"walk {walk}, {place}"))
-    assert (tmp_path / ticks.NAME).stat().st_size <= 1000

@@ -1,4 +1,4 @@
-"""What of a target of format 2 does not fit together is said at its line."""
+"""What of a target does not fit together, what its steps stand on, and manifests of format 1."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,10 @@ import pytest
 
 from loop.base.errors import DefinitionError
 from loop.base.places import project
-from loop.library.targets import target
+from loop.library.definitions import read_file
+from loop.library.targets import ground, target
+from loop.model.target import Target
+from tests.own_targets import write_own
 from tests.tasks import write_task
 
 
@@ -72,3 +75,70 @@ def test_what_does_not_fit_together_is_said_at_its_line(
     said = complaint(tmp_path, **fields)
     assert expected in said
     assert "target.yaml:" in said
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A target of a user's own."""
+    return write_own(tmp_path / "softmax", "softmax")
+
+
+def test_an_edit_of_a_source_is_other_ground(own: Path) -> None:
+    """And so is one of the manifest, or a new pattern."""
+    before = ground(project(own, own))
+    (own / "patterns").mkdir()
+    (own / "patterns" / "mine.yaml").write_text("format: 1\n")
+    with_pattern = ground(project(own, own))
+    (own / "softmax.cpp").write_text((own / "softmax.cpp").read_text() + "\n// edited\n")
+    assert 3 == len({before, with_pattern, ground(project(own, own))})
+
+
+OLD: dict[str, Any] = {
+    "format": 1,
+    "name": "tiny",
+    "function": "scale",
+    "signature": {"inputs": {"x": "N M"}, "output": "N M", "types": {"output": "float64"}},
+    "reference": {"python": "f:double"},
+    "baseline": {"python": "f:library"},
+    "tolerance": {"float32": {"atol": 1e-4, "rtol": 0.0}},
+    "dtypes": {"cpu": "float32"},
+    "workloads": {"some": [{"N": 2, "M": 3}]},
+    "variants": {"own": {"kind": "python", "device": "cpu", "module": "f", "function": "g"}},
+}
+PART = {
+    "of": "own",
+    "title": "half of it",
+    "entry": "half",
+    "signature": {"inputs": {"x": "N"}, "output": "N"},
+    "reference": {"python": "f:half"},
+    "workloads": [{"N": 2}],
+}
+
+
+def read(folder: Path, **fields: Any) -> Target:
+    """A manifest in a folder."""
+    (folder / "target.yaml").write_text(json.dumps({**OLD, **fields}, indent=1))
+    return read_file(folder / "target.yaml", Target).value
+
+
+def test_the_only_output_of_format_1_is_one_of_the_outputs(tmp_path: Path) -> None:
+    """Its name is `output`, in the target's signature and in those of components."""
+    target = read(tmp_path, components={"half": PART})
+
+    assert target.format == 2
+    assert target.signature.outputs == {"output": "N M"}
+    signature = target.components["half"].signature
+    assert signature is not None
+    assert signature.outputs == {"output": "N"}
+
+
+def test_format_2_has_outputs_only(tmp_path: Path) -> None:
+    """A signature of both formats at once is refused, at its line."""
+    with pytest.raises(DefinitionError, match=r"target.yaml:\d+:\d+: signature.output: expected a known name"):
+        read(tmp_path, format=2)
+
+
+def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    """It is not read as if it were one that is known."""
+    with pytest.raises(DefinitionError, match=r"target.yaml:2:\d+: format: expected one of 2, got 3"):
+        read(tmp_path, format=3)

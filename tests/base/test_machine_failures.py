@@ -1,0 +1,221 @@
+"""Failures of the machine: what is measured, what it explains, and what is to be done about it."""
+
+import errno
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from loop.base.errors import CannotStart, UsageError
+from loop.base.locks import Held
+from loop.base.machine_failures import LEAST_BYTES, Folders, Gauge, behind, glance, temporary
+
+ROOM = SimpleNamespace(f_blocks=1 << 20, f_bfree=1 << 19, f_bavail=1 << 19, f_frsize=4096, f_flag=0)
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ({}, 0),
+        ({"f_bavail": LEAST_BYTES // 4096 - 1, "f_bfree": LEAST_BYTES // 4096 - 1}, errno.ENOSPC),
+        ({"f_bavail": LEAST_BYTES // 4096, "f_bfree": LEAST_BYTES // 4096}, 0),
+        ({"f_blocks": 0, "f_bavail": 0, "f_bfree": 0}, 0),
+    ],
+)
+def test_little_room_is_a_full_disk(
+    state: dict[str, int], expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that does not tell its size is not full."""
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(**{**vars(ROOM), **state}))
+    assert expected == glance(tmp_path)
+
+
+@pytest.mark.parametrize(("flag", "expected"), [(0, errno.EACCES), (os.ST_RDONLY, errno.EROFS)])
+def test_a_folder_that_may_not_be_written_says_why(
+    flag: int, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file system is read-only, or the permission is missing."""
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(**{**vars(ROOM), "f_flag": flag}))
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert expected == glance(tmp_path)
+
+
+def test_only_our_own_folders_have_to_be_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkout may be read-only; it may not be full."""
+    found = {tmp_path / "own": errno.EROFS, tmp_path / "checkout": errno.EROFS}
+    monkeypatch.setattr("loop.base.machine_failures.glance", found.get)
+    folders = Folders((tmp_path / "own",), (tmp_path / "checkout",))
+    assert {tmp_path / "own": errno.EROFS} == folders.short()
+    found[tmp_path / "checkout"] = errno.ENOSPC
+    assert errno.ENOSPC == folders.short()[tmp_path / "checkout"]
+
+
+def test_of_tmpdir_only_what_is_named_ours_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's project may lie there."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    folders = Folders.of(tmp_path / "project" / "sessions")
+    assert tmp_path == temporary() == folders.holding(tmp_path / "loop-bench-1-x" / "a.bin")
+    assert folders.holding(tmp_path / "project" / "kernel.cu") is None
+    assert tmp_path / "project" / "sessions" == folders.holding(tmp_path / "project" / "sessions" / "one")
+
+
+CACHE, TMP = Path("/cache"), Path("/tmp")
+FULL = "ld: final link failed: No space left on device"
+
+
+class Disks:
+    """What the system says of two folders."""
+
+    def __init__(self) -> None:
+        self.said: dict[Path, int] = {}
+        self.room = {CACHE: 1 << 40, TMP: 1 << 40}
+
+    def glance(self, folder: Path) -> int:
+        """As the real one."""
+        return self.said.get(folder, errno.ENOSPC if self.room[folder] < LEAST_BYTES else 0)
+
+    def write(self, folder: Path, bytes_: int) -> int:
+        """As the real one."""
+        return self.said.get(folder, errno.ENOSPC if self.room[folder] < bytes_ else 0)
+
+
+@pytest.fixture
+def disks(monkeypatch: pytest.MonkeyPatch) -> Disks:
+    """Two folders with room."""
+    disks = Disks()
+    monkeypatch.setattr("loop.base.machine_failures.glance", disks.glance)
+    monkeypatch.setattr("loop.base.machine_failures.write", disks.write)
+    return disks
+
+
+def failure(gauge: Gauge, said: str = "wrong", *, bad: bool = True) -> str:
+    """What the gauge says; empty where it finds nothing."""
+    found = gauge.failure(bad=bad, text=said)
+    return found.message if found else ""
+
+
+@pytest.fixture
+def gauge(disks: Disks) -> Gauge:
+    """At the beginning of a step."""
+    return Gauge(Folders((CACHE, TMP)))
+
+
+def test_a_wrong_kernel_on_a_sound_machine_is_wrong(gauge: Gauge) -> None:
+    """Whatever it prints."""
+    assert ["", ""] == [failure(gauge), failure(gauge, FULL)]
+
+
+def test_a_disk_that_fills_takes_the_outcome_with_it(gauge: Gauge, disks: Disks) -> None:
+    """Also a good one, and also where there is room again at the end."""
+    disks.room[TMP] = 0
+    gauge.look()
+    disks.room[TMP] = 1 << 40
+    assert "/tmp: No space left on device" == failure(gauge, bad=False)
+
+
+def test_a_disk_that_was_full_before_explains_a_bad_outcome_only(disks: Disks) -> None:
+    """What needs no room goes on."""
+    disks.room[CACHE] = 0
+    gauge = Gauge(Folders((CACHE, TMP)))
+    assert ["", "/cache: No space left on device"] == [failure(gauge, bad=False), failure(gauge)]
+
+
+def test_of_two_full_folders_the_one_that_is_named_is_to_blame(disks: Disks) -> None:
+    """A disk that only a compiler's text calls full fails the step."""
+    disks.room = {CACHE: 9 << 20, TMP: 9 << 20}
+    assert "" == failure(Gauge(Folders((CACHE, TMP))), FULL)
+    disks.room = {CACHE: 0, TMP: 0}
+    assert "/tmp: No space left on device" == failure(Gauge(Folders((CACHE, TMP))), f"/tmp/ccX.s: {FULL}")
+
+
+def test_a_folder_that_nobody_needed_explains_nothing(disks: Disks) -> None:
+    """One that was read-only from the first, unless the step speaks of it."""
+    disks.said[CACHE] = errno.EROFS
+    gauge = Gauge(Folders((CACHE, TMP)))
+    assert "" == failure(gauge)
+    assert "/cache: Read-only file system" == failure(gauge, "cannot write /cache/x")
+    assert "" == failure(gauge, "open: Read-only file system")
+
+
+def test_a_folder_that_became_read_only_explains_what_follows(disks: Disks) -> None:
+    """In the step, and in every later one."""
+    first = Gauge(Folders((CACHE, TMP)))
+    disks.said[TMP] = errno.EROFS
+    assert "/tmp: Read-only file system" == failure(first, bad=False)
+    assert "/tmp: Read-only file system" == failure(Gauge(Folders((CACHE, TMP)), frozenset()))
+
+
+def test_a_folder_that_is_mounted_noexec_is_named(gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that cannot be mapped, and a program in it that may not run. Other files' refusals are not."""
+    mapped, run = "kernel.so: failed to map segment from shared object", "/cache/a.out: Permission denied"
+    assert ["", ""] == [failure(gauge, mapped), failure(gauge, run)]
+    monkeypatch.setattr("loop.base.machine_failures.is_noexec", lambda folder: folder == CACHE)
+    assert "/cache is mounted noexec" in failure(gauge, mapped)
+    assert "/cache is mounted noexec" in failure(gauge, run)
+    assert ["", ""] == [failure(gauge, "/opt/a.out: Permission denied"), failure(gauge, mapped, bad=False)]
+
+
+def oserror(number: int, path: Path | str | None = None) -> OSError:
+    """What the system raises."""
+    return OSError(number, os.strerror(number), *([str(path)] if path else []))
+
+
+def raised(error: BaseException, cause: BaseException) -> BaseException:
+    """An error that was raised from another."""
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.ENOSPC, "free space on {}"),
+        (errno.EDQUOT, "free space on {}"),
+        (errno.EROFS, "make {} writable again"),
+        (errno.EACCES, "permission to write in {}"),
+        (errno.EIO, "look after the disk of {}"),
+    ],
+)
+def test_a_folder_that_failed_is_named(number: int, advice: str, tmp_path: Path) -> None:
+    """Also where the error was put into other words meanwhile; exit 75."""
+    error = raised(UsageError("it cannot be written"), oserror(number, tmp_path / "cache" / "a" / "b"))
+    found = behind(error, Folders((tmp_path / "cache",)))
+    assert found is not None
+    assert (75, f"{tmp_path / 'cache'}: {os.strerror(number)}") == (found.exit_code, found.message)
+    assert advice.format(tmp_path / "cache") in (found.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (MemoryError(), "free memory"),
+        (oserror(errno.ENOMEM), "free memory"),
+        (oserror(errno.EMFILE, "/somewhere"), "ulimit -n"),
+        (oserror(errno.EFBIG), "ulimit -f"),
+        (oserror(errno.EAGAIN), "ulimit -u"),
+        (raised(CannotStart("cannot start g++"), oserror(errno.EAGAIN)), "ulimit -u"),
+        (RuntimeError("can't start new thread"), "ulimit -u"),
+    ],
+)
+def test_what_the_machine_ran_out_of_is_named(error: BaseException, advice: str) -> None:
+    """With the limit that may be raised."""
+    found = behind(error, Folders())
+    assert found is not None
+    assert advice in (found.hint or "")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("a bug"),
+        UsageError("a mistake"),
+        oserror(errno.ENOENT, "/nowhere"),
+        oserror(errno.EACCES, "/home/user/kernel.cu"),
+        oserror(errno.EROFS, "/home/user/report.md"),
+        raised(Held(Path("lock"), "process 7"), oserror(errno.EAGAIN)),
+    ],
+)
+def test_everything_else_is_somebody_elses(error: BaseException) -> None:
+    """A user's own file that may not be read, a lock that is held, a bug."""
+    assert behind(error, Folders((Path("/cache"),))) is None

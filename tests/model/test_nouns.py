@@ -1,0 +1,171 @@
+"""Nouns with behaviour: signatures, checks, commands of a session, GPUs and kernels by name."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from pydantic import ValidationError
+
+from loop.gate.model import DeviceOutput
+from loop.model.measurement import Check, Fault, Layout, VariantChecks
+from loop.model.profile import at_hand, same_card
+from loop.model.resources import short_name
+from loop.model.signature import Signature
+from loop.model.target import Instances
+from loop.profile.launch_limits import gpu_at_hand
+from tests.makers import make_check, make_device, make_session_head
+
+
+def test_sizes_and_dimensions_are_one_list() -> None:
+    """A size that only the generator is given is shrunk and read in formulas like any other."""
+    signature = Signature(inputs={"x": "N M", "y": "..."}, outputs={"z": "N"}, sizes=("K",))
+
+    assert signature.dimensions == ("N", "M", "K")
+    assert not signature.is_plain
+
+
+def test_a_type_of_no_tensor_is_refused() -> None:
+    """Such a name is a slip of the pen."""
+    with pytest.raises(ValidationError, match="types: expected one of x, y, got 'z'"):
+        Signature(inputs={"x": "N"}, outputs={"y": "N"}, types={"z": "int32"})
+
+
+NO_LOAD = "does not load: no such file"
+NOT_LOADED = Fault(text=NO_LOAD)
+
+
+def failures(*checks: Check) -> Sequence[str]:
+    """What is told of these checks."""
+    return VariantChecks(variant="cpu", build_id=None, checks=checks).failures
+
+
+def unloaded(workload: str, inputs: Layout = "contiguous") -> Check:
+    """A check of a variant that did not load."""
+    place = workload if inputs == "contiguous" else f"{workload} with {inputs} inputs"
+    return make_check(workload, status="refused", message=f"{NO_LOAD} on {place}", inputs=inputs, fault=NOT_LOADED)
+
+
+def refused(workload: str, status: str = "refused") -> Check:
+    """A check of a call that returned an error."""
+    fault = Fault(text="error 3: no such shape")
+    return make_check(workload, status=status, message=f"{fault.text} on {workload}", fault=fault)
+
+
+def test_a_variant_that_does_not_load_is_told_once() -> None:
+    """Whatever the workload and the layout, with how many checks that cost."""
+    assert (f"refused: {NO_LOAD} (3 checks)",) == failures(unloaded("a"), unloaded("a", "strided"), unloaded("b"))
+    assert (f"refused: {NO_LOAD} on a",) == failures(unloaded("a")), "a single one names its workload"
+
+
+def test_what_failed_on_some_workloads_names_them() -> None:
+    """Which ones they are says something of the mistake."""
+    expected = ("refused: error 3: no such shape on a", "refused: error 3: no such shape on b")
+    assert expected == failures(refused("a"), make_check("c"), refused("b"))
+
+
+@pytest.mark.parametrize(("host", "ends"), [("", False), ("l4", True)])
+def test_commands_of_a_session_name_the_machine_where_it_ran(host: str, ends: bool) -> None:
+    """That does it again, and that goes on with it; a report is rendered here."""
+    head = make_session_head(host=host)
+    for command in (head.command(), head.resume_command):
+        assert ends == ("--on l4" in command), command
+    assert "--on" not in head.report_command
+
+
+SPLIT: dict[str, Any] = {
+    "symbol": "scale::rows<{T}, {N}>",
+    "over": {"T": ["float", "__half"], "N": [16, 32]},
+    "file": "rows.cu",
+    "line": "template void scale::rows<{T}, {N}>({T} *);",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("void rows<__half, 128, (ns::E)1, false>(Params)", "rows<__half, 128, (ns::E)1, false>"),
+        ("(anonymous namespace)::hidden(float*)", "hidden"),
+        ("plain_name", "plain_name"),
+        ("_Z4rowsPf", "_Z4rowsPf"),
+        ("void a::b<void (*)(int), 3>(float*) [clone .cold]", "a::b<void (*)(int), 3>"),
+        ("std::vector<int, A<int> > ns::f<float>(int)", "ns::f<float>"),
+    ],
+)
+def test_a_short_name_has_no_return_type_and_no_parameters(name: str, expected: str) -> None:
+    """Whatever parentheses its template arguments hold."""
+    assert expected == short_name(name)
+
+
+def test_all_combinations_of_instances_are_promised() -> None:
+    """Each with the line that makes it."""
+    promised = Instances.model_validate(SPLIT).promised()
+    assert 4 == len(promised)
+    assert ("scale::rows<float, 16>", "template void scale::rows<float, 16>(float *);") == promised[0]
+    assert ("scale::rows<__half, 32>", "template void scale::rows<__half, 32>(__half *);") == promised[-1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"symbol": "rows<{T}>"}, r"symbol: \{N\}, which `over` has, is not in it"),
+        ({"line": "template void rows<{T}, {N}, {M}>();"}, r"line: \{M\}, which `over` does not have"),
+    ],
+)
+def test_placeholders_have_to_agree(fields: dict[str, Any], said: str) -> None:
+    """A misspelt one would promise what nobody means."""
+    with pytest.raises(ValueError, match=said):
+        Instances.model_validate({**SPLIT, **fields})
+
+
+H200 = make_device("NVIDIA H200", bytes_per_s=4.8e12, flops_per_s={"float16": 989e12})
+LISTED = {"sm_90": H200}
+
+
+@pytest.mark.parametrize(
+    ("same", "name", "driver_name"),
+    [
+        (True, "NVIDIA H100", "NVIDIA H100 80GB HBM3"),
+        (False, "NVIDIA H100", "NVIDIA H100 PCIe"),
+        (False, "NVIDIA H100", "NVIDIA H100 NVL"),
+        (False, "NVIDIA H100", "NVIDIA GH200 480GB"),
+        (False, "NVIDIA H100", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"),
+        (True, "NVIDIA H100 PCIe", "NVIDIA H100 PCIe"),
+        (True, "NVIDIA A100", "NVIDIA A100-SXM4-80GB"),
+        (True, "NVIDIA A100 PCIe 80GB", "NVIDIA A100 80GB PCIe"),
+        (False, "NVIDIA A100 40GB", "NVIDIA A100-SXM4-80GB"),
+        (False, "NVIDIA L4", "NVIDIA L40S"),
+        (False, "NVIDIA A10", "NVIDIA A10G"),
+        (True, "RTX 4090", "NVIDIA GeForce RTX 4090"),
+        (False, "RTX 4090", "NVIDIA GeForce RTX 4090 Laptop GPU"),
+        (False, "Quadro RTX 6000", "NVIDIA RTX 6000 Ada Generation"),
+    ],
+)
+def test_cards_are_told_apart_by_what_their_drivers_call_them(same: bool, name: str, driver_name: str) -> None:
+    """Socket and memory in a name change nothing; any other word is another card."""
+    assert same == same_card(name, driver_name)
+
+
+@pytest.mark.parametrize(
+    "driver",
+    [
+        make_device("NVIDIA H100 80GB HBM3"),
+        make_device("NVIDIA GH200 480GB", bytes_per_s=4.02e12),
+        make_device("NVIDIA H200 MIG 1g.18gb", sms=16, bytes_per_s=0.0),
+        make_device("NVIDIA H200", sms=16),
+    ],
+)
+def test_a_gpu_that_is_not_the_listed_one_is_told_by_its_driver(driver: Any) -> None:
+    """Under its own name, with its own bandwidth, and without the peak that no driver tells."""
+    assert driver == at_hand(LISTED, "9.0", driver.name, driver)
+    seen = DeviceOutput(ok=True, message="", capability="9.0", name=driver.name, facts=driver)
+    latest = {"environment.device": seen.model_dump(mode="json")}
+    context = SimpleNamespace(latest=latest.get, bench=SimpleNamespace(target=SimpleNamespace(devices=LISTED)))
+    assert driver == gpu_at_hand(cast(Any, context))
+
+
+def test_the_listed_gpu_has_its_datasheet() -> None:
+    """By name and multiprocessors; a generation that nobody lists has its driver's facts, or none."""
+    assert H200 == at_hand(LISTED, "9.0", "NVIDIA H200", make_device("NVIDIA H200"))
+    assert None is at_hand(LISTED, "8.0", "NVIDIA A100-SXM4-80GB", None)
+    assert None is at_hand(LISTED, "9.0", "NVIDIA H100 80GB HBM3", None)
