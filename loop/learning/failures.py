@@ -130,7 +130,7 @@ class Recall:
             {
                 "step": f"{record.pattern}/{record.step}",
                 "message": record.message,
-                "signatures": of_step(record),
+                "signatures": [seen.model_dump(include={"text", "key", "subject"}) for seen in of_step(record)],
                 "seen_before": self.lines(record),
             }
             for record in latest_attempts(finished)

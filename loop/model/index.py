@@ -78,8 +78,8 @@ class StepRun(Model):
     seconds: float
 
 
-class Fingerprint(Model):
-    """What failed, in words that are the same the next time."""
+class FailureSeen(Model):
+    """What failed, in words that are the same the next time; in a row of the index, with the step."""
 
     text: str
     """The error without paths, addresses and numbers."""
@@ -87,17 +87,16 @@ class Fingerprint(Model):
     """Hash of the text: the same wherever the same thing fails."""
     subject: str = ""
     """The variant that failed; empty where the step failed as a whole."""
-
-
-class FailureSeen(Fingerprint):
-    """A step that failed."""
-
-    pattern: str
-    step: str
-    message: str
+    pattern: str = ""
+    step: str = ""
+    message: str = ""
     hint: str = ""
     cured_by: str | None = None
     """The session with which it was gone, and what was done; None while it was not."""
+
+
+CheckKey = tuple[str, str, int, int, bool, Device]
+"""Variant, check, threads, seed, whether it was emulated, and device."""
 
 
 class Judgement(Model):
@@ -113,6 +112,10 @@ class Judgement(Model):
     right: tuple[str, ...] = ()
     """Checks that it passed: a workload, with a layout or another kind of check after a comma."""
     wrong: tuple[str, ...] = ()
+
+    def key(self, check: str, device: Device) -> CheckKey:
+        """What has to pass again where a check failed."""
+        return self.variant, check, self.threads, self.seed, self.emulated, device
 
 
 class SessionResults(Model):

@@ -1,6 +1,7 @@
 """Records: the stored facts of a session, never edited."""
 
 import datetime
+import json
 import shlex
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
@@ -111,6 +112,11 @@ class Line(Model):
     at: datetime.datetime
     event: Event
 
+    def text(self) -> str:
+        """It without its checksum and line end."""
+        outer = self.model_dump(mode="json", exclude={"event"})
+        return json.dumps({**outer, **self.event.model_dump(mode="json")}, ensure_ascii=False)
+
 
 class Revision(Model):
     """Which sources the session saw."""
@@ -120,6 +126,11 @@ class Revision(Model):
     dirty: bool = False
     changed: tuple[str, ...] = ()
     """Files that differ, the first twenty."""
+
+    @property
+    def committed(self) -> str | None:
+        """The commit; None where files were not committed."""
+        return None if self.dirty else self.commit
 
 
 class KnownGood(Model):

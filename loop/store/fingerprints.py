@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 
 from loop.base.processes import describe_exit
-from loop.model.index import FailureSeen, Fingerprint
+from loop.model.index import FailureSeen
 from loop.model.output import CommandOutput, VerifyOutput, read_output
 from loop.model.record import Finished
 
@@ -68,12 +68,12 @@ KEPT = 400
 """Characters of a message that the index keeps."""
 
 
-def _known_by(text: str, subject: str = "") -> Fingerprint:
+def _known_by(text: str, subject: str = "") -> FailureSeen:
     key = hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:KEY]
-    return Fingerprint(text=text, key=key, subject=subject)
+    return FailureSeen(text=text, key=key, subject=subject)
 
 
-def fingerprint(text: str) -> Fingerprint:
+def fingerprint(text: str) -> FailureSeen:
     """The fingerprint of an error text, of whatever length."""
     return _known_by(normal(telling_line(text)) or "no message")
 
@@ -139,18 +139,17 @@ def failures_of(session: str, finished: Iterable[Finished]) -> tuple[FailureSeen
     for index, record in enumerate(ended):
         for failed in of_step(record) if record.status == "failed" else ():
             gone = any(_gets_past(later, record, failed) for later in ended[index + 1 :])
-            failures[(record.pattern, record.step, failed.key)] = FailureSeen(
-                **dict(failed),
-                pattern=record.pattern,
-                step=record.step,
-                message=record.message[:KEPT],
-                hint=(record.hint or "")[:KEPT],
-                cured_by=session if gone else None,
-            )
+            facts: dict[str, str | None] = {
+                "pattern": record.pattern,
+                "step": record.step,
+                "message": record.message[:KEPT],
+            }
+            facts |= {"hint": (record.hint or "")[:KEPT], "cured_by": session if gone else None}
+            failures[(record.pattern, record.step, failed.key)] = failed.model_copy(update=facts)
     return tuple(failures.values())
 
 
-def of_step(record: Finished) -> tuple[Fingerprint, ...]:
+def of_step(record: Finished) -> tuple[FailureSeen, ...]:
     """What failed in a step that failed."""
     verified = read_output(record, VerifyOutput)
     wrong = []
@@ -169,7 +168,7 @@ def of_step(record: Finished) -> tuple[Fingerprint, ...]:
     return ((command and _of_command(command)) or fingerprint(record.message),)
 
 
-def _of_command(output: CommandOutput) -> Fingerprint | None:
+def _of_command(output: CommandOutput) -> FailureSeen | None:
     """The line that names the error; where none does, how it ended and the last thing it said. None at a gate."""
     how, line = describe_exit(output.code), telling_line(output.output)
     if tells(line):
@@ -177,7 +176,7 @@ def _of_command(output: CommandOutput) -> Fingerprint | None:
     return _known_by(f"{how}: {normal(line)}" if line else how) if output.code else None
 
 
-def _gets_past(later: Finished, record: Finished, failed: Fingerprint) -> bool:
+def _gets_past(later: Finished, record: Finished, failed: FailureSeen) -> bool:
     """Whether a later attempt no longer fails so; where others fail, a variant may be right by itself."""
     if (later.pattern, later.step) != (record.pattern, record.step):
         return False

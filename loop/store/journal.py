@@ -40,7 +40,7 @@ class Journal:
     def append(self, event: Event) -> Line:
         """Write one event and wait until it is on disk. Raises LoopError when the disk refuses."""
         line = Line(seq=len(self._lines) + 1, at=datetime.datetime.now(datetime.UTC), event=event)
-        data = sums.sealed(to_text(line), self._sum).encode()
+        data = sums.sealed(line.text(), self._sum).encode()
         try:
             size, rest = self._file.seek(0, os.SEEK_END), memoryview(data + b"\n")
             try:
@@ -60,12 +60,6 @@ class Journal:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-def to_text(line: Line) -> str:
-    """One line without its checksum and line end."""
-    outer = line.model_dump(mode="json", exclude={"event"})
-    return json.dumps({**outer, **line.event.model_dump(mode="json")}, ensure_ascii=False)
 
 
 def read(path: Path) -> list[Line]:

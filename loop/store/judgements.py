@@ -7,7 +7,7 @@ check passes on other sources. Where the same sources pass it, the variant is fl
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from loop.model.index import Judgement, SessionRow
+from loop.model.index import CheckKey, Judgement, SessionRow
 from loop.model.measurement import PropertyCheck
 from loop.model.output import Output, VerifyOutput, outputs_of, read_output
 from loop.model.record import Finished, SessionHead
@@ -19,8 +19,6 @@ Outcome = tuple[Judgement, str, bool]
 """A judgement without checks, one check of it, and whether that passed."""
 Pass = tuple[int, tuple[str, str], str]
 """That sources passed a check: place of the session among all, the sources, and the session."""
-Key = tuple[str, str, int, int, bool, str]
-"""Variant, check, threads, seed, whether it was emulated, and device."""
 
 
 def judgements(head: SessionHead, steps: Sequence[Finished]) -> tuple[Judgement, ...]:
@@ -121,17 +119,17 @@ def standing(
     failure on a workload that the target no longer has stands until a session finds other sources right.
     """
     judged = [(place, row, j) for place, row in enumerate(rows) if not row.recorded for j in row.judged]
-    passed: dict[Key, list[Pass]] = {}
+    passed: dict[CheckKey, list[Pass]] = {}
     clean: dict[str, list[Pass]] = {}
-    last: dict[tuple[Key, tuple[str, str]], tuple[int, StandingFailure]] = {}
+    last: dict[tuple[CheckKey, tuple[str, str]], tuple[int, StandingFailure]] = {}
     for place, row, judgement in judged:
         sources = row.sources(judgement)
         for check in judgement.right:
-            passed.setdefault(_key(row, judgement, check), []).append((place, sources, row.id))
+            passed.setdefault(judgement.key(check, row.device), []).append((place, sources, row.id))
         if not judgement.wrong:
             clean.setdefault(judgement.variant, []).append((place, sources, row.id))
         for check in judgement.wrong:
-            last[_key(row, judgement, check), sources] = place, StandingFailure(row, judgement, check)
+            last[judgement.key(check, row.device), sources] = place, StandingFailure(row, judgement, check)
     here = {(j.variant, row.sources(j)) for _, row, j in judged if row.ground == ground}
     stands = []
     for (key, sources), (place, failure) in sorted(last.items(), key=lambda item: -item[1][0]):
@@ -146,11 +144,6 @@ def standing(
             flaky = [session for _, others, session in passes if others == sources]
             stands.append(StandingFailure(failure.row, failure.judgement, check, flaky[-1] if flaky else ""))
     return tuple(stands)
-
-
-def _key(row: SessionRow, judgement: Judgement, check: str) -> Key:
-    """What has to pass again."""
-    return judgement.variant, check, judgement.threads, judgement.seed, judgement.emulated, row.device
 
 
 def standing_in(rows: Sequence[SessionRow]) -> set[str]:

@@ -82,10 +82,7 @@ def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
         for checks in (checks for output in outputs_of(steps, VerifyOutput) for checks in output.variants):
             if checks.right and checks.build_id and (checks.variant, checks.build_id, "") not in bad:
                 good[checks.variant] = KnownGood(
-                    session=folder.id,
-                    build_id=checks.build_id,
-                    commit=None if revision.dirty else revision.commit,
-                    branch=revision.branch,
+                    session=folder.id, build_id=checks.build_id, commit=revision.committed, branch=revision.branch
                 )
     return good
 

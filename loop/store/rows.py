@@ -81,7 +81,7 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
         attended=head.attended,
         kept=kept(steps),
         left=next((decision.ground for decision in reversed(decisions) if decision.kept), ""),
-        commit=None if head.revision.dirty else head.revision.commit,
+        commit=head.revision.committed,
         base=head.revision.commit,
         loop_version=head.loop_version,
         predicted=head.predicted,
