@@ -1,9 +1,9 @@
 """Build, load, verify and measure the selected variants."""
 
+import functools
 import subprocess
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -29,7 +29,7 @@ from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.dtypes import Device
 from loop.model.jobs import JobRun
-from loop.model.measurement import BASELINE, Build
+from loop.model.measurement import BASELINE, Build, Looked
 from loop.model.output import VerifyOutput
 from loop.model.target import CAbiVariant, Target, Workload
 from loop.model.workloads import expand, operations
@@ -39,7 +39,6 @@ from loop.repository import export
 from loop.steps.context import Context, NoArguments, Result, Working
 from loop.steps.spread import Part, spread
 from loop.workers.bench import Bench, Fitting, Side, fitting
-from loop.workers.judge_messages import Looked
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 
 MOST_ASKED, SLOW_S = 4, 0.2
@@ -47,9 +46,14 @@ MOST_ASKED, SLOW_S = 4, 0.2
 UNREAD = ("unread", "ignored", "unmoved", "initial")
 
 
-def blind_spots(bench: Bench, workloads: Sequence[Workload]) -> Generator[Tick, None, tuple[str, ...]]:
-    """Sentences on what the values of these workloads cannot show, once all of them were drawn."""
-    quick = [workload for workload in workloads if bench.took.get(workload.name, SLOW_S) < SLOW_S]
+def look(bench: Bench, workloads: Sequence[Workload], *, ask: bool = True) -> Generator[Tick, None, Looked]:
+    """What the values showed that were drawn so far; `ask`: also what of these workloads the reference reads.
+
+    It is asked on quick ones: no more work than on one that was judged in a moment.
+    """
+    work = functools.partial(operations, bench.target)
+    quick_work = max((work(w) for w in workloads if bench.took.get(w.name, SLOW_S) < SLOW_S), default=0.0)
+    quick = [workload for workload in workloads if ask and work(workload) <= quick_work]
     looked: list[Looked] = []
     asked = [*_unlike(quick)][: MOST_ASKED - 1]  # What small sizes leave without effect, the largest may show.
     largest = max(quick, key=lambda workload: sum(workload.sizes.values()), default=None)
@@ -62,17 +66,7 @@ def blind_spots(bench: Bench, workloads: Sequence[Workload]) -> Generator[Tick, 
     for name in UNREAD:  # Unread is only what no look found to be read.
         first, *others = (getattr(look, name) for look in looked)
         unread[name] = tuple(name for name in first if all(name in other for other in others))
-    sentences = list(_sentences(looked[-1].but(**unread), bench.target))
-    if looked[-1].finite:
-        sentences.append("no input is NaN or infinite: a kernel that is wrong on these would pass")
-    return tuple(sentences)
-
-
-def zeros_spots(zeros: Sequence[str]) -> Iterator[str]:
-    """A sentence on workloads of which zeros would be right, if there are any."""
-    if zeros:
-        listed = ", ".join(zeros[:3]) + (f" and {len(zeros) - 3} more" if len(zeros) > 3 else "")
-        yield f"the right output is zero within what is allowed on {listed}: a kernel that writes zeros would pass"
+    return looked[-1].model_copy(update=unread)
 
 
 def _unlike(workloads: Iterable[Workload]) -> Iterator[Workload]:
@@ -87,7 +81,8 @@ def _unlike(workloads: Iterable[Workload]) -> Iterator[Workload]:
             yield workload
 
 
-def _sentences(looked: Looked, target: Target) -> Iterator[str]:
+def blind_spots(looked: Looked, target: Target, zeros: Sequence[str]) -> Iterator[str]:
+    """Sentences on what the values of a target cannot show. `zeros`: workloads on which zeros would be right."""
     never = "a kernel that never reads"
     for names, what, who in (
         (looked.fixed, "{} the same under every seed", f"{never} {{}} would pass"),
@@ -110,6 +105,11 @@ def _sentences(looked: Looked, target: Target) -> Iterator[str]:
     if looked.ignored:
         yield f"attribute {', '.join(looked.ignored)} changes no output: a kernel that ignores it would pass"
     yield from _one_value(target, looked.ignored)
+    if zeros:
+        listed = ", ".join(zeros[:3]) + (f" and {len(zeros) - 3} more" if len(zeros) > 3 else "")
+        yield f"the right output is zero within what is allowed on {listed}: a kernel that writes zeros would pass"
+    if looked.finite:
+        yield "no input is NaN or infinite: a kernel that is wrong on these would pass"
 
 
 def _one_value(target: Target, ignored: Sequence[str]) -> Iterator[str]:
@@ -273,7 +273,7 @@ class ShareTerms(VerifyTerms):
     only: tuple[int, ...] = ()
     """Places of its workloads among all that are verified, those of one name counted once; empty: all."""
     first: bool = True
-    """Whether it is the job that looks at the values of all workloads, for what they cannot show."""
+    """Whether it is the job that asks what the reference reads, and says what has no room."""
 
 
 @dataclass(frozen=True)
@@ -309,7 +309,9 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
     elif bench.device == "cpu" and cores() == 1:
         missing.append("several threads: this machine has one core")
     no_room = tuple(text for share in shares for text in share.no_room)
-    notes = dict.fromkeys(text for share in shares for text in (*share.notes, *share.spots))
+    notes = dict.fromkeys(text for share in shares for text in share.notes)
+    looked = functools.reduce(Looked.beside, (share.looked for share in shares))
+    spots = blind_spots(looked, bench.target, [name for share in shares for name in share.zeros])
     whole = Verification(
         found=every,
         control=control,
@@ -317,7 +319,7 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
         meant=context.task.variants,
         seed=context.task.seed,
         command=context.command,
-        missing=(*missing, *no_room, *notes, *zeros_spots([name for share in shares for name in share.zeros])),
+        missing=(*missing, *no_room, *notes, *spots),
         untaken={side.name: untaken(side, beyond(left_out, chosen.every)) for side in sides},
     )
     output = whole.output(VerifyOutput)
@@ -355,12 +357,7 @@ def _share(
     jobs += _on_other_threads(bench, timed, jobs)
     library = Job(bench.side(BASELINE), timed, layouts=False, control=True, only=only)
     *found, control = yield from verify_sides(bench, [*jobs, library], allowance)
-    spots = tuple[str, ...]()
-    if arguments.first:
-        for workload in room.workloads:
-            if only is not None and workload.name not in only:
-                yield from bench.draw(workload)
-        spots = yield from blind_spots(bench, room.workloads)
+    looked = yield from look(bench, room.workloads, ask=arguments.first)
     now = _judged_by(context)
     return ShareOutput(
         ok=True,
@@ -370,7 +367,7 @@ def _share(
         left_out=tuple(allowance.left_out),
         no_room=room.left_out if arguments.first else (),
         notes=(*(text for checks in found for text in hung_out(checks)), *bench.notes),
-        spots=spots,
+        looked=looked,
         zeros=tuple(bench.zeros_pass),
         edited=tuple(str(path.resolve()) for path, content in files.items() if now.get(path) != content),
     )
@@ -380,7 +377,7 @@ def _chosen(context: Context, seeds: int) -> ChosenWorkloads:
     timed = every_workload(context, context.task.plan.workloads)
     required = distinct([*seeded(context, timed, seeds), *every_workload(context, extra_sets(context))])
     others = beyond(required, every_workload(context, other_sets(context)))
-    small_first = sorted(others, key=partial(operations, context.bench.target))
+    small_first = sorted(others, key=functools.partial(operations, context.bench.target))
     return ChosenWorkloads(timed, others, (*required, *small_first))
 
 

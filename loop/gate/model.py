@@ -2,7 +2,9 @@
 
 from typing import Literal
 
-from loop.model.measurement import Build, PropertyCheck, VariantChecks
+from pydantic import Field
+
+from loop.model.measurement import Build, Looked, PropertyCheck, VariantChecks
 from loop.model.output import Output
 from loop.model.profile import DeviceFacts
 from loop.model.target import Workload
@@ -129,8 +131,8 @@ class ShareOutput(Output):
     """Workloads that the device has no memory for, and why."""
     notes: tuple[str, ...] = ()
     """What could not be exercised."""
-    spots: tuple[str, ...] = ()
-    """What the values of all workloads cannot show."""
+    looked: Looked = Field(default_factory=Looked)
+    """What its inputs showed, and in the first job what the reference does not read."""
     zeros: tuple[str, ...] = ()
     """Workloads on which zeros would be right."""
     edited: tuple[str, ...] = ()

@@ -182,7 +182,10 @@ MOST_HUNG = 2
 SIDE_BY_SIDE = 12
 """Workers that start at a time, before they are asked: their imports go on meanwhile."""
 LARGE = 64 << 20
-"""Bytes of inputs and outputs of a call from which on processes of many sides have no room side by side."""
+"""Bytes of inputs and outputs of a call whose files and answer are not kept."""
+COPIES, ROOM = 4, 0.25
+"""So many times a process may hold inputs and outputs; the share of free memory that those of all sides may take.
+Where they would take more, no process is kept: to start one again costs a third of a second on a GPU."""
 UNMOVED = 32.0
 """If two right outputs differ by more than this many rounding errors, one output cannot be right for both seeds: a
 right kernel may be 16 of them off on either side."""
@@ -303,18 +306,19 @@ def _check_all(
     The process is not kept after that where it is large, or where its side has nothing left of what comes `later`.
     """
     call = bench.call(same[0], "judge")
-    large = call.output.size + sum(tensor.pool_size for tensor in call.inputs) > LARGE
+    size = call.output.size + sum(tensor.pool_size for tensor in call.inputs)
+    crowded = size > LARGE and size * COPIES * len(checkers) > ROOM * bench.free_bytes
     ahead = [checker for checker in checkers if any(map(checker.concerns, same))]
     for checker in checkers:
-        if checker in ahead:  # Of large calls two processes have room side by side.
+        if checker in ahead:
             place = ahead.index(checker)
-            for following in ahead[place + 1 : place + (2 if large else SIDE_BY_SIDE)]:
+            for following in ahead[place + 1 : place + (2 if crowded else SIDE_BY_SIDE)]:
                 following.worker.start()
         for workload in same:
             yield from checker.check(workload)
-        if large or not any(map(checker.concerns, later)):
+        if crowded or not any(map(checker.concerns, later)):
             checker.worker.close()
-    if large:
+    if size > LARGE:
         for workload in same:
             yield from bench.discard(workload)
 

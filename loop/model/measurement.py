@@ -122,6 +122,50 @@ class Check(Model):
         return self.beyond or self.inputs
 
 
+Shown = Literal["fixed", "moves", "varies", "negative"]
+
+
+class Looked(Model):
+    """What inputs could not show, whatever a variant does with them."""
+
+    shown: dict[str, tuple[Shown, ...]] = Field(default_factory=dict)
+    """Input to what its values showed: `fixed` or `moves` where they were or were not the same under two seeds,
+    `varies` where there was more than one, `negative` where one was or need not be."""
+    unread: tuple[str, ...] = ()
+    """Inputs that change no output of the reference."""
+    ignored: tuple[str, ...] = ()
+    """Attributes that change no output."""
+    unmoved: tuple[str, ...] = ()
+    """Outputs that no input changes."""
+    initial: tuple[str, ...] = ()
+    """Parameters and buffers of a module that are all 1 or all 0, as constructors leave them."""
+    finite: bool = False
+    """Whether no input had NaN or an infinity."""
+
+    @property
+    def fixed(self) -> tuple[str, ...]:
+        """Inputs with the same values under every seed."""
+        return tuple(name for name, shown in self.shown.items() if "fixed" in shown and "moves" not in shown)
+
+    @property
+    def single(self) -> tuple[str, ...]:
+        """Inputs that are one value everywhere."""
+        return tuple(
+            name for name, shown in self.shown.items() if "varies" not in shown and name not in self.fixed
+        )
+
+    @property
+    def positive(self) -> tuple[str, ...]:
+        """Inputs without a negative value."""
+        return tuple(name for name, shown in self.shown.items() if {"varies", "negative"} & {*shown} == {"varies"})
+
+    def beside(self, other: "Looked") -> "Looked":
+        """With what the inputs showed that another judge drew."""
+        names = dict.fromkeys((*self.shown, *other.shown))
+        shown = {name: (*self.shown.get(name, ()), *other.shown.get(name, ())) for name in names}
+        return self.model_copy(update={"shown": shown, "finite": self.finite and other.finite})
+
+
 class VariantChecks(Model):
     """All checks of one variant."""
 

@@ -22,12 +22,12 @@ from loop.machine.gpus import gpus
 from loop.machine.machine import available_memory, cores, machine
 from loop.machine.nvml import Sensors, open_sensors
 from loop.model.dtypes import ITEM_SIZES, Device, Dtype, Layout
-from loop.model.measurement import BASELINE, Build, DeviceReading
+from loop.model.measurement import BASELINE, Build, DeviceReading, Looked
 from loop.model.profile import DeviceFacts, at_hand
 from loop.model.target import CAbiVariant, Component, PythonVariant, Target, Workload
 from loop.model.workloads import accepts, fills, formula_values
 from loop.workers import program
-from loop.workers.judge_messages import Begin, Discard, Draw, Examine, Examined, Expect, Look, Looked, ToJudge
+from loop.workers.judge_messages import Begin, Discard, Examine, Examined, Expect, Look, ToJudge
 from loop.workers.judge_process import Floors, JudgeProcess, Unjudged, empty_call, lag_of, measure_floors
 from loop.workers.messages import Load, Mistake, ToWorker
 from loop.workers.nursery import EARLY, Nursery
@@ -331,15 +331,6 @@ class Bench:
         call = make_call(self.target, workload, str(self.scratch), "judge", layout)
         return expectation(self.target, workload, call, self._secret, self.device, wide=wide)
 
-    def draw(self, workload: Workload) -> Generator[Tick, None, None]:
-        """Have the judge note the values of a workload, for what `look` says of all inputs; nothing is judged."""
-        begun = time.monotonic()
-        with contextlib.suppress(Unjudged):
-            request = Draw(self._expectation(workload, wide=False))
-            yield from self.judge(request, JUDGE_LIMIT_S, f"inputs of {workload.name}")
-            self.took.setdefault(workload.name, time.monotonic() - begun)
-        self._remove_files(workload)
-
     def look(self, small: Workload | None) -> Generator[Tick, None, Looked]:
         """What the inputs drawn so far could not show; and what of `small` the reference does not read."""
         pair = under_two_seeds(small) if small else ()
@@ -369,6 +360,13 @@ class Bench:
             gpu = gpus().first
             self._sensors = (open_sensors(gpu.uuid if gpu else 0),)
         return self._sensors[0] if self._sensors else None
+
+    @property
+    def free_bytes(self) -> int:
+        """Memory that is free where calls run; 0 where a GPU does not tell."""
+        if self.device == "cpu":
+            return available_memory()
+        return (self.sensors.free_bytes() if self.sensors else None) or 0
 
     def sense(self) -> DeviceReading | None:
         """The readings of the GPU's sensors now; None on a CPU, or without a driver that tells."""

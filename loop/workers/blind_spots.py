@@ -8,9 +8,10 @@ from torch import Tensor
 
 from loop.calls.call import Call, Refused, Value
 from loop.calls.torch_side import Function, bytes_of, instance_of, same_bits
+from loop.model.measurement import Looked, Shown
 from loop.model.signature import Attribute
 from loop.workers.asking import Asking, Inputs
-from loop.workers.judge_messages import Look, Looked
+from loop.workers.judge_messages import Look
 
 AS_WITH = " (as with "
 SAMPLE = 1 << 16
@@ -46,16 +47,15 @@ class DrawnInputs:
                     self.negative.add(file.name)
 
     def looked(self) -> Looked:
-        """What these inputs could not show."""
-        names = list(dict.fromkeys(name for name, _ in self.samples))
-        several: dict[str, list[bool]] = {}
+        """What these inputs showed."""
+        shown: dict[str, set[Shown]] = {name: set() for name, _ in self.samples}
         for (name, _), digests in self.samples.items():
             if len(digests) > 1:
-                several.setdefault(name, []).append(len(set(digests.values())) == 1)
-        fixed = [name for name, same in several.items() if all(same)]
-        single = [name for name in names if name not in self.varied and name not in fixed]
-        positive = [name for name in names if name not in self.negative and name in self.varied]
-        return Looked(tuple(fixed), tuple(single), tuple(positive), finite=self.finite)
+                shown[name].add("fixed" if len(set(digests.values())) == 1 else "moves")
+        for name, words in shown.items():
+            words |= {"varies"} if name in self.varied else set()
+            words |= {"negative"} if name in self.negative else set()
+        return Looked(shown={name: tuple(sorted(words)) for name, words in shown.items()}, finite=self.finite)
 
 
 def _varies(tensor: Tensor) -> bool:
@@ -105,12 +105,9 @@ class _Reading:
         tried = any(read is not None for read in reads.values())
         unmoved = [name for name in self.right if tried and name not in self.moved]
         unread = [name for name, read in reads.items() if read is False]
-        return looked.but(
-            unread=tuple(unread) if set(unmoved) != set(self.right) else (),
-            ignored=tuple(ignored),
-            unmoved=tuple(unmoved),
-            initial=tuple(self._initial()),
-        )
+        found = {"ignored": tuple(ignored), "unmoved": tuple(unmoved), "initial": tuple(self._initial())}
+        found["unread"] = tuple(unread) if set(unmoved) != set(self.right) else ()
+        return looked.model_copy(update=found)
 
     def _reads(self, tensors: list[Tensor], call: Call) -> bool | None:
         """Whether a change changes an output; None where the reference refuses it."""

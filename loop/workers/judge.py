@@ -13,6 +13,7 @@ from loop.calls.call import Call, Refused, TensorFile, in_a_block
 from loop.calls.callee import check_result, part_of
 from loop.calls.torch_side import NAMES, TORCH_DTYPES
 from loop.model.dtypes import is_floating
+from loop.model.measurement import Looked
 from loop.model.signature import Tolerance
 from loop.workers import judge_messages, suspects, truth
 from loop.workers.asking import Asking, Inputs, place_of
@@ -45,7 +46,6 @@ class Judge:
             judge_messages.Expect: self.expect,
             judge_messages.Compare: self.compare,
             judge_messages.Discard: self.discard,
-            judge_messages.Draw: self.draw,
             judge_messages.Look: self.look,
             judge_messages.Relate: self.relations.begin,
             judge_messages.GiveOutput: self.relations.go_on,
@@ -199,12 +199,7 @@ class Judge:
             raise Refused(f"no tolerance for {part.name} of {part.dtype}: `tolerance` of target.yaml has none")
         return chosen
 
-    def draw(self, request: judge_messages.Draw) -> Done:
-        """Note what the inputs of a call are."""
-        self.drawn.note(self.asking.inputs(request.call))
-        return Done()
-
-    def look(self, request: judge_messages.Look) -> judge_messages.Looked:
+    def look(self, request: judge_messages.Look) -> Looked:
         """What inputs that were drawn could not show, and what the reference does not read."""
         return blind_spots(self.asking, self.reference, self.drawn, request)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from loop.calls.call import Call, Plain, Value
 from loop.model.dtypes import Device
-from loop.model.measurement import Mismatch, Span
+from loop.model.measurement import Looked, Mismatch, Span
 from loop.model.signature import Checker, Fill, Generator, Modules, PythonFunction, Signature, Tolerance
 from loop.workers.messages import Done, R, Request
 
@@ -139,33 +139,6 @@ class Compare(ToJudge[Finding]):
     """Whether wrong outputs are compared with known faults, too."""
     before: str = ""
     """Key of a call with other values to which the same output was given; empty for none."""
-
-
-class Looked(Plain):
-    """What could not show, whatever a variant does with it: names of inputs, attributes, outputs and weights."""
-
-    fixed: tuple[str, ...]
-    """Inputs with the same values under every seed."""
-    single: tuple[str, ...]
-    """Inputs that are one value everywhere."""
-    positive: tuple[str, ...]
-    """Inputs without a negative value."""
-    unread: tuple[str, ...] = ()
-    """Inputs that change no output of the reference."""
-    ignored: tuple[str, ...] = ()
-    """Attributes that change no output."""
-    unmoved: tuple[str, ...] = ()
-    """Outputs that no input changes."""
-    initial: tuple[str, ...] = ()
-    """Parameters and buffers of a module that are all 1 or all 0, as constructors leave them."""
-    finite: bool = False
-    """Whether no input had NaN or an infinity."""
-
-
-class Draw(ToJudge[Done]):
-    """Note the inputs of a call that is judged elsewhere, for `Look`."""
-
-    call: Expect
 
 
 class Look(ToJudge[Looked]):

@@ -11,12 +11,11 @@ from loop.gate import kernel
 from loop.gate.verification import Verification
 from loop.gate.verify import Job, verify
 from loop.library.definitions import read_file
-from loop.model.measurement import VariantChecks
+from loop.model.measurement import Looked, VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.target import Target, Workload
 from loop.model.workloads import expand
 from loop.workers.bench import Bench
-from loop.workers.judge_messages import Looked
 from loop.workers.judge_process import Unjudged
 from tests.own_targets import write_own
 from tests.targets import make_sides, open_bench
@@ -72,8 +71,9 @@ def test_where_nothing_can_be_judged_the_step_fails(bench: Bench, overflowing: s
 def test_what_a_wrong_kernel_could_do_is_a_sentence_each(bench: Bench, tmp_path: Any) -> None:
     """With the names, and what would pass; attributes that no workload changes are among it."""
     target = read_file(write_own(tmp_path / "own", "rmsnorm") / "target.yaml", Target).value
-    told = Looked(fixed=("x", "pos"), single=(), positive=("w",), ignored=("mode",), unmoved=("z",))
-    said = list(kernel._sentences(told, target))
+    shown = {"x": ("fixed",), "pos": ("fixed",), "w": ("varies", "moves")}
+    told = Looked(shown=shown, ignored=("mode",), unmoved=("z",))
+    said = list(kernel.blind_spots(told, target, ()))
     assert "inputs x, pos are the same under every seed: a kernel that never reads them would pass" == said[0]
     assert "input w is never negative: a kernel that is wrong below zero would pass" == said[1]
     assert "output z is the same whatever the inputs are: a constant would pass" == said[2]
@@ -96,5 +96,5 @@ def test_an_attribute_without_effect_on_small_sizes_alone_is_no_blind_spot(tmp_p
         with open_bench(folder, target, tmp_path) as bench:
             for workload in chosen:
                 finish(bench.expect(workload))
-            told = finish(kernel.blind_spots(bench, chosen))
-        assert ignored == any("attribute eps changes no output" in sentence for sentence in told)
+            told = finish(kernel.look(bench, chosen))
+        assert ignored == ("eps" in told.ignored)

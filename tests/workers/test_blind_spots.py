@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from loop.library.definitions import read_file
+from loop.model.measurement import Looked
 from loop.model.target import Target
 from loop.model.workloads import expand
 from loop.workers import judge
-from loop.workers.judge_messages import Compare, Expect, Expected, Finding, Look, Looked
+from loop.workers.judge_messages import Compare, Expect, Expected, Finding, Look
 from loop.workers.workload_call import expectation, make_call, terms_of_judge, under_two_seeds
 
 CODE = """
