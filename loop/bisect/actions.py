@@ -1,7 +1,7 @@
 """A regression that the gate has found: which commit brought it, down to what is in no commit yet."""
 
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,7 +12,7 @@ from loop.bisect.hunt import Regression, kernel_hunt
 from loop.bisect.trying import PLACES, watching
 from loop.gate.emulating import too_much
 from loop.gate.kernel import distinct, extra_sets, other_sets, workloads
-from loop.model.bisect import BisectAnswer, BisectOutput, Probe
+from loop.model.bisect import BisectAnswer, BisectOutput
 from loop.model.index import SessionRow
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import Finished
@@ -53,24 +53,29 @@ class Search:
 
 def searches(finished: Sequence[Finished]) -> tuple[Search, ...]:
     """Every search of a session that came to an answer."""
-    outputs = [output for output in outputs_of(finished, BisectOutput) if output.answer is not None]
-    return tuple(_search(output, output.answer) for output in outputs if output.answer)
-
-
-def _search(output: BisectOutput, answer: BisectAnswer) -> Search:
-    commits = tuple(
-        f"`{commit.short}` {commit.subject}{commit.origin}" for commit in answer.culprits or answer.range
+    return tuple(
+        _search(output.variant, output.answer) for output in outputs_of(finished, BisectOutput) if output.answer
     )
+
+
+def _search(variant: str, answer: BisectAnswer) -> Search:
+    commits = [f"`{commit.short}` {commit.subject}{commit.origin}" for commit in answer.culprits or answer.range]
+    rows = []
+    for commit in dict.fromkeys(probe.commit for probe in answer.probes):
+        probes = [probe for probe in answer.probes if probe.commit == commit]
+        values = [value for probe in probes for value in probe.values]
+        reason = next((probe.reason for probe in probes if probe.reason), "measured")
+        mean = f"{sum(values) / len(values):+.3f}" if values else ""
+        rows.append((commit[:12], str(len(values)), mean, reason))
     patch = answer.difference.splitlines()
-    shown = tuple(patch[:MOST_LINES])
     more = (f"... {len(patch) - MOST_LINES} more lines",) if len(patch) > MOST_LINES else ()
     return Search(
-        variant=output.variant,
+        variant=variant,
         headline=f"{OUTCOMES[answer.outcome]}: {answer.why}",
-        commits=commits,
+        commits=tuple(commits),
         lines=tuple(rests_on(answer)),
-        probes=_probes(answer.probes),
-        difference=shown + more,
+        probes=filled(columns("Commit", ">Observations", ">Mean", "What came of it"), tuple(rows)),
+        difference=(*patch[:MOST_LINES], *more),
     )
 
 
@@ -85,52 +90,33 @@ def rests_on(answer: BisectAnswer) -> Iterator[str]:
     yield from (f"Skipped `{commit[:12]}`: {reason}" for commit, reason in answer.skipped.items())
 
 
-def _probes(probes: Sequence[Probe]) -> Table | None:
-    """One row a commit that was tried."""
-    commits = list(dict.fromkeys(probe.commit for probe in probes))
-    rows = tuple(_row(commit, [probe for probe in probes if probe.commit == commit]) for commit in commits)
-    return filled(columns("Commit", ">Observations", ">Mean", "What came of it"), rows)
-
-
-def _row(commit: str, probes: Sequence[Probe]) -> tuple[str, ...]:
-    values = [value for probe in probes for value in probe.values]
-    mean = f"{sum(values) / len(values):+.3f}" if values else ""
-    reason = next((probe.reason for probe in probes if probe.reason), "measured")
-    return commit[:12], str(len(values)), mean, reason
-
-
 ENDS = 3
 """Earlier sessions whose commit is tried as a good end."""
+ANSWERS = ("culprit", "several", "range")
+"""Outcomes that name commits."""
 
 
 def regressions(context: Context) -> tuple[Regression, ...]:
     """What is wrong or slower now, by the steps so far; wrong first, for it has no speed."""
-    wrong = (*_wrong(context, emulated=False), *_wrong(context, emulated=True))
-    return (*wrong, *_slower(context))
-
-
-def _wrong(context: Context, *, emulated: bool) -> Iterator[Regression]:
-    latest = context.latest("kernel.emulate" if emulated else "kernel.verify")
-    checked = VerifyOutput.model_validate(latest, strict=False).variants if latest else ()
+    regressed: list[Regression] = []
     size = partial(operations, context.bench.target)
-    for variant in checked:
-        failed = [check for check in variant.checks if not check.passed]
-        if failed:
+    for action, emulated in (("kernel.verify", False), ("kernel.emulate", True)):
+        latest = context.latest(action)
+        for variant in VerifyOutput.model_validate(latest, strict=False).variants if latest else ():
+            failed = [check for check in variant.checks if not check.passed]
             places = sorted({check.workload.name: check.workload for check in failed}.values(), key=size)[:PLACES]
             if any(check.cause in ("later calls", "remembers") for check in failed):  # Of others, perhaps.
                 places = _workloads(context, emulated=emulated)
-            yield Regression(variant.variant, "correctness", tuple(places), emulated)
-
-
-def _slower(context: Context) -> Iterator[Regression]:
+            if failed:
+                regressed.append(Regression(variant.variant, "correctness", tuple(places), emulated))
     latest = context.latest("kernel.compare")
-    verdicts = CompareOutput.model_validate(latest, strict=False).verdicts if latest else ()
     slower: dict[str, list[str]] = {}
-    for verdict in verdicts:
-        if isinstance(verdict, SpeedVerdict) and verdict.against == "known_good" and verdict.verdict == "slower":
+    for verdict in CompareOutput.model_validate(latest, strict=False).verdicts if latest else ():
+        if isinstance(verdict, SpeedVerdict) and (verdict.against, verdict.verdict) == ("known_good", "slower"):
             slower.setdefault(verdict.variant, []).append(verdict.workload)
-    for variant, names in slower.items():
-        yield Regression(variant, "latency", tuple(w for w in _workloads(context) if w.name in names))
+    for name, where in slower.items():
+        regressed.append(Regression(name, "latency", tuple(w for w in _workloads(context) if w.name in where)))
+    return tuple(regressed)
 
 
 def _workloads(context: Context, *, emulated: bool = False) -> list[Workload]:
@@ -141,12 +127,25 @@ def _workloads(context: Context, *, emulated: bool = False) -> list[Workload]:
 
 
 def lines(context: Context, regression: Regression) -> tuple[list[Line], str]:
-    """Lines of commits from where it was good to the checkout, the shortest first; why there is none."""
-    if not isinstance(context.bench.target.variants.get(regression.variant), CAbiVariant):
+    """Lines of commits from where it was good to the checkout, the shortest first; why there is none.
+
+    They begin at commits at which a session found it good, or on which a checkout stood that was, the last first.
+    What was not committed then may have made it good: a search tries its good end first.
+    """
+    past, variant = context.past, regression.variant
+    if not isinstance(context.bench.target.variants.get(variant), CAbiVariant):
         return [], "commits of compiled variants alone are built; `loop bisect --probe exit -- COMMAND` takes any"
-    ends, uncommitted = _good_ends(context, regression)
+    bad = wrong_builds(past.sessions)
+    good = [
+        row for row in reversed(past.sessions) if was_good(row, regression) and not row.has_build(variant, bad)
+    ]
+    known = past.known_good.get(variant) if regression.metric == "latency" else None
+    commits = [known.commit if known else None, *(row.commit or row.base for row in good)]
+    ends = list(dict.fromkeys(filter(None, commits)))
     ready: list[Line] = []
-    why = "the sources of the sessions that found it good were not committed" if uncommitted and not ends else ""
+    why = (
+        "the sources of the sessions that found it good were not committed" if (good or known) and not ends else ""
+    )
     for commit in ends:
         try:
             line = read_line(context.task.folder, commit, None)
@@ -159,38 +158,12 @@ def lines(context: Context, regression: Regression) -> tuple[list[Line], str]:
     return ready, why or "no earlier session found it good"
 
 
-def _good_ends(context: Context, regression: Regression) -> tuple[list[str], bool]:
-    """Commits at which it was good, or on which a checkout stood that was, the last first; whether one was good.
-
-    What was not committed then may have made it good: a search tries its good end first.
-    """
-    bad = wrong_builds(context.past.sessions)
-    good = [row for row in reversed(context.past.sessions) if was_good(row, regression)]
-    good = [row for row in good if not row.has_build(regression.variant, bad)]
-    ends = [row.commit or row.base for row in good]
-    known = context.past.known_good.get(regression.variant) if regression.metric == "latency" else None
-    commits = dict.fromkeys(commit for commit in (known.commit if known else None, *ends) if commit)
-    return list(commits), bool(good or known)
-
-
 def was_good(row: SessionRow, regression: Regression) -> bool:
-    """Whether a session found the variant good, in what is the matter with it now."""
-    timed = regression.metric == "correctness" or (
-        row.status == "passed" and regression.variant not in row.regressed
-    )
-    return timed and was_right(row, regression.variant, emulated=regression.emulated)
-
-
-def was_right(row: SessionRow, variant: str, *, emulated: bool) -> bool:
-    """Whether a session found it right."""
-    chosen: Sequence[str] = row.emulated if emulated else row.variants
-    if variant not in chosen or variant in row.incorrect:
-        return False
-    return variant in row.right
-
-
-ANSWERS = ("culprit", "several", "range")
-"""Outcomes that name commits."""
+    """Whether a session found the variant good, in what is the matter with it now: right, and not slower."""
+    name = regression.variant
+    chosen: Sequence[str] = row.emulated if regression.emulated else row.variants
+    timed = regression.metric == "correctness" or (row.status == "passed" and name not in row.regressed)
+    return timed and name in chosen and name in row.right and name not in row.incorrect
 
 
 def bisect(context: Context, arguments: NoArguments) -> Working[BisectOutput]:
@@ -215,28 +188,8 @@ def _searched(
 ) -> Working[BisectOutput]:
     """The answer from the last good end; from one before it, where what fails failed there already."""
     begun = time.monotonic()
-    try:
-        for line in ends:
-            with kernel_hunt(regression, line, context.bench, context.task.seed) as hunt:
-                answer = yield from _in_time(hunt.run(), context, regression, line, begun)
-            if answer.outcome in ANSWERS or line.ends[-1].commit in answer.skipped:
-                break
-    except LoopError as error:
-        failed = BisectOutput(ok=False, message=error.message, hint=error.hint, not_exercised=tuple(missing))
-        return Result(failed)
-    return Result(_output(regression, answer, missing))
 
-
-def _in_time(
-    working: Generator[Tick, None, BisectAnswer],
-    context: Context,
-    regression: Regression,
-    line: Line,
-    begun: float,
-) -> Generator[Tick, None, BisectAnswer]:
-    """The same; raises WorkFailed when the step's time is over, with the command that goes on."""
-
-    def see(tick: Tick) -> Tick:
+    def in_time(tick: Tick) -> Tick:
         if time.monotonic() - begun > context.budget_s:
             raise WorkFailed(
                 f"{regression.what}: no commit named within {context.budget_s:g} s; what was observed is kept",
@@ -244,20 +197,18 @@ def _in_time(
             )
         return tick
 
-    return watching(working, see)
-
-
-def _command(context: Context, regression: Regression, good: str) -> str:
-    signature = context.bench.target.signature
-    words = ["--variant", regression.variant, "--metric", regression.metric]
-    words += [word for w in regression.workloads for word in ("--workloads", spelled(entry_of(signature, w)))]
-    return context.command("bisect", *words, "--seed", str(context.task.seed), "--good", good)
-
-
-def _output(regression: Regression, answer: BisectAnswer, missing: Sequence[str]) -> BisectOutput:
-    names = ", ".join(f"{culprit.short} ({culprit.subject})" for culprit in (*answer.culprits, *answer.range))
+    try:
+        for line in ends:
+            with kernel_hunt(regression, line, context.bench, context.task.seed) as hunt:
+                answer = yield from watching(hunt.run(), in_time)
+            if answer.outcome in ANSWERS or line.ends[-1].commit in answer.skipped:
+                break
+    except LoopError as error:
+        failed = BisectOutput(ok=False, message=error.message, hint=error.hint, not_exercised=tuple(missing))
+        return Result(failed)
+    names = ", ".join(f"{commit.short} ({commit.subject})" for commit in (*answer.culprits, *answer.range))
     what = f"{answer.outcome.replace('_', ' ')} {names}".strip()
-    return BisectOutput(
+    output = BisectOutput(
         ok=answer.outcome in ("culprit", "several", "no_regression"),
         message=f"{regression.variant}, {regression.metric}: {what}; {answer.why}",
         not_exercised=tuple(missing),
@@ -266,3 +217,11 @@ def _output(regression: Regression, answer: BisectAnswer, missing: Sequence[str]
         metric=regression.metric,
         answer=answer,
     )
+    return Result(output)
+
+
+def _command(context: Context, regression: Regression, good: str) -> str:
+    signature = context.bench.target.signature
+    words = ["--variant", regression.variant, "--metric", regression.metric]
+    words += [word for w in regression.workloads for word in ("--workloads", spelled(entry_of(signature, w)))]
+    return context.command("bisect", *words, "--seed", str(context.task.seed), "--good", good)

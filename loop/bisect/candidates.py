@@ -9,7 +9,7 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -30,6 +30,8 @@ from loop.workers.bench import Bench
 
 TIMES, LEAST_S = 10.0, 30.0
 """A build may take so many times as long as the longest before it, and so long in any case."""
+NAMED = 4
+"""Files with uncommitted changes that are named; the others are counted."""
 
 
 class Untestable(Exception):
@@ -74,7 +76,7 @@ class Builder:
     untold: bool = False
     """Whether a build may rest on more than these."""
     recipes: dict[str, str] = field(default_factory=dict)
-    """Object of a manifest to what it says of the build."""
+    """Text of a manifest to what it says of the build."""
 
     def build(self, candidate: Candidate) -> Generator[Tick, None, Build]:
         """The build of a candidate. Raises Untestable where there is none."""
@@ -97,41 +99,39 @@ class Builder:
                     self.broken[self._key(candidate)] = str(untestable)
 
     def _compile(self, candidate: Candidate) -> Generator[Tick, None, Build]:
-        folder = self._place(candidate)
+        folder, bench = self.bench.folder, self.bench
+        if candidate.commit != UNCOMMITTED:
+            check_out(self.tree, candidate)
+            folder = self.tree.target
         variant = self._recipe(folder)
         took = max((library.seconds for library in self.made.values()), default=math.inf)
+        limit_s, places = (
+            min(self.limit_s, max(LEAST_S, TIMES * took)),
+            {"cache": bench.cache, "include": bench.include},
+        )
         try:
-            library = yield from build.build(
-                self.variant,
-                variant,
-                folder,
-                cache=self.bench.cache,
-                include=self.bench.include,
-                limit_s=min(self.limit_s, max(LEAST_S, TIMES * took)),
-            )
+            library = yield from build.build(self.variant, variant, folder, limit_s=limit_s, **places)
         except BuildFailed as failed:
-            if (
-                failed.no_compiler
-                and isinstance(variant, CAbiVariant)
-                and variant.build.compiler == self._compiler
-            ):
+            today = bench.target.variants[self.variant]
+            recipe = (
+                (today.emulation if self.emulated else today.build) if isinstance(today, CAbiVariant) else None
+            )
+            # Where today's compiler is missing nothing can be built; another one is a commit's own affair.
+            is_todays = recipe and isinstance(variant, CAbiVariant) and variant.build.compiler == recipe.compiler
+            if failed.no_compiler and is_todays:
                 raise WorkFailed(failed.message, failed.hint) from failed
             lacks = self.tree.lacks() if candidate.commit != UNCOMMITTED else ""
             raise Untestable("; ".join(filter(None, (f"does not build: {failed.message}", lacks)))) from failed
         self.compiled += not library.cached
-        self._note(variant, folder)
-        return library
-
-    def _note(self, variant: Buildable, folder: Path) -> None:
-        """Remember what a build read; of links also where they lead."""
-        names = build.files_read(variant, folder, cache=self.bench.cache, include=self.bench.include)
+        names = build.files_read(variant, folder, **places)
         self.untold = self.untold or names is None
         top = os.path.realpath(os.path.join(folder, os.path.relpath(".", self.inside)))
-        for name in names or ():
+        for name in names or ():  # Of links also where they lead.
             path, place = os.path.normpath(folder / name), os.path.realpath(folder / name)
             beside = os.path.relpath(place, os.path.realpath(folder))
             self.read |= {os.path.relpath(path, folder), beside}
             self.outside |= beside.startswith("..") and place.startswith(f"{top}/") and os.path.isfile(place)
+        return library
 
     def _key(self, candidate: Candidate) -> str:
         """What tells builds apart: the folder's tree, or the commit where files beside the folder count."""
@@ -141,34 +141,21 @@ class Builder:
         """Whether it was tried and has no build."""
         return self._key(candidate) in self.broken
 
-    def recipe_of(self, manifest: Callable[[], bytes], blob: str) -> str:
-        """What a manifest says of the build; for one that cannot be read, its own name `blob`."""
-        if blob not in self.recipes:
+    def recipe_of(self, manifest: bytes) -> str:
+        """What a manifest says of the build; of one that cannot be read, a hash of its text."""
+        text = manifest.decode(errors="replace")
+        if text not in self.recipes:
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / MANIFEST
-                path.write_bytes(manifest())
+                path.write_bytes(manifest)
                 try:
                     target = read_file(path, Target).value
                     terms = target.model_dump(mode="json", include={"tuning", "devices"})
                     variant = target.variants[self.variant].model_dump(mode="json", exclude={"title"})
-                    self.recipes[blob] = json.dumps([terms, variant], sort_keys=True)
+                    self.recipes[text] = json.dumps([terms, variant], sort_keys=True)
                 except (LoopError, KeyError):
-                    self.recipes[blob] = blob
-        return self.recipes[blob]
-
-    def _place(self, candidate: Candidate) -> Path:
-        """The target's folder as the candidate has it."""
-        if candidate.commit == UNCOMMITTED:
-            return self.bench.folder
-        check_out(self.tree, candidate)
-        return self.tree.target
-
-    @property
-    def _compiler(self) -> str | None:
-        """Today's: where it is missing nothing can be built; another one is a commit's own affair."""
-        today = self.bench.target.variants[self.variant]
-        recipe = (today.emulation if self.emulated else today.build) if isinstance(today, CAbiVariant) else None
-        return recipe.compiler if recipe else None
+                    self.recipes[text] = content_hash(manifest)
+        return self.recipes[text]
 
     def _recipe(self, folder: Path) -> Buildable:
         """The variant as that commit's own manifest builds it."""
@@ -241,34 +228,34 @@ def read_line(folder: Path, good: str, bad: str | None, *, whole: bool = False) 
     commits = [] if first == last and uncommitted else reading.line(top, good, bad or "HEAD")
     every = _candidates(folder, top, [reading.commit(top, first), *commits], whole=whole)
     line = Line(folder, top, every[0], tuple(every[1:]), whole=whole)
-    if uncommitted:
-        edited = reading.objects_of(top, sorted(uncommitted))
-        last_one = _uncommitted(edited)
-        line = replace(line, candidates=(*line.candidates, last_one), edited=tuple(edited.items()))
-    return line
+    if not uncommitted:
+        return line
+    edited = reading.objects_of(top, sorted(uncommitted))
+    names = list(edited)
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    subject = f"uncommitted changes: {', '.join(names[:NAMED])}{more}"
+    tree = content_hash([text for row in edited.items() for text in row])
+    last_one = Candidate(commit=UNCOMMITTED, subject=subject, tree=tree)
+    return replace(line, candidates=(*line.candidates, last_one), edited=tuple(edited.items()))
 
 
 def merged_lines(line: Line, merge: Candidate, *, joined: bool) -> list[Line]:
-    """What a merge of the line brought to the commit before it: each branch from where it began to its end.
+    """What a merge of the line brought to the commit before it: each branch from where it left what is good.
 
     None for a commit that is no merge. Where the line begins on a branch this may be what the main line had.
     `joined`: the first of them alone, and with the merge as its bad end.
     """
     if not merge.merge:
         return []
-    known = (line.before(merge).commit, *line.known)
-    parents = reading.commit(line.top, merge.commit).parents
-    new = [one for one in parents if not any(reading.is_ancestor(line.top, one, good) for good in known)]
-    lines = [_branch(line, known, one) for one in new]
-    return [replace(one, candidates=(*one.candidates, merge)) for one in lines[:1]] if joined else lines
-
-
-def _branch(line: Line, known: tuple[str, ...], last: str) -> Line:
-    """The line to a parent of a merge from where it left what is known to be good."""
-    start = git(line.top, "merge-base", last, *known).split()[0]
-    commits = [reading.commit(line.top, start), *reading.line(line.top, start, last)]
-    good, *others = _candidates(line.folder, line.top, commits, whole=line.whole)
-    return Line(line.folder, line.top, good, tuple(others), known, whole=line.whole)
+    known, lines = (line.before(merge).commit, *line.known), []
+    for parent in reading.commit(line.top, merge.commit).parents:
+        if not any(reading.is_ancestor(line.top, parent, good) for good in known):
+            start = git(line.top, "merge-base", parent, *known).split()[0]
+            commits = [reading.commit(line.top, start), *reading.line(line.top, start, parent)]
+            good, *others = _candidates(line.folder, line.top, commits, whole=line.whole)
+            others += [merge] if joined else []
+            lines.append(Line(line.folder, line.top, good, tuple(others), known, whole=line.whole))
+    return lines[:1] if joined else lines
 
 
 def with_branches(line: Line, run: Sequence[Candidate]) -> tuple[Candidate, ...]:
@@ -287,29 +274,12 @@ def _candidates(folder: Path, top: Path, commits: Sequence[Candidate], *, whole:
     names = [name for commit in commits for name in (commit.commit, *commit.parents[:1])]
     trees = reading.trees_of(top, place, names)
     whole_trees = reading.trees_of(top, "", names) if whole and place else trees
-    return [
-        commit.model_copy(
-            update={
-                "touches": not commit.parents or trees[commit.commit] != trees[commit.parents[0]],
-                "tree": content_hash(whole_trees[commit.commit]),
-            }
-        )
-        for commit in commits
-    ]
-
-
-NAMED = 4
-"""Files with uncommitted changes that are named; the others are counted."""
-
-
-def _uncommitted(edited: Mapping[str, str]) -> Candidate:
-    """What is in the checkout alone: files and the objects they would be."""
-    names = list(edited)
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    subject = f"uncommitted changes: {', '.join(names[:NAMED])}{more}"
-    return Candidate(
-        commit=UNCOMMITTED, subject=subject, tree=content_hash([text for row in edited.items() for text in row])
-    )
+    candidates = []
+    for commit in commits:
+        touches = not commit.parents or trees[commit.commit] != trees[commit.parents[0]]
+        tree = content_hash(whole_trees[commit.commit])
+        candidates.append(commit.model_copy(update={"touches": touches, "tree": tree}))
+    return candidates
 
 
 Held = dict[str, str]
@@ -323,54 +293,40 @@ def kernels(line: Line, builder: Builder) -> tuple[str, ...]:
     """
     if not builder.read or builder.untold:
         return tuple(candidate.tree for candidate in line.ends)
+    committed = tuple(candidate.commit for candidate in line.ends if candidate.commit != UNCOMMITTED)
+    changes = [*_changes(line.top, committed), *([dict(line.edited)] if line.edited else [])]
+    manifest, counts = os.path.normpath(os.path.join(line.inside, MANIFEST)), set[str]()
+    for name in (MANIFEST, *builder.read):  # And all folders that it lies in: a submodule, or a link.
+        path = os.path.normpath(os.path.join(line.inside, name))
+        while path not in counts and path not in ("", "/"):
+            counts.add(path)
+            path = os.path.dirname(path)
     held, names = Held(), list[str]()
-    manifest = _path(line, MANIFEST)
-    counts = {manifest, *_with_folders(_path(line, name) for name in builder.read)}
-    for candidate, changed in zip(line.ends, _changes(line), strict=True):
+    for candidate, changed in zip(line.ends, changes, strict=True):
         held |= {path: changed[path] for path in changed.keys() & counts}
-        blob = held.get(manifest, "")
-        recipe = builder.recipe_of(functools.partial(_text, line, candidate.commit, blob), blob) if blob else ""
+        blob, recipe = held.get(manifest, ""), ""
+        if candidate.commit == UNCOMMITTED and (line.folder / MANIFEST).is_file():
+            recipe = builder.recipe_of((line.folder / MANIFEST).read_bytes())
+        elif blob:
+            recipe = builder.recipe_of(_blob(line.top, blob))
         rest = sorted((path, what) for path, what in held.items() if what and path != manifest)
         name = content_hash([recipe, *(text for row in rest for text in row)])
         names.append(candidate.tree if builder.fails(candidate) else name)
     return tuple(names)
 
 
-def _path(line: Line, name: str) -> str:
-    """From the top, of a file that is named from the target's folder."""
-    return os.path.normpath(os.path.join(line.inside, name))
+@functools.lru_cache(256)
+def _blob(top: Path, blob: str) -> bytes:
+    return read_bytes(top, "cat-file", "blob", blob)
 
 
-def _with_folders(paths: Iterable[str]) -> set[str]:
-    """Paths and all folders that they lie in: one of these may be a submodule, or a link."""
-    whole: set[str] = set()
-    for path in paths:
-        while path not in whole and path not in ("", "/"):
-            whole.add(path)
-            path = os.path.dirname(path)
-    return whole
+@functools.lru_cache(8)
+def _changes(top: Path, commits: tuple[str, ...]) -> tuple[Mapping[str, str], ...]:
+    """What the first commit holds, and what each other one has in its place."""
+    return reading.held(top, commits[0]), *reading.changed_objects(top, commits)
 
 
 def sources(line: Line, builder: Builder) -> list[str]:
     """Files of the target's folder that its kernel is built from, as the good end has them."""
-    there = _committed(line.top, (line.good.commit,))[0]
-    return sorted(name for name in builder.read if _path(line, name) in there)
-
-
-def _text(line: Line, commit: str, blob: str) -> bytes:
-    """The manifest at a commit."""
-    if commit == UNCOMMITTED and (line.folder / MANIFEST).is_file():
-        return (line.folder / MANIFEST).read_bytes()
-    return read_bytes(line.top, "cat-file", "blob", blob)
-
-
-def _changes(line: Line) -> Iterable[Mapping[str, str]]:
-    """What the good end holds, and what each candidate has in its place."""
-    committed = tuple(candidate.commit for candidate in line.ends if candidate.commit != UNCOMMITTED)
-    changes = _committed(line.top, committed)
-    return changes if len(committed) == len(line.ends) else (*changes, dict(line.edited))
-
-
-@functools.lru_cache(8)
-def _committed(top: Path, commits: tuple[str, ...]) -> tuple[Mapping[str, str], ...]:
-    return reading.held(top, commits[0]), *reading.changed_objects(top, commits)
+    there = _changes(line.top, (line.good.commit,))[0]
+    return sorted(name for name in builder.read if os.path.normpath(os.path.join(line.inside, name)) in there)

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import cast, get_args
 
 from loop.base.documents.files import plain, to_json
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
@@ -24,11 +24,10 @@ from loop.gate.emulating import too_much
 from loop.library.hosted import hosted
 from loop.machine.machine import machine
 from loop.model.base import Printed
-from loop.model.bisect import BisectAnswer, Probe
+from loop.model.bisect import BisectAnswer
 from loop.model.dtypes import Device
-from loop.model.target import CAbiVariant, PythonVariant, Target, Workload
+from loop.model.target import CAbiVariant, PythonVariant
 from loop.model.workloads import accepts, expand
-from loop.repository.worktree import Worktree
 from loop.steps.setting import (
     Setting,
     choose_device,
@@ -71,12 +70,17 @@ class BisectRequest:
     json: bool = False
 
 
+class Bisected(Printed, BisectAnswer):
+    """What a search found."""
+
+
 def run_bisect(request: BisectRequest, screen: Screen) -> int:
     """Search, tell what was found; the exit code."""
     try:
         with flagged(), ExitStack() as stack:
             hunt = _command(request, stack) if request.probe else _kernel(request, screen, stack)
-            screen.say(announce(hunt.line))
+            count, good = len(hunt.line.candidates), hunt.line.good
+            screen.say(f"{count} commit{'s' if count != 1 else ''} after {good.short} ({good.subject})")
             if hunt.builder is None:
                 screen.say(changing(hunt))
             answer = follow(hunt, request.budget_minutes, screen)
@@ -84,17 +88,58 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
         if error.exit_code not in (ExitCode.USAGE, ExitCode.GATE_FAILED):
             raise
         why = f"{error.message}{f' ({error.hint})' if error.hint else ''}"
-        error.found, error.exit_code = as_json(BisectAnswer(outcome="refused", why=why)), EXITS["refused"]
+        error.found, error.exit_code = plain(Bisected(outcome="refused", why=why)), EXITS["refused"]
         raise
     except Stopped as stop:
         screen.say(f"{stop}; what was observed is kept: the same command goes on")
         raise
     if request.json:
-        screen.data(to_json(as_json(answer)))
-    tell(answer, screen)
+        screen.data(to_json(plain(Bisected(**dict(answer)))))
+    screen.say(f"{answer.outcome.replace('_', ' ')}: {answer.why}")
+    for commit in (*answer.culprits, *answer.range):
+        screen.say(
+            f"  {'one of: ' if commit in answer.range else ''}{commit.short} {commit.subject}{commit.origin}"
+        )
+    for text in rests_on(answer):
+        screen.say(f"  {text[:1].lower()}{text[1:].replace('`', '')}")
+    lines = answer.difference.splitlines()
+    for text in lines[:SHOWN_LINES]:
+        screen.say(f"    {text}")
+    if len(lines) > SHOWN_LINES:
+        screen.say(f"    ... and {len(lines) - SHOWN_LINES} more lines: git show {answer.culprits[0].short}")
     if advice := next_step(answer, request, hunt):
         screen.say(f"  next: {advice}")
     return EXITS[answer.outcome]
+
+
+def changing(hunt: Hunt) -> str:
+    """How many commits may be to blame."""
+    change = sum(before != now for before, now in pairwise(hunt.kernels))
+    what = "anything in the repository" if hunt.line.whole else "anything in the target's folder"
+    what = f"what {hunt.builder.variant} is built from" if hunt.builder else what
+    return f"  {change} of them change{'s' if change == 1 else ''} {what}"
+
+
+def next_step(answer: BisectAnswer, request: BisectRequest, hunt: Hunt) -> str:
+    """What the user may do about an answer that names no commit."""
+    ends = {"good": hunt.line.good, "bad": hunt.line.candidates[-1]}
+    untried = [name for name, end in ends.items() if end.commit in answer.skipped]
+    if answer.outcome == "range":
+        if any(commit.commit in answer.skipped for commit in answer.range):
+            return "mend what keeps the skipped ones from being tried, or read them: git show COMMIT"
+        return "read them: git show COMMIT; a probe that builds each in several layouts tells them apart"
+    if answer.outcome == "inconclusive" and hunt.prober.found_wrong:
+        return "what is wrong has no speed: --metric correctness names its commit; then --bad COMMIT^"
+    if answer.outcome == "inconclusive" and untried:
+        return f"name another {untried[0]} end, one that can be tried: --{untried[0]} REV"
+    if answer.outcome == "inconclusive":
+        return "the same command on a quieter machine; what was observed is kept"
+    if answer.swapped:
+        good, bad = request.bad or "HEAD", request.good or hunt.line.good.short
+        return f"--good {good} --bad {bad}, if it was the other way round"
+    if answer.outcome == "no_regression":
+        return "loop doctor: compare the environment with the one in which it was seen"
+    return ""
 
 
 def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
@@ -104,39 +149,28 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
     if request.metric not in get_args(Metric):
         raise UsageError(f"unknown metric {request.metric!r}", hint=f"--metric {' or '.join(get_args(Metric))}")
     setting = with_given(trusted_setting(request.target, screen), request.workloads)
-    device = choose_device(request.device, setting.target, [request.variant] if request.variant else ())
+    target = setting.target
+    device = choose_device(request.device, target, [request.variant] if request.variant else ())
     name = choose_variant(request, setting, device)
-    emulated = name not in setting.target.variants_on(device)
+    emulated = name not in target.variants_on(device)
     metric = "correctness" if emulated else cast(Metric, request.metric)
-    every = tuple(setting.target.workloads) if metric == "correctness" else ()
-    sets = choose_sets(request.workloads or every, setting.target)
-    on = "cuda" if emulated else device
-    judged, left_out = _judged(setting.target, name, sets, on, request.seed, emulated=emulated)
+    every = tuple(target.workloads) if metric == "correctness" else ()
+    sets = choose_sets(request.workloads or every, target)
+    takes, dtype = target.variants[name], target.dtypes["cuda" if emulated else device]
+    chosen = expand(target, sets, dtype, request.seed)
+    judged = tuple(workload for workload in chosen if accepts(takes, workload)) or chosen
+    judged = tuple(workload for workload in judged if not (emulated and too_much(target, workload)))
+    names, left_out = {workload.name for workload in judged}, []
+    for other in target.workloads:  # Sets with workloads that the variant takes and that are not judged.
+        more = expand(target, [other], dtype, request.seed)
+        left_out += [other] if any(w.name not in names and accepts(takes, w) for w in more) else []
     regression = Regression(name, metric, judged, emulated=emulated)
     line = line_of(request, setting, regression)
     if emulated:
         screen.say(f"{name} runs under the emulator, which is not timed: the search is for where it became wrong")
     bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
     hunt = stack.enter_context(kernel_hunt(regression, line, bench, request.seed))
-    return replace(hunt, sets=sets, left_out=left_out)
-
-
-def _judged(
-    target: Target, variant: str, sets: Sequence[str], device: Device, seed: int, *, emulated: bool
-) -> tuple[tuple[Workload, ...], tuple[str, ...]]:
-    """Workloads of these sets that the variant takes, and the target's sets with others that it takes."""
-    takes, dtype = target.variants[variant], target.dtypes[device]
-    chosen = expand(target, sets, dtype, seed)
-    judged = tuple(workload for workload in chosen if accepts(takes, workload)) or chosen
-    judged = tuple(workload for workload in judged if not (emulated and too_much(target, workload)))
-    names = {workload.name for workload in judged}
-    others = {
-        name: [workload for workload in expand(target, [name], dtype, seed) if workload.name not in names]
-        for name in target.workloads
-    }
-    return judged, tuple(
-        name for name, more in others.items() if any(accepts(takes, workload) for workload in more)
-    )
+    return replace(hunt, sets=sets, left_out=tuple(left_out))
 
 
 def line_of(request: BisectRequest, setting: Setting, regression: Regression) -> Line:
@@ -173,27 +207,23 @@ def choose_variant(request: BisectRequest, setting: Setting, device: Device) -> 
 
 
 def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
-    """A search in any repository, judged by a command."""
+    """A search in any repository, judged by a command. It runs where you stand, or in the target's folder."""
     if request.probe != "exit":
         raise UsageError(f"unknown probe {request.probe!r}", hint="--probe exit")
     if not request.command:
         raise UsageError("no command to run", hint="loop bisect --good REV --probe exit -- COMMAND")
-    folder = (request.target or Path.cwd()).absolute()
+    folder, here = (request.target or Path.cwd()).absolute(), Path.cwd().resolve()
     line = read_line(folder, request.good, request.bad or "HEAD", whole=True)
     limit = "" if request.probe_limit_s is None else f"{request.probe_limit_s:g} s"
-    tree = where_you_stand(line, stack.enter_context(own_tree(line)))
+    tree = stack.enter_context(own_tree(line))
+    if here.is_relative_to(line.top):
+        tree = replace(tree, target=tree.root / here.relative_to(line.top))
     return Hunt(
         line=line,
         prober=CommandProbe(request.command, tree, request.probe_limit_s, line.good),
         memory=memory_of(request.probe, str(folder), machine().name, limit, *request.command),
         metric="correctness",
     )
-
-
-def where_you_stand(line: Line, tree: Worktree) -> Worktree:
-    """The worktree, in the folder where you stand, or in the target's: a command runs there."""
-    here = Path.cwd().resolve()
-    return replace(tree, target=tree.root / here.relative_to(line.top)) if here.is_relative_to(line.top) else tree
 
 
 def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> BisectAnswer:
@@ -213,79 +243,12 @@ def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> BisectAn
             if hunt.builder is not None and hunt.builder.read and not announced and len(hunt.builder.made) > 1:
                 screen.say(changing(hunt))
                 announced = True
-            while shown < len(hunt.probes):
-                shown += 1
-                screen.say(standing(shown, hunt.probes[shown - 1], passed))
+            for number, probe in enumerate(hunt.probes[shown:], shown + 1):  # What each said.
+                what = ", ".join(f"{value:+.3g}" for value in probe.values[:4])
+                what += f" and {len(probe.values) - 4} more" if len(probe.values) > 4 else ""
+                what = what if probe.status == "measured" else probe.reason
+                done = f"{number}: {probe.commit[:12]} {probe.status} {what}"
+                screen.say(f"  {done} ({probe.why}; {seconds_text(passed)})")
+            shown = len(hunt.probes)
             if budget_minutes is not None and passed > 60 * budget_minutes:
                 raise Stopped(f"over its budget of {budget_minutes:g} min", ExitCode.OVER_BUDGET)
-
-
-def standing(number: int, last: Probe, passed: float) -> str:
-    """A line after each probe: what it said, and how much has been done."""
-    what = last.reason if last.status != "measured" else ", ".join(f"{value:+.3g}" for value in last.values[:4])
-    more = f" and {len(last.values) - 4} more" if len(last.values) > 4 else ""
-    return f"  {number}: {last.commit[:12]} {last.status} {what}{more} ({last.why}; {seconds_text(passed)})"
-
-
-def announce(line: Line) -> str:
-    """What is searched."""
-    count = len(line.candidates)
-    return f"{count} commit{'s' if count != 1 else ''} after {line.good.short} ({line.good.subject})"
-
-
-def changing(hunt: Hunt) -> str:
-    """How many commits may be to blame."""
-    change = sum(before != now for before, now in pairwise(hunt.kernels))
-    if hunt.builder is None:
-        what = "anything in the repository" if hunt.line.whole else "anything in the target's folder"
-    else:
-        what = f"what {hunt.builder.variant} is built from"
-    return f"  {change} of them change{'s' if change == 1 else ''} {what}"
-
-
-def tell(answer: BisectAnswer, screen: Screen) -> None:
-    """The answer for people."""
-    screen.say(f"{answer.outcome.replace('_', ' ')}: {answer.why}")
-    for one in answer.culprits:
-        screen.say(f"  {one.short} {one.subject}{one.origin}")
-    for one in answer.range:
-        screen.say(f"  one of: {one.short} {one.subject}{one.origin}")
-    for text in rests_on(answer):
-        screen.say(f"  {text[:1].lower()}{text[1:].replace('`', '')}")
-    lines = answer.difference.splitlines()
-    for text in lines[:SHOWN_LINES]:
-        screen.say(f"    {text}")
-    if len(lines) > SHOWN_LINES:
-        screen.say(f"    ... and {len(lines) - SHOWN_LINES} more lines: git show {answer.culprits[0].short}")
-
-
-def next_step(answer: BisectAnswer, request: BisectRequest, hunt: Hunt) -> str:
-    """What the user may do about an answer that names no commit."""
-    if answer.outcome == "range":
-        if any(commit.commit in answer.skipped for commit in answer.range):
-            return "mend what keeps the skipped ones from being tried, or read them: git show COMMIT"
-        return "read them: git show COMMIT; a probe that builds each in several layouts tells them apart"
-    if answer.outcome == "inconclusive":
-        if hunt.prober.found_wrong:
-            return "what is wrong has no speed: --metric correctness names its commit; then --bad COMMIT^"
-        ends = {"good": hunt.line.good, "bad": hunt.line.candidates[-1]}
-        for name, end in ends.items():
-            if end.commit in answer.skipped:
-                return f"name another {name} end, one that can be tried: --{name} REV"
-        return "the same command on a quieter machine; what was observed is kept"
-    if answer.swapped:
-        good, bad = request.bad or "HEAD", request.good or hunt.line.good.short
-        return f"--good {good} --bad {bad}, if it was the other way round"
-    if answer.outcome == "no_regression":
-        return "loop doctor: compare the environment with the one in which it was seen"
-    return ""
-
-
-class Bisected(Printed, BisectAnswer):
-    """What a search found."""
-
-
-def as_json(answer: BisectAnswer) -> dict[str, Any]:
-    """What `--json` prints."""
-    document: dict[str, Any] = plain(Bisected(**dict(answer)))
-    return document

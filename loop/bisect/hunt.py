@@ -18,16 +18,7 @@ from loop.base.processes import Tick
 from loop.bisect.candidates import Builder, Line, Untestable, kernels, merged_lines, sources, with_branches
 from loop.bisect.model import Metric, Problem, SearchEnd, Try, WeighedCommit, read
 from loop.bisect.search import PART, next_move
-from loop.bisect.trying import (
-    CorrectnessProbe,
-    FailingGate,
-    Gate,
-    LatencyProbe,
-    ProbeMemory,
-    Prober,
-    SpeedGate,
-    watching,
-)
+from loop.bisect.trying import CorrectnessProbe, KernelProbe, LatencyProbe, ProbeMemory, Prober, watching
 from loop.machine.machine import machine
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Probe
 from loop.model.target import Workload
@@ -53,8 +44,8 @@ class Hunt:
     prober: Prober
     memory: ProbeMemory
     metric: Metric
-    gate: Gate | None = None
-    """Says first whether there is anything to search for."""
+    searched: bool = True
+    """Whether a kernel's gate is asked first if there is anything to search for; not of a merge's branches."""
     builder: Builder | None = None
     """What builds its commits here, and so knows which of them are the same kernel; None where nobody does."""
     device: Bench | None = None
@@ -70,23 +61,30 @@ class Hunt:
 
     def run(self) -> Generator[Tick, None, BisectAnswer]:
         """Search until there is an answer. Raises MachineFailure where the machine failed meanwhile."""
+        line, builder = self.line, self.builder
         with ExitStack() as stack:
             if self.device is not None:
                 yield from hold_device(self.device, stack)
-            if self.builder is not None:
-                yield from self.builder.prepare([self.line.good, self.line.ends[-1]])
+            if builder is not None:
+                yield from builder.prepare([line.good, line.ends[-1]])
                 if self.problem.last == 0:
-                    return self._answer(SearchEnd("no_regression", self._unchanged(self.builder)))
-            if self.gate is not None:
+                    names, count = sources(line, builder), len(line.candidates)
+                    what = f" ({', '.join(names[:NAMED])}{', ...' if len(names) > NAMED else ''})" if names else ""
+                    which = (
+                        f"none of the {count} commits changes" if count > 1 else "the one commit does not change"
+                    )
+                    why = f"not in the code: {which} what {builder.variant} is built from{what}"
+                    return self._answer(SearchEnd("no_regression", why))
+            if isinstance(self.prober, KernelProbe) and self.searched:
                 try:
-                    end, probes = yield from self.gate.passed(self.line)
+                    end, probes = yield from self.prober.passed(line)
                     if end is not None:
-                        builds = self.builder.compiled if self.builder else 0
+                        builds = builder.compiled if builder else 0
                         return self._answer(end).model_copy(update={"builds": builds, "probes": probes})
                 except (Untestable, WorkerLost, Refusal):
                     pass  # The first look at the ends says why.
-                self.memory = self.gate.memory()
-            committed = {candidate.commit for candidate in self.line.ends} - {UNCOMMITTED}
+                self.memory = self.prober.memory()
+            committed = {candidate.commit for candidate in line.ends} - {UNCOMMITTED}
             # What was lost is asked for again.
             known = [probe for probe in self.memory.probes() if probe.status != "lost"]
             self.probes += [probe for probe in known if {probe.commit, probe.against} <= committed]
@@ -109,14 +107,6 @@ class Hunt:
             weight = TOUCHED if candidate.touches or self.builder is not None else 1.0
             commits.append(WeighedCommit(candidate.commit, weight, kernel))
         return Problem(tuple(commits), self.metric)
-
-    def _unchanged(self, builder: Builder) -> str:
-        """Why no commit is to blame."""
-        names = sources(self.line, builder)
-        what = f" ({', '.join(names[:NAMED])}{', ...' if len(names) > NAMED else ''})" if names else ""
-        count = len(self.line.candidates)
-        which = f"none of the {count} commits changes" if count > 1 else "the one commit does not change"
-        return f"not in the code: {which} what {builder.variant} is built from{what}"
 
     def _observe(self, attempt: Try) -> Generator[Tick, None, None]:
         """Make a try, and keep what came of it, with signs of life that say how the search stands.
@@ -158,24 +148,21 @@ class Hunt:
         """Where merges are to blame, the commits of their branches that are; a merge where none is alone."""
         for merge in answer.culprits:
             branches: list[BisectAnswer] = []
-            for branch in merged_lines(self.line, merge, joined=self.metric == "correctness"):
-                branches.append((yield from self._branch(branch, merge)))
+            for line in merged_lines(self.line, merge, joined=self.metric == "correctness"):
+                inner = replace(self, line=line, searched=False, device=None, probes=[], steps={})
+                branch = yield from inner.run()
+                why = ""
+                if branch.culprits == (merge,):
+                    why = "its commits are good"
+                elif inner.steps and math.fsum(inner.steps.values()) < PART * self.steps[merge.commit]:
+                    why = f"too little of it came from {branch.why}"
+                innocent = {"outcome": "no_regression", "culprits": (), "range": (), "why": why}
+                branches.append(branch.model_copy(update=innocent) if why else branch)
                 if branches[-1].culprits or branches[-1].range:
                     break
-            answer = self._merged(answer, merge, branches) if branches else answer
+            if branches:
+                answer = self._merged(answer, merge, branches)
         return answer
-
-    def _branch(self, branch: Line, merge: Candidate) -> Generator[Tick, None, BisectAnswer]:
-        """What a branch of a merge has to do with it."""
-        inner = replace(self, line=branch, gate=None, device=None, probes=[], steps={})
-        answer = yield from inner.run()
-        why = ""
-        if answer.culprits == (merge,):
-            why = "its commits are good"
-        elif inner.steps and math.fsum(inner.steps.values()) < PART * self.steps[merge.commit]:
-            why = f"too little of it came from {answer.why}"
-        innocent = {"outcome": "no_regression", "culprits": (), "range": (), "why": why}
-        return answer.model_copy(update=innocent) if why else answer
 
     def _merged(self, answer: BisectAnswer, merge: Candidate, branches: Sequence[BisectAnswer]) -> BisectAnswer:
         """The answer with what the branches of a merge came to in its place; the last may have the culprit."""
@@ -264,20 +251,14 @@ class Regression:
 @contextlib.contextmanager
 def kernel_hunt(regression: Regression, line: Line, bench: Bench, seed: int) -> Iterator[Hunt]:
     """The search on today's workloads."""
-    variant, emulated = regression.variant, regression.emulated
+    variant, emulated, metric = regression.variant, regression.emulated, regression.metric
     where = machine().processor if bench.device == "cpu" else ", ".join(machine().gpus[:1])
     asked = (str(bench.folder), variant, where, str(bench.threads), *(["emulated"] if emulated else []))
+    kind = CorrectnessProbe if metric == "correctness" else LatencyProbe
     with own_tree(line) as tree:
         builder = Builder(bench, tree, variant, BUILD_LIMIT_S, line.good, emulated=emulated, inside=line.inside)
-        gate: FailingGate | SpeedGate
-        prober: CorrectnessProbe | LatencyProbe
-        if regression.metric == "correctness":
-            prober = CorrectnessProbe(bench, builder, regression.workloads, seed)
-            gate = FailingGate(prober, asked)
-        else:
-            prober = LatencyProbe(bench, builder, regression.workloads, seed)
-            gate = SpeedGate(prober, asked)
-        yield Hunt(line, prober, gate.memory(), regression.metric, gate=gate, builder=builder, device=bench)
+        prober = kind(bench, builder, regression.workloads, seed, asked)
+        yield Hunt(line, prober, prober.memory(), metric, builder=builder, device=bench)
 
 
 @contextlib.contextmanager

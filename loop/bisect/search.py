@@ -644,27 +644,21 @@ def _culprit(evidence: Evidence, key: Key, strength: float, step: float) -> Culp
 
 
 def _concluded(evidence: Evidence, answer: _Answer) -> SearchEnd:
-    """What is said in the end."""
-    problem = evidence.seen.problem
+    """What is said in the end, of each culprit what is known of it."""
+    problem, words = evidence.seen.problem, []
     shares = [0.0] * len(problem.commits)
     for position, first in enumerate(problem.first):
         shares[first] = answer.shares[position]
     if not answer.found:
         return replace(answer.stop or SearchEnd("inconclusive", "nothing was found"), shares=tuple(shares))
-    culprit = answer.found[0]
+    for culprit in answer.found:
+        step = f"{evidence.said(culprit.step)}, evidence {culprit.evidence:,.0f} to 1"
+        begin, end = (problem.commits[index].name[:12] for index in (culprit.first, culprit.last))
+        hidden = "; builds differ on their own, so that no single one stands out"
+        skipped = evidence.seen.broken.keys() & range(problem.place[culprit.first], problem.place[culprit.last])
+        several = f"one of commits {begin} to {end}: {step}{'' if skipped else hidden}"
+        words.append(several if culprit.first < culprit.last else f"commit {begin}: {step}")
     outcome: Literal["several", "range", "culprit"]
-    outcome = "several" if len(answer.found) > 1 else "culprit" if culprit.first == culprit.last else "range"
-    why = "; ".join(_words(evidence, blamed) for blamed in answer.found)
-    return SearchEnd(outcome, why, tuple(shares), answer.found)
-
-
-def _words(evidence: Evidence, culprit: Culprit) -> str:
-    """A culprit, and what is known of it."""
-    problem = evidence.seen.problem
-    step = f"{evidence.said(culprit.step)}, evidence {culprit.evidence:,.0f} to 1"
-    begin, end = (problem.commits[index].name[:12] for index in (culprit.first, culprit.last))
-    if culprit.first == culprit.last:
-        return f"commit {begin}: {step}"
-    hidden = "; builds differ on their own, so that no single one stands out"
-    skipped = evidence.seen.broken.keys() & range(problem.place[culprit.first], problem.place[culprit.last])
-    return f"one of commits {begin} to {end}: {step}{'' if skipped else hidden}"
+    is_range = answer.found[0].first < answer.found[0].last
+    outcome = "several" if len(answer.found) > 1 else "range" if is_range else "culprit"
+    return SearchEnd(outcome, "; ".join(words), tuple(shares), answer.found)

@@ -16,7 +16,7 @@ from loop.base.errors import CannotStart, LoopError, WorkFailed
 from loop.base.places import state_folder
 from loop.base.processes import Completed, Tick, run
 from loop.bisect.candidates import Builder, Line, Untestable, check_out
-from loop.bisect.model import SearchEnd
+from loop.bisect.model import Metric, SearchEnd
 from loop.gate.verify import Job, verify
 from loop.model.base import Model
 from loop.model.bisect import UNCOMMITTED, Candidate, Probe
@@ -38,6 +38,15 @@ GATE_LIMIT_S = 120.0
 CLIP = 0.08
 """A block that is further off counts as if it were just there: on a busy machine some are off by half, which says
 nothing of a kernel."""
+VERDICTS = ("slower", "inconclusive", "faster")
+PLACES = 4
+"""A search for what made a kernel wrong uses so many of the workloads that fail: the smallest."""
+PASSES, PASSES_S = 20, 30.0
+"""All workloads are verified so often, on fresh values, before the bad end is called right; in that time."""
+WHY = "gate: "
+"""Before the name of a workload, in the table of probes."""
+Passed = Generator[Tick, None, tuple[SearchEnd | None, tuple[Probe, ...]]]
+"""Returns why nothing is searched, None where something is; and what that rests on, a probe a workload."""
 Tries = Generator[Tick, None, tuple[float, ...]]
 """Yields signs of life, returns the values that were observed. Raises Untestable."""
 
@@ -51,6 +60,39 @@ def watching(working: Generator[Tick, None, Result], see: Callable[[Tick], Tick]
         return stop.value  # type: ignore[no-any-return]
     finally:
         working.close()
+
+
+class Remembered(Model):
+    """One line."""
+
+    format: int
+    """Format number."""
+    probe: Probe
+    """What was observed."""
+
+
+@dataclass(frozen=True)
+class ProbeMemory:
+    """Probes of one question: a file with a line for each, in the order in which they were made."""
+
+    path: Path
+
+    def probes(self) -> list[Probe]:
+        """All whole lines; what is damaged is named, and tried again."""
+        try:
+            return [line.probe for line in sums.sealed_lines(self.path, Remembered)]
+        except FileNotFoundError:
+            return []
+
+    def keep(self, probe: Probe) -> None:
+        """Add one; it is written before anything else happens."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        sums.append_sealed(self.path, json.dumps({"format": 1, "probe": json.loads(to_json(probe))}))
+
+
+def memory_of(*question: str) -> ProbeMemory:
+    """The memory of a question: what is asked, of which kernel, on which machine."""
+    return ProbeMemory(state_folder() / "bisects" / f"{content_hash(chr(0).join(question))[:32]}.jsonl")
 
 
 class Prober:
@@ -75,16 +117,33 @@ class Prober:
 
 @dataclass
 class KernelProbe(Prober):
-    """What both probes of a kernel share: builds, and today's workloads."""
+    """What both probes of a kernel share: builds, today's workloads, and a gate before the search.
+
+    What the gate cannot tell no search can: that has to allow for what builds of the same source differ by, too.
+    """
 
     bench: Bench
     builder: Builder
     workloads: Sequence[Workload]
     seed: int
+    asked: tuple[str, ...] = ()
+    """What a search depends on besides its metric and workloads."""
     checked: dict[str, VariantChecks] = field(default_factory=dict)
     """Build to what the gate found of it."""
+    metric: Metric = "latency"
     layouts = False
     """Whether inputs of other layouts are tried as well."""
+
+    def passed(self, line: Line) -> Passed:
+        """Whether there is anything to search for. Leaves in `workloads` those on which it shows.
+
+        Raises Untestable where an end cannot be built, or is wrong.
+        """
+        raise NotImplementedError
+
+    def memory(self, metric: str = "") -> ProbeMemory:
+        """That of a search on the workloads in question, or of the gate."""
+        return memory_of(metric or self.metric, *self.asked, *(workload.name for workload in self.workloads))
 
     def side(self, name: str, candidate: Candidate) -> Generator[Tick, None, Side]:
         """A candidate as the bench takes it. Raises Untestable where it cannot be built."""
@@ -113,22 +172,37 @@ class LatencyProbe(KernelProbe):
         timings = yield from self.timed(sides, Terms(count, math.inf, self.seed))
         return mean_of([logs_of(timings, workload) for workload in self.workloads])
 
-    def ends(self, bad: Candidate, good: Candidate) -> Generator[Tick, None, Logs]:
-        """Blocks of fresh process pairs of both ends, until each workload has a verdict. Raises Untestable."""
-        sides = yield from self.sides(bad, good)
-        decided = set[str]()
+    def passed(self, line: Line) -> Passed:
+        """The verdict of a session on both ends, in blocks of fresh process pairs until each workload has one.
 
-        def pending(timings: Timings) -> Mapping[str, Sequence[str]]:
-            """Both sides on every workload that is not decided."""
-            for workload in self.workloads:
-                if workload.name not in decided:
-                    logs = logs_of(timings, workload)
-                    if gate_decision(logs, len(self.workloads)).verdict != "inconclusive":
-                        decided.add(workload.name)
-            return {workload.name: (OTHER, TRIED) for workload in self.workloads if workload.name not in decided}
+        The search goes on from these blocks, on those workloads only on which the bad end is slower.
+        """
+        kept, bad, good = self.memory("gate"), line.ends[-1], line.good
+        before = [probe for probe in kept.probes() if (probe.commit, probe.against) == (bad.commit, good.commit)]
+        logs: Logs = {probe.workload: probe.values for probe in before}
+        if bad.commit == UNCOMMITTED or not all(logs.get(workload.name) for workload in self.workloads):
+            sides = yield from self.sides(bad, good)
+            decided = set[str]()
 
-        timings = yield from self.timed(sides, Terms(verdicts.MAX_BLOCKS, GATE_LIMIT_S, self.seed), pending)
-        return {workload.name: logs_of(timings, workload) for workload in self.workloads}
+            def pending(timings: Timings) -> Mapping[str, Sequence[str]]:
+                """Both sides on every workload that is not decided."""
+                for workload in (workload for workload in self.workloads if workload.name not in decided):
+                    word = gate_decision(logs_of(timings, workload), len(self.workloads)).verdict
+                    decided.update([workload.name] if word != "inconclusive" else [])
+                open_ = [workload.name for workload in self.workloads if workload.name not in decided]
+                return dict.fromkeys(open_, (OTHER, TRIED))
+
+            terms = Terms(verdicts.MAX_BLOCKS, GATE_LIMIT_S, self.seed)
+            timings = yield from self.timed(sides, terms, pending)
+            logs = {workload.name: logs_of(timings, workload) for workload in self.workloads}
+            for name, values in logs.items():
+                kept.keep(_probe(line, name, values, workload=name))
+        end, slower, why = ruling(logs)
+        if slower:
+            self.workloads = [workload for workload in self.workloads if workload.name in slower]
+            if not self.memory().probes():
+                self.memory().keep(_probe(line, why, mean_of([logs[name] for name in slower])))
+        return end, tuple(_probe(line, name, values) for name, values in logs.items())
 
     def sides(self, candidate: Candidate, against: Candidate) -> Generator[Tick, None, list[Side]]:
         """What a candidate is held against and itself, built; the candidate is right. Raises Untestable."""
@@ -172,10 +246,48 @@ def logs_of(timings: Timings, workload: Workload) -> list[float]:
     return [-value for value in samples.log_ratios(timings.of(workload.name), OTHER, TRIED)]
 
 
+def ruling(logs: Logs) -> tuple[SearchEnd | None, tuple[str, ...], str]:
+    """What the blocks say: why nothing is searched (else None), where the bad end is slower, and why.
+
+    Workloads that stay open are judged together, by their mean.
+    """
+    decisions = {name: gate_decision(values, len(logs)) for name, values in logs.items()}
+    by_word = {word: [name for name in logs if decisions[name].verdict == word] for word in VERDICTS}
+    slower, open_, faster = by_word["slower"], by_word["inconclusive"], by_word["faster"]
+    if slower:
+        return None, tuple(slower), f"slower on {len(slower)} of {len(logs)} workloads"
+    together = gate_decision(mean_of([logs[name] for name in open_]), 1) if open_ else None
+    if together and together.verdict == "slower":
+        return None, tuple(open_), f"slower in the mean of {len(open_)} of {len(logs)} workloads"
+    if together and together.verdict == "inconclusive":
+        many = f"{len(open_)} of {len(logs)} workloads"
+        why = f"the gate cannot tell whether the bad end is slower on {many}: {together.reason}"
+        return SearchEnd("inconclusive", why), (), why
+    same = len(logs) - len(faster) - len(open_)
+    parts = [f"within {verdicts.SAME:.0%} of the good one on {same} of {len(logs)} workloads"] if same else []
+    parts += [f"within {verdicts.SAME:.0%} of it in the mean of {len(open_)}"] if open_ else []
+    parts += [f"faster on {len(faster)} (are they swapped?)"] if faster else []
+    why = f"not reproduced: by the gate the bad end is {', '.join(parts)}"
+    return SearchEnd("no_regression", why, swapped=bool(faster)), (), why
+
+
+def _probe(line: Line, why: str, values: Sequence[float], workload: str = "") -> Probe:
+    """The blocks of a workload, or of several, as they are kept."""
+    return Probe(
+        commit=line.ends[-1].commit,
+        against=line.good.commit,
+        why=WHY + why,
+        workload=workload,
+        status="measured",
+        values=tuple(value for value in values if math.isfinite(value)),
+    )
+
+
 @dataclass
 class CorrectnessProbe(KernelProbe):
     """Whether a commit's kernel is right by today's gate."""
 
+    metric: Metric = "correctness"
     layouts = True
 
     def tried(self, candidate: Candidate, count: int, against: Candidate) -> Tries:
@@ -193,38 +305,26 @@ class CorrectnessProbe(KernelProbe):
             values.append(0.0 if verified.first_failure else 1.0)
         return tuple(values)
 
-
-class Remembered(Model):
-    """One line."""
-
-    format: int
-    """Format number."""
-    probe: Probe
-    """What was observed."""
-
-
-@dataclass(frozen=True)
-class ProbeMemory:
-    """Probes of one question: a file with a line for each, in the order in which they were made."""
-
-    path: Path
-
-    def probes(self) -> list[Probe]:
-        """All whole lines; what is damaged is named, and tried again."""
-        try:
-            return [line.probe for line in sums.sealed_lines(self.path, Remembered)]
-        except FileNotFoundError:
-            return []
-
-    def keep(self, probe: Probe) -> None:
-        """Add one; it is written before anything else happens."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        sums.append_sealed(self.path, json.dumps({"format": 1, "probe": json.loads(to_json(probe))}))
-
-
-def memory_of(*question: str) -> ProbeMemory:
-    """The memory of a question: what is asked, of which kernel, on which machine."""
-    return ProbeMemory(state_folder() / "bisects" / f"{content_hash(chr(0).join(question))[:32]}.jsonl")
+    def passed(self, line: Line) -> Passed:
+        """Whether the bad end fails any workload; one that is right each time is no regression."""
+        begun, passes, every = time.monotonic(), 0, self.workloads
+        side = yield from self.side(TRIED, line.ends[-1])
+        while passes < PASSES and (passes == 0 or time.monotonic() - begun < PASSES_S):
+            verified = yield from self.checks(side, passes, enough=passes > 0)
+            failed = {check.workload.name: check.workload for check in verified.checks if not check.passed}
+            if failed:
+                size = partial(operations, self.bench.target)
+                self.workloads = sorted(failed.values(), key=size)[:PLACES]
+                alone = yield from self.checks(side, passes + 1)
+                if alone.first_failure is None:  # It takes other calls before them in the same process.
+                    self.workloads = every
+            if failed or not verified.right:  # Else the variant takes none of these workloads.
+                return None, ()
+            passes += 1
+        often = "once" if passes == 1 else f"{passes} times over"
+        why = f"right on all {len(every)} workloads, {often}"
+        end = SearchEnd("no_regression", f"not reproduced: the bad end is {why}")
+        return end, (_probe(line, why, (1.0,) * passes),)
 
 
 SKIP, NOT_RUN, NOT_FOUND = 125, 126, 127
@@ -248,30 +348,22 @@ class CommandProbe(Prober):
     limit_s: float | None
     """What the user allows; None: by what it takes on the good end."""
     good: Candidate
-    first: Completed | None = None
-    """What came of it on the good end, until it is asked for."""
     took_s: float | None = None
-    """How long that took."""
+    """How long it took there; None before."""
     workloads = ()
 
     def tried(self, candidate: Candidate, count: int, against: Candidate) -> Tries:
         """Exit codes, as 1 for good and 0 for bad."""
-        if self.took_s is None:
-            yield from self._begin()
-        check_out(self.tree, candidate)
         values = []
-        for _ in range(count):
-            done = None
-            if candidate.commit == self.good.commit:
-                done, self.first = self.first, None
-            done = done or (yield from self._once(candidate))
+        if self.took_s is None:
+            values += yield from self._begin()
+            values = values if candidate.commit == self.good.commit else []
+        for _ in range(count - len(values)):
+            done, limit_s = yield from self._run(candidate)
             if done.timed_out:
-                beside = f", {self.took_s:.2g} s on the good end" if self.took_s is not None else ""
-                hangs = f"the command hangs: killed after {self._limit:.3g} s{beside}"
+                hangs = f"the command hangs: killed after {limit_s:.3g} s, {self.took_s:.2g} s on the good end"
                 raise Untestable(f"{hangs} (`timeout S COMMAND` makes that bad)")
-            if done.code == SKIP:
-                raise Untestable(f"exit {SKIP}: the command cannot judge it{_last(done)}")
-            values.append(float(done.code == 0))
+            values.append(_judged(done))
         return tuple(values)
 
     @property
@@ -279,17 +371,9 @@ class CommandProbe(Prober):
         """What is told beside the answer."""
         return self.tree.lacks()
 
-    @property
-    def _limit(self) -> float:
-        """Seconds that the command may take now."""
-        if self.limit_s is not None:
-            return self.limit_s
-        return FIRST_LIMIT_S if self.took_s is None else max(LEAST_S, TIMES * self.took_s)
-
-    def _begin(self) -> Generator[Tick, None, None]:
-        """Run it on the good end. Raises LoopError where that cannot be done."""
-        check_out(self.tree, self.good)
-        done = yield from self._once(self.good)
+    def _begin(self) -> Generator[Tick, None, list[float]]:
+        """Run it on the good end; what it says there. Raises LoopError where that cannot be done."""
+        done, limit_s = yield from self._run(self.good)
         by_hand = f"git worktree add TRY {self.good.short}; cd TRY; {shlex.join(self.command)}"
         if done.code in (NOT_RUN, NOT_FOUND):
             raise WorkFailed(
@@ -298,148 +382,35 @@ class CommandProbe(Prober):
             )
         if done.timed_out:
             raise WorkFailed(
-                f"the command did not end at the good end, {self.good.short}: killed after {self._limit:g} s",
+                f"the command did not end at the good end, {self.good.short}: killed after {limit_s:g} s",
                 hint=f"--probe-limit-s SECONDS, if it takes longer; by hand: {by_hand}",
             )
-        self.first, self.took_s = done, done.seconds
+        self.took_s = done.seconds
+        return [_judged(done)]
 
-    def _once(self, candidate: Candidate) -> Generator[Tick, None, Completed]:
-        """As a shell has it, a program that is not there ends with 127, one that may not be run with 126."""
-        folder = self.tree.target
+    def _run(self, candidate: Candidate) -> Generator[Tick, None, tuple[Completed, float]]:
+        """What came of it, and its limit. As in a shell, a program that is not there ends with 127."""
+        check_out(self.tree, candidate)
+        folder, limit_s = self.tree.target, self.limit_s
+        if limit_s is None:
+            limit_s = FIRST_LIMIT_S if self.took_s is None else max(LEAST_S, TIMES * self.took_s)
         if not folder.is_dir():
             raise Untestable(f"it has no folder {folder.name}")
         note = f"running the command on {candidate.short}"
         try:
-            return (yield from run(self.command, cwd=folder, limit_s=self._limit, note=note))
+            return (yield from run(self.command, cwd=folder, limit_s=limit_s, note=note)), limit_s
         except CannotStart as error:
             code = NOT_FOUND if isinstance(error.__cause__, FileNotFoundError) else NOT_RUN
-            return Completed(tuple(self.command), code, "", error.message, 0.0, timed_out=False)
+            return Completed(tuple(self.command), code, "", error.message, 0.0, timed_out=False), limit_s
+
+
+def _judged(done: Completed) -> float:
+    """1 for good, 0 for bad. Raises Untestable for what the command could not judge."""
+    if done.code == SKIP:
+        raise Untestable(f"exit {SKIP}: the command cannot judge it{_last(done)}")
+    return float(done.code == 0)
 
 
 def _last(done: Completed) -> str:
     lines = done.errors.strip().splitlines()
     return f": {lines[-1]}" if lines else ""
-
-
-WHY = "gate: "
-"""Before the name of a workload, in the table of probes."""
-Passed = Generator[Tick, None, tuple[SearchEnd | None, tuple[Probe, ...]]]
-"""Returns why nothing is searched, None where something is; and what that rests on, a probe a workload."""
-
-
-@dataclass
-class SpeedGate:
-    """Decides before a search for a slower kernel whether there is one to search for, and where it shows.
-
-    The rule is that of a session: a verdict on two binaries, in blocks of fresh process pairs. What it cannot tell
-    no search can: that has to allow for what builds of the same source differ by, too.
-    """
-
-    timer: LatencyProbe
-    asked: tuple[str, ...]
-    """What a search depends on besides its metric and workloads."""
-
-    def memory(self, metric: str = "latency") -> ProbeMemory:
-        """That of a search on the workloads in question, or of the gate."""
-        return memory_of(metric, *self.asked, *(workload.name for workload in self.timer.workloads))
-
-    def passed(self, line: Line) -> Passed:
-        """The ruling. The search goes on from its blocks, on those workloads only on which the bad end is slower.
-
-        Raises Untestable where an end cannot be built, or is wrong.
-        """
-        kept, bad, good = self.memory("gate"), line.ends[-1], line.good
-        before = [probe for probe in kept.probes() if (probe.commit, probe.against) == (bad.commit, good.commit)]
-        logs: Logs = {probe.workload: probe.values for probe in before}
-        if bad.commit == UNCOMMITTED or not all(logs.get(workload.name) for workload in self.timer.workloads):
-            logs = yield from self.timer.ends(bad, good)
-            for name, values in logs.items():
-                kept.keep(_probe(line, name, values, workload=name))
-        end, slower, why = ruling(logs)
-        if slower:
-            self.timer.workloads = [w for w in self.timer.workloads if w.name in slower]
-            memory = self.memory()
-            if not memory.probes():
-                memory.keep(_probe(line, why, mean_of([logs[name] for name in slower])))
-        return end, tuple(_probe(line, name, values) for name, values in logs.items())
-
-
-def ruling(logs: Logs) -> tuple[SearchEnd | None, tuple[str, ...], str]:
-    """What the blocks say: why nothing is searched (else None), where the bad end is slower, and why.
-
-    Workloads that stay open are judged together, by their mean.
-    """
-    decisions = {name: gate_decision(values, len(logs)) for name, values in logs.items()}
-    slower = tuple(name for name, decision in decisions.items() if decision.verdict == "slower")
-    if slower:
-        return None, slower, f"slower on {len(slower)} of {len(logs)} workloads"
-    open_ = tuple(name for name, decision in decisions.items() if decision.verdict == "inconclusive")
-    together = gate_decision(mean_of([logs[name] for name in open_]), 1) if open_ else None
-    if together and together.verdict == "slower":
-        return None, open_, f"slower in the mean of {len(open_)} of {len(logs)} workloads"
-    if together and together.verdict == "inconclusive":
-        many = f"{len(open_)} of {len(logs)} workloads"
-        why = f"the gate cannot tell whether the bad end is slower on {many}: {together.reason}"
-        return SearchEnd("inconclusive", why), (), why
-    faster = sum(decision.verdict == "faster" for decision in decisions.values())
-    same = len(decisions) - faster - len(open_)
-    parts = [f"within {verdicts.SAME:.0%} of the good one on {same} of {len(decisions)} workloads"] if same else []
-    parts += [f"within {verdicts.SAME:.0%} of it in the mean of {len(open_)}"] if open_ else []
-    parts += [f"faster on {faster} (are they swapped?)"] if faster else []
-    why = f"not reproduced: by the gate the bad end is {', '.join(parts)}"
-    return SearchEnd("no_regression", why, swapped=faster > 0), (), why
-
-
-def _probe(line: Line, why: str, values: Sequence[float], workload: str = "") -> Probe:
-    """The blocks of a workload, or of several, as they are kept."""
-    finite = tuple(value for value in values if math.isfinite(value))
-    ends = {"commit": line.ends[-1].commit, "against": line.good.commit}
-    fields = {**ends, "why": WHY + why, "workload": workload}
-    return Probe.model_validate({**fields, "status": "measured", "values": finite}, strict=False)
-
-
-PLACES = 4
-"""A search for what made a kernel wrong uses so many of the workloads that fail: the smallest."""
-PASSES, PASSES_S = 20, 30.0
-"""All workloads are verified so often, on fresh values, before the bad end is called right; in that time."""
-
-
-@dataclass
-class FailingGate:
-    """Verifies the bad end on all workloads in question, and leaves the search those that fail."""
-
-    prober: CorrectnessProbe
-    asked: tuple[str, ...]
-    """What a search depends on besides its metric and workloads."""
-
-    def memory(self) -> ProbeMemory:
-        """That of a search on the workloads in question."""
-        return memory_of("correctness", *self.asked, *(workload.name for workload in self.prober.workloads))
-
-    def passed(self, line: Line) -> Passed:
-        """The ruling. A bad end that is right each time is no regression.
-
-        Raises Untestable where it cannot be built.
-        """
-        begun, passes = time.monotonic(), 0
-        side = yield from self.prober.side(TRIED, line.ends[-1])
-        while passes < PASSES and (passes == 0 or time.monotonic() - begun < PASSES_S):
-            verified = yield from self.prober.checks(side, passes, enough=passes > 0)
-            failed = {check.workload.name: check.workload for check in verified.checks if not check.passed}
-            if failed:
-                size, every = partial(operations, self.prober.bench.target), self.prober.workloads
-                self.prober.workloads = sorted(failed.values(), key=size)[:PLACES]
-                alone = yield from self.prober.checks(side, passes + 1)
-                if alone.first_failure is None:  # It takes other calls before them in the same process.
-                    self.prober.workloads = every
-            if failed or not verified.right:  # Else the variant takes none of these workloads.
-                return None, ()
-            passes += 1
-        often = "once" if passes == 1 else f"{passes} times over"
-        why = f"right on all {len(self.prober.workloads)} workloads, {often}"
-        return SearchEnd("no_regression", f"not reproduced: the bad end is {why}"), (
-            _probe(line, why, (1.0,) * passes),
-        )
-
-
-Gate = SpeedGate | FailingGate

@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-import random
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -80,79 +79,3 @@ def _imported(number: int, node: Node) -> str:
     lines += [f"M 644 inline {name}\ndata {len(text)}\n{text}" for name, text in node.files.items()]
     reset = "reset refs/heads/main\n" if not node.parents else ""
     return reset + "\n".join(lines) + "\n\n"
-
-
-@dataclass
-class Grown:
-    """A random history with one culprit: bad is what has it among its ancestors, or is it."""
-
-    nodes: list[Node]
-    culprit: int
-    good: int
-    bad: int
-
-    def brings(self, number: int) -> frozenset[int]:
-        """A commit and all its ancestors."""
-        found, rest = set(), [number]
-        while rest:
-            one = rest.pop()
-            if one not in found:
-                found.add(one)
-                rest += self.nodes[one].parents
-        return frozenset(found)
-
-
-def grow(seed: int) -> Grown:
-    """Commits, branches, merges both ways and of several at once, up to 30 % that cannot be judged."""
-    draw = random.Random(seed)
-    parents = _graph(draw, draw.randint(6, 48))
-    nodes = [Node(one, {}) for one in parents]
-    culprit, share = draw.randrange(1, len(nodes)), draw.choice((0.0, 0.1, 0.2, 0.3))
-    grown = Grown(nodes, culprit, 0, len(nodes) - 1)
-    above = [grown.brings(number) for number in range(len(nodes))]
-    bad = [number for number, one in enumerate(above) if culprit in one]
-    grown.bad = draw.choice((bad[-1], draw.choice(bad)))
-    grown.good = draw.choice(
-        (0, draw.choice([number for number in sorted(above[grown.bad]) if number not in bad]))
-    )
-    tests_nothing = {n for n in range(len(nodes)) if n not in (grown.good, grown.bad) and draw.random() < share}
-    for number, node in enumerate(nodes):
-        # Some commits change nothing that is judged: their tree is their parent's.
-        node.files["state"] = "bad" if number in bad else "good"
-        node.files["number"] = str((1350 if number in bad else 1000) + draw.randint(-4, 4))
-        if draw.random() < 0.8:
-            node.files["notes"] = str(number)
-        if number in tests_nothing:
-            node.files["broken"] = "no"
-    return grown
-
-
-def _graph(draw: random.Random, count: int) -> list[tuple[int, ...]]:
-    """Parents of each commit; the last one has all others among its ancestors."""
-    parents: list[tuple[int, ...]] = [()]
-    main, sides = 0, list[int]()
-    while len(parents) < count:
-        number, what = len(parents), draw.random()
-        if what < 0.15 and len(sides) < 4:
-            sides.append(number)
-            parents.append((draw.choice([main, *sides[:-1]]),))
-        elif what < 0.5 and sides:
-            at = draw.randrange(len(sides))
-            parents.append((sides[at],))
-            sides[at] = number
-        elif what < 0.6 and sides:  # The main line is merged into a branch, or one branch into another.
-            at = draw.randrange(len(sides))
-            parents.append((sides[at], draw.choice([main, *(one for one in sides if one != sides[at])])))
-            sides[at] = number
-        elif what < 0.72 and sides:
-            taken = draw.sample(sides, 2 if len(sides) > 1 and draw.random() < 0.2 else 1)
-            sides = [one for one in sides if one not in taken]
-            parents.append((main, *taken))
-            main = number
-        else:
-            parents.append((main,))
-            main = number
-    for side in sides:
-        parents.append((main, side))
-        main = len(parents) - 1
-    return parents

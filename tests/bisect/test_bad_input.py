@@ -21,22 +21,21 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "code", "probe", "script"),
+    ("outcome", "code", "script"),
     [
-        ("several", 0, "number", "expr 20 + 9 '*' '(' $(cat state) '>' 1 ')' + 9 '*' '(' $(cat state) '>' 4 ')'"),
-        ("no_regression", 0, "number", "echo 4"),
-        ("range", 1, "exit", f"test $(cat state) != 5 || exit 125; {BELOW.format(5)}"),
-        ("inconclusive", 1, "exit", "exit 125"),
-        ("refused", 2, "exit", "no-such-program"),
+        ("no_regression", 0, "true"),
+        ("range", 1, f"test $(cat state) != 5 || exit 125; {BELOW.format(5)}"),
+        ("inconclusive", 1, "exit 125"),
+        ("refused", 2, "no-such-program"),
     ],
 )
 @pytest.mark.slow
-def test_each_outcome_has_its_exit_code(folder: Path, outcome: str, code: int, probe: str, script: str) -> None:
+def test_each_outcome_has_its_exit_code(folder: Path, outcome: str, code: int, script: str) -> None:
     """And the same fields; commits are named where some are to be named."""
-    ended, found, _ = searched(folder, "HEAD~7", script, probe)
+    ended, found, _ = searched(folder, "HEAD~7", script)
     assert (code, outcome, 1) == (ended, found["outcome"], found["schema_version"]), found["why"]
     assert set(found) >= FIELDS
-    count = {"several": (2, 0), "range": (0, 2)}.get(outcome, (0, 0))
+    count = (0, 2) if outcome == "range" else (0, 0)
     assert count == (len(found["culprits"]), len(found["range"])), found["why"]
     assert found["why"]
 
@@ -123,25 +122,6 @@ def test_a_program_that_is_missing_is_no_verdict(folder: Path, tmp_path: Path) -
     assert (0, ["commit 5"]) == (code, blamed(found)), found["why"]
 
 
-def test_a_folder_that_was_not_there_yet(folder: Path) -> None:
-    """A commit without the target's folder cannot be tried, and says so."""
-    (folder / "sub").mkdir()
-    commit(folder, "sub", "8", "sub/state")
-    code, found, _ = searched(folder / "sub", "HEAD~1", "true")
-    assert (1, "inconclusive") == (code, found["outcome"])
-    assert "it has no folder sub" in found["why"]
-
-
-def test_a_detached_head(folder: Path) -> None:
-    """It stays where it is, and is the bad end."""
-    git(folder, "checkout", "-q", "--detach", "HEAD~1")
-    head = git(folder, "rev-parse", "HEAD")
-    code, found, _ = searched(folder, "HEAD~6", BELOW.format(5))
-    assert (0, ["commit 5"]) == (code, blamed(found))
-    assert head == git(folder, "rev-parse", "HEAD")
-    assert "" == git(folder, "branch", "--show-current")
-
-
 def test_a_shallow_clone(folder: Path, tmp_path: Path) -> None:
     """Searched as far as it reaches; beyond that it says how to get the rest."""
     oldest, shallow = git(folder, "rev-parse", "HEAD~7"), tmp_path / "shallow"
@@ -174,18 +154,6 @@ def test_submodules_hold_what_a_commit_names(with_submodule: Path) -> None:
     assert before == (git(with_submodule, "status", "--porcelain"), git(with_submodule, "submodule", "status"))
 
 
-@pytest.mark.slow
-def test_a_submodule_that_is_not_checked_out_now(with_submodule: Path, tmp_path: Path) -> None:
-    """It comes from what git keeps of it; of one that was never fetched it is said how to get it."""
-    script = "test ! -e lib || test $(cat lib/state) -lt 3"
-    git(with_submodule, "submodule", "--quiet", "deinit", "--force", "lib")
-    code, found, _ = searched(with_submodule, "HEAD~9", script)
-    assert (0, ["library 3"]) == (code, blamed(found)), found["why"]
-    git(tmp_path, "clone", "-q", str(with_submodule), str(tmp_path / "clone"))
-    _, found, _ = searched(tmp_path / "clone", "HEAD~4", "test $(cat lib/state) -lt 3")
-    assert f"submodule lib is empty in its worktree: `git -C {tmp_path}/clone submodule update" in found["why"]
-
-
 def test_a_command_runs_where_the_user_stands(with_submodule: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though the target lies elsewhere in the repository."""
     commit(with_submodule, "documents", "x", "docs/notes")
@@ -203,12 +171,3 @@ def test_a_submodule_whose_commit_is_missing(with_submodule: Path, tmp_path: Pat
     assert (1, "inconclusive") == (code, found["outcome"])
     assert f"its submodule lib is at {missing[:12]}, which is not in {with_submodule}/lib" in found["why"]
     assert "fetch origin" in found["why"]
-
-
-def test_a_worktree_of_the_users_on_a_disk_that_is_away(folder: Path, tmp_path: Path) -> None:
-    """Git would forget it by `worktree prune`; loop takes away its own alone."""
-    git(folder, "worktree", "add", "-q", "--detach", str(tmp_path / "away"))
-    (tmp_path / "away").rename(tmp_path / "unmounted")
-    assert 0 == searched(folder, "HEAD~7", BELOW.format(5))[0]
-    assert str(tmp_path / "away") in git(folder, "worktree", "list")
-    assert 2 == len(git(folder, "worktree", "list").splitlines())

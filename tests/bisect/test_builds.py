@@ -46,24 +46,3 @@ def test_a_compiler_that_only_one_commit_asks_for_breaks_that_one(folder: Path, 
         with pytest.raises(Untestable, match="gcc-of-tomorrow: no such compiler"):
             finish(found.build(line.ends[3]))
         finish(found.build(line.ends[4]))
-
-
-def test_a_build_that_hangs_is_given_up_by_what_the_good_one_took(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The good end is built first, whatever is asked for; a compiler that never ends breaks its commit alone."""
-    monkeypatch.setattr("loop.bisect.candidates.LEAST_S", 0.5)
-    monkeypatch.setattr("loop.bisect.candidates.TIMES", 2.0)
-    compiler = tmp_path / "slow-cc"
-    compiler.write_text('#!/bin/sh\ncase "$*" in *" -M "*) ;; *-DHANG*) sleep 1000 & wait;; esac\nexec cc "$@"\n')
-    compiler.chmod(0o755)
-    manifest = (folder / "target.yaml").read_text().replace("compiler: gcc", f"compiler: {compiler}")
-    commit(folder, "quick", manifest, "target.yaml")
-    commit(folder, "hangs", manifest.replace("flags: [", "flags: [-DHANG, "), "target.yaml")
-    line = read_line(folder, "HEAD~1", "HEAD")
-    with own_tree(line) as tree:
-        found = builder(folder, tmp_path / "cache", tree)
-        found.good = line.good
-        with pytest.raises(Untestable, match="does not build: the compiler was"):
-            finish(found.build(line.ends[1]))
-        assert {line.good.tree} == set(found.made)

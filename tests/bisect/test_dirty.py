@@ -76,33 +76,10 @@ def renamed(folder: Path) -> None:
     git(folder, "mv", "moved", "moved away")
 
 
-def executable(folder: Path) -> None:
-    """The bit, staged and not."""
-    (folder / "runs").chmod(0o755)
-    git(folder, "update-index", "--chmod=+x", "listed")
-
-
-def linked(folder: Path) -> None:
-    """A file that became a link, and links that lead nowhere."""
-    (folder / "link").unlink()
-    (folder / "link").symlink_to("kept")
-    (folder / "nowhere").symlink_to("/no/such/place")
-
-
 def stashed(folder: Path) -> None:
     """Something put aside."""
     (folder / "stashed").write_text("aside")
     git(folder, "stash", "push", "-q", "--include-untracked", "--", "stashed")
-
-
-def intended(folder: Path) -> None:
-    """Announced, and not seen: intent to add, skip-worktree, assume-unchanged."""
-    (folder / "intended").write_text("soon")
-    git(folder, "add", "--intent-to-add", "intended")
-    git(folder, "update-index", "--skip-worktree", "skipped")
-    (folder / "skipped").write_text("mine")
-    git(folder, "update-index", "--assume-unchanged", "assumed")
-    (folder / "assumed").write_text("mine")
 
 
 def bisecting(folder: Path) -> None:
@@ -110,8 +87,8 @@ def bisecting(folder: Path) -> None:
     git(folder, "bisect", "start", "HEAD", "HEAD~3", "--no-checkout")
 
 
-SPOILS = (stashed, staged, unstaged, untracked, ignored, deleted, renamed, executable, linked, intended, bisecting)
-FILES = ("kept", "gone", "unlisted", "moved", "runs", "listed", "link", "skipped", "assumed")
+SPOILS = (stashed, staged, unstaged, untracked, ignored, deleted, renamed, bisecting)
+FILES = ("kept", "gone", "unlisted", "moved")
 
 
 def make_repository(folder: Path, marks: Path, draw: random.Random) -> list[str]:

@@ -6,11 +6,10 @@ from collections import Counter
 
 import pytest
 
-from loop.bisect import search
 from loop.bisect.hunt import TOUCHED
 from loop.bisect.model import Problem, SearchEnd, Try, WeighedCommit
 from loop.bisect.search import LOST_MOST, next_move
-from tests.bisect.simulated import STEP, History, Outcome, done, latency, named, probe_of, problem, runs_of
+from tests.bisect.simulated import STEP, History, Outcome, done, named, probe_of, problem, runs_of
 
 
 @pytest.mark.parametrize("steps", [{20: 0.15, 50: 0.15}, {20: 0.2, 21: 0.2}, {9: 0.1, 30: 0.1, 55: 0.1}])
@@ -64,22 +63,6 @@ def test_a_fifth_of_broken_builds_never_names_a_wrong_one(seed: int) -> None:
     first, last = answer.range or (answer.culprits * 2)
     assert first <= 1 + 3 * seed <= last
     assert (first == last) == (answer.outcome == "culprit")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.2, 0.3])
-def test_the_culprit_or_a_range_that_holds_it(share: float) -> None:
-    """A hundred histories of any length; an exact name wherever the culprit and its parent build."""
-    rng = random.Random(f"any {share}")
-    for number in range(100):
-        last = rng.randint(2, 200)
-        culprit = rng.randint(1, last)
-        observe = runs_of(last, culprit, (0.0, 1.0), f"any {share} {number}", share)
-        found = done(problem(last, metric="correctness"), observe)
-        first, final = found.answer.range or (found.answer.culprits * 2)
-        assert first <= culprit <= final, found.answer
-        broken = {int(probe.commit) for probe in found.probes if probe.status == "broken"}
-        assert {*range(first, final)} <= broken, "only what cannot be tested is left in doubt"
 
 
 def test_lost_tries_are_made_again_but_not_for_ever() -> None:
@@ -137,15 +120,3 @@ def test_an_interrupted_search_goes_on_where_it_ended(metric: str) -> None:
         resumed = done(problem(32, metric=metric), lambda _, left=rest: next(left).values, probes[:length])  # type: ignore[misc]
         assert probes == resumed.probes
         assert whole.answer == resumed.answer
-
-
-def test_the_search_gives_up_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what it has."""
-    found = latency(64, 30, sd=0.5, step=0.1)
-    assert "inconclusive" == found.answer.outcome
-    history = History(64, {30: STEP}, 0.02, "limit")
-    monkeypatch.setattr(search, "OBSERVED_MOST", 10)
-    short = done(problem(64), history.observe)
-    assert "inconclusive" == short.answer.outcome
-    assert "no answer after" in short.answer.why
-    assert 30 >= short.search

@@ -46,17 +46,3 @@ def test_a_commit_that_hangs_is_skipped(line: Line, tmp_path: Path) -> None:
     assert not any(Path(f"/proc/{one}").exists() for one in (tmp_path / "started").read_text().split())
     assert (1.0,) == tried(asked, line, 2)
     assert "" == asked.remark
-
-
-@pytest.mark.slow
-def test_the_limit_is_what_the_good_end_takes_many_times_over(
-    line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The user says nothing: a commit that hangs costs a limit, not ten minutes."""
-    monkeypatch.setattr("loop.bisect.trying.LEAST_S", 0.3)
-    asked = probe(line, tmp_path, f"sleep 0.1; grep -q 2 state && {{ {HANG}; }}; true", limit_s=None)
-    with pytest.raises(Untestable, match="the command hangs") as hanging:
-        tried(asked, line, 1)
-    assert asked.took_s is not None
-    assert f"killed after {max(0.3, 10 * asked.took_s):.3g} s" in str(hanging.value)
-    assert (1.0,) == tried(asked, line, 0)
