@@ -15,7 +15,7 @@ from loop.base.errors import CannotStart, MachineFailure
 from loop.base.places import cache_folder, state_folder
 
 LEAST_BYTES = 1 << 20
-"""A file system with less room than this counts as full."""
+"""A file system with less room than this counts as full. A quota shows only where a write of ours meets it."""
 REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
 """What is no failure of the machine outside of our own folders."""
 OF_FOLDERS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, *REFUSED)
@@ -62,13 +62,6 @@ class Folders:
         numbers = {folder: glance(folder) for folder in (*self.own, *self.worked_in)}
         return {f: number for f, number in numbers.items() if number and (f in self.own or number not in REFUSED)}
 
-    def tried(self) -> dict[Path, int]:
-        """The same, measured by writing a little into each of our own folders: only so a quota shows."""
-        return {
-            **{folder: number for folder in self.own if (number := write(folder, LEAST_BYTES))},
-            **self.short(),
-        }
-
     def holding(self, path: Path) -> Path | None:
         """The one of our own folders that a path lies in; of TMPDIR only what is named as ours."""
         for folder in self.own:
@@ -102,17 +95,6 @@ def glance(folder: Path) -> int:
         return error.errno or errno.EIO
     blocks = state.f_bavail if os.geteuid() else state.f_bfree
     return errno.ENOSPC if state.f_blocks and blocks * state.f_frsize < LEAST_BYTES else 0
-
-
-def write(folder: Path, bytes_: int) -> int:
-    """0, or the error number of writing a file of that size into the folder. Nothing of the file stays."""
-    try:
-        with tempfile.TemporaryFile(prefix=".loop-probe-", dir=_existing(folder), buffering=0) as file:
-            os.posix_fallocate(file.fileno(), 0, bytes_)
-            os.fsync(file.fileno())
-    except OSError as error:
-        return 0 if error.errno in (errno.EOPNOTSUPP, errno.EINVAL) else error.errno or errno.EIO
-    return 0
 
 
 def is_noexec(folder: Path) -> bool:
@@ -163,7 +145,7 @@ def _blamed(error: BaseException, folders: Folders) -> MachineFailure | None:
     if place is None and number not in REFUSED:
         place = path
     if place is None:
-        place = next((folder for folder, met in folders.tried().items() if met == number), None)
+        place = next((folder for folder, met in folders.short().items() if met == number), None)
     return None if number in REFUSED and place is None else failure(number, place)
 
 
@@ -203,9 +185,8 @@ class Gauge:
         if bad and not short:
             # One that was refused from the first counts where the step names it.
             named = [folder for folder in self.folders.own if str(folder) in text]
-            tried = self.folders.tried()
-            short = {f: tried[f] for f in sorted(tried, key=lambda folder: folder not in named)}
-            short = {f: n for f, n in short.items() if n not in REFUSED or f in named or f not in self.refused}
+            now = sorted(self.folders.short().items(), key=lambda pair: pair[0] not in named)
+            short = {f: n for f, n in now if n not in REFUSED or f in named or f not in self.refused}
         return next((failure(number, folder) for folder, number in short.items() if number in OF_FOLDERS), None)
 
     def _mounted_noexec(self, text: str) -> MachineFailure | None:

@@ -63,23 +63,6 @@ def test_a_link_stays_one(tmp_path: Path) -> None:
     assert page.parent == (folder_beside(link) or link).resolve()
 
 
-def test_a_pipe_and_an_open_file_are_written_into(tmp_path: Path) -> None:
-    """A pipe's reader gets the text; a file that is open already is added to; neither has files beside it."""
-    pipe, log = tmp_path / "pipe", tmp_path / "log"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    write_atomic(pipe, "text")
-    assert b"text" == os.read(reader, 100)
-    os.close(reader)
-    with log.open("w") as file:
-        file.write("before ")
-        file.flush()
-        write_atomic(Path(f"/dev/fd/{file.fileno()}"), "after")
-        assert folder_beside(Path("/dev/stdout")) is None
-    assert (True, "before after") == (pipe.is_fifo(), log.read_text())
-    assert folder_beside(pipe) is None
-
-
 @pytest.mark.parametrize("call", ["fsync", "replace", "open"])
 @pytest.mark.parametrize(
     ("number", "hint"),

@@ -67,16 +67,6 @@ with own_folder(Path(sys.argv[1]), ".making-") as made:
 """
 
 
-def test_a_folder_goes_with_its_owner(tmp_path: Path) -> None:
-    """At the end of what it is for, also when that failed, and where it was moved away meanwhile."""
-    with pytest.raises(ZeroDivisionError), own_folder(tmp_path, ".making-"):
-        raise ZeroDivisionError
-    with own_folder(tmp_path, ".making-") as other:
-        other.rename(tmp_path / "done")
-    assert not list(tmp_path.glob(".making-*"))
-    assert (tmp_path / "done").is_dir()
-
-
 def test_a_folder_is_swept_once_its_owner_was_killed(tmp_path: Path) -> None:
     """By the next who makes one; while the owner lives nobody touches it, and other folders stay."""
     (tmp_path / "finished-build").mkdir()

@@ -75,17 +75,12 @@ class Disks:
         """As the real one."""
         return self.said.get(folder, errno.ENOSPC if self.room[folder] < LEAST_BYTES else 0)
 
-    def write(self, folder: Path, bytes_: int) -> int:
-        """As the real one."""
-        return self.said.get(folder, errno.ENOSPC if self.room[folder] < bytes_ else 0)
-
 
 @pytest.fixture
 def disks(monkeypatch: pytest.MonkeyPatch) -> Disks:
     """Two folders with room."""
     disks = Disks()
     monkeypatch.setattr("loop.base.machine_failures.glance", disks.glance)
-    monkeypatch.setattr("loop.base.machine_failures.write", disks.write)
     return disks
 
 

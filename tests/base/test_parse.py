@@ -80,32 +80,21 @@ WRONG = [
     ("just text", "1:1: expected a mapping, got 'just text'"),
     ("name: 3", "1:7: name: expected text, got 3"),
     ("count: soon", "1:8: count: expected a whole number, got 'soon'"),
-    ("count: true", "1:8: count: expected a whole number, got true"),
     ("count: 0", "1:8: count: expected a number of at least 1, got 0"),
     ("ratio: .nan", "1:8: ratio: expected a finite number, got .nan"),
-    ("ok: yes", "1:5: ok: expected true or false, got 'yes'"),
     ("day: 2026-02-30", "1:6: day: expected a date as 2026-11-21, got '2026-02-30'"),
-    ("at: noon", "1:5: at: expected a date and time as"),
     ("colour: blu", "1:9: colour: expected one of red, blue, got 'blu' (did you mean 'blue'?)"),
-    ("priority: P3", "1:11: priority: expected one of P0, P1, P2, got 'P3'"),
     ("nmae: x", "1:1: nmae: expected a known name, got 'nmae' (did you mean 'name'?)"),
     ("steps: []", "1:8: steps: expected at least 1 of them, got 0"),
-    ("steps: [{id: A}]", "1:14: steps.0.id: expected a name that matches ^[a-z]+$, got 'A'"),
     (
         "steps:\n  - id: a\n    budget: 3",
         "3:5: steps.0.budget: expected a known name, got 'budget' (did you mean 'budget_s'?)",
     ),
     ("steps:\n  - id: a\n    budget_s: -1", "3:15: steps.0.budget_s: expected a number above 0"),
-    ("steps: [{id: a, arguments: {}}]", "1:17: steps.0.arguments: expected a known name"),
-    ("pair: [1]", "1:7: pair: expected a value for '1', got nothing"),
     ("sizes: {A: 1}", "1:9: sizes.A: expected a name that matches ^[a-z]+$, got 'A'"),
     (
         "entry: {a: {}}",
         "1:12: entry.a: expected true or false, a whole number, text or a list, got an empty mapping",
-    ),
-    (
-        "entry: {a: [1, {}]}",
-        "1:16: entry.a.1: expected true or false, a whole number or text, got an empty mapping",
     ),
     ("variants: {a: {kind: script}}", "1:22: variants.a.kind: expected one of compiled, imported, got 'script'"),
     (
@@ -124,7 +113,6 @@ WRONG = [
         "range: {low: 2, high: 1}",
         "1:8: range: expected values that fit together, got a mapping: low is above high",
     ),
-    (f"name: [{'x' * 300}]", "1:7: name: expected text, got a list"),
 ]
 
 

@@ -68,19 +68,6 @@ def test_nothing_is_started_where_nothing_changed(folder: Path, tmp_path: Path, 
     assert (False, True, first.build_id) == (first.cached, second.cached, second.build_id)
 
 
-def test_a_copy_beside_another_neighbour_is_another_build(folder: Path, tmp_path: Path) -> None:
-    """As in a worktree of another commit: what the sources name by `..` is looked for there."""
-    (folder / "value.h").write_text('#include "../shared/more.h"\n')
-    copy = tmp_path / "worktree" / "project"
-    shutil.copytree(folder, copy)
-    for place, number in ((tmp_path, 2), (tmp_path / "worktree", 3)):
-        (place / "shared").mkdir()
-        (place / "shared" / "more.h").write_text(f"#define VALUE {number}\n")
-    first, second = (again(place, tmp_path / "cache") for place in (folder, copy))
-    assert (False, True) == (second.cached, first.build_id != second.build_id)
-    assert again(folder, tmp_path / "cache").cached
-
-
 def test_a_known_good_whose_libraries_changed_is_not_found_by_its_id(folder: Path, tmp_path: Path) -> None:
     """What was measured then is not what would be loaded now."""
 

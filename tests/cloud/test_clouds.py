@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from loop.cloud import CLOUDS, Watch, make_cloud
-from loop.cloud.clouds import FOUND_WITHIN_S, Aws, NoReply, ask, find, terms
+from loop.cloud.clouds import FOUND_WITHIN_S, Aws, NoReply, find, terms
 from tests.fake_cloud import TROUBLES, FakeCloud, fake_cloud, servers
 
 NAMES = tuple(CLOUDS)
@@ -48,15 +48,6 @@ def test_a_server_that_fails_is_no_cloud_and_costs_no_time(trouble: str, fake: F
     here = find(FOUND_WITHIN_S)
     assert time.monotonic() - begun < LATE_S
     assert (here is not None) == (trouble in ("500", "endless"))
-
-
-def test_nobody_listens_where_there_is_no_cloud(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A port that is closed, a name that does not exist, an address that is none."""
-    with fake_cloud() as server:
-        closed = server.url
-    for base in (closed, "http://", "nonsense", "http://127.0.0.1:99999"):
-        with pytest.raises(NoReply):
-            ask(base, "/", {}, limit_s=1)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -55,14 +55,12 @@ def test_a_file_is_named_as_what_it_defines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("M: [5, 17]", "K: 5", "target.yaml:14:18: workloads.small.0.K: expected one of N, M, factor"),
         (", M: [5, 17]", "", "workloads.small.0: expected a size for M, got nothing"),
         (
             "kind: number",
             "kind: nubmer",
             "expected one of flag, choice, number, text, got 'nubmer' (did you mean 'number'?)",
         ),
-        ("kind: c_abi", "kind: c_api", "variants.ours"),
         ("entry: scale", "entyr: scale", "did you mean 'entry'?"),
         ("float32: {atol", "float64: {atol", "expected types with a tolerance, got float32"),
         (
@@ -76,7 +74,6 @@ def test_a_file_is_named_as_what_it_defines(tmp_path: Path) -> None:
             "variants.ours.run.1: expected one of {N}, {M}, {factor}, {x}, {output}, {dtype}, got '--n={Nn}'"
             " (did you mean 'N'?)",
         ),
-        ("function: scale", "function: scale\nflops: N ** 9", "flops: expected an expression"),
         ("format: 2", "format: 3", "format: expected"),
         ("[scale.c]", "[nope.c]", "variants.ours.sources.0: expected a file, got nope.c, which is not there"),
         (
@@ -151,9 +148,7 @@ components:
             "M: 4",
             "components.part.workloads.0.M: expected one of N, K, dtype, values, weight, got an unknown name",
         ),
-        ("K: 4", "K: 4, dtype: float16", "workloads.0.dtype: expected types with a tolerance, got float16, which"),
         ("{y: float64}", "{x: float64}", "types: expected one of y, output, got 'x'"),
-        ("{y: float64}", "{y: half}", "components.part.signature.types.y: expected one of float32"),
         (
             "title: t,",
             "title: t, values: {odd: {x: {}}},",

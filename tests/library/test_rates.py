@@ -11,7 +11,6 @@ from loop.library import hosted, trust
 from loop.library.rates import rates
 from loop.model.money import HourPrices, RateCard
 from loop.money.bill import Used, charge
-from tests.conftest import ROOT
 from tests.projects import make_project
 
 CARD = """format: 1
@@ -81,14 +80,6 @@ def test_an_own_card_goes_before_the_shipped_one(tmp_path: Path) -> None:
     assert chosen is not None
     assert ("NVIDIA A10G", 1.006) == (chosen.gpu, chosen.usd_per_hour)
     assert None is found.find("gcp/us-central1/g2-standard-4/spot")
-
-
-@pytest.mark.parametrize("text", ["ai: history-ai", MACHINE.replace("PRICES", "on_demand: 0.5")])
-def test_what_an_own_card_leaves_out_is_the_shipped_one_s(tmp_path: Path, text: str) -> None:
-    """One line is a card: one price, or another choice."""
-    found, base = card(tmp_path / "p", f"format: 1\n{text}\n"), rates(project(None, ROOT))
-    assert (base.gpu, base.waiting) == (found.gpu, found.waiting)
-    assert {rate.name for rate in base.rates} == {rate.name for rate in found.rates}
 
 
 @pytest.mark.parametrize(

@@ -174,9 +174,6 @@ def placed(place: str, value: object) -> Callable[[Path], object]:
     [
         ("tolerance.float32.rtol", 0.5),
         ("workloads.some", [{"N": 7, "M": 1}]),
-        ("workloads.more", [{"N": 1, "M": 1}]),
-        ("values.big.x", {"scale": 100}),
-        ("dtypes.cpu", "float64"),
         ("flops", "2 * N"),
         ("variants.right.title", "unrolled"),
         ("variants.right.takes", "N % 8 == 0"),
@@ -198,8 +195,6 @@ def test_data_is_not_asked_about(place: str, value: object, tmp_path: Path) -> N
         ("variants.right.build.compiler", "clang++"),
         ("variants.more", {"kind": "command", "device": "cpu", "run": ["sh", "x.sh"]}),
         ("reference.python", "other:double"),
-        ("generator", {"python": "other:make"}),
-        ("properties", ["other:holds"]),
     ],
 )
 def test_what_runs_is_asked_about_and_named(place: str, value: object, tmp_path: Path) -> None:

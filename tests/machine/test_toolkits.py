@@ -9,12 +9,8 @@ from loop.machine.machine import Release, builds_for, fitting_toolkit, too_new, 
     ("toolkit", "cuda", "driver", "conflict"),
     [
         ("13.0", (12, 8), "570.124.06", True),
-        ("13.2", (13, 0), "580.65.06", False),
-        ("12.9", (12, 0), "525.60.13", False),
         ("12.4", (13, 0), "580.65.06", False),
-        ("11.8", (13, 0), "580.65.06", False),
         ("12.0", (11, 4), "470.256.02", True),
-        ("14.0", (13, 1), "590.10", True),
         # The compatibility package lets a new toolkit run over an older kernel module, and the driver says so.
         ("13.0", (13, 0), "535.129.03", False),
         # An older libcuda found before the driver's own.
@@ -22,9 +18,6 @@ from loop.machine.machine import Release, builds_for, fitting_toolkit, too_new, 
         # Nobody says what the driver runs: its version tells.
         ("13.0", None, "575.57.08", True),
         ("13.0", None, "580.65.06", False),
-        ("12.4", None, "535.1", False),
-        ("14.0", None, "535.1", False),
-        ("13.0", None, "unreadable", False),
         ("13.0", None, None, False),
     ],
 )
@@ -40,10 +33,8 @@ def test_code_runs_under_drivers_of_its_own_major_release_and_newer(
     [
         ("11.7", "sm_90", "nvcc 11.7 does not know sm_90: CUDA 12.0 is the first that does"),
         ("11.7", "sm_89", "nvcc 11.7 does not know sm_89: CUDA 11.8 is the first that does"),
-        ("12.0", "sm_90", ""),
         ("12.4", "sm_120", "nvcc 12.4 does not know sm_120: CUDA 12.8 is the first that does"),
         ("13.0", "sm_70", "nvcc 13.0 compiles for sm_70 no more: CUDA 13.0 dropped it"),
-        ("12.9", "sm_70", ""),
         ("13.0", "sm_999", ""),
     ],
 )
@@ -71,9 +62,7 @@ def test_what_to_install_fits_gpu_and_driver(architecture: str, cuda: Release | 
     [
         (("-arch=sm_90",), True),
         (("-arch=sm_90a",), True),
-        (("-gencode", "arch=compute_90,code=sm_90"), True),
         (("-arch=native",), True),
-        (("--gpu-architecture=native",), True),
         (("-arch=sm_80",), False),
         (("-Xcompiler", "-march=native"), False),
         (("-arch=sm_900",), False),

@@ -3,9 +3,6 @@
 import subprocess
 from pathlib import Path
 
-import pytest
-
-from loop.base.errors import LoopError
 from loop.repository import changes, export, revision, takes_back
 
 
@@ -88,14 +85,6 @@ def test_a_link_is_left_out(tmp_path: Path) -> None:
     into.mkdir()
     export(folder, commit(folder), into)
     assert ["kernel.cpp"] == [path.name for path in into.iterdir()]
-
-
-@pytest.mark.parametrize("name", ["f" * 40, "no-such-branch", "fffffff"])
-def test_a_commit_that_is_not_there_is_said(name: str, tmp_path: Path) -> None:
-    """A clone without the whole history, or one that was rewritten."""
-    folder = make_repository(tmp_path / "r")
-    with pytest.raises(LoopError, match=f"{name[:12]} cannot be read"):
-        export(folder, name, tmp_path / "into")
 
 
 def test_changes_since_a_commit_are_counted_in_lines(tmp_path: Path) -> None:

@@ -115,19 +115,6 @@ def test_a_target_outside_git_is_copied(tmp_path: Path) -> None:
     assert not (folder / ".git").exists()
 
 
-def test_a_branch_that_leads_elsewhere_is_left_alone(target: Path, tmp_path: Path) -> None:
-    """The next one has a number; one that stands on the way is moved on."""
-    git(target, "branch", "loop/one", git(target, "commit-tree", "HEAD^{tree}", "-m", "mine"))
-    made = make(target, tmp_path / "tree")
-    (made.target / "kernel.cpp").write_text("better\n")
-    made.commit("better")
-    assert "loop/one-2" == made.branch("loop/one")
-    (made.target / "kernel.cpp").write_text("best\n")
-    made.commit("best")
-    assert "loop/one-2" == made.branch("loop/one")
-    assert made.head == git(target, "rev-parse", "loop/one-2")
-
-
 def test_a_folder_that_became_another_repositorys_is_not_reset(target: Path, tmp_path: Path) -> None:
     """Whatever became of the worktree, nothing else is thrown away."""
     made = make(target, tmp_path / "repository" / "tree")

@@ -131,14 +131,6 @@ def test_a_flipped_bit_never_changes_a_figure(tmp_path: Path) -> None:
     assert data == path.read_bytes()
 
 
-def test_without_a_place_for_the_index_it_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache folder that cannot be made."""
-    make_some(tmp_path)
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("LOOP_CACHE", str(tmp_path / "file"))
-    assert ["s0", "s1", "s2"] == names(tmp_path)
-
-
 UNSURE = make_measured(make_measurement("w", 1.0))
 FASTER = make_measured(make_measurement("w", 1.5), make_measurement("v", 1.0))
 SEARCHED = {"ok": True, "message": "", "answer": None}
