@@ -88,11 +88,15 @@ class Expression:
     @property
     def parts(self) -> tuple["Expression", ...]:
         """What `and` joins at the top, one by one; an expression without `and` is its own only part."""
-        trees = [self.tree]
-        while any(_is_and(tree) for tree in trees):
-            nested = [tree.values if isinstance(tree, ast.BoolOp) and _is_and(tree) else [tree] for tree in trees]
-            trees = [tree for group in nested for tree in group]
-        return tuple(Expression(self.text, tree, frozenset(_names(tree))) for tree in trees)
+
+        def flat(tree: ast.expr) -> Iterator[ast.expr]:
+            if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And):
+                for part in tree.values:
+                    yield from flat(part)
+            else:
+                yield tree
+
+        return tuple(Expression(self.text, tree, frozenset(_names(tree))) for tree in flat(self.tree))
 
     def evaluate_bool(self, values: Values) -> bool:
         """Its truth. Raises ExpressionError when a name is unknown or the result is no boolean."""
@@ -170,10 +174,6 @@ def _refused(node: ast.AST, depth: int) -> tuple[str, str] | None:
 def _is_constant(item: ast.expr) -> bool:
     value = item.operand if isinstance(item, ast.UnaryOp) and isinstance(item.op, ast.USub) else item
     return isinstance(value, ast.Constant) or (isinstance(value, ast.Name) and value.id in CONSTANTS)
-
-
-def _is_and(node: ast.expr) -> bool:
-    return isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And)
 
 
 def _is_defined(node: ast.AST) -> bool:

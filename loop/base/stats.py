@@ -66,6 +66,11 @@ class Clipped:
     """In the order they came; none further from the median than `CLIP` deviations."""
     beyond: int
 
+    @property
+    def mean(self) -> float:
+        """Their mean, which no outlier moves far."""
+        return fmean(self.values)
+
 
 def clipped(values: Sequence[float]) -> Clipped:
     """Winsorise logarithms at `CLIP` deviations about the median, each 1.4826 times the median absolute deviation.
@@ -97,8 +102,8 @@ def ratio_interval(
     """
     sample = clipped(logs)
     count, within = len(logs), len(logs) - sample.beyond
-    mean = fmean(sample.values)
     error = math.hypot(stdev(sample.values) * math.sqrt(count) / within, math.sqrt(shared))
+    mean = sample.mean
     half = t_quantile(0.5 + confidence / 2, max(within - 1, 1)) * error
     return math.exp(mean), math.exp(max(mean - half, -700.0)), math.exp(min(mean + half, 700.0))
 

@@ -21,7 +21,7 @@ from loop.model.measurement import Check, VariantChecks
 from loop.model.output import Checked, outputs_of
 from loop.model.signature import Signature
 from loop.model.target import Component, Scalar, Workload
-from loop.model.workloads import base_seed, entry_of, expand, single, spelled, unsupported
+from loop.model.workloads import entry_of, expand, single, spelled, unsupported
 from loop.steps.context import Context, NoArguments, Result, Working
 from loop.workers.bench import JUDGE_LIMIT_S, KeptWorker, Side
 from loop.workers.judge_messages import Compare
@@ -183,7 +183,7 @@ class FailureProber:
             failing.start,
             context.bench.target.signature,
         )
-        self.entry, self.seed = entry_of(self.signature, self.start.workload), base_seed(self.start.workload)
+        self.entry, self.seed = entry_of(self.signature, self.start.workload), self.start.workload.base_seed
         """Where a search begins, and the base seed of all probes."""
         self.outcomes: dict[tuple[str, int, Layout], Outcome] = {}
         """Workloads, by name, seed and layout, to what the gate said of them."""

@@ -15,7 +15,7 @@ from loop.base.processes import Tick
 from loop.calls.call import Call
 from loop.model.causes import Cause
 from loop.model.dtypes import Device, Layout, is_floating
-from loop.model.measurement import BASELINE, Check, Fault, Mismatch, VariantChecks
+from loop.model.measurement import BASELINE, Check, Fault, VariantChecks
 from loop.model.target import Target, Workload
 from loop.model.workloads import accepts, operations, unsupported
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, KeptWorker, Side
@@ -595,7 +595,7 @@ def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> tupl
         # All of it is NaN that should be none, as results of earlier calls are once they are read.
         stale = side.kind == "python" and is_lost and finding.wrong == finding.total
         again = STALE if stale else "; a second run gave another output: flaky" if reply.flaky else ""
-        worst = where(finding.worst) + "; by the stated tolerance zeros would be right" * finding.loose
+        worst = finding.worst.text + "; by the stated tolerance zeros would be right" * finding.loose
         worst += TIES * finding.tied
         cause: Cause = "NaN" if finding.worst.got is None else "loose tolerance" if finding.loose else "elements"
         return cause, f"{wrong} on {place}; worst {worst}{again}"
@@ -611,13 +611,3 @@ def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> tupl
     if side.deterministic and reply.flaky:
         return "two outputs", f"the same inputs gave two different outputs on {place}"
     return "", ""
-
-
-def where(mismatch: Mismatch) -> str:
-    """`B=0 H=0 Sq=3 D=1: expected 0.12, got nan (allowed error 1e-05)`."""
-    place = " ".join(f"{name}={index}" for name, index in mismatch.index.items())
-    expected, got = (
-        "nan" if value is None else f"{value if abs(value) < 1e300 else value * float('inf'):.6g}"
-        for value in (mismatch.expected, mismatch.got)
-    )
-    return f"{place}: expected {expected}, got {got} (allowed error {mismatch.allowed:.1e})"

@@ -41,7 +41,6 @@ from loop.jobs.folder import (
     Job,
     JobFolder,
     devices,
-    group_of,
     groups,
     hashes,
     last_line,
@@ -446,5 +445,5 @@ def strangers(jobs: Sequence[JobFolder], group: str = "") -> list[tuple[JobFolde
     timed = [(job, where) for job in jobs if job.job.times and (where := job.where) is not None]
     sizes = {name: len(devices) for name, devices in groups(where for _, where in timed).items()}
     chosen = group or max(sizes, key=lambda name: sizes[name], default="")
-    apart = [(job, group_of(where)) for job, where in timed if group_of(where) != chosen]
+    apart = [(job, where.group) for job, where in timed if where.group != chosen]
     return [(job, f"it is {name}; the others are {chosen}") for job, name in apart]

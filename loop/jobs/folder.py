@@ -54,13 +54,6 @@ def devices(*, gpu: bool) -> tuple[Where, ...]:
     )
 
 
-def group_of(where: Where) -> str:
-    """What a device has to share with another for their ratios to stand in one mean, in words."""
-    named = {"driver": where.driver, "CUDA": where.cuda, "torch": where.torch}
-    parts = [where.device, *(f"{name} {value}" for name, value in named.items() if value)]
-    return ", ".join(parts if where.device != "cpu" else [*parts, f"processor {where.uuid}"])
-
-
 Device = TypeVar("Device", bound=Where)
 
 
@@ -68,7 +61,7 @@ def groups(places: Iterable[Device]) -> dict[str, list[Device]]:
     """Devices by their group."""
     by_name: dict[str, list[Device]] = {}
     for place in places:
-        by_name.setdefault(group_of(place), []).append(place)
+        by_name.setdefault(place.group, []).append(place)
     return by_name
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from loop.base.stats import CONFIDENCE, plain_ratio, t_quantile, times
+from loop.base.stats import CONFIDENCE, t_quantile
 from loop.model.change import kept_runs, standing
 from loop.model.debugging import SmallestOutput
 from loop.model.measurement import Measurement
@@ -104,17 +104,12 @@ def _extremes(outputs: Sequence[MeasureOutput]) -> Iterator[str]:
         if judged:
             best, worst = (pick(judged, key=lambda measurement: measurement.ratio) for pick in (max, min))
             if best is worst:
-                yield f"{variant} runs at {_ratio(best)} of the baseline's speed on {best.workload.name}."
+                yield f"{variant} runs at {best.speed} of the baseline's speed on {best.workload.name}."
             else:
                 yield (
-                    f"{variant} does best on {best.workload.name} ({_ratio(best)}) "
-                    f"and worst on {worst.workload.name} ({_ratio(worst)})."
+                    f"{variant} does best on {best.workload.name} ({best.speed}) "
+                    f"and worst on {worst.workload.name} ({worst.speed})."
                 )
-
-
-def _ratio(measurement: Measurement) -> str:
-    low, high = measurement.interval
-    return f"{times(measurement.ratio)} [{plain_ratio(low)}, {plain_ratio(high)}]"
 
 
 def _noise(outputs: Iterable[MeasureOutput]) -> Iterator[str]:

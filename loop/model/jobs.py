@@ -27,6 +27,13 @@ class Where(Model):
     timed: bool = False
     """Whether it timed something: then it counts on which devices."""
 
+    @property
+    def group(self) -> str:
+        """What a device has to share with another for their ratios to stand in one mean, in words."""
+        named = {"driver": self.driver, "CUDA": self.cuda, "torch": self.torch}
+        parts = [self.device, *(f"{name} {value}" for name, value in named.items() if value)]
+        return ", ".join(parts if self.device != "cpu" else [*parts, f"processor {self.uuid}"])
+
 
 class JobRun(Where):
     """One job of a step."""

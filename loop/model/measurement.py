@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from loop.base.stats import plain_ratio, times
 from loop.model.base import Model
 from loop.model.causes import Cause
 from loop.model.dtypes import Layout
@@ -57,6 +58,16 @@ class Mismatch(Model):
     allowed: float
     around: tuple[tuple[float | None, float | None], ...] = ()
     """Expected and got of this element and its neighbours along the last dimension."""
+
+    @property
+    def text(self) -> str:
+        """`B=0 H=0 Sq=3 D=1: expected 0.12, got nan (allowed error 1e-05)`."""
+        place = " ".join(f"{name}={index}" for name, index in self.index.items())
+        expected, got = (
+            "nan" if value is None else f"{value if abs(value) < 1e300 else value * float('inf'):.6g}"
+            for value in (self.expected, self.got)
+        )
+        return f"{place}: expected {expected}, got {got} (allowed error {self.allowed:.1e})"
 
 
 class Span(Model):
@@ -290,6 +301,12 @@ class Measurement(Model):
     """Rounds left out because one side was held back and the other was not: by the GPU, or by other programs."""
     held_back: str | None = None
     """Which side was held back in most rounds, and by what: a result in itself."""
+
+    @property
+    def speed(self) -> str:
+        """`1.62x [1.55, 1.70]`."""
+        low, high = self.interval
+        return f"{times(self.ratio)} [{plain_ratio(low)}, {plain_ratio(high)}]"
 
 
 class PropertyCheck(Model):

@@ -198,6 +198,17 @@ class Promised(Model):
     ratio: Annotated[float, Field(gt=0)]
     """Its speed there, against the baseline."""
 
+    def came_to(self, ratio: float, session: str) -> "GainOutcome":
+        """What a later session says of it, by the speed that it measured there against the baseline."""
+        return GainOutcome(
+            promise=self.promise,
+            variant=self.variant,
+            workload=self.workload,
+            actual=ratio / self.ratio,
+            basis="later session",
+            session=session,
+        )
+
 
 class GainOutcome(Model):
     """What came of one promise."""

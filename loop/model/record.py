@@ -30,6 +30,11 @@ class StepKey(Model):
     pattern: str
     step: str
 
+    @property
+    def key(self) -> tuple[int, str, str]:
+        """Run, pattern and step."""
+        return self.run, self.pattern, self.step
+
 
 class Started(StepKey):
     """Written before a step begins, so that a kill leaves at most one step open."""
@@ -77,7 +82,7 @@ def latest_attempts(finished: Iterable[Finished]) -> tuple[Finished, ...]:
     """The last record of each step of each run, in the order in which the steps were first ended."""
     last: dict[tuple[int, str, str], Finished] = {}
     for record in finished:
-        last[(record.run, record.pattern, record.step)] = record
+        last[record.key] = record
     return tuple(last.values())
 
 
@@ -162,6 +167,15 @@ class Machine(Model):
     """Compute capability of the first GPU, as in 8.9."""
     load: float | None = None
     """Other programs that ran or waited for a core when the session began, for each core; None: nobody told."""
+
+    @property
+    def gpus_text(self) -> str:
+        """The GPU that everything runs on, and the others that a CUDA program sees; empty without any."""
+        if not self.gpus:
+            return ""
+        first, *others = self.gpus
+        more = f", the first of {len(self.gpus)} that CUDA shows (then {', '.join(others)})" if others else ""
+        return f"{first}{more}{f', driver {self.driver}' if self.driver else ''}"
 
 
 class SessionFacts(Model):

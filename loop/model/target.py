@@ -3,13 +3,14 @@
 import itertools
 import math
 import re
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from loop.model.base import Count, Model
-from loop.model.dtypes import Device, Dtype
+from loop.model.dtypes import ITEM_SIZES, Device, Dtype
 from loop.model.plan import Identifier, Text
 from loop.model.profile import DeviceFacts
 from loop.model.signature import (
@@ -510,3 +511,13 @@ class Workload(Model):
     seed: int = 0
     weight: Annotated[float, Field(gt=0)] = 1.0
     """Time that its calls take in the user's program, relative to the other workloads."""
+
+    @property
+    def formula_values(self) -> dict[str, object]:
+        """What a target's `flops` and `bytes` expressions may read."""
+        return {**self.sizes, **self.attributes, "itemsize": ITEM_SIZES[self.dtype]}
+
+    @property
+    def base_seed(self) -> int:
+        """The seed that gives it its values again, whichever other workloads there are."""
+        return self.seed - zlib.crc32(self.name.encode())

@@ -140,16 +140,11 @@ def _short_sizes(signature: Signature, sizes: dict[str, int]) -> dict[str, int]:
     return short
 
 
-def formula_values(workload: Workload) -> dict[str, object]:
-    """What a target's `flops` and `bytes` expressions may read."""
-    return {**workload.sizes, **workload.attributes, "itemsize": ITEM_SIZES[workload.dtype]}
-
-
 def counted(formula: str | None, workload: Workload) -> float | None:
     """The value of a target's `flops` or `bytes` for one call; None where it does not say."""
     if formula is None:
         return None
-    return Expression.parse(formula).evaluate_number(formula_values(workload))
+    return Expression.parse(formula).evaluate_number(workload.formula_values)
 
 
 def operations(target: Target, workload: Workload) -> float:
@@ -169,7 +164,7 @@ def unsupported(variant: Takes, workload: Workload, layout: Layout = "contiguous
     """
     if variant.takes is None:
         return ""
-    values = {"layout": layout, **formula_values(workload), "dtype": workload.dtype}
+    values = {"layout": layout, **workload.formula_values, "dtype": workload.dtype}
     for part in Expression.parse(variant.takes).parts:
         if not part.evaluate_bool(values):
             read = {name: value for name, value in values.items() if name in part.names}
@@ -219,11 +214,6 @@ def weights(target: Target, dtype: Dtype) -> dict[str, float]:
     return {workload.name: 1.0 for workload in every} | {
         workload.name: workload.weight for workload in every if workload.weight != 1
     }
-
-
-def base_seed(workload: Workload) -> int:
-    """The seed that gives a workload its values again, whichever other workloads there are."""
-    return workload.seed - zlib.crc32(workload.name.encode())
 
 
 def entry_of(signature: Signature, workload: Workload) -> dict[str, Scalar]:

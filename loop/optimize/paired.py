@@ -20,7 +20,7 @@ from loop.base.stats import geometric_mean
 from loop.builds.build import buildable
 from loop.gate import kernel
 from loop.gate.verify import Job, verify
-from loop.jobs.folder import JobFolder, group_of
+from loop.jobs.folder import JobFolder
 from loop.library import targets
 from loop.library.definitions import read_file
 from loop.model.campaign import Proposal
@@ -165,7 +165,7 @@ def _copy(target: Path, place: Path) -> None:
 
 def _group(context: Context) -> str:
     """The devices that the campaign is about: those of the first job that timed something."""
-    return next((group_of(job) for job in jobs_of(context.finished) if job.timed and job.state == "done"), "")
+    return next((job.group for job in jobs_of(context.finished) if job.timed and job.state == "done"), "")
 
 
 def _gain(job: JobFolder) -> float:

@@ -62,20 +62,10 @@ def outcomes(rows: Iterable[SessionRow]) -> tuple[GainOutcome, ...]:
                 and promised.build != build
                 and promised.workload in row.speeds.get(variant, {})
             ):
-                outcomes.append(_later(open_.pop((*place, variant)), row))
+                promised = open_.pop((*place, variant))
+                outcomes.append(promised.came_to(row.speeds[variant][promised.workload], row.id))
         open_ |= {(*place, promise.variant): promise for promise in row.promises if promise.variant not in judged}
     return tuple(outcomes)
-
-
-def _later(promised: Promised, row: SessionRow) -> GainOutcome:
-    return GainOutcome(
-        promise=promised.promise,
-        variant=promised.variant,
-        workload=promised.workload,
-        actual=row.speeds[promised.variant][promised.workload] / promised.ratio,
-        basis="later session",
-        session=row.id,
-    )
 
 
 def held(outcome: GainOutcome) -> str:

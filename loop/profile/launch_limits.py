@@ -23,7 +23,7 @@ from loop.model.resources import (
     short_name,
 )
 from loop.model.target import CommandVariant, Launch, Variant, Workload
-from loop.model.workloads import accepts, expand, formula_values
+from loop.model.workloads import accepts, expand
 from loop.profile.model import ParallelismOutput, ResourcesOutput
 from loop.report import format as say
 from loop.steps.context import Context, Result, Working
@@ -92,7 +92,7 @@ def on_host(
 
     `lanes`: elements of type float32 in the processor's widest vector.
     """
-    items = whole(launch.blocks, {**formula_values(workload), "cores": threads, "lanes": lanes})
+    items = whole(launch.blocks, {**workload.formula_values, "cores": threads, "lanes": lanes})
     on = f"{threads} thread{'s' if threads > 1 else ''}"
     return filled(name, workload, on, items, threads, Resident(1, "one piece a thread"), at_hand=at_hand)
 
@@ -101,7 +101,7 @@ def on_gpu(
     name: str, launch: Launch, workload: Workload, device: DeviceFacts, *, at_hand: bool
 ) -> Occupancy | None:
     """Blocks against places on a GPU; None for a workload without work. Raises ExpressionError."""
-    values = formula_values(workload)
+    values = workload.formula_values
     registers, shared = (
         None if formula is None else whole(formula, values) for formula in (launch.registers, launch.shared_bytes)
     )

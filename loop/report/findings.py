@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from loop.base.stats import geometric_mean
 from loop.model.change import standing
-from loop.model.measurement import Check, Measurement, Mismatch, Span, VariantChecks
+from loop.model.measurement import Check, Measurement, Span, VariantChecks
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
 from loop.model.record import Finished
 from loop.model.verdict import SpeedVerdict, Verdict
@@ -86,7 +86,7 @@ def _failures(checks: VariantChecks) -> Iterator[Line]:
             failed.setdefault((check.workload.name, check.inputs), check)
     for number, check in enumerate(list(failed.values())[:MANY_FAILURES]):
         places = [("first", check.first), ("worst", check.worst)]
-        elements = [f"{word} at {_element(place)}" for word, place in places if place is not None]
+        elements = [f"{word} at {place.text}" for word, place in places if place is not None]
         layout = "" if check.inputs == "contiguous" else f" with {check.inputs} inputs"
         what = check.message if check.status == "wrong" else f"{check.status}: {check.message}"
         if check.status == "wrong" and check.wrong and elements:
@@ -96,12 +96,6 @@ def _failures(checks: VariantChecks) -> Iterator[Line]:
     if hidden := list(failed.values())[MANY_FAILURES:]:
         names = "; ".join(check.workload.name for check in hidden)
         yield f"{checks.variant} fails on {say.count(len(hidden), 'more workload')}: {names}"
-
-
-def _element(mismatch: Mismatch) -> str:
-    place = " ".join(f"{name}={index}" for name, index in mismatch.index.items())
-    expected, got = ("nan" if value is None else f"{value:.6g}" for value in (mismatch.expected, mismatch.got))
-    return f"{place}: expected {expected}, got {got} (allowed error {mismatch.allowed:.1e})"
 
 
 def _map(check: Check) -> Iterator[str]:

@@ -114,7 +114,7 @@ def environment_of(head: SessionHead, finished: Sequence[Finished]) -> Iterator[
     yield "Machine", f"{machine.name}, {machine.system}"
     cores = say.count(machine.cores, "core")
     yield "Processor", f"{machine.processor}, {cores}, {machine.memory_gb:.0f} GiB of memory"
-    yield "GPU", _gpu(machine)
+    yield "GPU", machine.gpus_text
     for gpu in outputs_of(finished, DeviceOutput):
         if gpu.capability:
             runs = f"its driver runs CUDA {gpu.cuda}" if gpu.cuda else ""
@@ -133,15 +133,6 @@ def device(head: SessionHead) -> str:
     """Where the session ran: `cpu`, or `cuda (NVIDIA H200)`."""
     gpus = head.machine.gpus if head.device == "cuda" else ()
     return f"{head.device} ({gpus[0]})" if gpus else head.device
-
-
-def _gpu(machine: Machine) -> str:
-    """The GPU that everything runs on, and the others that a CUDA program sees; empty without any."""
-    if not machine.gpus:
-        return ""
-    first, *others = machine.gpus
-    more = f", the first of {len(machine.gpus)} that CUDA shows (then {', '.join(others)})" if others else ""
-    return f"{first}{more}{f', driver {machine.driver}' if machine.driver else ''}"
 
 
 def _packages(machine: Machine, finished: Sequence[Finished]) -> str:

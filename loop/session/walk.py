@@ -23,7 +23,7 @@ from loop.gate.verify import FIRST_CALLS
 from loop.model.measurement import Segment
 from loop.model.output import Output
 from loop.model.plan import Pattern, ResolvedPlan, Step
-from loop.model.record import Finished, Started, Status, StepKey
+from loop.model.record import Finished, Started, Status
 from loop.session.objective import Objective
 from loop.steps.context import Context, Result
 
@@ -288,7 +288,7 @@ class Walk:
             run=run,
             pattern=pattern.name,
             step=step.id,
-            attempt=sum(key_of(before) == key for before in self.begun) + 1,
+            attempt=sum(before.key == key for before in self.begun) + 1,
             title=step.title,
             index=index,
             of=len(pattern.steps),
@@ -417,27 +417,22 @@ class Walk:
         return None
 
 
-def key_of(step: StepKey) -> Key:
-    """Which step of which run."""
-    return (step.run, step.pattern, step.step)
-
-
 def still_standing(earlier: Iterable[Finished]) -> dict[Key, Finished]:
     """The last record of each step that ended, without those that stood on something which has changed since."""
     standing: dict[Key, Finished] = {}
     for record in earlier:
         if record.status in ENDED:
             forget_what_stood_on(standing, record)
-            standing[key_of(record)] = record
+            standing[record.key] = record
     return standing
 
 
 def forget_what_stood_on(standing: dict[Key, Finished], record: Finished) -> None:
     """When a repeated step now stands on something else, nothing after it is reused."""
-    earlier = standing.get(key_of(record))
+    earlier = standing.get(record.key)
     if earlier is not None and earlier.output.get("identity") != record.output.get("identity"):
         keys = list(standing)
-        for key in keys[keys.index(key_of(record)) + 1 :]:
+        for key in keys[keys.index(record.key) + 1 :]:
             del standing[key]
 
 

@@ -64,17 +64,12 @@ def rows(root: Path, *, last: int | None = None, target: str | None = None) -> "
 
 def read(root: Path) -> "tuple[list[SessionRow], list[SessionListing]]":
     """All rows, and the folders that are damaged, of another format or copies."""
-    entries = _entries(root)
-    return _rows(entries), [row for row in _listing(entries) if row.problem]
+    return _rows(_entries(root)), [row for row in listing(root) if row.problem]
 
 
 def listing(root: Path) -> list[SessionListing]:
     """A line for every session folder, oldest first, damaged ones and copies included."""
-    return _listing(_entries(root))
-
-
-def _listing(entries: list[dict[str, Any]]) -> list[SessionListing]:
-    return [SessionListing(*(entry[name] for name in SessionListing._fields)) for entry in entries]
+    return [SessionListing(*(entry[name] for name in SessionListing._fields)) for entry in _entries(root)]
 
 
 def _rows(entries: list[dict[str, Any]], last: int | None = None) -> "list[SessionRow]":

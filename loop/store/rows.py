@@ -13,7 +13,6 @@ from loop.model.history import RESOURCES, RecordedSession
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
 from loop.model.money import Charge, Unmeasured
 from loop.model.output import Output, outputs_of
-from loop.model.plan import PlannedPattern
 from loop.model.profile import Promise, Promised
 from loop.model.record import Finished, Line, SessionHead, SessionRecord, Started, Status, latest_attempts
 from loop.model.verdict import Verdict
@@ -23,6 +22,11 @@ from loop.store.judgements import judgements
 from loop.store.sessions import RECORDED, SessionFolder, cut, read_recorded
 
 WORST_FIRST: tuple[Status, ...] = ("failed", "aborted", "paused", "passed")
+OF_HEAD = (
+    "id", "started", "target", "device", "variants", "emulated", "threads", "ground", "harness", "attended",
+    "loop_version", "predicted",
+)  # fmt: skip
+"""What a row has of a session's head, by the same names."""
 CHECKS = ("kernel.verify", "kernel.emulate")
 """Actions that hold the target's own variants against the reference."""
 ASKS = ("kernel.measure", "kernel.compare", "bisect.search", "change.decide")
@@ -66,25 +70,14 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
         if output.rests_on and not output.taken_from:
             lasting[output.rests_on] = output.ok and lasting.get(output.rests_on, True)
     return SessionRow(
-        id=head.id,
-        started=head.started,
-        target=head.target,
+        **{name: getattr(head, name) for name in OF_HEAD},
         plan=plan.name,
-        device=head.device,
-        variants=head.variants,
-        emulated=head.emulated,
         workloads=(*plan.workloads, *plan.checks),
-        threads=head.threads,
         load=head.machine.load,
-        ground=head.ground,
-        harness=head.harness,
-        attended=head.attended,
         kept=kept(steps),
         left=next((decision.ground for decision in reversed(decisions) if decision.kept), ""),
         commit=head.revision.committed,
         base=head.revision.commit,
-        loop_version=head.loop_version,
-        predicted=head.predicted,
         environment=Environment.of(head.machine, head.device, next(versions, None) or head.machine.torch),
         runs=runs,
         right=tuple(variant for variant, passed in right.items() if passed),
@@ -134,11 +127,9 @@ def _recorded_row(session: RecordedSession) -> SessionRow:
 
 def _promises(steps: Sequence[Finished], builds: Mapping[str, str]) -> tuple[Promised, ...]:
     """What the last profile of each variant promised, of variants that `loop` builds."""
-    profiles = [
-        profile for step in steps if step.action == "kernel.profile" for profile in step.output.get("profiles", ())
-    ]
     promises: dict[str, Promised | None] = {}
-    for profile in profiles:
+    outputs = [step.output for step in steps if step.action == "kernel.profile"]
+    for profile in (profile for output in outputs for profile in output.get("profiles", ())):
         variant, promise = profile["variant"], profile.get("promise")
         promises[variant] = None
         if promise is not None and variant in builds:
@@ -168,16 +159,8 @@ def _ended(record: SessionRecord) -> dict[str, object]:
         if verdict.ratio is not None and verdict.against == "baseline" and verdict.verdict != "inconclusive":
             speeds.setdefault(verdict.variant, {})[verdict.workload] = verdict.ratio
     return {
-        "status": record.status,
-        "reason": record.reason,
-        "grade": record.grade,
-        "seconds": record.seconds,
-        "own_seconds": record.own_seconds,
-        "charges": bill.charges,
-        "savings": bill.savings,
-        "usd": bill.usd,
-        "unmeasured": bill.unmeasured,
-        "notes": bill.notes,
+        **{name: getattr(record, name) for name in ("status", "reason", "grade", "seconds", "own_seconds")},
+        **{name: getattr(bill, name) for name in ("charges", "savings", "usd", "unmeasured", "notes")},
         "missed": "; ".join(miss.words for miss in record.objective.missed) if record.objective else "",
         "speeds": speeds,
         **judged(record.verdicts),
@@ -211,33 +194,27 @@ def _runs(head: SessionHead, steps: Sequence[Finished], lines: Sequence[Line]) -
     by_run: dict[tuple[int, str], list[Finished]] = {}
     for step in steps:
         by_run.setdefault((step.run, step.pattern), []).append(step)
-    planned = {pattern.pattern.name: pattern for pattern in head.plan.patterns}
-    return tuple(
-        _run(name, mine, planned.get(name), began.get((run, name), head.started))
-        for (run, name), mine in by_run.items()
-    )
-
-
-def _run(
-    name: str, steps: Sequence[Finished], planned: PlannedPattern | None, began: datetime.datetime
-) -> PatternRun:
-    """One run of a pattern."""
-    statuses = {step.status for step in steps}
-    failed = [step for step in steps if step.status == "failed"]
-    questions = [step for step in steps if step.action in ASKS]
-    whole = planned is not None and len(steps) == len(planned.pattern.steps)
-    built = [build for step in steps for build in step.output.get("builds") or () if isinstance(build, dict)]
-    return PatternRun(
-        pattern=name,
-        status=next((status for status in WORST_FIRST if status in statuses), "skipped"),
-        seconds=sum(step.seconds for step in steps),
-        started=began,
-        whole=whole and not statuses & {"aborted", "paused"},
-        built=any(not build.get("cached") for build in built),
-        # An error leaves no output, a bug only its traceback: whatever else failed found something wrong.
-        found=bool(failed) and all(step.output and "traceback" not in step.output for step in failed),
-        answered=not questions or any(_tells(step.output) for step in questions),
-    )
+    planned = {pattern.pattern.name: len(pattern.pattern.steps) for pattern in head.plan.patterns}
+    runs = []
+    for (run, name), mine in by_run.items():
+        statuses = {step.status for step in mine}
+        failed = [step for step in mine if step.status == "failed"]
+        questions = [step.output for step in mine if step.action in ASKS]
+        built = [build for step in mine for build in step.output.get("builds") or () if isinstance(build, dict)]
+        runs.append(
+            PatternRun(
+                pattern=name,
+                status=next((status for status in WORST_FIRST if status in statuses), "skipped"),
+                seconds=sum(step.seconds for step in mine),
+                started=began.get((run, name), head.started),
+                whole=len(mine) == planned.get(name) and not statuses & {"aborted", "paused"},
+                built=any(not build.get("cached") for build in built),
+                # An error leaves no output, a bug only its traceback: whatever else failed found something wrong.
+                found=bool(failed) and all(step.output and "traceback" not in step.output for step in failed),
+                answered=not questions or any(map(_tells, questions)),
+            )
+        )
+    return tuple(runs)
 
 
 def _tells(output: dict[str, Any]) -> bool:

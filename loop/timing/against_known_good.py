@@ -81,7 +81,7 @@ def hopeful(words: Collection[verdicts.Word], logs: Sequence[Sequence[float]]) -
 
     `words`: its verdict on each workload so far; `logs`: log ratios of the blocks of each.
     """
-    means = [fmean(clipped(values).values) for values in logs if values]
+    means = [clipped(values).mean for values in logs if values]
     return {"inconclusive"} <= {*words} <= {"inconclusive", "same"} and fmean(means) > HOPEFUL
 
 

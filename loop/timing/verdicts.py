@@ -37,7 +37,7 @@ stopping with Bayes factors" (right-Haar priors: stop whenever you like).
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import stdev
 from typing import Literal
 
 from loop.base.stats import CONFIDENCE, FEWEST, Clipped, clipped, median, ratio_interval, significant, t_cdf, times
@@ -97,7 +97,7 @@ def measured(
     def latency_s(side: str) -> float:
         """Seconds of one call: the geometric mean of the segments' medians, outliers pulled in as in the ratio."""
         logs = [samples.log_time([segment]) for segment in segments if segment.side == side]
-        return math.exp(fmean(clipped(logs).values))
+        return math.exp(clipped(logs).mean)
 
     def peak(side: str) -> int | None:
         peaks = timings.peaks.get((side, workload.name))

@@ -25,7 +25,7 @@ from loop.model.dtypes import ITEM_SIZES, Device, Dtype, Layout
 from loop.model.measurement import BASELINE, Build, DeviceReading, Looked
 from loop.model.profile import DeviceFacts, at_hand
 from loop.model.target import CAbiVariant, Component, PythonVariant, Target, Workload
-from loop.model.workloads import accepts, fills, formula_values
+from loop.model.workloads import accepts, fills
 from loop.workers import program
 from loop.workers.judge_messages import Begin, Discard, Examine, Examined, Expect, Look, ToJudge
 from loop.workers.judge_process import Floors, JudgeProcess, Unjudged, empty_call, lag_of, measure_floors
@@ -434,7 +434,7 @@ def check_memory(target: Target, workload: Workload) -> float:
     free."""
     if target.memory is None:
         return 0.0
-    needed = Expression.parse(target.memory).evaluate_number(formula_values(workload))
+    needed = Expression.parse(target.memory).evaluate_number(workload.formula_values)
     free = available_memory()
     if needed > free:
         raise WorkFailed(

@@ -9,7 +9,7 @@ from loop.machine.machine import cores
 from loop.model.dtypes import Device, Dtype, Layout, is_floating
 from loop.model.signature import ANY, Fill, Signature
 from loop.model.target import Component, Target, Workload
-from loop.model.workloads import base_seed, fills, shape
+from loop.model.workloads import fills, shape
 from loop.workers.judge_messages import Begin, Expect
 
 EQUAL = ("normal", "constant")
@@ -115,7 +115,7 @@ def make_call(target: Target, workload: Workload, folder: str, reader: str, layo
     if target.modules is not None:
         seed = target.modules.seed or 0
         if target.modules.seed is None:
-            text = f"{workload.name} {base_seed(workload) // PAIR}"
+            text = f"{workload.name} {workload.base_seed // PAIR}"
             seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest())
     return Call(
         key=f"{workload.name} #{workload.seed}{' broadcast' * apart}",
@@ -141,7 +141,7 @@ def finds_outputs(signature: Signature) -> bool:
 
 def under_two_seeds(workload: Workload) -> tuple[Workload, Workload]:
     """A workload with values of its own, twice: a module has the same weights under both seeds."""
-    first = workload.seed + FRESH - base_seed(workload) % PAIR
+    first = workload.seed + FRESH - workload.base_seed % PAIR
     return workload.model_copy(update={"seed": first}), workload.model_copy(update={"seed": first + 1})
 
 

@@ -1,32 +1,15 @@
 """Whole files, stable JSON, content hashes."""
 
-import datetime
-import enum
 import errno
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from loop.base.documents import content_hash, hash_files, to_json, write_atomic
+from loop.base.documents import content_hash, hash_files, write_atomic
 from loop.base.documents.files import folder_beside
 from loop.base.errors import LoopError
-from loop.model.base import Model
-
-
-class Colour(enum.Enum):
-    """One colour."""
-
-    RED = "red"
-
-
-class Sample(Model):
-    """A measured thing."""
-
-    at: datetime.datetime
-    values: tuple[float, ...]
 
 
 def failing(number: int) -> Any:
@@ -86,34 +69,6 @@ def test_a_refused_write_leaves_the_old_file(
     assert hint in (refused.value.hint or "")
     assert "old" == path.read_text()
     assert [] == list(tmp_path.glob(".*tmp"))
-
-
-def test_json_knows_what_we_store() -> None:
-    """Models, paths, dates, enumerations and sets; NaN and infinities become null; the order stays."""
-    moment = datetime.datetime(2026, 11, 21, 5, 19, tzinfo=datetime.UTC)
-    value = {
-        "z": Sample(at=moment, values=(1.0,)),
-        "path": Path("a/b"),
-        "at": moment,
-        "day": moment.date(),
-        "colour": Colour.RED,
-        "set": {"b", "a"},
-        "nan": [float("nan"), float("inf"), 0.5],
-        1: None,
-    }
-    text = to_json(value)
-    assert {
-        "z": {"at": "2026-11-21T05:19:00Z", "values": [1.0]},
-        "path": "a/b",
-        "at": "2026-11-21T05:19:00Z",
-        "day": "2026-11-21",
-        "colour": "red",
-        "set": ["a", "b"],
-        "nan": [None, None, 0.5],
-        "1": None,
-    } == json.loads(text)
-    assert ["z", "path"] == list(json.loads(text))[:2]
-    assert text.endswith("}\n")
 
 
 def test_a_hash_is_sha_256_and_tells_parts_apart() -> None:

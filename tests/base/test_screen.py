@@ -9,15 +9,7 @@ import sys
 import pytest
 
 from loop.base.errors import ExitCode, MachineFailure, UsageError
-from loop.base.screen import Screen, fold, table_lines
-
-
-def test_a_table_fits_its_columns() -> None:
-    """The last column wraps between words; no line is longer than the terminal is wide."""
-    lines = table_lines(("name", "text"), [("a", "word " * 40), ("bcd", "short")], 40)
-    assert 40 >= max(len(line) for line in lines)
-    assert lines[-1] == "bcd   short"
-
+from loop.base.screen import Screen, fold
 
 COMMAND = "loop run session --resume 2026-11-21-120000-baseline --target /home/you/somewhere/else"
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from loop.base.documents import load_yaml
-from loop.base.documents.yaml_text import MAX_VALUES
 from loop.base.errors import DefinitionError
 
 ONCE, TAG, ANCHOR, KEY = "each key once", "a value without a tag", "a value without an anchor", "a word as a key"
@@ -111,9 +110,3 @@ def test_what_is_no_readable_text_file_is_refused(tmp_path: Path) -> None:
         with pytest.raises(DefinitionError) as refused:
             load_yaml(path)
         assert words in refused.value.message
-
-
-def test_one_file_holds_a_limited_number_of_values() -> None:
-    """Half a million values would cost seconds, so a file may not hold them."""
-    with pytest.raises(DefinitionError, match=f"at most {MAX_VALUES} keys and values"):
-        load_yaml("[" + "1," * MAX_VALUES + "1]", "x")

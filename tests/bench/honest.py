@@ -18,7 +18,7 @@ from loop.gate.verify import Job, verify
 from loop.machine.machine import cores, machine
 from loop.model.measurement import VariantChecks
 from loop.model.target import Target
-from loop.model.workloads import base_seed, expand
+from loop.model.workloads import expand
 from loop.workers.bench import Bench
 from tests.gate.honest_attention import COMPILED, PYTHON_NAMES, write_attention
 from tests.session.mix import HONEST, PYTHON_HONEST, write_mix
@@ -58,7 +58,7 @@ def check(bench: Bench, names: Sequence[str], name: str, seeds: int, rows: dict[
         for found in finish(verify(bench, [Job(side, chosen) for side in sides])):
             row = rows.setdefault(found.variant if name != "large" else f"{found.variant}, largest", Row())
             for seed in some:
-                mine = tuple(one for one in found.checks if base_seed(one.workload) == seed)
+                mine = tuple(one for one in found.checks if one.workload.base_seed == seed)
                 row.add(seed, found.model_copy(update={"checks": mine}))
         for workload in chosen:
             finish(bench.discard(workload))

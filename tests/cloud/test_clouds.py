@@ -97,26 +97,6 @@ def test_a_watch_sees_a_notice_that_comes_later(fake: FakeCloud) -> None:
     assert () == watch.unwatched()
 
 
-def test_a_watch_over_no_cloud_ends_and_says_so(fake: FakeCloud) -> None:
-    """Nothing is asked twice."""
-    watch = Watch().start()
-    wait(watch, "settled")
-    assert None is watch.cloud
-    assert "no metadata server answers" in watch.unwatched()[0]
-
-
-@pytest.mark.slow
-def test_a_named_cloud_that_does_not_answer_is_said(fake: FakeCloud) -> None:
-    """It was not looked for, so its silence is not `no cloud`."""
-    fake.trouble = "hang"
-    watch = Watch("azure", poll_s=0.02)
-    watch.start()
-    wait(watch, "trouble")
-    watch.close()
-    assert "preemption watch of azure: " in watch.unwatched()[0]
-    assert "did not answer within" in watch.unwatched()[0]
-
-
 def test_a_watch_that_is_off_asks_nobody(fake: FakeCloud) -> None:
     """And says so."""
     watch = Watch("off").start()

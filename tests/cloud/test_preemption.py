@@ -71,15 +71,6 @@ def test_nothing_of_a_preempted_step_lives_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_session_that_is_resumed_on_a_doomed_machine_pauses_again(folder: Path, tmp_path: Path) -> None:
-    """Whatever it has to do next is not begun, or broken off."""
-    with fake_cloud("aws", noticed=True) as fake:
-        assert 75 == run(folder, "try", **servers(fake)).returncode
-        assert 75 == run(folder, "--resume", "last", **servers(fake)).returncode
-    assert 0 == run(folder, "--resume", "last", LOOP_WATCH_PREEMPTION="off").returncode
-
-
-@pytest.mark.slow
 def test_a_metadata_server_that_hangs_neither_stops_nor_delays_a_session(folder: Path, tmp_path: Path) -> None:
     """It passes; that nothing watched is said where it was to watch."""
     with fake_cloud("gcp", trouble="hang") as fake:

@@ -30,7 +30,7 @@ def test_devices_of_one_kind_and_driver_are_a_group() -> None:
     alike = one.model_copy(update={"host": "b", "uuid": "2"})
     found = folder.groups([one, alike, *(one.model_copy(update=change) for change in changes)])
     assert [2, 1, 1] == [len(members) for members in found.values()]
-    assert "L4, driver 550" == folder.group_of(one)
+    assert "L4, driver 550" == one.group
 
 
 @pytest.mark.slow
@@ -40,7 +40,7 @@ def test_what_is_timed_stays_within_one_group(make: Make, tmp_path: Path) -> Non
     two[1].where = two[1].where.model_copy(update={"driver": "535"})
     jobs = [make(f"nap {number}", needs_gpu=True, times=True) for number in range(4)]
     with contextlib.closing(Executor(two)) as runner:
-        finish(executor.all_trusted(runner, jobs, wanted := folder.group_of(two[0].where)))
+        finish(executor.all_trusted(runner, jobs, wanted := two[0].where.group))
     assert {("GPU-0", "done")} == {(job.where.uuid, job.state) for job in jobs if job.where}
     assert [] == executor.strangers(jobs, wanted)
     last = make("nap last", needs_gpu=True, times=True)

@@ -1,6 +1,5 @@
 """Definitions from files: bundled and a project's own, every mistake where it stands."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -108,20 +107,6 @@ def test_mistakes_in_a_target_are_found_where_they_stand(tmp_path: Path, old: st
     """With line, column, what was expected, and the nearest right word."""
     assert old in TARGET
     assert said in complaint(TARGET.replace(old, new, 1), tmp_path / "p")
-
-
-@pytest.mark.parametrize(
-    "kind", ["kind: python, device: cpu, module: m, function: f", "kind: command, device: cpu, run: [p]"]
-)
-def test_types_that_nobody_wrote_are_those_with_a_tolerance(kind: str, tmp_path: Path) -> None:
-    """A Python variant could take float16 too; no complaint names a type that the manifest does not."""
-    folder = make_project(tmp_path / "p")
-    text = re.sub("ours: .*", f"ours: {{{kind}}}", TARGET)
-    (folder / "target.yaml").write_text(text)
-    assert ("float32",) == targets.target(project(folder, folder)).value.variants["ours"].dtypes
-    said = complaint(text.replace("float32", "float64"), folder)
-    assert ":16:3: variants.ours: expected `dtypes`: what goes without saying, float32" in said
-    assert "got float" not in said
 
 
 def test_an_unknown_name_comes_with_the_nearest_one(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loop.machine.machine import Release, builds_for, fitting_toolkit, too_new, unknown_gpu
+from loop.machine.machine import Release, builds_for, too_new, unknown_gpu
 
 
 @pytest.mark.parametrize(
@@ -41,20 +41,6 @@ def test_code_runs_under_drivers_of_its_own_major_release_and_newer(
 def test_a_toolkit_knows_the_gpus_of_its_time(toolkit: str, architecture: str, said: str) -> None:
     """Not those that came later, nor those that it dropped; of a GPU that is in no table nothing is said."""
     assert said == unknown_gpu(toolkit, architecture)
-
-
-@pytest.mark.parametrize(
-    ("architecture", "cuda", "wanted"),
-    [
-        ("sm_90", (12, 8), "(CUDA 12.0 or newer, older than 13.0)"),
-        ("sm_70", (13, 0), "(older than 13.0)"),
-        ("sm_121", None, "(CUDA 12.9 or newer)"),
-    ],
-)
-def test_what_to_install_fits_gpu_and_driver(architecture: str, cuda: Release | None, wanted: str) -> None:
-    """New enough for the one, old enough for the other."""
-    assert wanted in fitting_toolkit(architecture, cuda)
-    assert "install the CUDA toolkit: http" in fitting_toolkit("sm_999", None)
 
 
 @pytest.mark.parametrize(

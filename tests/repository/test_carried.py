@@ -1,11 +1,9 @@
 """What is sent of a checkout to another machine, and the branches that come back."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from loop.base.errors import UsageError
 from loop.repository.carried import carried, settings, take_branches
 from tests.repository.test_reading import git, put_under_git
 
@@ -30,18 +28,6 @@ def test_the_work_tree_goes_with_its_history(checkout: Path) -> None:
     names = set(carried(checkout))
     assert {".gitignore", "in/a b.c", "new.c"} == {name for name in names if not name.startswith(".git/")}
     assert {".git/HEAD", ".git/index"} <= names
-
-
-def test_a_history_that_is_elsewhere_is_refused(checkout: Path, tmp_path: Path) -> None:
-    """Objects that are borrowed would not be there; the command that is named makes them the checkout's own."""
-    borrower = tmp_path / "borrower"
-    git(tmp_path, "clone", "-q", "--shared", str(checkout), str(borrower))
-    with pytest.raises(UsageError, match="borrows objects of another repository") as wrong:
-        carried(borrower)
-    mend = (wrong.value.hint or "").partition(": ")[2]
-    subprocess.run(["sh", "-c", mend], check=True, capture_output=True)
-    assert any(name.startswith(".git/objects/pack/") for name in carried(borrower))
-    git(borrower, "fsck")
 
 
 def test_nothing_secret_and_no_program_goes_with_it(checkout: Path) -> None:

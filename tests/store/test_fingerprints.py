@@ -123,15 +123,6 @@ def test_a_wrong_variant_is_known_by_its_kind_of_failure_not_by_numbers() -> Non
     assert first.key == second.key
 
 
-def test_each_wrong_variant_is_a_failure_of_its_own() -> None:
-    """And one that crashes is another failure than one that is wrong."""
-    wrong = make_verify(make_check(right=False))
-    crashed = make_verify(make_check(right=False, status="crashed", message="crashed with SIGSEGV"), variant="fa1")
-    both = wrong.model_copy(update={"variants": (*wrong.variants, *crashed.variants)})
-    found = failures_of("s", [failed("verify", output=both)])
-    assert ["cpu wrong", "fa1 crashed: crashed with SIGSEGV"] == [one.text for one in found]
-
-
 def test_a_command_is_known_by_the_line_that_names_its_error() -> None:
     """Else by how it ended and the last thing it said."""
     text = "building\nx.c:3:1: error: broken thing\nmake: *** [x] Error 1"
