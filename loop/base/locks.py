@@ -35,16 +35,10 @@ def locked(path: Path, seconds: float = ASKED_S) -> Iterator[int]:
     `seconds`: how long to wait for it. The file's number is for a child that inherits it: the lock is held until
     both have closed it. Raises LoopError when the file cannot be made or written.
     """
-    with _taken(path, seconds) as file:
-        yield file.fileno()
-
-
-def _taken(path: Path, seconds: float) -> IO[str]:
-    """The file, locked, with whose it is written into it."""
     end = time.monotonic() + seconds
-    with contextlib.ExitStack() as unless_taken:
+    with contextlib.ExitStack() as opened:
         try:
-            file = unless_taken.enter_context(path.open("a+", errors="replace"))
+            file = opened.enter_context(path.open("a+", errors="replace"))
             while not _try(file, fcntl.LOCK_EX):
                 if time.monotonic() > end:
                     file.seek(0)
@@ -59,8 +53,7 @@ def _taken(path: Path, seconds: float) -> IO[str]:
             file.flush()
         except OSError as error:
             raise _unlockable(path, error) from error
-        unless_taken.pop_all()
-    return file
+        yield file.fileno()
 
 
 def held(path: Path) -> bool:

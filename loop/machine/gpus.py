@@ -79,22 +79,20 @@ class Gpus:
 def gpus() -> Gpus:
     """The GPUs of this machine, asked once."""
     rows, answer = _shown_by_smi(), _look()
-    usable = tuple(_gpu(fields) for fields in answer["gpus"])
-    release = answer["cuda"]
+    usable, release = [], answer["cuda"]
+    for fields in answer["gpus"]:
+        known = {name: fields[name] for name in DeviceFacts.model_fields if name in fields}
+        capability = ".".join(map(str, fields["capability"]))
+        facts = DeviceFacts.model_validate(known)
+        usable.append(Gpu(fields["name"], fields["uuid"], capability, fields["memory_bytes"], facts))
     return Gpus(
-        usable=usable,
+        usable=tuple(usable),
         cuda=(release[0], release[1]) if release else None,
         driver=rows[0][1] if rows else None,
         shown=tuple(row[0] for row in rows),
         why="" if usable else answer["why"] or "the driver shows no GPU",
         lack=answer.get("lack", ""),
     )
-
-
-def _gpu(fields: dict[str, Any]) -> Gpu:
-    major, minor = fields["capability"]
-    facts = DeviceFacts.model_validate({name: fields[name] for name in DeviceFacts.model_fields if name in fields})
-    return Gpu(fields["name"], fields["uuid"], f"{major}.{minor}", fields["memory_bytes"], facts)
 
 
 def ask() -> None:

@@ -171,13 +171,18 @@ def compiler_version(compiler: str) -> str | None:
     A version is asked once; a compiler that did not run is asked again.
     """
     place = shutil.which(compiler)
-    if place is not None and place not in VERSIONS:
-        lines = (_ask([place, "--version"]) or "").splitlines()
-        version = next((line for line in lines if NVCC_SAYS in line), lines[0] if lines else None)
-        if version is None:
-            return None
-        VERSIONS[place] = version
-    return VERSIONS[place] if place is not None else None
+    if place is None or place in VERSIONS:
+        return VERSIONS[place] if place else None
+    try:
+        asked = subprocess.run(
+            [place, "--version"], capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False
+        )
+    except (PermissionError, FileNotFoundError, subprocess.TimeoutExpired):
+        return None
+    lines = asked.stdout.strip().splitlines() if asked.returncode == 0 else []
+    if lines:
+        VERSIONS[place] = next((line for line in lines if NVCC_SAYS in line), lines[0])
+    return VERSIONS.get(place)
 
 
 def nvcc_release(compiler: str) -> str | None:
@@ -198,17 +203,6 @@ def _processor_lines() -> list[str]:
     """What the system says of its processors; nothing outside Linux."""
     cpuinfo = Path("/proc/cpuinfo")
     return cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.is_file() else []
-
-
-def _ask(command: list[str]) -> str | None:
-    """Output of a quick command; None when it is missing or fails. Raises OSError when nothing can be started."""
-    if shutil.which(command[0]) is None:
-        return None
-    try:
-        completed = subprocess.run(command, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False)
-    except (PermissionError, FileNotFoundError, subprocess.TimeoutExpired):
-        return None
-    return completed.stdout.strip() if completed.returncode == 0 else None
 
 
 GROUP = Path("/sys/fs/cgroup")

@@ -79,15 +79,10 @@ class Sensors:
             throttle=in_words(next((bits for bits in reasons if bits is not None), 0)),
         )
 
-    def free_bytes(self) -> int | None:
-        """Device memory that nobody has taken."""
+    def memory(self) -> tuple[int, int] | None:
+        """Bytes of device memory that nobody has taken, and that somebody has."""
         memory = self._ask("nvmlDeviceGetMemoryInfo", MemoryInfo)
-        return None if memory is None else int(memory.free)
-
-    def used_bytes(self) -> int | None:
-        """Device memory that somebody has taken."""
-        memory = self._ask("nvmlDeviceGetMemoryInfo", MemoryInfo)
-        return None if memory is None else int(memory.used)
+        return None if memory is None else (int(memory.free), int(memory.used))
 
     def busy_percent(self) -> int | None:
         """Share of the last moments, a second at most, in which some kernel ran."""

@@ -1,7 +1,7 @@
 """What the bench finds: builds, checks of correctness, and timings."""
 
 from collections import Counter
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
@@ -14,7 +14,8 @@ from loop.model.verdict import Against, Interval
 
 BASELINE = "baseline"
 """Name of the side that stands for the target's baseline."""
-STATUSES = ("right", "unsupported", "not judged", "wrong", "tampered", "crashed", "hung", "refused")
+CheckStatus = Literal["right", "unsupported", "not judged", "wrong", "tampered", "crashed", "hung", "refused"]
+STATUSES: tuple[CheckStatus, ...] = get_args(CheckStatus)
 """What may come of a check, in the order in which a line counts them."""
 
 
@@ -90,7 +91,7 @@ class Check(Model):
     inputs: Layout = "contiguous"
     threads: int | None = None
     """CPU threads of the process; None on a GPU."""
-    status: Literal["right", "unsupported", "not judged", "wrong", "tampered", "crashed", "hung", "refused"]
+    status: CheckStatus
     """`right`; `unsupported`: outside the variant's `takes`, or inputs of another layout that it declined; `not
     judged`: the reference raises or overflows there; `wrong`; `tampered`: what it is judged with was replaced;
     `crashed`: a signal or an exception; `hung`; `refused`: it declined a call that it takes, or gave nothing."""

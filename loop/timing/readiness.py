@@ -128,7 +128,7 @@ def warn_after(bench: Bench, busy: int | None = None) -> str:
     held = sum(user.memory_bytes or 0 for user in users)
     company = Company(
         others=nvml.strangers(others, children, set(psutil.pids())),
-        loose_bytes=(bench.sensors.used_bytes() or 0) - held,
+        loose_bytes=(bench.sensors.memory() or (0, 0))[1] - held,
         busy_percent=busy,
     )
     return nvml.warning(gpu.name if gpu else "the GPU", company)

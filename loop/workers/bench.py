@@ -560,7 +560,7 @@ def fitting(
     `wide`: inputs have room for windows of other values, as when they are timed. `apart`: one side after the other
     has them, so that the one that takes most has to have room.
     """
-    free = bench.sensors.free_bytes() if bench.sensors else None
+    free = (bench.sensors.memory() or (None,))[0] if bench.sensors else None
     if free is None:
         return Fitting(tuple(workloads), ())
     room, left_out, gpu = [], [], gpus().first
