@@ -2,11 +2,12 @@
 
 - `errors`: the one family of errors. Each class has its exit code: 2 for wrong usage, 1 for failed work, 75 for a
   failure of the machine.
-- `places`, `owners`, `locks`: where files lie, who else may change them, who uses them now.
+- `places`, `locks`: where files lie, who else may change them, who uses them now.
 - `documents`: YAML and JSON to typed objects; every mistake has its file, line and column.
-- `expressions`: the language of `when`, `gate` and formulas.
-- `processes`, `interrupts`, `linux`: programs that end when they should, and only then.
+- `expressions`: the language of `when`, `gate` and formulas. `stats`: plain statistics.
+- `processes`, `interrupts`: programs that end when they should, and only then.
 - `machine_failures`: a full disk or a lack of memory is measured, and pauses the session.
+- `screen`: the only file that prints.
 
 Begin with `errors`, then `places`. Stored JSON carries a checksum as its last field (`documents/sums`).
 Signals only set a flag (`interrupts`); the walk looks at it between two events.
