@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from types import FrameType
+from types import FrameType, SimpleNamespace
 
 from loop.base.errors import ExitCode, Stopped
 
@@ -17,20 +17,9 @@ ONE_S = 1.0
 """Signals that come so shortly after the first are one with it: a terminal and a parent both send theirs."""
 
 
-class _Noted:
-    """What came while signals are flags."""
-
-    depth = 0
-    """How many of those who work have asked for flags."""
-    number = 0
-    """The first signal; 0 before it."""
-    at = 0.0
-    """When it came."""
-    obeyed = False
-    """Whether somebody has seen it, and ends."""
-
-
-_noted = _Noted()
+_noted = SimpleNamespace(depth=0, number=0, at=0.0, obeyed=False)
+"""What came while signals are flags: how many asked for flags, the first signal (0 before it), when it came, and
+whether somebody has seen it, and ends."""
 
 
 def _note(number: int, frame: FrameType | None) -> None:

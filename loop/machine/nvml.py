@@ -179,6 +179,25 @@ class Company:
     busy_percent: int | None = None
     """Share of the time in which kernels ran while none of ours did; None where nobody tells."""
 
+    def warning(self, gpu: str) -> str:
+        """That others disturb a measurement on this GPU; empty when nobody does, as far as can be seen."""
+        texts = []
+        if self.others:
+            memory_bytes = sum(user.memory_bytes or 0 for user in self.others)
+            known = all(user.memory_bytes is not None for user in self.others)
+            much = f"{memory_bytes / 2**20:.0f} MiB" if known else "memory"
+            pid, count = self.others[0].pid, len(self.others)
+            alone = f"another process (pid {pid}) holds {much} of it"
+            texts.append(alone if count == 1 else f"{count} other processes hold {much} of it (pid {pid} first)")
+        elif self.loose_bytes > MUCH_BYTES:
+            taken = f"{self.loose_bytes / 2**20:.0f} MiB of it are taken"
+            texts.append(f"{taken}, by nobody who can be seen from here")
+        if self.busy_percent is not None and self.busy_percent > BUSY_PERCENT:
+            share = f"{self.busy_percent} % of the time before anything was timed"
+            texts.append(f"somebody computes on it, {share}")
+        shared = f"{gpu} is not ours alone: {'; '.join(texts)}"
+        return f"{shared}: numbers will be noisy; {REMEDY}" if texts else ""
+
 
 def strangers(users: Sequence[User], own: Set[int], here: Set[int]) -> tuple[User, ...]:
     """The users that are not our own. `here`: the processes of this system, or of this container.
@@ -190,22 +209,3 @@ def strangers(users: Sequence[User], own: Set[int], here: Set[int]) -> tuple[Use
     known = [user for user in users if user.pid in here - own]
     outside = sorted((user for user in users if user.pid not in here), key=lambda user: user.memory_bytes or 0)
     return (*known, *outside[unseen:])
-
-
-def warning(gpu: str, company: Company) -> str:
-    """That others disturb a measurement on this GPU; empty when nobody does, as far as can be seen."""
-    texts, others = [], company.others
-    if others:
-        memory_bytes = sum(user.memory_bytes or 0 for user in others)
-        known = all(user.memory_bytes is not None for user in others)
-        much = f"{memory_bytes / 2**20:.0f} MiB" if known else "memory"
-        if len(others) == 1:
-            texts.append(f"another process (pid {others[0].pid}) holds {much} of it")
-        else:
-            texts.append(f"{len(others)} other processes hold {much} of it (pid {others[0].pid} first)")
-    elif company.loose_bytes > MUCH_BYTES:
-        texts.append(f"{company.loose_bytes / 2**20:.0f} MiB of it are taken, by nobody who can be seen from here")
-    if company.busy_percent is not None and company.busy_percent > BUSY_PERCENT:
-        texts.append(f"somebody computes on it, {company.busy_percent} % of the time before anything was timed")
-    shared = f"{gpu} is not ours alone: {'; '.join(texts)}"
-    return f"{shared}: numbers will be noisy; {REMEDY}" if texts else ""

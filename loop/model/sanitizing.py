@@ -26,6 +26,13 @@ class SanitizerReport(Model):
     thread: str = ""
     block: str = ""
 
+    @property
+    def where(self) -> str:
+        """` in small_kernel at small.cuh:99, called at b.cu:3, thread (1,0,0) of block (0,0,0)`; or empty."""
+        kernel = f" in {self.kernel}" if self.kernel else ""
+        places = f" at {', called at '.join(self.places)}" if self.places else ""
+        return f"{kernel}{places}{f', thread {self.thread} of block {self.block}' if self.thread else ''}"
+
 
 class SanitizerRun(Model):
     """One variant under one tool."""
@@ -56,14 +63,10 @@ class SanitizerRun(Model):
         first = self.first
         if first is None:
             return f"{self.variant} is {self.status}"
-        where = [f"in {first.kernel}"] if first.kernel else []
-        where += [f"at {', called at '.join(first.places)}"] if first.places else []
-        by = f", thread {first.thread} of block {first.block}" if first.thread else ""
         on = self.workload or f"one of {len(self.workloads)} workloads"
         more = f" ({self.total - 1} more)" if self.total > 1 else ""
         article = "an" if first.kind[0] in "aeiou" else "a"
-        what = " ".join([f"{self.variant} has {article} {first.kind}", *where])
-        return f"{what}{by}, on {on}: {first.words}{more}"
+        return f"{self.variant} has {article} {first.kind}{first.where}, on {on}: {first.words}{more}"
 
 
 class SanitizeOutput(Output):

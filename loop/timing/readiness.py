@@ -131,4 +131,4 @@ def warn_after(bench: Bench, busy: int | None = None) -> str:
         loose_bytes=(bench.sensors.memory() or (0, 0))[1] - held,
         busy_percent=busy,
     )
-    return nvml.warning(gpu.name if gpu else "the GPU", company)
+    return company.warning(gpu.name if gpu else "the GPU")

@@ -366,7 +366,7 @@ class Bench:
         """Memory that is free where calls run; 0 where a GPU does not tell."""
         if self.device == "cpu":
             return available_memory()
-        return (self.sensors.free_bytes() if self.sensors else None) or 0
+        return ((self.sensors.memory() or (None,))[0] if self.sensors else None) or 0
 
     def sense(self) -> DeviceReading | None:
         """The readings of the GPU's sensors now; None on a CPU, or without a driver that tells."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loop.machine.nvml import MUCH_BYTES, Company, User, strangers, warning
+from loop.machine.nvml import MUCH_BYTES, Company, User, strangers
 
 OURS, HERE = frozenset({10, 11}), frozenset({1, 2, 10, 11, 40})
 
@@ -33,12 +33,12 @@ def test_numbers_from_outside_a_container_may_be_ours() -> None:
 )
 def test_company_is_told_in_words(company: Company, said: str) -> None:
     """What was seen, what follows from it, and what to do."""
-    found = warning("NVIDIA L4", company)
+    found = company.warning("NVIDIA L4")
     assert f"NVIDIA L4 is not ours alone: {said}: numbers will be noisy; end it, or" in found
     assert "CUDA_VISIBLE_DEVICES" in found
 
 
 def test_a_quiet_gpu_is_no_news() -> None:
     """Nobody else, memory that the driver reserves, a desktop's share of the time."""
-    assert "" == warning("NVIDIA L4", Company(loose_bytes=600 * 2**20, busy_percent=5))
-    assert "" == warning("NVIDIA L4", Company())
+    assert "" == Company(loose_bytes=600 * 2**20, busy_percent=5).warning("NVIDIA L4")
+    assert "" == Company().warning("NVIDIA L4")
