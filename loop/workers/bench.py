@@ -366,7 +366,8 @@ class Bench:
         """Memory that is free where calls run; 0 where a GPU does not tell."""
         if self.device == "cpu":
             return available_memory()
-        return ((self.sensors.memory() or (None,))[0] if self.sensors else None) or 0
+        memory = self.sensors.memory() if self.sensors else None
+        return memory[0] if memory else 0
 
     def sense(self) -> DeviceReading | None:
         """The readings of the GPU's sensors now; None on a CPU, or without a driver that tells."""
