@@ -1,7 +1,8 @@
 """YAML and JSON to typed objects, every mistake with its file, line and column."""
 
-from loop.base.documents.complaints import Document, complain, did_you_mean, nearest, parse
+from loop.base.documents.complaints import Document, complain, did_you_mean, nearest
 from loop.base.documents.files import content_hash, hash_files, to_json, write_atomic
+from loop.base.documents.typed import parse
 from loop.base.documents.yaml_text import load_yaml
 from loop.base.errors import Complaint
 

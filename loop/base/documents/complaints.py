@@ -1,17 +1,11 @@
-"""Where each value of a file stands, how a message shows it, and plain data to frozen models."""
+"""Where each value of a file stands, how a message shows it, and what is wrong there."""
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
-from loop.base.errors import Complaint, DefinitionError
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-T = TypeVar("T", bound="BaseModel")
+from loop.base.errors import Complaint
 
 QUOTED = 60
 """Characters of a value that a message shows."""
@@ -105,27 +99,3 @@ def did_you_mean(word: str, choices: Sequence[str]) -> str | None:
     """A hint at the nearest choice, when one is near."""
     close = nearest(word, choices)
     return f"did you mean {close[0]!r}?" if close else None
-
-
-def parse(model: type[T], document: Document, place: Place = ()) -> T:
-    """The part of a document at `place` as a `model`; an absent part counts as an empty mapping.
-
-    Raises DefinitionError with every mistake.
-    """
-    from pydantic import ValidationError
-
-    data = document.data
-    for step in place:
-        try:
-            data = data[step]
-        except (KeyError, IndexError, TypeError):
-            data = None
-    data = {} if data is None and place else data
-    try:
-        # Strict validation of JSON is the meaning we want: lists become tuples and text becomes dates, but text
-        # is no number and true is no integer.
-        return model.model_validate_json(json.dumps(data), strict=True, by_alias=True, by_name=False)
-    except ValidationError as error:
-        from loop.base.documents.mistakes import complaints
-
-        raise DefinitionError(complaints(model, document, place, data, error)) from error
