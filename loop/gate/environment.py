@@ -3,7 +3,7 @@
 import os
 import shutil
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from loop.builds import build
 from loop.builds.build import BuildFailed
@@ -13,9 +13,7 @@ from loop.machine import machine
 from loop.machine.gpus import Gpu, gpus
 from loop.machine.machine import nvcc_release, too_new
 from loop.model.base import Model
-from loop.model.output import Output
 from loop.model.plan import Text
-from loop.model.record import Machine
 from loop.model.target import CAbiVariant
 from loop.model.workloads import expand
 from loop.steps.context import Context, NoArguments, Result, Working
@@ -30,7 +28,13 @@ def must_fit(variant: CAbiVariant) -> None:
 
     What the driver would say at the first launch, `invalid device function` or less, helps nobody.
     """
-    problem = _missing(variant) or misfit(variant)
+    compiler, gpu = variant.build.compiler, _gpu_of(variant)
+    problem = misfit(variant)
+    if gpu is not None and shutil.which(compiler) is None:
+        other = elsewhere()
+        where = f"{other} is there: put its folder on the PATH, or name it in target.yaml"
+        hint = where if other else machine.fitting_toolkit(gpu.architecture, gpus().cuda)
+        problem = f"{compiler}: no such compiler on the PATH", hint
     if problem is not None:
         raise BuildFailed(*problem, "", no_compiler=True)
 
@@ -53,17 +57,6 @@ def misfit(variant: CAbiVariant) -> tuple[str, str] | None:
     return None
 
 
-def _missing(variant: CAbiVariant) -> tuple[str, str] | None:
-    """Why there is no nvcc to build with, and what mends it; None where there is one."""
-    compiler, gpu = variant.build.compiler, _gpu_of(variant)
-    if gpu is None or shutil.which(compiler) is not None:
-        return None
-    other = elsewhere()
-    where = f"{other} is there: put its folder on the PATH, or name it in target.yaml"
-    hint = where if other else machine.fitting_toolkit(gpu.architecture, gpus().cuda)
-    return f"{compiler}: no such compiler on the PATH", hint
-
-
 def _gpu_of(variant: CAbiVariant) -> Gpu | None:
     """The GPU that nvcc builds a variant for; None where nvcc does not build it, or there is no GPU."""
     by_nvcc = variant.device == "cuda" and Path(variant.build.compiler).name == "nvcc"
@@ -71,20 +64,19 @@ def _gpu_of(variant: CAbiVariant) -> Gpu | None:
 
 
 def elsewhere() -> str:
-    """An nvcc that is installed and not on the PATH; empty when none is found."""
+    """An nvcc that is installed and not on the PATH, the newest; empty when none is found."""
+
+    def age(folder: Path) -> list[int]:
+        """`cuda` itself, then `cuda-13.0` before `cuda-12.4`."""
+        words = folder.name.removeprefix("cuda").strip("-").split(".")
+        return [-int(word) for word in words if word.isdecimal()] or [-1_000_000]
+
     homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
-    folders = [*map(Path, homes), *sorted(Path(USUAL).glob("cuda*"), key=_newest_first)]
+    folders = [*map(Path, homes), *sorted(Path(USUAL).glob("cuda*"), key=age)]
     return next((str(folder / "bin/nvcc") for folder in folders if (folder / "bin/nvcc").is_file()), "")
 
 
-def _newest_first(folder: Path) -> list[int]:
-    """`cuda` itself, then `cuda-13.0` before `cuda-12.4`."""
-    numbers = [int(word) for word in folder.name.removeprefix("cuda").strip("-").split(".") if word.isdecimal()]
-    return [-number for number in numbers] if numbers else [-1_000_000]
-
-
 EXAMINE_LIMIT_S = 120.0
-Kind = TypeVar("Kind", bound=Output)
 
 
 class Requirement(Model):
@@ -97,25 +89,20 @@ class Requirement(Model):
 def torch(context: Context, arguments: Requirement) -> Working[TorchOutput]:
     """torch: present, new enough, built for what is here."""
     examined = yield from context.bench.examine("torch", EXAMINE_LIMIT_S)
-    output = TorchOutput.model_validate(_known(examined))
-    if output.ok and not new_enough(output.version, arguments.at_least):
-        output = _refuse(output, f"torch {output.version} is older than {arguments.at_least}")
-    if output.ok and context.bench.device == "cuda":
-        output = _on_gpu(output)
+    output, here = TorchOutput.model_validate(_known(examined)), gpus()
+    conflict = hint = ""
+    if not new_enough(output.version, arguments.at_least):
+        conflict = f"torch {output.version} is older than {arguments.at_least}"
+    elif context.bench.device == "cuda" and output.cuda_build is None:
+        conflict = f"torch {output.version} is a CPU build, the session runs on cuda"
+        hint = "pip install --force-reinstall torch, from an index with CUDA builds"
+    elif context.bench.device == "cuda" and output.cuda_build is not None:
+        conflict = too_new("torch built for CUDA", output.cuda_build, here.cuda, here.driver)
+        older = f"CUDA {here.cuda[0]}" if here.cuda else "an older CUDA"
+        hint = f"install a newer driver, or a torch that is built for {older}"
+    if output.ok and conflict:
+        output = output.model_copy(update={"ok": False, "message": conflict, "hint": hint or None})
     return Result(output.model_copy(update={"identity": f"torch {output.version} {output.cuda_build}"}))
-
-
-def _on_gpu(output: TorchOutput) -> TorchOutput:
-    """The same output, or a refusal where this torch cannot use the GPU here."""
-    here = gpus()
-    if output.cuda_build is None:
-        message = f"torch {output.version} is a CPU build, the session runs on cuda"
-        return _refuse(output, message, "pip install --force-reinstall torch, from an index with CUDA builds")
-    conflict = too_new("torch built for CUDA", output.cuda_build, here.cuda, here.driver)
-    if not conflict:
-        return output
-    older = f"CUDA {here.cuda[0]}" if here.cuda else "an older CUDA"
-    return _refuse(output, conflict, f"install a newer driver, or a torch that is built for {older}")
 
 
 def numpy(context: Context, arguments: Requirement) -> Working[NumpyOutput]:
@@ -123,7 +110,8 @@ def numpy(context: Context, arguments: Requirement) -> Working[NumpyOutput]:
     examined = yield from context.bench.examine("numpy", EXAMINE_LIMIT_S)
     output = NumpyOutput.model_validate(_known(examined))
     if output.ok and not new_enough(output.version, arguments.at_least):
-        output = _refuse(output, f"NumPy {output.version} is older than {arguments.at_least}")
+        message = f"NumPy {output.version} is older than {arguments.at_least}"
+        output = output.model_copy(update={"ok": False, "message": message})
     return Result(output.model_copy(update={"identity": f"numpy {output.version}"}))
 
 
@@ -132,8 +120,14 @@ def device(context: Context, arguments: NoArguments) -> Working[DeviceOutput]:
 
     Where it is not, nothing is run on it.
     """
-    bench, machine = context.bench, context.task.machine
-    facts, where = _gpu_facts(machine) if bench.device == "cuda" else ({}, machine.processor)
+    bench, machine, here = context.bench, context.task.machine, gpus()
+    facts: dict[str, Any] = {}
+    where = machine.processor
+    if bench.device == "cuda":  # What is known of the GPU that everything runs on, and which of several it is.
+        facts, where = {"driver": here.driver, "toolkit": machine.nvcc, "name": ""}, here.chosen
+        facts |= {"cuda": f"{here.cuda[0]}.{here.cuda[1]}"} if here.cuda else {}
+        if gpu := here.first:
+            facts |= {"name": gpu.name, "uuid": gpu.uuid, "capability": gpu.capability, "facts": gpu.facts}
     variants = bench.compiled(context.task.variants).values()
     problem = next((why for variant in variants if (why := misfit(variant))), None)
     if problem:
@@ -144,18 +138,6 @@ def device(context: Context, arguments: NoArguments) -> Working[DeviceOutput]:
     message = f"{where or bench.device}: {output.message}"
     identity = f"{bench.device} {output.name} {machine.name} {output.driver}"
     return Result(output.model_copy(update={"message": message, "identity": identity}))
-
-
-def _gpu_facts(machine: Machine) -> tuple[dict[str, Any], str]:
-    """What is known of the GPU that everything runs on, and which of several it is."""
-    here = gpus()
-    facts: dict[str, Any] = {"driver": here.driver, "toolkit": machine.nvcc, "name": ""}
-    if here.cuda:
-        facts["cuda"] = f"{here.cuda[0]}.{here.cuda[1]}"
-    if here.first:
-        first = here.first
-        facts |= {"name": first.name, "uuid": first.uuid, "capability": first.capability, "facts": first.facts}
-    return facts, here.chosen
 
 
 def libraries(context: Context, arguments: NoArguments) -> Working[LibrariesOutput]:
@@ -191,10 +173,6 @@ def extension(context: Context, arguments: NoArguments) -> Working[ExtensionOutp
 
 def _known(examined: Examined) -> dict[str, Any]:
     return {**examined.facts, "ok": examined.ok, "message": examined.message}
-
-
-def _refuse(output: Kind, message: str, hint: str | None = None) -> Kind:
-    return output.model_copy(update={"ok": False, "message": message, "hint": hint})
 
 
 def new_enough(version: str, at_least: str) -> bool:

@@ -20,7 +20,7 @@ from loop.report import format as say
 from loop.steps.context import Context, Result, Working
 from loop.steps.taken_over import Lasting, rests_on, take_over
 from loop.workers.bench import Bench, KeptWorker, Side
-from loop.workers.judge_messages import Agreement, GiveOutput, Relate
+from loop.workers.judge_messages import GiveOutput, Relate
 from loop.workers.messages import Compute
 from loop.workers.program import Refusal, WorkerLost
 
@@ -32,44 +32,35 @@ and comparisons: seven of up to 137e9 operations ran into the limit of 80 s (an 
 
 
 def properties(context: Context, arguments: Lasting) -> Working[PropertiesOutput]:
-    """Every property of the target on every selected variant: the timed workloads, and one of each other type."""
-    names = context.bench.target.properties
+    """Every property of the target on every selected variant: the timed workloads, and one of each other type.
+
+    Where no variant runs here, those that are emulated.
+    """
+    bench = context.bench
+    names = bench.target.properties
     if not names:
-        return Result(
-            PropertiesOutput(
-                ok=True,
-                message="the target names no properties",
-                not_exercised=("properties: target.yaml names none under `properties`",),
-            )
-        )
-    checks: list[PropertyCheck] = []
-    device: Device = context.bench.device if context.task.variants else "cuda"
-    sides = yield from _sides(context)
+        missing = ("properties: target.yaml names none under `properties`",)
+        return Result(PropertiesOutput(ok=True, message="the target names no properties", not_exercised=missing))
+    device: Device = bench.device if context.task.variants else "cuda"
+    if context.task.variants:
+        built, _ = yield from builds(context)
+        by_name = {build.variant: build for build in built}
+        sides = [bench.side(name, by_name.get(name)) for name in usable(context, built)]
+    else:
+        built, _ = yield from compile_all(context, bench.emulations(context.task.emulated))
+        sides = [bench.side(build.variant, build, emulated=True) for build in built]
     ground = rests_on(context, "kernel.properties", *(f"{side.name} {side.build_id}" for side in sides))
     earlier = take_over(context, PropertiesOutput, ground, arguments)
     if earlier is not None:
         return Result(earlier)
     tried, large = chosen(context, device)
+    checks: list[PropertyCheck] = []
     for side in sides:
-        checks += yield from relate(context.bench, side, names, tried)
+        checks += yield from relate(bench, side, names, tried)
     output = _output(context, names, checks)
-    skipped = tuple(
-        f"properties on {workload.name}: too large to relate several calls of it" for workload in large
-    )
-    return Result(
-        output.model_copy(update={"rests_on": ground, "not_exercised": (*output.not_exercised, *skipped)})
-    )
-
-
-def _sides(context: Context) -> Generator[Tick, None, list[Side]]:
-    """The variants that run here; where there are none, those that are emulated."""
-    bench = context.bench
-    if context.task.variants:
-        built, _ = yield from builds(context)
-        by_name = {build.variant: build for build in built}
-        return [bench.side(name, by_name.get(name)) for name in usable(context, built)]
-    built, _ = yield from compile_all(context, bench.emulations(context.task.emulated))
-    return [bench.side(build.variant, build, emulated=True) for build in built]
+    skipped = [f"properties on {workload.name}: too large to relate several calls of it" for workload in large]
+    update = {"rests_on": ground, "not_exercised": (*output.not_exercised, *skipped)}
+    return Result(output.model_copy(update=update))
 
 
 def chosen(context: Context, device: Device) -> tuple[tuple[Workload, ...], tuple[Workload, ...]]:
@@ -150,14 +141,25 @@ def _walk(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, 
     reply = yield from bench.judge(begin, CALL_LIMIT_S, note)
     for _ in range(MOST_CALLS):
         if (call := reply.call) is None:
-            return _judged(side, name, workload, reply.agreement)
+            break
         asked = asked_for(bench.target.signature, workload, call)
         if unsupported(side, asked):
             return _check(side, name, workload, "inapplicable", f"asks for {asked.name}, which is not supported")
         request, most = Compute(call), bench.first_call_s
         computed = yield from worker.ask(request, limit_s=CALL_LIMIT_S, note=note, first_call_s=most)
         reply = yield from bench.judge(GiveOutput(files_of(call, computed)[0]), CALL_LIMIT_S, note)
-    message = f"{name} asks for more than {MOST_CALLS} calls on {workload.name}"
+    else:
+        message = f"{name} asks for more than {MOST_CALLS} calls on {workload.name}"
+        return _check(side, name, workload, "failed", message)
+    finding = reply.agreement
+    if finding is None:
+        return _check(side, name, workload, "inapplicable", f"does not apply to {workload.name}")
+    if not finding.wrong:
+        return _check(side, name, workload, "holds", f"off by {finding.largest:.1e} at most")
+    message = (
+        f"{name} does not hold on {workload.name}: {finding.wrong:,} of {finding.total:,} elements, "
+        f"off by up to {finding.largest:.2g} (allowed {finding.allowed:.1e})"
+    )
     return _check(side, name, workload, "failed", message)
 
 
@@ -168,18 +170,6 @@ def asked_for(signature: Signature, workload: Workload, call: Call) -> Workload:
     words = " ".join(f"{name}{size}" for name, size in sizes.items())
     changes = {"name": words, "sizes": {**workload.sizes, **sizes}, "attributes": call.attributes}
     return workload.model_copy(update=changes)
-
-
-def _judged(side: Side, name: str, workload: Workload, finding: Agreement | None) -> PropertyCheck:
-    if finding is None:
-        return _check(side, name, workload, "inapplicable", f"does not apply to {workload.name}")
-    if not finding.wrong:
-        return _check(side, name, workload, "holds", f"off by {finding.largest:.1e} at most")
-    message = (
-        f"{name} does not hold on {workload.name}: {finding.wrong:,} of {finding.total:,} elements, "
-        f"off by up to {finding.largest:.2g} (allowed {finding.allowed:.1e})"
-    )
-    return _check(side, name, workload, "failed", message)
 
 
 def _check(side: Side, name: str, workload: Workload, status: str, message: str) -> PropertyCheck:

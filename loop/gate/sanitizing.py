@@ -4,7 +4,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -90,10 +90,19 @@ class Log:
 
 def read_log(text: str) -> Log:
     """A log of compute-sanitizer: reports begin at the margin, the lines that belong to them are indented."""
+    paragraphs: list[list[str]] = []
+    for line in text.splitlines():
+        words = line.strip().removeprefix(PREFIX)
+        if not line.strip().startswith(PREFIX) or not words.strip():
+            continue
+        if words.startswith("  ") and paragraphs:
+            paragraphs[-1].append(words.strip())
+        else:
+            paragraphs.append([words.strip()])
     reports: list[SanitizerReport] = []
     remarks: list[str] = []
     totals: list[int] = []
-    for head, *details in _paragraphs(text):
+    for head, *details in paragraphs:
         summary = SUMMARY.match(head)
         if summary:
             totals.append(int(summary[1]))
@@ -106,28 +115,10 @@ def read_log(text: str) -> Log:
     return Log(tuple(reports), sum(totals) if totals else None, tuple(remarks))
 
 
-def _paragraphs(text: str) -> list[list[str]]:
-    """Each line at the margin, with the indented lines below it."""
-    paragraphs: list[list[str]] = []
-    for line in text.splitlines():
-        words = line.strip().removeprefix(PREFIX)
-        if not line.strip().startswith(PREFIX) or not words.strip():
-            continue
-        if words.startswith("  ") and paragraphs:
-            paragraphs[-1].append(words.strip())
-        else:
-            paragraphs.append([words.strip()])
-    return paragraphs
-
-
 def _report(head: str, details: Sequence[str]) -> SanitizerReport:
     """A finding with its kind, its kernel, its thread, and its places: the first line with one, and the frames."""
-
-    def placed(line: str) -> re.Match[str] | None:
-        return PLACED.search(line) or OLDER.search(line)
-
-    first = next(filter(None, map(placed, (head, *details))), None)
-    frames = [placed(line) for line in details if line.startswith("Device Frame:")]
+    first = next(filter(None, map(_placed, (head, *details))), None)
+    frames = [_placed(line) for line in details if line.startswith("Device Frame:")]
     matches = [match for match in (first, *frames) if match]
     severity, by = SEVERITY.match(head), next(filter(None, map(THREAD.search, details)), None)
     return SanitizerReport(
@@ -139,6 +130,10 @@ def _report(head: str, details: Sequence[str]) -> SanitizerReport:
         thread=by[1] if by else "",
         block=by[2] if by else "",
     )
+
+
+def _placed(line: str) -> re.Match[str] | None:
+    return PLACED.search(line) or OLDER.search(line)
 
 
 @dataclass
@@ -207,8 +202,6 @@ def command(tool: SanitizerTool, log: Path) -> list[str]:
     return [PROGRAM, "--tool", tool, "--log-file", str(log), *usual, *OPTIONS.get(tool, ())]
 
 
-Calls = Mapping[str, Sequence[Workload]]
-"""Variant to the workloads on which it is called under each tool."""
 MOST_FLOPS = 2e7
 """Work of a call that is made under a tool; some tools follow every access."""
 MOST_BYTES = 2**20
@@ -228,21 +221,19 @@ class SanitizeTerms(Lasting):
     """Whether variants that were found wrong are, too: a tool may say why they are."""
 
 
-@dataclass
-class Progress:
-    """What has been done."""
-
-    begun: float = field(default_factory=time.monotonic)
-    runs: list[SanitizerRun] = field(default_factory=list)
-    late: list[tuple[str, SanitizerTool]] = field(default_factory=list)
-    """Variants and tools for which no time was left."""
-
-
 def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutput]:
     """The builds that are measured, under each tool, on a few small workloads of the plan's check sets."""
-    names, why, progress = _candidates(context), _why_not(context), Progress()
+    target, begun = context.bench.target, time.monotonic()
+    every = {name: target.variants[name] for name in (*context.task.variants, *context.task.emulated)}
+    on_gpu, why = context.bench.device == "cuda", ""
+    names = [n for n, v in every.items() if isinstance(v, CAbiVariant) and (v.device == "cuda" or on_gpu)]
     if not names:
         return Result(SanitizeOutput(ok=True, message="no compiled variant for a GPU to sanitize"))
+    if not on_gpu:
+        verify = context.command("kernels", "verify", "--sanitize", "--device", "cuda")
+        why = f"there is no GPU here; on one: {verify}"
+    elif not version():
+        why = f"there is no {PROGRAM} on the PATH: {INSTALL}"
     if why:
         missing = [f"{listed(TOOLS)} of {', '.join(names)}: {why}"]
         return Result(SanitizeOutput(ok=True, message="nothing was sanitized", not_exercised=tuple(missing)))
@@ -250,21 +241,18 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutp
     missing = [f"sanitizers on what does not compile: {failure.message}" for failure in failures]
     latest = context.latest("kernel.verify")
     verified = VerifyOutput.model_validate(latest, strict=False).variants if latest else ()
-    chosen: list[Build] = []
+    wrong = {(checks.variant, checks.build_id) for checks in verified if not checks.right}
+    chosen: dict[str, Build] = {}
     calls: dict[str, Sequence[Workload]] = {}
     for build in (build for build in built if build.compiled):
-        workloads_of = _calls(context, build.variant, arguments.calls)
-        checks = [
-            checks for checks in verified if (checks.variant, checks.build_id) == (build.variant, build.build_id)
-        ]
-        if not arguments.wrong and not all(check.right for check in checks):
+        own = _calls(context, build.variant, arguments.calls)
+        if not arguments.wrong and (build.variant, build.build_id) in wrong:
             missing.append(f"sanitizers on {build.variant}: it was not found right")
-        elif not workloads_of:
+        elif not own:
             missing.append(f"sanitizers on {build.variant}: no workload is for it")
         else:
-            chosen.append(build)
-            calls[build.variant] = workloads_of
-    ids = [f"{build.variant} {build.build_id}" for build in chosen]
+            chosen[build.variant], calls[build.variant] = build, own
+    ids = [f"{name} {build.build_id}" for name, build in chosen.items()]
     terms = (version(), str(arguments.calls), str(arguments.wrong))
     ground = rests_on(context, "kernel.sanitize", *terms, *ids)
     earlier = None if failures else take_over(context, SanitizeOutput, ground, arguments)
@@ -272,29 +260,13 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutp
         return Result(earlier)
     for workload in {workload.name: workload for own in calls.values() for workload in own}.values():
         yield from context.bench.expect(workload)
-    jobs = [(tool, build) for tool in TOOLS for build in chosen]
-    yield from together((_job(context, *job, calls, progress) for job in jobs), min(AT_ONCE, cores()))
-    whole = not progress.late and all(run.status != "unknown" for run in progress.runs)
-    output = _output(context, progress, calls, missing)
+    jobs = [(tool, name) for tool in TOOLS for name in chosen]
+    tries = (_run(context, tool, chosen[name], calls[name], begun) for tool, name in jobs)
+    runs = yield from together(tries, min(AT_ONCE, cores()))
+    late = [(name, tool) for (tool, name), run in zip(jobs, runs, strict=True) if run is None]
+    output = _output(context, [run for run in runs if run], late, calls, missing)
+    whole = not late and all(run.status != "unknown" for run in output.runs)
     return Result(output.model_copy(update={"rests_on": ground if whole else ""}))
-
-
-def _candidates(context: Context) -> list[str]:
-    """Compiled variants of the session that are made for a GPU, also those that are emulated here."""
-    names = dict.fromkeys((*context.task.variants, *context.task.emulated))
-    variants = {name: context.bench.target.variants[name] for name in names}
-    on_gpu = context.bench.device == "cuda"
-    return [n for n, v in variants.items() if isinstance(v, CAbiVariant) and (v.device == "cuda" or on_gpu)]
-
-
-def _why_not(context: Context) -> str:
-    """Why nothing can be sanitized here, and what would help; empty where it can."""
-    if context.bench.device != "cuda":
-        verify = context.command("kernels", "verify", "--sanitize", "--device", "cuda")
-        return f"there is no GPU here; on one: {verify}"
-    if not version():
-        return f"there is no {PROGRAM} on the PATH: {INSTALL}"
-    return ""
 
 
 def _calls(context: Context, name: str, count: int) -> tuple[Workload, ...]:
@@ -332,58 +304,65 @@ def few(
     return tuple(sorted(chosen, key=lambda workload: (work[workload.name], workload.name)))
 
 
-def _job(
-    context: Context, tool: SanitizerTool, build: Build, calls: Calls, progress: Progress
-) -> Generator[Tick, None, None]:
-    """Examine one variant under one tool, unless the step's time is over."""
-    if time.monotonic() - progress.begun > context.budget_s:
-        progress.late.append((build.variant, tool))
-        return
-    side, own = context.bench.side(build.variant, build), calls[build.variant]
-    limit_s = min(CALL_LIMIT_S, context.kill_after_s / 2)
+def _run(
+    context: Context, tool: SanitizerTool, build: Build, own: Sequence[Workload], begun: float
+) -> Generator[Tick, None, SanitizerRun | None]:
+    """Examine one variant under one tool; None where the step's time is over.
+
+    What was found is blamed on the workload whose call memcheck ended, or on the first that shows it alone.
+    """
+    if time.monotonic() - begun > context.budget_s:
+        return None
+    side, limit_s = context.bench.side(build.variant, build), min(CALL_LIMIT_S, context.kill_after_s / 2)
     examination = yield from examine(context.bench, side, tool, own, limit_s)
-    blamed = next(iter(examination.refused), "") if tool == "memcheck" else ""
-    for workload in own if examination.found and not blamed else ():
-        alone, in_time = len(own) == 1, time.monotonic() - progress.begun <= context.budget_s
+    found, reports = examination.found, examination.log.reports
+    blamed = next(iter(examination.refused), "") if tool == "memcheck" and found else ""
+    for workload in own if found and not blamed else ():
+        alone, in_time = len(own) == 1, time.monotonic() - begun <= context.budget_s
         if alone or (in_time and (yield from examine(context.bench, side, tool, [workload], limit_s)).found):
             blamed = workload.name
             break
-    progress.runs.append(_run(build, tool, own, examination, blamed if examination.found else ""))
-
-
-def _run(
-    build: Build, tool: SanitizerTool, own: Sequence[Workload], examination: Examination, blamed: str
-) -> SanitizerRun:
-    """What came of one variant under one tool; `blamed`: the workload on which something was found."""
-    found, reports = examination.found, examination.log.reports
     if found and not any(report.severity == "error" for report in reports):
         words = next(iter(examination.log.remarks), f"exit {examination.code}, and no report that is understood")
         reports = (SanitizerReport(kind="fault", words=words), *reports)
-    status = "found" if found else "unknown" if examination.why_unknown else "clean"
-    return SanitizerRun.model_validate(
-        {
-            "variant": build.variant,
-            "build_id": build.build_id,
-            "tool": tool,
-            "status": status,
-            "workloads": tuple(workload.name for workload in own),
-            "seconds": examination.seconds,
-            "reports": reports[:MOST_REPORTS],
-            "total": max(examination.log.total or 0, len(reports)),
-            "workload": blamed,
-            "why": "" if status == "clean" else examination.why_unknown,
-        }
+    why = examination.why_unknown
+    return SanitizerRun(
+        variant=build.variant,
+        build_id=build.build_id,
+        tool=tool,
+        status="found" if found else "unknown" if why else "clean",
+        workloads=tuple(workload.name for workload in own),
+        seconds=examination.seconds,
+        reports=reports[:MOST_REPORTS],
+        total=max(examination.log.total or 0, len(reports)),
+        workload=blamed,
+        why=why,
     )
 
 
-def _output(context: Context, progress: Progress, calls: Calls, missing: Sequence[str]) -> SanitizeOutput:
-    runs = sorted(progress.runs, key=lambda run: (TOOLS.index(run.tool), run.variant))
+def _output(
+    context: Context,
+    every: Sequence[SanitizerRun],
+    late: Sequence[tuple[str, SanitizerTool]],
+    calls: Mapping[str, Sequence[Workload]],
+    missing: Sequence[str],
+) -> SanitizeOutput:
+    runs = sorted(every, key=lambda run: (TOOLS.index(run.tool), run.variant))
     bad = [run for run in runs if run.status == "found"]
+    tools: dict[tuple[str, str], list[SanitizerTool]] = {}
     unknown = [(run.variant, run.tool, run.why) for run in runs if run.status == "unknown"]
-    unknown += [(*late, f"the step's {context.budget_s:g} s were over") for late in progress.late]
+    unknown += [(*skipped, f"the step's {context.budget_s:g} s were over") for skipped in late]
+    for name, tool, why in unknown:
+        tools.setdefault((name, why), []).append(tool)
+    unseen = [f"{listed(sorted(own, key=TOOLS.index))} of {name}: {why}" for (name, why), own in tools.items()]
     cleared = [run.variant for run in runs if run.status == "clean"]
     clean = tuple(name for name in calls if cleared.count(name) == len(TOOLS))
-    message = _describe(runs, clean)
+    tried = {run.variant: len(run.workloads) for run in runs}
+    parts = [f"{name} clean in {tried[name]} calls" for name in clean]
+    parts += [f"{name} not under all" for name in tried if name not in clean]
+    warned = sum(run.total for run in runs if run.status == "clean")
+    also = f"; warnings that fail nothing: {warned}" if warned else ""
+    message = f"{listed(TOOLS)}: {', '.join(parts) or 'nothing was sanitized'}{also}"
     if bad:
         who = [f"{run.tool} of {run.variant}" for run in bad]
         more = f"; so {'does' if len(bad) == 2 else 'do'} {listed(who[1:])}" if bad[1:] else ""
@@ -402,9 +381,9 @@ def _output(context: Context, progress: Progress, calls: Calls, missing: Sequenc
     return SanitizeOutput(
         ok=not bad,
         message=message,
-        hint=_replay(context, bad[0], calls) if bad else None,
+        hint=_replay(context, bad[0], calls[bad[0].variant]) if bad else None,
         verdicts=verdicts,
-        not_exercised=(*missing, *_unseen(unknown)),
+        not_exercised=(*missing, *unseen),
         learned=tuple(f"Under {run.tool}, {run.told}." for run in bad),
         runs=tuple(runs),
         clean=clean,
@@ -413,29 +392,11 @@ def _output(context: Context, progress: Progress, calls: Calls, missing: Sequenc
     )
 
 
-def _unseen(unknown: Sequence[tuple[str, SanitizerTool, str]]) -> Iterator[str]:
-    """`memcheck and racecheck of small: why`: one line for all tools of a variant with the same reason."""
-    tools: dict[tuple[str, str], list[SanitizerTool]] = {}
-    for variant, tool, why in unknown:
-        tools.setdefault((variant, why), []).append(tool)
-    for (variant, why), own in tools.items():
-        yield f"{listed(sorted(own, key=TOOLS.index))} of {variant}: {why}"
-
-
-def _replay(context: Context, run: SanitizerRun, calls: Calls) -> str:
+def _replay(context: Context, run: SanitizerRun, own: Sequence[Workload]) -> str:
     """The command that shows a finding again, and how to make the tool name lines."""
-    named = [w for w in calls[run.variant] if w.name == run.workload] or list(calls[run.variant])
+    named = [workload for workload in own if workload.name == run.workload] or own
     signature = context.bench.target.signature
     chosen = [word for w in named for word in ("--workloads", spelled(entry_of(signature, w)))]
     words = ("verify", run.variant, "--sanitize", "--device", "cuda", *chosen, "--seed", str(context.task.seed))
     lines = "" if run.first is None or run.first.places else f"; {WITHOUT_LINES}"
     return f"again: {context.command('kernels', *words)}{lines}"
-
-
-def _describe(runs: Sequence[SanitizerRun], clean: Sequence[str]) -> str:
-    calls = {run.variant: len(run.workloads) for run in runs}
-    parts = [f"{name} clean in {calls[name]} calls" for name in clean]
-    parts += [f"{name} not under all" for name in calls if name not in clean]
-    warned = sum(run.total for run in runs if run.status == "clean")
-    also = f"; warnings that fail nothing: {warned}" if warned else ""
-    return f"{listed(TOOLS)}: {', '.join(parts) or 'nothing was sanitized'}{also}"

@@ -1,6 +1,6 @@
 """Why is it as fast as it is? Facts on each variant's worst workload, and the leaf they lead to."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Annotated
@@ -12,27 +12,32 @@ from loop.base.processes import Tick
 from loop.model.base import Model
 from loop.model.dtypes import Dtype
 from loop.model.measurement import Build, Measurement
-from loop.model.output import MeasureOutput, outputs_of
-from loop.model.profile import FACTS, DeviceProfile, Fact, KernelRun, Occupancy, Profile, SeverityRule, TreeRule
-from loop.model.record import Finished
+from loop.model.output import MeasureOutput
+from loop.model.profile import FACTS, Fact, Occupancy, Profile, SeverityRule, TreeRule
 from loop.model.workloads import counted, working_set
 from loop.profile import bottleneck
 from loop.profile import profile as outside
 from loop.profile.bottleneck import Notes, Reach
 from loop.profile.launch_limits import filling_of, gpu_at_hand
-from loop.profile.model import ParallelismOutput, ProfileOutput
-from loop.profile.profile import SHARES, facts, source, watch
+from loop.profile.model import ProfileOutput
+from loop.profile.profile import SHARES, facts, watch
+from loop.profile.profile import source as source_of
 from loop.report import format as say
 from loop.report.markdown import Table, columns, filled
 from loop.steps.context import Context, Result, Working
 from loop.timing.doubts import measure_roof
 from loop.timing.readiness import hold_device, ready
-from loop.workers.messages import Observed
 
 SAID_ABOVE = ("device", "ratio", "time_us")
 """Facts that stand in the sentence."""
 MOST_KERNELS = 4
 """Kernels of a call that are shown."""
+Known = tuple[Reach, str]
+"""What a device reaches, and where that is known from or why it is not."""
+QUIET, TRIES = 0.8, 3
+"""Share of its best moments that a measurement of the roof has to reach, and how often it is tried."""
+ON_ROOF = ("flops_share", "bandwidth_share", "roof")
+ON_GPU = (*SHARES, "stall")
 
 
 @dataclass(frozen=True)
@@ -51,35 +56,6 @@ class Leaf:
     gain: str
     undecided: tuple[str, ...]
     """Rules before it that could not be decided."""
-
-
-@dataclass(frozen=True)
-class Bottleneck:
-    """The section on bottlenecks."""
-
-    leaves: tuple[Leaf, ...]
-    facts: Table | None
-    notes: tuple[str, ...]
-    """Where facts come from, and why others are unknown."""
-    parallelism: Table | None
-    kernels: Table | None = None
-    """What a profiler of the GPU saw, kernel by kernel."""
-    calls: tuple[str, ...] = ()
-    """What each profiled call came to."""
-
-
-def bottlenecks(finished: Sequence[Finished]) -> Bottleneck:
-    """Everything that was profiled, and how launches fill their devices."""
-    profiles = [profile for output in outputs_of(finished, ProfileOutput) for profile in output.profiles]
-    fillings = [filling for output in outputs_of(finished, ParallelismOutput) for filling in output.fillings]
-    return Bottleneck(
-        leaves=tuple(leaf(profile) for profile in profiles),
-        facts=_facts(profiles),
-        notes=tuple(note for profile in profiles for note in _notes(profile)),
-        parallelism=_parallelism(fillings),
-        kernels=kernels(profiles),
-        calls=totals(profiles),
-    )
 
 
 def leaf(profile: Profile) -> Leaf:
@@ -101,7 +77,7 @@ def leaf(profile: Profile) -> Leaf:
     )
 
 
-def _facts(profiles: Sequence[Profile]) -> Table | None:
+def facts_table(profiles: Sequence[Profile]) -> Table | None:
     """One column for each variant, one row for each known fact."""
     heads = columns("Fact", *(f">{profile.variant}" for profile in profiles), "What it is")
     rows = tuple(
@@ -119,44 +95,39 @@ def value(fact: Fact) -> str:
     return str(fact) if isinstance(fact, str | int) else say.significant(fact)
 
 
-def _notes(profile: Profile) -> Iterator[str]:
-    for names, text in _grouped(profile.sources):
-        yield f"{profile.variant}, {names}: {text}"
-    for names, why in _grouped(profile.unknown):
-        yield f"{profile.variant}, {names} unknown: {why}"
+def notes(profiles: Sequence[Profile]) -> tuple[str, ...]:
+    """Where facts come from, and why others are unknown: facts that share a note, together with it."""
+    lines = []
+    for profile in profiles:
+        for texts, unknown in ((profile.sources, ""), (profile.unknown, " unknown")):
+            for text in dict.fromkeys(texts.values()):
+                names = say.listed([name for name, other in texts.items() if other == text])
+                lines.append(f"{profile.variant}, {names}{unknown}: {text}")
+    return tuple(lines)
 
 
-def _grouped(notes: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Facts that share a note, together with it."""
-    for text in dict.fromkeys(notes.values()):
-        yield say.listed([name for name, other in notes.items() if other == text]), text
-
-
-def _parallelism(fillings: Sequence[Occupancy]) -> Table | None:
+def parallelism_table(fillings: Sequence[Occupancy]) -> Table | None:
     """One row a variant: the workload that fills its device least."""
     heads = columns(
         "Variant", "On", "Filled least on", ">Pieces of work", ">Places", ">Filled", ">Waves", "Limited by"
     )
-    names = dict.fromkeys(filling.variant for filling in fillings)
-    ordered = sorted(fillings, key=lambda filling: (filling.share, filling.used))
-    rows = tuple(_filling(next(filling for filling in ordered if filling.variant == name)) for name in names)
-    return filled(heads, rows)
-
-
-def _filling(filling: Occupancy) -> tuple[str, ...]:
-    unknown = (
-        f" ({' and '.join(filling.unknown)} not declared)" if filling.unknown and filling.resident > 1 else ""
-    )
-    return (
-        filling.variant,
-        filling.on if filling.at_hand else f"{filling.on} (not at hand)",
-        filling.workload,
-        str(filling.items),
-        f"{filling.units} x {filling.resident}",
-        f"{100 * filling.share:.0f} %",
-        say.significant(filling.waves),
-        filling.limited_by + unknown,
-    )
+    rows = []
+    for name in dict.fromkeys(filling.variant for filling in fillings):
+        own = [filling for filling in fillings if filling.variant == name]
+        filling = min(own, key=lambda filling: (filling.share, filling.used))
+        undeclared = f" ({' and '.join(filling.unknown)} not declared)" if filling.unknown else ""
+        row = (
+            name,
+            filling.on if filling.at_hand else f"{filling.on} (not at hand)",
+            filling.workload,
+            str(filling.items),
+            f"{filling.units} x {filling.resident}",
+            f"{100 * filling.share:.0f} %",
+            say.significant(filling.waves),
+            filling.limited_by + (undeclared if filling.resident > 1 else ""),
+        )
+        rows.append(row)
+    return filled(heads, tuple(rows))
 
 
 def kernels(profiles: Sequence[Profile]) -> Table | None:
@@ -165,21 +136,21 @@ def kernels(profiles: Sequence[Profile]) -> Table | None:
         *("Variant", "Kernel", ">Launches", ">Time", ">DRAM", ">SM", ">Warps", ">Bank conflicts", ">Registers"),
         "Its warps wait for",
     )
-    watched = [(profile.variant, profile.watched) for profile in profiles if profile.watched is not None]
-    rows = [(name, *_kernel(kernel)) for name, watched in watched for kernel in watched.kernels[:MOST_KERNELS]]
+    rows = []
+    for profile in profiles:
+        for kernel in profile.watched.kernels[:MOST_KERNELS] if profile.watched else ():
+            shares = (kernel.dram, kernel.sm, kernel.warps_active, kernel.bank_conflicts)
+            row = (
+                profile.variant,
+                kernel.kernel,
+                str(kernel.launches),
+                "-" if kernel.us is None else say.latency(kernel.us),
+                *(percent(share) for share in shares),
+                "-" if kernel.registers is None else str(kernel.registers),
+                ", ".join(f"{reason} {percent(share)}" for reason, share in kernel.stalls.items()) or "-",
+            )
+            rows.append(row)
     return filled(heads, rows)
-
-
-def _kernel(kernel_profile: KernelRun) -> tuple[str, ...]:
-    shares = (kernel_profile.dram, kernel_profile.sm, kernel_profile.warps_active, kernel_profile.bank_conflicts)
-    return (
-        kernel_profile.kernel,
-        str(kernel_profile.launches),
-        "-" if kernel_profile.us is None else say.latency(kernel_profile.us),
-        *(percent(share) for share in shares),
-        "-" if kernel_profile.registers is None else str(kernel_profile.registers),
-        ", ".join(f"{reason} {percent(share)}" for reason, share in kernel_profile.stalls.items()) or "-",
-    )
 
 
 def percent(share: float | None) -> str:
@@ -191,31 +162,18 @@ def percent(share: float | None) -> str:
 
 def totals(profiles: Sequence[Profile]) -> tuple[str, ...]:
     """What each profiled call came to, in a sentence."""
-    return tuple(
-        f"{profile.variant}, by {profile.watched.by}: {', '.join(_parts(profile.watched))}"
-        for profile in profiles
-        if profile.watched is not None
-    )
-
-
-def _parts(watched: DeviceProfile) -> Iterator[str]:
-    took = "" if watched.us is None else f", {say.latency(watched.us)} together"
-    many = "1 launch" if watched.launches == 1 else f"{watched.launches} launches"
-    yield f"{many} of {say.count(len(watched.kernels), 'kernel')} in one call{took}"
-    if watched.cut:
-        yield "the first ones, for it may launch more"
-    hidden = len(watched.kernels) - MOST_KERNELS
-    if hidden > 0:
-        yield f"{say.count(hidden, 'more kernel')} not shown"
-
-
-COUNTED = ("instructions", "ipc", "cache_misses")
-Known = tuple[Reach, str]
-"""What a device reaches, and where that is known from or why it is not."""
-QUIET, TRIES = 0.8, 3
-"""Share of its best moments that a measurement of the roof has to reach, and how often it is tried."""
-ON_ROOF = ("flops_share", "bandwidth_share", "roof")
-ON_GPU = (*SHARES, "stall")
+    lines = []
+    for profile in profiles:
+        if (watched := profile.watched) is None:
+            continue
+        took = "" if watched.us is None else f", {say.latency(watched.us)} together"
+        many = "1 launch" if watched.launches == 1 else f"{watched.launches} launches"
+        parts = [f"{many} of {say.count(len(watched.kernels), 'kernel')} in one call{took}"]
+        parts += ["the first ones, for it may launch more"] if watched.cut else []
+        hidden = len(watched.kernels) - MOST_KERNELS
+        parts += [f"{say.count(hidden, 'more kernel')} not shown"] if hidden > 0 else []
+        lines.append(f"{profile.variant}, by {watched.by}: {', '.join(parts)}")
+    return tuple(lines)
 
 
 class ProfileTerms(Model):
@@ -230,7 +188,13 @@ class ProfileTerms(Model):
 def profile(context: Context, arguments: ProfileTerms) -> Working[ProfileOutput]:
     """Profile each variant that has a speed, on the workload with its lowest ratio."""
     state = yield from ready(context)
-    chosen = _worst(context)
+    latest = context.latest("kernel.measure")
+    chosen: list[Measurement] = []
+    if latest:  # Examples and baselines are left out where there are others: nobody is about to make them faster.
+        variants = context.bench.target.variants
+        worst = bottleneck.worst(MeasureOutput.model_validate(latest, strict=False), variants)
+        chosen = [measurement for name, measurement in worst.items() if variants[name].role == "main"]
+        chosen = chosen or [*worst.values()]
     if state.builds is None or not chosen:
         why = state.why_not or "no variant has a speed"
         hint = state.hint or f"measure first: {context.command('run', 'pattern', 'baseline-first')}"
@@ -240,29 +204,14 @@ def profile(context: Context, arguments: ProfileTerms) -> Working[ProfileOutput]
     with ExitStack() as stack:
         yield from hold_device(context.bench, stack)
         for measured in chosen:
-            if measured.workload.dtype not in roofs:
-                roofs[measured.workload.dtype] = yield from _roof(context, chosen, measured.workload.dtype)
-            roof = roofs[measured.workload.dtype]
-            notes = yield from _look(context, measured, state.builds.get(measured.variant), len(chosen), roof)
-            terms = arguments.tree, arguments.severity
-            profiles.append(bottleneck.profile(measured, notes, *terms))
+            dtype = measured.workload.dtype
+            if dtype not in roofs:
+                roofs[dtype] = yield from _roof(context, chosen, dtype)
+            notes = yield from _look(
+                context, measured, state.builds.get(measured.variant), len(chosen), roofs[dtype]
+            )
+            profiles.append(bottleneck.profile(measured, notes, arguments.tree, arguments.severity))
     return Result(_output(profiles))
-
-
-def _worst(context: Context) -> Sequence[Measurement]:
-    """Of each variant whose speed can be trusted the measurement with its lowest ratio.
-
-    Examples and baselines are left out where there are others: nobody is about to make them faster.
-    """
-    latest = context.latest("kernel.measure")
-    if not latest:
-        return ()
-    output = MeasureOutput.model_validate(latest, strict=False)
-    variants = context.bench.target.variants
-    measurements = bottleneck.worst(output, variants)
-    return [measurement for name, measurement in measurements.items() if variants[name].role == "main"] or [
-        *measurements.values()
-    ]
 
 
 def _look(
@@ -272,20 +221,30 @@ def _look(
     notes, bench = Notes(), context.bench
     notes.tell({"device": bench.device, "ratio": measured.ratio, "time_us": measured.candidate_us})
     _look_at_roof(context, measured, roof, notes)
-    _look_at_launch(context, measured, notes)
-    yield from _look_at_code(context, measured.variant, build, notes)
-    side = bench.side(measured.variant, build)
+    filling = filling_of(context, measured.variant, measured.workload)
+    if filling is None:
+        notes.tell({"units": bench.threads if bench.device == "cpu" else None})
+        notes.silent("the manifest declares no launch", "work_items", "slots", "units")
+    else:
+        places = {"units": filling.units, "slots": filling.units * filling.resident}
+        source = "told by the host code" if filling.kernel else "declared in the manifest"
+        notes.tell({"work_items": filling.items, **places}, f"the launch {source}, on {filling.on}")
+    variant = bench.compiled([measured.variant]).get(measured.variant)
+    if variant is None or build is None:
+        notes.silent("nothing of it is compiled by loop", "vectorised", "vector_share")
+    else:
+        limit_s = min(outside.REPORT_LIMIT_S, context.kill_after_s / 2)
+        report, why = yield from outside.compiler_report(bench, variant, limit_s)
+        notes.tell(report, "the compiler's report")
+        notes.silent(why or "no x86 listing", "vectorised", "vector_share")
     if bench.device == "cuda":
+        side = bench.side(measured.variant, build)
         notes.watched, why = yield from watch(context, side, measured.workload, variants)
         if notes.watched is not None:
-            notes.tell(facts(notes.watched), source(notes.watched))
+            notes.tell(facts(notes.watched), source_of(notes.watched))
         notes.silent(why or "ncu gave no such counter", *ON_GPU)
-        notes.silent("counted on a processor only", *COUNTED)
     else:
         notes.silent("there is no GPU", *ON_GPU)
-        counts = yield from outside.count(bench, side, measured.workload)
-        notes.tell(_per_call(counts), f"counted over {counts.calls} calls")
-        notes.silent(counts.why or "not counted", *COUNTED)
     return notes
 
 
@@ -334,44 +293,11 @@ def _roof(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Gene
     return Reach(None, None), "the roof of this machine is not shown: other programs ran while it was measured"
 
 
-def _look_at_launch(context: Context, measured: Measurement, notes: Notes) -> None:
-    filling: Occupancy | None = filling_of(context, measured.variant, measured.workload)
-    if filling is None:
-        notes.silent("the manifest declares no launch", "work_items", "slots")
-        notes.tell({"units": context.bench.threads if context.bench.device == "cpu" else None})
-        return notes.silent("the manifest declares no launch", "units")
-    facts = {"work_items": filling.items, "units": filling.units, "slots": filling.units * filling.resident}
-    source = "told by the host code" if filling.kernel else "declared in the manifest"
-    return notes.tell(facts, f"the launch {source}, on {filling.on}")
-
-
-def _look_at_code(context: Context, name: str, build: Build | None, notes: Notes) -> Generator[Tick, None, None]:
-    variant = context.bench.compiled([name]).get(name)
-    if variant is None or build is None:
-        return notes.silent("nothing of it is compiled by loop", "vectorised", "vector_share")
-    limit_s = min(outside.REPORT_LIMIT_S, context.kill_after_s / 2)
-    report = yield from outside.compiler_report(context.bench, variant, limit_s)
-    facts = {"vectorised": report.vectorised, "vector_share": report.vector_share}
-    notes.tell(facts, "the compiler's report")
-    return notes.silent(report.why or "no x86 listing", "vectorised", "vector_share")
-
-
-def _per_call(counted: Observed) -> dict[str, Fact]:
-    """Counters of one call, and instructions a cycle; what the processor did not give is missing."""
-    counts = {name: value for name, value in counted.counters.items() if value is not None}
-    facts: dict[str, Fact] = {
-        name: counts[name] / max(counted.calls, 1) for name in ("instructions", "cache_misses") if name in counts
-    }
-    if counts.get("cycles") and "instructions" in counts:
-        facts["ipc"] = counts["instructions"] / counts["cycles"]
-    return facts
-
-
 def _output(profiles: Sequence[Profile]) -> ProfileOutput:
     whys: dict[str, None] = {}
     parts, learned = [], []
     for profile in profiles:
-        counters = ON_GPU if profile.facts.get("device") == "cuda" else COUNTED
+        counters = ON_GPU if profile.facts.get("device") == "cuda" else ()
         whys |= dict.fromkeys(profile.unknown[name] for name in counters if name in profile.unknown)
         leaf, severity = profile.bottleneck or "undecided", profile.severity or "stop"
         parts.append(f"{profile.variant} {severity}, {leaf} on {profile.workload}")

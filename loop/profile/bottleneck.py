@@ -19,17 +19,12 @@ from loop.model.profile import (
     SeverityRule,
     TreeRule,
 )
-from loop.model.verdict import Interval, SpeedVerdict
+from loop.model.verdict import SpeedVerdict
 from loop.report import format as say
 
 
 def promise(rule: TreeRule, facts: Mapping[str, Fact]) -> Promise | None:
     """What a leaf promises; None where it states no interval, or one that unknown facts decide."""
-    stated = _stated(rule, facts)
-    return None if stated is None else Promise(advice=rule.bottleneck, stated=stated)
-
-
-def _stated(rule: TreeRule, facts: Mapping[str, Fact]) -> Interval | None:
     if rule.times is None:
         return None
     known = {name: value for name, value in facts.items() if value is not None}
@@ -37,7 +32,7 @@ def _stated(rule: TreeRule, facts: Mapping[str, Fact]) -> Interval | None:
         low, high = (Expression.parse(str(end)).evaluate_number(known) for end in rule.times)
     except ExpressionError:
         return None
-    return (low, high) if 0 < low <= high else None
+    return Promise(advice=rule.bottleneck, stated=(low, high)) if 0 < low <= high else None
 
 
 def outcomes(rows: Iterable[SessionRow]) -> tuple[GainOutcome, ...]:
@@ -56,14 +51,10 @@ def outcomes(rows: Iterable[SessionRow]) -> tuple[GainOutcome, ...]:
         for variant in judged:
             open_.pop((*place, variant), None)
         for variant, build in row.builds.items():
-            promised = open_.get((*place, variant))
-            if (
-                promised is not None
-                and promised.build != build
-                and promised.workload in row.speeds.get(variant, {})
-            ):
-                promised = open_.pop((*place, variant))
-                outcomes.append(promised.came_to(row.speeds[variant][promised.workload], row.id))
+            promised, speeds = open_.get((*place, variant)), row.speeds.get(variant, {})
+            if promised is not None and promised.build != build and promised.workload in speeds:
+                del open_[(*place, variant)]
+                outcomes.append(promised.came_to(speeds[promised.workload], row.id))
         open_ |= {(*place, promise.variant): promise for promise in row.promises if promise.variant not in judged}
     return tuple(outcomes)
 
@@ -99,45 +90,31 @@ def roofline(
     `moved`: bytes that the call must move at least, so that `bandwidth_share` is a lower bound of the traffic's.
     """
     intensity = flops / moved if flops is not None and moved else None
-    shares = _share(flops, seconds, reach.flops_per_s), _share(moved, seconds, reach.bytes_per_s)
-    sound = all(share is None or share <= MOST_SHARE for share in shares)
-    return {
-        "flops": flops,
-        "bytes": moved,
-        "intensity": intensity,
-        "flops_share": _up_to_one(shares[0]),
-        "bandwidth_share": _up_to_one(shares[1]),
-        "roof": _roof(intensity, reach) if sound else None,
-    }
+    shares = _shares(flops, moved, seconds, reach)
+    below = {name: None if share is None or share > MOST_SHARE else share for name, share in shares.items()}
+    roof = None
+    if below == shares and intensity is not None and reach.flops_per_s and reach.bytes_per_s:
+        # Left of the ridge bandwidth times intensity stays below the peak.
+        roof = "memory" if intensity * reach.bytes_per_s < reach.flops_per_s else "compute"
+    flops_share, bandwidth_share = (None if share is None else min(share, 1.0) for share in below.values())
+    facts = {"flops": flops, "bytes": moved, "intensity": intensity, "flops_share": flops_share}
+    return {**facts, "bandwidth_share": bandwidth_share, "roof": roof}
 
 
 def exceeded(flops: float | None, moved: float | None, seconds: float, reach: Reach) -> str:
     """Which roof a call is above, as `1.56 of the arithmetic roof`; empty where it is below, as it has to be."""
-    shares = {
-        "arithmetic": _share(flops, seconds, reach.flops_per_s),
-        "bandwidth": _share(moved, seconds, reach.bytes_per_s),
-    }
-    above = [
-        f"{share:.3g} of the {name} roof"
-        for name, share in shares.items()
-        if share is not None and share > MOST_SHARE
-    ]
+    shares = _shares(flops, moved, seconds, reach)
+    above = [f"{share:.3g} of the {name} roof" for name, share in shares.items() if share and share > MOST_SHARE]
     return " and ".join(above)
 
 
-def _share(amount: float | None, seconds: float, peak: float | None) -> float | None:
-    return amount / seconds / peak if amount is not None and peak and seconds > 0 else None
-
-
-def _up_to_one(share: float | None) -> float | None:
-    return None if share is None or share > MOST_SHARE else min(share, 1.0)
-
-
-def _roof(intensity: float | None, reach: Reach) -> str | None:
-    """`memory` left of the ridge, where bandwidth times intensity stays below the peak; else `compute`."""
-    if intensity is None or not reach.flops_per_s or not reach.bytes_per_s:
-        return None
-    return "memory" if intensity * reach.bytes_per_s < reach.flops_per_s else "compute"
+def _shares(flops: float | None, moved: float | None, seconds: float, reach: Reach) -> dict[str, float | None]:
+    """Share of each roof that a call comes to; None where that is unknown."""
+    rates = {"arithmetic": (flops, reach.flops_per_s), "bandwidth": (moved, reach.bytes_per_s)}
+    return {
+        name: amount / seconds / peak if amount is not None and peak and seconds > 0 else None
+        for name, (amount, peak) in rates.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -183,29 +160,23 @@ def worst(output: MeasureOutput, names: Collection[str]) -> dict[str, Measuremen
 
     Workloads that could not be judged count only where none could: the lowest ratio of noise is nobody's worst.
     """
-    speeds = [
-        verdict for verdict in output.verdicts if isinstance(verdict, SpeedVerdict) and verdict.variant in names
-    ]
-    timed = {speed.variant for speed in speeds}
-    clear = {(speed.variant, speed.workload) for speed in speeds if speed.verdict != "inconclusive"}
+    words = {(v.variant, v.workload): v.verdict for v in output.verdicts if isinstance(v, SpeedVerdict)}
+    timed = {variant for variant, _ in words} & {*names}
     measurements: dict[str, Measurement] = {}
     for measurement in worst_first(output.measurements):
-        if measurement.against == "baseline" and measurement.variant in timed:
-            first = measurements.setdefault(measurement.variant, measurement)
-            if (measurement.variant, measurement.workload.name) in clear and (
-                measurement.variant,
-                first.workload.name,
-            ) not in clear:
-                measurements[measurement.variant] = measurement
+        variant = measurement.variant
+        if measurement.against != "baseline" or variant not in timed:
+            continue
+        clear = words.get((variant, measurement.workload.name), "inconclusive") != "inconclusive"
+        first = measurements.setdefault(variant, measurement)
+        if clear and words.get((variant, first.workload.name), "inconclusive") == "inconclusive":
+            measurements[variant] = measurement
     return measurements
 
 
 def worst_first(measurements: Iterable[Measurement]) -> list[Measurement]:
     """Those where most is to be won first, then those with the lowest ratio."""
-    return sorted(
-        measurements,
-        key=lambda measurement: (-worth(measurement.ratio, measurement.workload.weight), measurement.ratio),
-    )
+    return sorted(measurements, key=lambda each: (-worth(each.ratio, each.workload.weight), each.ratio))
 
 
 @dataclass

@@ -1,24 +1,21 @@
 """What compilers and host code say of a session's CUDA kernels: their reports, and the launches of every call."""
 
 import re
-import shutil
 import tempfile
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from pydantic import ValidationError
 
-from loop.base.processes import Completed, Tick, run, together
+from loop.base.processes import Tick, run, together
 from loop.builds import build, resources
 from loop.builds.build import first_error, how_to_install, linked
 from loop.builds.known_builds import ENGLISH
 from loop.builds.resources import BINUTILS, defined_names, demangle
-from loop.calls.call import Terms
 from loop.gate.kernel import compile_all
 from loop.machine.machine import compiler_version, cores
 from loop.model.measurement import Build
-from loop.model.profile import DeviceFacts
 from loop.model.resources import (
     CompiledLibrary,
     KernelLaunch,
@@ -29,7 +26,7 @@ from loop.model.resources import (
 )
 from loop.model.target import BuildRecipe, CAbiVariant, MustNotCompile, ResourceBudget, Target, Workload
 from loop.model.workloads import accepts, expand
-from loop.profile.launch_limits import Reports
+from loop.profile.launch_limits import KernelFindings
 from loop.profile.model import InstancesOutput, MissingInstance, MustNotCompileOutput, RefusedSource
 from loop.steps.context import Context, NoArguments, Result, Working
 from loop.workers.bench import Bench
@@ -52,12 +49,8 @@ def runs_on(code: str, device: str) -> bool:
 
 def code_for(kernels: Sequence[KernelResources], device: str) -> tuple[KernelResources, ...]:
     """Of code for several architectures that which the GPU takes: the nearest to its own."""
-    fitting = {
-        (int(match[2]), match[3]): kernel.architecture
-        for kernel in kernels
-        if runs_on(kernel.architecture, device) and (match := ARCHITECTURE.match(kernel.architecture))
-    }
-    nearest = fitting[max(fitting)] if fitting else None
+    fitting = {kernel.architecture for kernel in kernels if runs_on(kernel.architecture, device)}
+    nearest = max(fitting, default=None)  # Their major numbers are the same.
     return tuple(kernel for kernel in kernels if kernel.architecture == nearest)
 
 
@@ -131,31 +124,25 @@ def ask_launches(
     path.unlink(missing_ok=True)
     with Worker(1) as worker:
         for workload in workloads:
-            calls.append((yield from _ask(bench, worker, terms, path, workload)))
-            if calls[-1].status == "lost":
+            request = Launches(terms, str(path), bench.call(workload, "dry"))
+            try:
+                reply = yield from worker.ask(request, limit_s=LIMIT_S, note=f"launches of {workload.name}")
+                launches = []
+                for record in reply.launches:
+                    known = {name: record[name] for name in KernelLaunch.model_fields if name in record}
+                    launches += [] if "remark" in record else [KernelLaunch.model_validate(known)]
+            except (Refusal, WorkerLost, ValidationError) as error:
+                why = str(error)
+                if isinstance(error, ValidationError):
+                    why = f"what it tells of a launch cannot be read: {error.errors()[0]['msg']}"
+                calls.append(WorkloadLaunches(workload=workload, status="lost", why=why))
                 break
+            status: Literal["declined", "told"] = "declined" if reply.declined else "told"
+            answer = WorkloadLaunches(
+                workload=workload, status=status, launches=tuple(launches), why=reply.declined
+            )
+            calls.append(answer)
     return tuple(calls)
-
-
-def _ask(
-    bench: Bench, worker: Worker, terms: Terms, path: Path, workload: Workload
-) -> Generator[Tick, None, WorkloadLaunches]:
-    request = Launches(terms, str(path), bench.call(workload, "dry"))
-    note, known = f"launches of {workload.name}", KernelLaunch.model_fields
-    try:
-        reply = yield from worker.ask(request, limit_s=LIMIT_S, note=note)
-        records = [record for record in reply.launches if "remark" not in record]
-        launches = tuple(
-            KernelLaunch.model_validate({name: record[name] for name in known if name in record})
-            for record in records
-        )
-    except (Refusal, WorkerLost) as error:
-        return WorkloadLaunches(workload=workload, status="lost", why=str(error))
-    except ValidationError as error:
-        why = f"what it tells of a launch cannot be read: {error.errors()[0]['msg']}"
-        return WorkloadLaunches(workload=workload, status="lost", why=why)
-    status = "declined" if reply.declined else "told"
-    return WorkloadLaunches(workload=workload, status=status, launches=launches, why=reply.declined)
 
 
 def shape_of(workload: Workload) -> str:
@@ -165,33 +152,8 @@ def shape_of(workload: Workload) -> str:
     )
 
 
-def calls_of(target: Target, variant: CAbiVariant) -> list[Workload]:
-    """Every shape of the target's workloads in every type of a variant."""
-    every = [workload for dtype in variant.dtypes for workload in expand(target, target.workloads, dtype)]
-    return [*{shape_of(workload): workload for workload in every if accepts(variant, workload)}.values()]
-
-
 NO_REPORT = "its compiler was not asked what kernels take"
 DRY = "in a dry run no tensor may be touched by the host"
-
-
-@dataclass
-class KernelFindings(Reports):
-    """What comes to light, variant by variant."""
-
-    architecture: str
-    device: DeviceFacts | None
-    problems: list[str] = field(default_factory=list)
-    hints: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    """What was not looked at, why, and what mends it."""
-    compilers: dict[str, str] = field(default_factory=dict)
-    """Variant to the version of its compiler."""
-
-    def wrong(self, problem: str, hint: str) -> None:
-        """Something that fails the step."""
-        self.problems.append(problem)
-        self.hints.append(hint)
 
 
 def cuda_variants(context: Context) -> dict[str, CAbiVariant]:
@@ -226,7 +188,6 @@ def read_compilers(
     chosen: Mapping[str, CAbiVariant], built: Sequence[Build], findings: KernelFindings
 ) -> Generator[Tick, None, None]:
     """What the compiler reports of these builds; those that share sources and flags share a library."""
-    findings.compilers = {build.variant: build.compiler for build in built}
     shared: dict[str, list[Build]] = {}
     for library in built:
         shared.setdefault(library.build_id, []).append(library)
@@ -244,7 +205,7 @@ def _build(
         if failed.no_compiler:
             findings.missing.append(f"{what}: {failed.message}; {failed.hint}")
         else:
-            findings.wrong(failed.message, failed.hint)
+            findings.problems[failed.message] = failed.hint
     return built
 
 
@@ -269,7 +230,7 @@ def _read(
     elif resources.asks_for_report(variant.build.flags):
         findings.missing.append(f"compiler's report for {architecture}: {who} has no kernel of its own")
     else:
-        findings.wrong(f"{who}: {NO_REPORT}", resources.ASK)
+        findings.problems[f"{who}: {NO_REPORT}"] = resources.ASK
     return None
 
 
@@ -303,12 +264,12 @@ def ask_host_code(
 
 def _workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
     """The plan's workloads, then every other shape of the target in every type of the variant."""
-    timed = timed_workloads(context, variant)
-    shapes = {shape_of(workload) for workload in timed}
-    return [
-        *timed,
-        *(workload for workload in calls_of(context.bench.target, variant) if shape_of(workload) not in shapes),
-    ]
+    target, timed = context.bench.target, timed_workloads(context, variant)
+    every = [workload for dtype in variant.dtypes for workload in expand(target, target.workloads, dtype)]
+    shapes = {shape_of(workload): workload for workload in every if accepts(variant, workload)}
+    for workload in timed:
+        shapes.pop(shape_of(workload), None)
+    return [*timed, *shapes.values()]
 
 
 def timed_workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
@@ -325,7 +286,7 @@ def _hear(name: str, calls: tuple[WorkloadLaunches, ...], findings: KernelFindin
     declined = [call for call in calls if call.status == "declined"]
     for call in calls:
         if call.status == "lost":
-            findings.wrong(f"{name} does not say what it launches on {call.workload.name}: {call.why}", DRY)
+            findings.problems[f"{name} does not say what it launches on {call.workload.name}: {call.why}"] = DRY
     if declined:
         also = f", and {len(declined) - 1} more" if len(declined) > 1 else ""
         findings.missing.append(f"launches of {name} on {declined[0].workload.name}{also}: {declined[0].why}")
@@ -339,14 +300,9 @@ INDENTED = re.compile(r"^\s")
 """Compilers indent the source lines that they quote."""
 
 
-def _chosen(context: Context) -> dict[str, CAbiVariant]:
-    """The compiled variants of the session, also those that can only be emulated here."""
-    return context.bench.compiled(named(context))
-
-
 def must_not_compile(context: Context, arguments: NoArguments) -> Working[MustNotCompileOutput]:
     """Compile every source that has to be refused, by its variant's recipe, and read what the compiler says."""
-    target, chosen = context.bench.target, _chosen(context)
+    target, chosen = context.bench.target, context.bench.compiled(named(context))
     tries, missing = [], []
     for name, promised in chosen.items():
         variant, why = _buildable(target, name, promised) if promised.must_not_compile else (None, "")
@@ -354,7 +310,22 @@ def must_not_compile(context: Context, arguments: NoArguments) -> Working[MustNo
         if variant is not None:
             tries += [_try(context, name, variant.build, source) for source in variant.must_not_compile]
     checks = yield from together(tries, cores())
-    return Result(_refusals(checks, missing))
+    bad = [check for check in checks if check.status != "refused"]
+    message = f"{len(checks)} of {len(checks)} bad configurations are refused, each in its own words"
+    if not checks:
+        message = "nothing was compiled" if missing else "the manifest names nothing that must not compile"
+    hint = None
+    if bad:
+        first, more = bad[0], f"; and {len(bad) - 1} more" if len(bad) > 1 else ""
+        what, hint = "it compiles", "assert it at compile time: static_assert(condition, message)"
+        if first.status != "compiled":
+            what = f"refused for another reason: {first.message}"
+            hint = "make it wrong in the way that is meant and in no other, or mend `says` in target.yaml"
+        message = f"{first.variant}, {first.title}: {what}{more}"
+    output = MustNotCompileOutput(
+        ok=not bad, message=message, hint=hint, not_exercised=tuple(missing), checks=tuple(checks)
+    )
+    return Result(output)
 
 
 def _buildable(target: Target, name: str, variant: CAbiVariant) -> tuple[CAbiVariant | None, str]:
@@ -371,56 +342,34 @@ def _buildable(target: Target, name: str, variant: CAbiVariant) -> tuple[CAbiVar
 def _try(
     context: Context, name: str, recipe: BuildRecipe, source: MustNotCompile
 ) -> Generator[Tick, None, RefusedSource]:
-    folder = Path(tempfile.mkdtemp(prefix="refused-", dir=context.bench.scratch))
-    try:
+    """Compile one source that must not compile."""
+    with tempfile.TemporaryDirectory(prefix="refused-", dir=context.bench.scratch) as folder:
         flags = [flag for flag in recipe.flags if flag not in linked(recipe)]
-        place = [f"-I{context.bench.include}", "-c", source.source, "-o", str(folder / "refused.o")]
+        place = [f"-I{context.bench.include}", "-c", source.source, "-o", f"{folder}/refused.o"]
         command = [recipe.compiler, *flags, *source.flags, *place]
         note = f"refusing {source.source}"
-        completed = yield from run(
+        done = yield from run(
             command, cwd=context.task.folder, limit_s=context.kill_after_s, env=ENGLISH, note=note
         )
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    status, message = _outcome(completed, source.says)
+    lines = [line for line in (done.errors + done.output).splitlines() if not INDENTED.match(line)]
+    promised = next((line.strip() for line in lines if source.says in line), None)
+    status, message = "other", first_error(done.errors) or first_error(done.output) or done.how
+    if done.ok:
+        status, message = "compiled", "it compiles"
+    elif done.timed_out or done.code < 0:
+        message = f"the compiler was {done.how}" if done.timed_out else f"the compiler {done.how}"
+    elif promised:
+        status, message = "refused", promised
     return RefusedSource.model_validate(
         {"variant": name, "title": source.title, "status": status, "message": message}
     )
 
 
-def _outcome(done: Completed, says: str) -> tuple[str, str]:
-    """`refused`, `compiled` or `other`, and the compiler's words for it."""
-    if done.ok:
-        return "compiled", "it compiles"
-    if done.timed_out or done.code < 0:
-        return "other", f"the compiler was {done.how}" if done.timed_out else f"the compiler {done.how}"
-    lines = [line for line in (done.errors + done.output).splitlines() if not INDENTED.match(line)]
-    first = first_error(done.errors) or first_error(done.output) or done.how
-    promised = next((line for line in lines if says in line), None)
-    return ("refused", promised.strip()) if promised else ("other", first)
-
-
-def _refusals(checks: Sequence[RefusedSource], missing: Sequence[str]) -> MustNotCompileOutput:
-    bad = [check for check in checks if check.status != "refused"]
-    message = f"{len(checks)} of {len(checks)} bad configurations are refused, each in its own words"
-    if not checks:
-        message = "nothing was compiled" if missing else "the manifest names nothing that must not compile"
-    hint = None
-    if bad:
-        first, more = bad[0], f"; and {len(bad) - 1} more" if len(bad) > 1 else ""
-        what, hint = "it compiles", "assert it at compile time: static_assert(condition, message)"
-        if first.status != "compiled":
-            what = f"refused for another reason: {first.message}"
-            hint = "make it wrong in the way that is meant and in no other, or mend `says` in target.yaml"
-        message = f"{first.variant}, {first.title}: {what}{more}"
-    return MustNotCompileOutput(
-        ok=not bad, message=message, hint=hint, not_exercised=tuple(missing), checks=tuple(checks)
-    )
-
-
 def instances(context: Context, arguments: NoArguments) -> Working[InstancesOutput]:
     """Look up every promised template instance in its variant's built library."""
-    chosen = {name: variant for name, variant in _chosen(context).items() if variant.instances}
+    chosen = {
+        name: variant for name, variant in context.bench.compiled(named(context)).items() if variant.instances
+    }
     buildable: dict[str, CAbiVariant] = {}
     skipped: list[str] = []
     for name, promised in chosen.items():

@@ -6,6 +6,7 @@ Rounding as in NVIDIA's occupancy calculator for compute capability 8.0 to 9.0.
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from loop.base.expressions import Expression
 from loop.gate.model import DeviceOutput
@@ -22,7 +23,7 @@ from loop.model.resources import (
     WorkloadLaunches,
     short_name,
 )
-from loop.model.target import CommandVariant, Launch, Variant, Workload
+from loop.model.target import Launch, Variant, Workload
 from loop.model.workloads import accepts, expand
 from loop.profile.model import ParallelismOutput, ResourcesOutput
 from loop.report import format as say
@@ -39,13 +40,11 @@ THREADS_PER_BLOCK = 1024
 """No GPU launches a block of more."""
 
 
-@dataclass(frozen=True)
-class Block:
-    """What one block asks for; None is not known."""
+class Block(NamedTuple):
+    """What one block asks for: threads, registers a thread, bytes of shared memory; None is not known."""
 
     threads: int
     registers: int | None = None
-    """Registers a thread."""
     shared_bytes: int | None = None
 
 
@@ -61,24 +60,24 @@ class Resident:
 
 def resident(block: Block, device: DeviceFacts) -> Resident:
     """How many such blocks one multiprocessor holds at a time, and what keeps it from holding more."""
-    limits = dict(_limits(block, device))
-    limited_by = min(limits, key=lambda name: limits[name])
-    known = {"registers": block.registers, "shared memory": block.shared_bytes}
-    return Resident(limits[limited_by], limited_by, tuple(name for name, value in known.items() if value is None))
-
-
-def _limits(block: Block, device: DeviceFacts) -> Iterator[tuple[str, int]]:
-    warps = math.ceil(block.threads / WARP)
-    yield "blocks a multiprocessor", device.blocks_per_sm
-    yield "threads", device.threads_per_sm // (warps * WARP) if 1 <= block.threads <= THREADS_PER_BLOCK else 0
-    if block.registers is not None:
+    warps, unknown = math.ceil(block.threads / WARP), []
+    limits = {"blocks a multiprocessor": device.blocks_per_sm, "threads": 0}
+    if 1 <= block.threads <= THREADS_PER_BLOCK:
+        limits["threads"] = device.threads_per_sm // (warps * WARP)
+    if block.registers is None:
+        unknown.append("registers")
+    else:
         a_warp = _round_up(max(block.registers, 1) * WARP, REGISTER_UNIT)
         warps_held = device.registers_per_sm // a_warp // WARP_UNIT * WARP_UNIT
-        yield "registers", warps_held // warps if warps else 0
-    if block.shared_bytes is not None:
+        limits["registers"] = warps_held // warps if warps else 0
+    if block.shared_bytes is None:
+        unknown.append("shared memory")
+    else:
         bytes_held = _round_up(block.shared_bytes + SHARED_RESERVED, SHARED_UNIT)
         fits = block.shared_bytes <= device.shared_per_block
-        yield "shared memory", device.shared_per_sm // bytes_held if fits else 0
+        limits["shared memory"] = device.shared_per_sm // bytes_held if fits else 0
+    limited_by = min(limits, key=lambda name: limits[name])
+    return Resident(limits[limited_by], limited_by, tuple(unknown))
 
 
 def _round_up(value: int, unit: int) -> int:
@@ -161,68 +160,61 @@ class Placed:
     held: Resident
 
 
-@dataclass(kw_only=True)
-class Reports:
-    """What compilers and host code said of a target's kernels."""
+@dataclass
+class KernelFindings:
+    """What compilers and host code say of a target's kernels, variant by variant."""
 
+    architecture: str
+    device: DeviceFacts | None
     libraries: Sequence[CompiledLibrary] = ()
+    """The compiler's reports."""
     launches: dict[str, Sequence[WorkloadLaunches]] = field(default_factory=dict)
     """Variant to what its host code launches."""
     names: dict[str, str] = field(default_factory=dict)
     """Demangled names of the kernels launched."""
-
-    def compiled(self, variant: str) -> bool:
-        """Whether there is a compiler's report on a variant."""
-        return any(variant in library.variants for library in self.libraries)
+    problems: dict[str, str] = field(default_factory=dict)
+    """What fails the step, and what mends it."""
+    missing: list[str] = field(default_factory=list)
+    """What was not looked at, why, and what mends it."""
 
     def kernel(self, variant: str, symbol: str) -> KernelResources | None:
         """The compiler's report on a kernel that a variant launches: that of its name, whatever its linkage."""
-        own = [
-            kernel
-            for library in self.libraries
-            if variant in library.variants
-            for kernel in library.kernels
-            if kernel.entry
-        ]
         name = self.names.get(symbol, symbol)
-        return next((kernel for kernel in own if symbol == kernel.symbol or name == kernel.name), None)
+        for library in self.libraries:
+            for kernel in library.kernels if variant in library.variants else ():
+                if kernel.entry and (symbol == kernel.symbol or name == kernel.name):
+                    return kernel
+        return None
 
     def unreported(self) -> Iterator[str]:
         """Kernels that are launched, and that the compiler's report on their variant does not have."""
+        compiled = {variant for library in self.libraries for variant in library.variants}
         for variant, calls in self.launches.items():
             symbols = dict.fromkeys(launch.kernel for call in calls for launch in call.launches)
-            if self.compiled(variant):
+            if variant in compiled:
                 yield from (self.names.get(s, s) for s in symbols if self.kernel(variant, s) is None)
 
     def placed(self, device: DeviceFacts) -> Iterator[Placed]:
         """Every launch on a GPU."""
         for variant, calls in self.launches.items():
             for call in calls:
-                yield from (self._place(variant, call.workload, launch, device) for launch in call.launches)
-
-    def _place(self, variant: str, workload: Workload, launch: KernelLaunch, device: DeviceFacts) -> Placed:
-        kernel = self.kernel(variant, launch.kernel)
-        block, limit = place(launch, kernel, device)
-        name = kernel.name if kernel else self.names.get(launch.kernel, launch.kernel)
-        symbol = kernel.symbol if kernel else launch.kernel
-        return Placed(variant, workload, launch, short_name(name), symbol, block, limit)
+                for launch in call.launches:
+                    kernel = self.kernel(variant, launch.kernel)
+                    block, limit = place(launch, kernel, device)
+                    name = kernel.name if kernel else self.names.get(launch.kernel, launch.kernel)
+                    symbol = kernel.symbol if kernel else launch.kernel
+                    yield Placed(variant, call.workload, launch, short_name(name), symbol, block, limit)
 
 
 def place(launch: KernelLaunch, kernel: KernelResources | None, device: DeviceFacts) -> tuple[Block, Resident]:
     """What a block of a launch asks for, and how many of it one multiprocessor holds; 0: it cannot be launched."""
     static = kernel.shared_bytes if kernel else launch.shared_static
     block = Block(launch.threads, kernel.registers if kernel else None, static + launch.shared)
-    reason = _impossible(launch)
-    return block, Resident(0, reason) if reason else resident(block, device)
-
-
-def _impossible(launch: KernelLaunch) -> str:
-    """The limit that every GPU sets to a launch and this one breaks; empty when it breaks none."""
     for what, sizes, limits in (("grid", launch.grid, GRID_LIMITS), ("block", launch.block, BLOCK_LIMITS)):
         for axis, size, limit in zip("xyz", sizes, limits, strict=True):
             if not 1 <= size <= limit:
-                return f"{what}.{axis} is {size:,}, not 1 to {limit:,}"
-    return ""
+                return block, Resident(0, f"{what}.{axis} is {size:,}, not 1 to {limit:,}")
+    return block, resident(block, device)
 
 
 def placements(placed: Sequence[Placed], timed: Collection[str] = ()) -> tuple[Placement, ...]:
@@ -250,18 +242,17 @@ def placements(placed: Sequence[Placed], timed: Collection[str] = ()) -> tuple[P
 
 def fillings(placed: Sequence[Placed], device: DeviceFacts, *, at_hand: bool) -> tuple[Occupancy, ...]:
     """For each variant and workload: how the launch with the most threads of that call fills the GPU."""
-    largest: dict[tuple[str, str], Placed] = {}
+    calls: dict[tuple[str, str], list[Placed]] = {}
     for launch in placed:
-        so_far = largest.setdefault((launch.variant, launch.workload.name), launch)
-        if launch.launch.blocks * launch.launch.threads > so_far.launch.blocks * so_far.launch.threads:
-            largest[launch.variant, launch.workload.name] = launch
+        calls.setdefault((launch.variant, launch.workload.name), []).append(launch)
     every = []
-    for launch in largest.values():
-        blocks, name = launch.launch.blocks, launch.variant
-        filling = filled(name, launch.workload, device.name, blocks, device.sms, launch.held, at_hand=at_hand)
-        unknown = ("registers",) if launch.block.registers is None else ()
+    for launches in calls.values():
+        largest = max(launches, key=lambda each: each.launch.blocks * each.launch.threads)
+        items, name = largest.launch.blocks, largest.variant
+        filling = filled(name, largest.workload, device.name, items, device.sms, largest.held, at_hand=at_hand)
+        unknown = ("registers",) if largest.block.registers is None else ()
         if filling:
-            every.append(filling.model_copy(update={"kernel": launch.name, "unknown": unknown}))
+            every.append(filling.model_copy(update={"kernel": largest.name, "unknown": unknown}))
     return tuple(every)
 
 
@@ -280,7 +271,7 @@ def parallelism(context: Context, arguments: ParallelismTerms) -> Working[Parall
     missing: list[str] = []
     fillings: list[Occupancy] = []
     for name, variant in target.variants.items():
-        if _launch_of(variant) is None and name not in known:
+        if getattr(variant, "launch", None) is None and name not in known:
             asked = name in context.task.variants
             missing += [f"parallelism of {name}: the manifest declares no launch"] if asked else []
         elif variant.device == "cuda" and _gpu_of(context, variant, default) is None:
@@ -299,7 +290,7 @@ def filling_of(context: Context, name: str, workload: Workload, default: str = "
     What `kernel.resources` found of the same GPU earlier in the session stands before what the manifest declares.
     """
     variant = context.bench.target.variants[name]
-    bench, launch, device = context.bench, _launch_of(variant), _gpu_of(context, variant, default)
+    bench, launch, device = context.bench, getattr(variant, "launch", None), _gpu_of(context, variant, default)
     if device is not None:
         for filling in _told(context):
             if (filling.variant, filling.workload, filling.on) == (name, workload.name, device.name):
@@ -310,10 +301,6 @@ def filling_of(context: Context, name: str, workload: Workload, default: str = "
         return on_host(name, launch, workload, bench.threads, vector_lanes(), at_hand=bench.device == "cpu")
     here = bench.device == "cuda" and device == gpu_at_hand(context)
     return on_gpu(name, launch, workload, device, at_hand=here)
-
-
-def _launch_of(variant: Variant) -> Launch | None:
-    return None if isinstance(variant, CommandVariant) else variant.launch
 
 
 def _told(context: Context) -> Sequence[Occupancy]:

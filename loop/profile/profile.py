@@ -1,10 +1,11 @@
-"""What can be seen of a variant from outside its clock: the compiler's report, a processor's counters, a trace."""
+"""What can be seen of a variant from outside its clock: the compiler's report, a GPU's counters, a trace."""
 
 import csv
 import re
 import shutil
 import tempfile
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,7 +15,6 @@ from loop.base.processes import Tick, run
 from loop.base.stats import total_known
 from loop.builds.build import first_error
 from loop.builds.known_builds import ENGLISH
-from loop.calls.counters import Counters
 from loop.machine.machine import compiler_version
 from loop.model.profile import DeviceProfile, KernelRun
 from loop.model.resources import short_name
@@ -25,7 +25,6 @@ from loop.workers.messages import How, Observe, Observed
 from loop.workers.program import START_LIMIT_S, Refusal, Worker, WorkerLost
 
 REPORT_LIMIT_S = 20.0
-COUNT_LIMIT_S = 20.0
 LISTING = ("-fPIC", "-S", "-fopt-info-vec-optimized", '-DLOOP_BUILD_ID="report"')
 VECTORISED = re.compile(r"optimized: .*\bloop vectorized\b")
 """What gcc says of a loop under -fopt-info-vec-optimized."""
@@ -35,23 +34,15 @@ ARITHMETIC = re.compile(
 """x86 floating-point arithmetic in an assembly listing: `p` works on whole vectors, `s` on one element."""
 
 
-@dataclass(frozen=True)
-class VectorReport:
-    """What the compiler made of a variant; None is unknown, and `why` says why."""
-
-    vectorised: int | None = None
-    """Loops that the compiler vectorised by itself, once for each place and vector width."""
-    vector_share: float | None = None
-    """Share of the floating-point instructions in its listing that work on whole vectors."""
-    why: str = ""
-
-
 def compiler_report(
-    bench: Bench, variant: CAbiVariant, limit_s: float = REPORT_LIMIT_S
-) -> Generator[Tick, None, VectorReport]:
-    """The compiler's report on the sources of a variant, compiled to a listing."""
+    bench: Bench, variant: CAbiVariant, limit_s: float
+) -> Generator[Tick, None, tuple[dict[str, int | float | None], str]]:
+    """Facts from the compiler's report on the sources of a variant, compiled to a listing; and why there are none.
+
+    `vectorised`: loops that the compiler vectorised by itself, once for each place and vector width.
+    """
     if not is_gcc(compiler_version(variant.build.compiler) or ""):
-        return VectorReport(why=f"{variant.build.compiler} is not gcc, whose report is read")
+        return {}, f"{variant.build.compiler} is not gcc, whose report is read"
     listings, remarks = "", ""
     with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
         listing = Path(folder) / "listing.s"
@@ -62,10 +53,10 @@ def compiler_report(
             completed = yield from run(command, cwd=bench.folder, limit_s=limit_s, env=ENGLISH, note=note)
             if not completed.ok:
                 why = first_error(completed.errors) or completed.how
-                return VectorReport(why=f"the compiler's report on {source}: {why}")
+                return {}, f"the compiler's report on {source}: {why}"
             listings += listing.read_text(errors="replace")
             remarks += completed.errors
-    return VectorReport(len(VECTORISED.findall(remarks)), vector_share(listings))
+    return {"vectorised": len(VECTORISED.findall(remarks)), "vector_share": vector_share(listings)}, ""
 
 
 def is_gcc(version: str) -> bool:
@@ -79,29 +70,16 @@ def vector_share(listing: str) -> float | None:
     return kinds.count("p") / len(kinds) if kinds else None
 
 
-def no_counters() -> str:
-    """Why this machine gives no hardware counters; empty where it gives some."""
-    with Counters() as counters:
-        return "" if counters.open() else counters.why_not
+@dataclass(frozen=True)
+class Watched:
+    """What a profiler of the GPU saw of one call."""
 
-
-def count(bench: Bench, side: Side, workload: Workload) -> Generator[Tick, None, Observed]:
-    """What the processor counts while one side computes a workload, in a process of its own.
-
-    Everything that goes wrong is a reason, not an error: a profile does without counters.
-    """
-    why = no_counters()
-    if why:
-        return Observed({}, why, 0)
-    if not side.compiled:
-        return Observed({}, "counted for compiled variants only", 0)
-    yield from bench.expect(workload, wide=True)
-    try:
-        note = f"counting {side.name} on {workload.name}"
-        with bench.open(side) as worker:
-            return (yield from observe(bench, worker, side, workload, "count", note, COUNT_LIMIT_S))
-    except (Refusal, WorkerLost, LoopError) as error:
-        return Observed({}, f"{side.name} could not be counted: {error}", 0)
+    runs: tuple[KernelRun, ...] = ()
+    """Its launches, in order; by torch's profiler names, times and registers, no more."""
+    cut: bool = False
+    """Whether there may be more of them."""
+    why: str = ""
+    """Why there are none, and what mends that."""
 
 
 def observe(
@@ -114,18 +92,6 @@ def observe(
     yield from worker.receive(START_LIMIT_S, note)
     request = Observe(bench.call(workload, side.name, wide=True), how)
     return (yield from worker.ask(request, limit_s=limit_s, note=note))
-
-
-@dataclass(frozen=True)
-class Watched:
-    """What a profiler of the GPU saw of one call."""
-
-    runs: tuple[KernelRun, ...] = ()
-    """Its launches, in order; by torch's profiler names, times and registers, no more."""
-    cut: bool = False
-    """Whether there may be more of them."""
-    why: str = ""
-    """Why there are none, and what mends that."""
 
 
 def trace(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Generator[Tick, None, Watched]:
@@ -254,39 +220,25 @@ def read_log(text: str) -> tuple[KernelRun, ...]:
     for row in rows:
         if row.get("Metric Name") and (row.get("ID") or "").isdecimal():
             names[row["ID"]] = row["Kernel Name"]
-            value = number(row.get("Metric Value") or "", row.get("Metric Unit") or "")
-            counters = launches.setdefault(row["ID"], {})
-            if value is not None:
-                counters[row["Metric Name"]] = value
-    return tuple(_run_of(names[key], counters) for key, counters in launches.items())
-
-
-def number(text: str, unit: str) -> float | None:
-    """A counter as ncu prints it, `3,936`, times in nanoseconds; None for `n/a` and all else that is no number."""
-    try:
-        return float(text.replace(",", "")) * NANOSECONDS.get(unit, 1.0)
-    except ValueError:
-        return None
-
-
-def _run_of(kernel: str, counters: dict[str, float]) -> KernelRun:
-    time_ns, registers = counters.get(TIME), counters.get(REGISTERS)
-    shares = {fact: counters[name] / 100 for fact, name in PERCENT.items() if name in counters}
-    return KernelRun(
-        kernel=short_name(kernel),
-        us=None if time_ns is None else time_ns / 1e3,
-        registers=None if registers is None else int(registers),
-        bank_conflicts=_share(counters.get(CONFLICTS), counters.get(WAVEFRONTS)),
-        stalls=stalls(counters),
-        **shares,
-    )
-
-
-def _share(part: float | None, whole: float | None) -> float | None:
-    """The share of a part; 0 of an empty whole, None where one of them is unknown."""
-    if part is None or whole is None:
-        return None
-    return part / whole if whole else 0.0
+            counters, unit = launches.setdefault(row["ID"], {}), row.get("Metric Unit") or ""
+            with suppress(ValueError):  # `n/a`, and all else that is no number.
+                value = float((row.get("Metric Value") or "").replace(",", ""))
+                counters[row["Metric Name"]] = value * NANOSECONDS.get(unit, 1.0)
+    runs = []
+    for key, counters in launches.items():
+        time_ns, registers = counters.get(TIME), counters.get(REGISTERS)
+        conflicts, wavefronts = counters.get(CONFLICTS), counters.get(WAVEFRONTS)
+        known = conflicts is not None and wavefronts is not None
+        kernel = KernelRun(
+            kernel=short_name(names[key]),
+            us=None if time_ns is None else time_ns / 1e3,
+            registers=None if registers is None else int(registers),
+            bank_conflicts=(conflicts or 0.0) / (wavefronts or 1.0) if known else None,
+            stalls=stalls(counters),
+            **{fact: counters[name] / 100 for fact, name in PERCENT.items() if name in counters},
+        )
+        runs.append(kernel)
+    return tuple(runs)
 
 
 def stalls(counters: dict[str, float]) -> dict[str, float]:
@@ -326,30 +278,30 @@ def watch(
 
 def device_profile(
     runs: Sequence[KernelRun], by: Literal["ncu", "torch's profiler"], *, cut: bool = False
-) -> DeviceProfile | None:
-    """The profile of a call from its launches; None where there are none."""
-    if not runs:
-        return None
-    names = dict.fromkeys(run.kernel for run in runs)
-    kernels = [_kernel(name, [run for run in runs if run.kernel == name]) for name in names]
+) -> DeviceProfile:
+    """The profile of a call from its launches, kernel by kernel: shares are means by time."""
+    kernels = []
+    for name in dict.fromkeys(launch.kernel for launch in runs):
+        own = [launch for launch in runs if launch.kernel == name]
+        weights = [launch.us or 0.0 for launch in own]
+        reasons = dict.fromkeys(reason for launch in own for reason in launch.stalls)
+        waits = {reason: _mean([launch.stalls.get(reason) for launch in own], weights) for reason in reasons}
+        most = sorted(((reason, share) for reason, share in waits.items() if share), key=lambda item: -item[1])
+        kernel = KernelRun(
+            kernel=name,
+            launches=len(own),
+            us=total_known([launch.us for launch in own]),
+            registers=max((launch.registers for launch in own if launch.registers is not None), default=None),
+            stalls=dict(most[:MOST_STALLS]),
+            **{share: _mean([getattr(launch, share) for launch in own], weights) for share in SHARES},
+        )
+        kernels.append(kernel)
     return DeviceProfile(
         by=by,
         kernels=tuple(sorted(kernels, key=lambda kernel: -(kernel.us or 0.0))),
         launches=len(runs),
-        us=total_known([run.us for run in runs]),
+        us=total_known([launch.us for launch in runs]),
         cut=cut,
-    )
-
-
-def _kernel(name: str, runs: Sequence[KernelRun]) -> KernelRun:
-    weights = [run.us or 0.0 for run in runs]
-    return KernelRun(
-        kernel=name,
-        launches=len(runs),
-        us=total_known([run.us for run in runs]),
-        registers=max((run.registers for run in runs if run.registers is not None), default=None),
-        stalls=_stalls([run.stalls for run in runs], weights),
-        **{share: _mean([getattr(run, share) for run in runs], weights) for share in SHARES},
     )
 
 
@@ -362,14 +314,6 @@ def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | N
     if not total:
         return sum(known) / len(known)
     return sum(value * weight for value, weight in zip(known, weights, strict=True)) / total
-
-
-def _stalls(stalls: Sequence[Mapping[str, float]], weights: Sequence[float]) -> dict[str, float]:
-    """The reasons that take most of a warp's time, most first."""
-    reasons = dict.fromkeys(reason for stalled in stalls for reason in stalled)
-    means = {reason: _mean([stalled.get(reason) for stalled in stalls], weights) for reason in reasons}
-    known = {reason: share for reason, share in means.items() if share}
-    return dict(sorted(known.items(), key=lambda item: -item[1])[:MOST_STALLS])
 
 
 def facts(profile: DeviceProfile) -> dict[str, float | str | None]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import StringConstraints
@@ -12,15 +12,8 @@ from loop.model.resources import KernelResources, Placement
 from loop.model.target import CAbiVariant
 from loop.profile import inspection as judge
 from loop.profile import launch_limits
-from loop.profile.inspection import (
-    KernelFindings,
-    ask_host_code,
-    compiled,
-    cuda_variants,
-    read_compilers,
-    timed_workloads,
-)
-from loop.profile.launch_limits import Placed, gpu_at_hand, placements
+from loop.profile.inspection import ask_host_code, compiled, cuda_variants, read_compilers, timed_workloads
+from loop.profile.launch_limits import KernelFindings, Placed, gpu_at_hand, placements
 from loop.profile.launch_limits import fillings as fill
 from loop.profile.model import ResourcesOutput
 from loop.report import format as say
@@ -70,11 +63,32 @@ def _output(
     placed = tuple(findings.placed(findings.device)) if findings.device else ()
     timed = {workload.name for variant in chosen.values() for workload in timed_workloads(context, variant)}
     shapes, fillings = placements(placed, timed), tuple(_fillings(context, chosen, findings, placed))
-    spilled, broken = _judge(chosen, findings, shapes)
-    impossible = tuple(dict.fromkeys(_not_launched(shapes, fillings, findings)))
+    spilled, broken, impossible = list[str](), list[str](), list[str]()
+    for library in findings.libraries:
+        budgets = [budget for name in library.variants for budget in chosen[name].budgets]
+        for kernel, allowed in judge.spilling(library, budgets):
+            budget = f", budget {allowed}" if allowed else ""
+            spilled.append(f"{kernel.short} spills {kernel.spill_bytes} bytes{budget}")
+        broken += judge.broken(library, budgets, shapes)
+        if idle := list(judge.unchecked(library, budgets, shapes)):
+            what = f"budget of {_few(idle)}: no workload launches it"
+            findings.missing.append(f"{what}, so its blocks are not known")
+    if others := list(dict.fromkeys(findings.unreported())):
+        findings.missing.append(f"registers of {_few(others)}: launched, and not in the compiler's report")
+    on = findings.device.name if findings.device else findings.architecture
+    for shape in (shape for shape in shapes if shape.resident == 0):
+        registers = "" if shape.registers is None else f" {shape.registers} registers each,"
+        needs = f" ({shape.threads} threads,{registers} {shape.shared_bytes} bytes of shared memory)"
+        too_much = shape.limited_by in ("threads", "registers", "shared memory")
+        what = f"{shape.kernel} cannot be launched on {on} for {shape.workload}"
+        impossible.append(f"{what}: {shape.limited_by}{needs if too_much else ''}")
+    for filling in (filling for filling in fillings if filling.resident == 0 and not filling.kernel):
+        what = f"{filling.variant} cannot be launched on {filling.on} for {filling.workload}"
+        impossible.append(f"{what}: {filling.limited_by}")
+    impossible = list(dict.fromkeys(impossible))
     tolerable = [*(() if tell else spilled), *broken]
     problems = [*findings.problems, *tolerable, *impossible]
-    hints = [*findings.hints, *([ALLOW] if tolerable else [FEWER] if impossible else [])]
+    hints = [*findings.problems.values(), *([ALLOW] if tolerable else [FEWER] if impossible else [])]
     more = f"; and {len(problems) - 1} more" if len(problems) > 1 else ""
     return ResourcesOutput(
         ok=not problems,
@@ -87,56 +101,15 @@ def _output(
         libraries=tuple(findings.libraries),
         placements=shapes,
         fillings=fillings,
-        spilled=spilled,
-        broken=broken,
-        impossible=impossible,
+        spilled=tuple(spilled),
+        broken=tuple(broken),
+        impossible=tuple(impossible),
     )
-
-
-def _judge(
-    chosen: Mapping[str, CAbiVariant], findings: KernelFindings, shapes: Sequence[Placement]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Spills that no budget allows, and budgets that are exceeded."""
-    spilled, broken = list[str](), list[str]()
-    for library in findings.libraries:
-        budgets = [budget for name in library.variants for budget in chosen[name].budgets]
-        for kernel, allowed in judge.spilling(library, budgets):
-            budget = f", budget {allowed}" if allowed else ""
-            spilled.append(f"{kernel.short} spills {kernel.spill_bytes} bytes{budget}")
-        broken += judge.broken(library, budgets, shapes)
-        idle = list(judge.unchecked(library, budgets, shapes))
-        if idle:
-            findings.missing.append(
-                f"budget of {_few(idle)}: no workload launches it, so its blocks are not known"
-            )
-    others = list(dict.fromkeys(findings.unreported()))
-    if others:
-        findings.missing.append(f"registers of {_few(others)}: launched, and not in the compiler's report")
-    return tuple(spilled), tuple(broken)
 
 
 def _few(names: Sequence[str]) -> str:
     """`a`, or `a and 3 more`."""
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-
-
-def _not_launched(
-    shapes: Sequence[Placement], fillings: Sequence[Occupancy], findings: KernelFindings
-) -> Iterator[str]:
-    """Launches that the GPU refuses: those that host code makes, with what a block asks for, and declared ones."""
-    for placement in shapes:
-        if placement.resident == 0:
-            on = findings.device.name if findings.device else findings.architecture
-            needs = f"{placement.threads} threads, {placement.shared_bytes} bytes of shared memory"
-            if placement.registers is not None:
-                needs = needs.replace("threads, ", f"threads, {placement.registers} registers each, ")
-            too_much = placement.limited_by in ("threads", "registers", "shared memory")
-            what = f"{placement.kernel} cannot be launched on {on} for {placement.workload}"
-            yield f"{what}: {placement.limited_by}{f' ({needs})' if too_much else ''}"
-    for filling in fillings:
-        if filling.resident == 0 and not filling.kernel:
-            what = f"{filling.variant} cannot be launched on {filling.on} for {filling.workload}"
-            yield f"{what}: {filling.limited_by}"
 
 
 def _fillings(
@@ -177,36 +150,24 @@ def _describe(
     if not chosen:
         return "none of the variants is compiled by nvcc"
     kernels = [kernel for library in findings.libraries for kernel in library.kernels if kernel.entry]
-    parts = (
-        [_compiled(kernels, findings, spilled)]
-        if kernels
-        else [f"nothing was compiled for {findings.architecture}"]
-    )
+    text = f"nothing was compiled for {findings.architecture}"
+    if kernels:
+        most, spills = max(kernel.registers or 0 for kernel in kernels), max(k.spill_bytes for k in kernels)
+        spilling = f"spills of up to {spills} bytes, as budgeted" if spills else "no spill"
+        if spilled:
+            spilling = f"{len(spilled)} of them spill, up to {spills} bytes"
+        text = f"{len(kernels)} kernels for {findings.architecture}: {spilling}, at most {most} registers"
     if shapes and findings.device:
-        least, most = (
-            min(placement.resident for placement in shapes),
-            max(placement.resident for placement in shapes),
-        )
+        residents = [shape.resident for shape in shapes]
         known = "" if kernels else " by threads and shared memory alone"
-        parts.append(f"{least} to {most} blocks a multiprocessor of {findings.device.name}{known}")
-    return "; ".join(parts)
-
-
-def _compiled(kernels: Sequence[KernelResources], findings: KernelFindings, spilled: Sequence[str]) -> str:
-    most = max(kernel.registers or 0 for kernel in kernels)
-    spills = max(kernel.spill_bytes for kernel in kernels)
-    allowed = f"spills of up to {spills} bytes, as budgeted" if spills else "no spill"
-    text = f"{len(spilled)} of them spill, up to {spills} bytes" if spilled else allowed
-    return f"{len(kernels)} kernels for {findings.architecture}: {text}, at most {most} registers"
+        blocks = f"{min(residents)} to {max(residents)} blocks a multiprocessor"
+        text += f"; {blocks} of {findings.device.name}{known}"
+    return text
 
 
 MOST_ROWS = 12
 """Kernels that are shown; those that are in trouble come first."""
 NAMESPACE = re.compile(r"\w+::")
-Group = tuple[str, KernelResources | None]
-"""A kernel by its short name, and its compiler's report."""
-
-
 NOTE = "Shared memory and blocks are those of the launches that the host code makes."
 
 
@@ -233,7 +194,22 @@ def section(output: ResourcesOutput) -> Section | None:
 
 def summary_lines(output: ResourcesOutput) -> tuple[str, ...]:
     """What the compiler's report comes to, and how the timed calls fill the GPU, a sentence each."""
-    return _code(output), *_waves(output.fillings)
+    kernels = [kernel for library in output.libraries for kernel in library.kernels]
+    lines = [f"nothing was compiled for {output.device}: registers and spills are not known"]
+    if kernels:
+        entries = [kernel for kernel in kernels if kernel.entry]
+        most = max((kernel.registers or 0 for kernel in entries), default=0)
+        spilling = sum(kernel.spill_bytes > 0 for kernel in kernels)
+        spills = f"{spilling} of them {'spills' if spilling == 1 else 'spill'}" if spilling else "none spills"
+        count = say.count(len(entries), "kernel")
+        lines = [f"compiled for {output.device}: {count}, at most {most} registers, {spills}"]
+    for name in dict.fromkeys(filling.variant for filling in output.fillings):
+        mine = [filling for filling in output.fillings if filling.variant == name]
+        full = sum(not filling.starved for filling in mine)
+        waves = _range([say.significant(pick(filling.waves for filling in mine), 2) for pick in (min, max)])
+        source = "" if mine[0].kernel else ", by the launch that the manifest declares"
+        lines.append(f"{name}: {waves} waves, filled on {full} of {say.count(len(mine), 'workload')}{source}")
+    return tuple(lines)
 
 
 @dataclass(frozen=True)
@@ -247,71 +223,37 @@ class KernelRow:
 
 
 def kernel_rows(output: ResourcesOutput) -> tuple[KernelRow, ...]:
-    """Kernels that spill or cannot be launched, then those that timed calls launch; the journal has all."""
-    groups = _groups(output)
-    rows = [
-        (_row(kernel, placed), any(launch.timed for launch in placed)) for (_, kernel), placed in groups.items()
-    ]
-    chosen = [row for row, timed in rows if row.trouble or timed]
-    begins = {match[0] if (match := NAMESPACE.match(name)) else "" for name, _ in groups}
-    common = begins.pop() if len(begins) == 1 else ""
-    named = [replace(row, name=re.sub(rf"\b{common}", "", row.name)) for row in chosen]
-    return tuple(sorted(named, key=lambda row: not row.trouble))
+    """Kernels that spill or cannot be launched, then those that timed calls launch; the journal has all.
 
-
-def _groups(output: ResourcesOutput) -> dict[Group, list[Placement]]:
-    """Every kernel with its launches, once where several libraries hold it; then launches without a report."""
-    placements = list(output.placements)
-    groups: dict[Group, list[Placement]] = {}
+    A kernel comes once where several libraries hold it; launches without a compiler's report come last.
+    """
+    rest = list(output.placements)
+    groups: dict[tuple[str, KernelResources | None], list[Placement]] = {}
     for library in output.libraries:
         for kernel in library.kernels:
-            mine = [
-                placement
-                for placement in placements
-                if placement.symbol == kernel.symbol and placement.variant in library.variants
-            ]
-            placements = [placement for placement in placements if placement not in mine]
-            groups.setdefault((kernel.short, kernel), []).extend(mine)
-    for placement in placements:
+            own = [p for p in rest if p.symbol == kernel.symbol and p.variant in library.variants]
+            rest = [placement for placement in rest if placement not in own]
+            groups.setdefault((kernel.short, kernel), []).extend(own)
+    for placement in rest:
         groups.setdefault((placement.kernel, None), []).append(placement)
-    return groups
-
-
-def _row(kernel: KernelResources | None, placed: Sequence[Placement]) -> KernelRow:
-    shared = [launch.shared_bytes for launch in placed] or [kernel.shared_bytes if kernel else 0]
-    residents = [launch.resident for launch in placed]
-    figures = (
-        "-" if kernel is None or kernel.registers is None else str(kernel.registers),
-        "-" if kernel is None else f"{kernel.spill_bytes} B",
-        f"{_range([f'{size / 1024:.3g}' for size in (min(shared), max(shared))])} KiB",
-        _range([str(min(residents)), str(max(residents))]) if residents else "-",
-    )
-    name = kernel.short if kernel else placed[0].kernel
-    return KernelRow(name, figures, bool((kernel and kernel.spill_bytes) or 0 in residents))
+    begins = {match[0] if (match := NAMESPACE.match(name)) else "" for name, _ in groups}
+    common = begins.pop() if len(begins) == 1 else ""
+    rows = []
+    for (name, report), placed in groups.items():
+        shared = [launch.shared_bytes for launch in placed] or [report.shared_bytes if report else 0]
+        residents = [launch.resident for launch in placed]
+        figures = (
+            "-" if report is None or report.registers is None else str(report.registers),
+            "-" if report is None else f"{report.spill_bytes} B",
+            f"{_range([f'{size / 1024:.3g}' for size in (min(shared), max(shared))])} KiB",
+            _range([str(min(residents)), str(max(residents))]) if residents else "-",
+        )
+        trouble = bool((report and report.spill_bytes) or 0 in residents)
+        if trouble or any(launch.timed for launch in placed):
+            rows.append(KernelRow(re.sub(rf"\b{common}", "", name), figures, trouble))
+    return tuple(sorted(rows, key=lambda row: not row.trouble))
 
 
 def _range(ends: Sequence[str]) -> str:
     """`3`, or `2 to 4`."""
     return ends[0] if ends[0] == ends[-1] else f"{ends[0]} to {ends[-1]}"
-
-
-def _code(output: ResourcesOutput) -> str:
-    kernels = [kernel for library in output.libraries for kernel in library.kernels]
-    if not kernels:
-        return f"nothing was compiled for {output.device}: registers and spills are not known"
-    entries = [kernel for kernel in kernels if kernel.entry]
-    most = max(kernel.registers or 0 for kernel in entries) if entries else 0
-    spilling = [kernel for kernel in kernels if kernel.spill_bytes]
-    spills = (
-        f"{len(spilling)} of them {'spills' if len(spilling) == 1 else 'spill'}" if spilling else "none spills"
-    )
-    return f"compiled for {output.device}: {say.count(len(entries), 'kernel')}, at most {most} registers, {spills}"
-
-
-def _waves(fillings: Sequence[Occupancy]) -> Iterator[str]:
-    for name in dict.fromkeys(filling.variant for filling in fillings):
-        mine = [filling for filling in fillings if filling.variant == name]
-        full = sum(not filling.starved for filling in mine)
-        waves = _range([say.significant(pick(filling.waves for filling in mine), 2) for pick in (min, max)])
-        source = "" if mine[0].kernel else ", by the launch that the manifest declares"
-        yield f"{name}: {waves} waves, filled on {full} of {say.count(len(mine), 'workload')}{source}"

@@ -18,7 +18,8 @@ from loop.model.output import MeasureOutput, VerifyOutput, outputs_of, read_outp
 from loop.model.record import Finished, latest_attempts
 from loop.money import section as spending
 from loop.optimize import section as changing
-from loop.profile.actions import bottlenecks
+from loop.profile.actions import facts_table, kernels, leaf, notes, parallelism_table, totals
+from loop.profile.model import ParallelismOutput
 from loop.proving.actions import against_known_good, trust
 from loop.report import findings, sections
 from loop.report import format as say
@@ -193,28 +194,29 @@ def jobs(view: View) -> Iterator[Section]:
 
 def bottleneck(view: View) -> Iterator[Section]:
     """Where each variant does worst, what holds it back, and the figures behind that."""
-    section = bottlenecks(view.finished)
-    yield Section(figure=roofline(view.profiles, view.head.baseline))
-    for leaf in section.leaves:
-        when = f", for `{leaf.when}`" if leaf.when and leaf.when != "true" else ""
-        lines = [f"Look with: {leaf.tool}"] if leaf.tool else []
-        lines += [f"Fix: {leaf.fix}", f"Expected gain: {leaf.gain}"] if leaf.fix else []
-        lines += [f"Not decided: {text}" for text in leaf.undecided]
-        where = f"`{leaf.variant}` does worst on {leaf.where}. Severity: {leaf.severity}. "
-        yield Section(note=f"{where}What holds it back: {leaf.bottleneck}{when}.", lines=tuple(lines))
-    if not section.leaves:
+    profiles = view.profiles
+    fillings = [filling for output in outputs_of(view.finished, ParallelismOutput) for filling in output.fillings]
+    yield Section(figure=roofline(profiles, view.head.baseline))
+    for end in map(leaf, profiles):
+        when = f", for `{end.when}`" if end.when and end.when != "true" else ""
+        lines = [f"Look with: {end.tool}"] if end.tool else []
+        lines += [f"Fix: {end.fix}", f"Expected gain: {end.gain}"] if end.fix else []
+        lines += [f"Not decided: {text}" for text in end.undecided]
+        where = f"`{end.variant}` does worst on {end.where}. Severity: {end.severity}. "
+        yield Section(note=f"{where}What holds it back: {end.bottleneck}{when}.", lines=tuple(lines))
+    if not profiles:
         yield Section(note="Nothing was profiled.")
-    yield Section(table=section.facts, after=section.notes)
-    if section.kernels:
+    yield Section(table=facts_table(profiles), after=notes(profiles))
+    if watched := kernels(profiles):
         note = (
             "One call of each on the device, profiled alone, with warm caches, at the clocks that there were; its "
             "times stand beside the measurements above, not in their place. Shares are of the peak, a warp's "
             "waits of its time:"
         )
-        yield Section(note=note, table=section.kernels, after=section.calls)
-    if section.parallelism:
+        yield Section(note=note, table=watched, after=totals(profiles))
+    if parallelism := parallelism_table(fillings):
         note = "Pieces of work that may run at the same time, against the places for them:"
-        yield Section(note=note, table=section.parallelism)
+        yield Section(note=note, table=parallelism)
 
 
 def money(view: View) -> Iterator[Section]:

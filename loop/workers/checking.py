@@ -19,7 +19,6 @@ from typing import Any
 
 from loop.calls import memory
 from loop.calls.call import DTYPES, Call, LibraryTerms, Refused
-from loop.calls.counters import Counters
 from loop.calls.invocation import FaultWatch, Loaded, Prepared
 from loop.calls.library import Compiled
 from loop.calls.memory import FIELDS, KINDS, MIXED, Guard
@@ -222,8 +221,7 @@ APART = 1 << 40
 """Tensors lie so far from each other, and from zero: aligned, and nothing else is there."""
 DRIVER = "libcuda.so.1"
 REGISTERS = "registers per thread"
-COUNTED_CALLS = 20
-NOTHING = Observed({}, "", 0)
+NOTHING = Observed()
 
 
 class DryRun:
@@ -260,20 +258,11 @@ def observe(loaded: Loaded, request: Observe) -> Observed:
     run = prepared.bind()  # It holds addresses: `prepared` has to outlive it.
     run()
     if request.how == "trace":
-        return Observed({}, "", 0, traced(prepared))
-    if request.how == "mark":
-        with marks():
-            run()
-            _synchronise()
-        return NOTHING
-    with Counters() as counters:
-        if not counters.open():
-            return Observed({}, counters.why_not, 0)
+        return Observed(traced(prepared))
+    with marks():
         run()
-        counters.start()
-        for _ in range(COUNTED_CALLS):
-            run()
-        return Observed(counters.stop(), "", COUNTED_CALLS)
+        _synchronise()
+    return NOTHING
 
 
 def _once(loaded: Loaded, call: Call) -> Observed:

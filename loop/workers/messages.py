@@ -164,7 +164,7 @@ Mistake = dict[str, Any]
 """The mistake that a control makes on purpose, in the words of `loop.proving.prove`."""
 
 
-How = Literal["count", "mark", "trace", "once"]
+How = Literal["mark", "trace", "once"]
 """How a call is observed."""
 
 
@@ -279,20 +279,16 @@ class Kernel(Plain):
 
 
 class Observed(Plain):
-    """What was seen of some calls: hardware counters, or launches in their order."""
+    """What was seen of a call: its launches in their order."""
 
-    counters: dict[str, int | None]
-    why: str
-    """Why there are no counters."""
-    calls: int
     kernels: tuple[Kernel, ...] = ()
 
 
 class Observe(ToWorker[Observed]):
     """Bring a call into memory and make it under a tool.
 
-    `count`: hardware events over some calls. `mark`: one call between the marks that a profiler waits for.
-    `trace`: one under torch's own profiler. Before these it is made once. `once`: one call without guard zones.
+    `mark`: one call between the marks that a profiler waits for. `trace`: one under torch's own profiler. Before
+    these it is made once. `once`: one call without guard zones.
     """
 
     call: Call

@@ -37,7 +37,7 @@ L4 = {**tiny_cuda.L4, "flops_per_s": {"float32": 30.3e12}}
 RULES: dict[str, Any] = {
     "severity": [{"when": "ratio < 1", "severity": "high", "tool": "counters"}],
     "tree": [
-        {"when": "ipc < 1 and dram > 0.5", "bottleneck": "stalls", "fix": "wait less", "gain": "some"},
+        {"when": "stall == 'x' and dram > 0.5", "bottleneck": "stalls", "fix": "wait less", "gain": "some"},
         {"when": "work_items > slots", "bottleneck": "too much", "fix": "do less", "gain": "all"},
     ],
 }

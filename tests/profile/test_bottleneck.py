@@ -73,13 +73,13 @@ def test_an_and_ends_at_its_first_false_part() -> None:
 
 def test_a_profile_says_what_it_rests_on() -> None:
     """Leaf, severity, all facts, and why some are unknown."""
-    seen = Notes({"ratio": 0.4, "flops_share": 0.9}, {"flops_share": "measured"}, {"ipc": "no counters"})
-    tree = [leaf("ipc < 1 or cache_misses > 5", "stalls"), leaf("flops_share > 0.7", "compute")]
+    seen = Notes({"ratio": 0.4, "flops_share": 0.9}, {"flops_share": "measured"}, {"stall": "no counters"})
+    tree = [leaf("stall == 'x' or warps_active > 5", "stalls"), leaf("flops_share > 0.7", "compute")]
     made = profile(make_measurement("w", 0.4), seen, tree, [urgency("ratio < 0.5", "critical")])
     assert ("critical", "compute", "flops_share > 0.7") == (made.severity, made.bottleneck, made.when)
-    assert ("stalls: cache_misses and ipc unknown",) == made.undecided
+    assert ("stalls: stall and warps_active unknown",) == made.undecided
     assert set(FACTS) == set(made.facts)
-    assert ("no counters", "not told") == (made.unknown["ipc"], made.unknown["dram"])
+    assert ("no counters", "not told") == (made.unknown["stall"], made.unknown["dram"])
 
 
 @pytest.mark.parametrize(

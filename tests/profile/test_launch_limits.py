@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from loop.model.resources import KernelLaunch, WorkloadLaunches
-from loop.profile.launch_limits import Placed, Reports, place
+from loop.profile.launch_limits import KernelFindings, Placed, place
 from tests.makers import make_kernel, make_launch, make_library, make_workload
 from tests.profile.test_occupancy import L4
 
@@ -19,7 +19,8 @@ def call(*launches: KernelLaunch, name: str = "w", **fields: Any) -> WorkloadLau
 
 def placed(*calls: WorkloadLaunches, **fields: Any) -> tuple[Placed, ...]:
     """These calls of one variant on an L4."""
-    return tuple(Reports(**{"libraries": [make_library(KERNEL)], "launches": {"v": calls}, **fields}).placed(L4))
+    findings = {"libraries": [make_library(KERNEL)], "launches": {"v": calls}, **fields}
+    return tuple(KernelFindings("sm_89", L4, **findings).placed(L4))
 
 
 def test_registers_come_from_the_compiler_and_the_rest_from_the_launch() -> None:

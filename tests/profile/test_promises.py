@@ -11,7 +11,7 @@ from loop.profile.inspection import instances, must_not_compile
 from loop.profile.model import InstancesOutput, MustNotCompileOutput
 from loop.steps.context import NoArguments
 from loop.workers.bench import Bench
-from tests.targets import compiled, make_context, open_bench
+from tests.targets import make_context, open_bench
 from tests.tiny_cuda import cuda, nvcc, write_cuda_target
 
 WARPS = "rows are cut into whole warps"
@@ -19,7 +19,6 @@ LACKS = "/nowhere/nvcc: no such compiler on the PATH"
 ODD = {"title": "half a warp", "source": "bad.cu", "flags": ["-DROWS=48"], "says": WARPS}
 EVEN = {"title": "whole warps", "source": "bad.cu", "flags": ["-DROWS=64"], "says": WARPS}
 OTHER = {"title": "no rows", "source": "bad.cu", "flags": [], "says": WARPS}
-QUOTED = {"title": "quoted", "source": "quoted.cpp", "flags": [], "says": WARPS}
 NO_NVCC = nvcc(compiler="/nowhere/nvcc")
 PROMISED = {
     "symbol": "tiny::rows<{T}, {N}>",
@@ -43,17 +42,8 @@ def promising(*flags: str, **fields: Any) -> dict[str, Any]:
 VARIANTS: dict[str, Any] = {
     "strict": bad(ODD),
     "lax": bad(ODD, EVEN, OTHER),
-    "strict_emulated": bad(ODD, build=NO_NVCC),
-    "lax_emulated": bad(EVEN, build=NO_NVCC),
     "nothing_at_hand": {**bad(ODD, build=NO_NVCC), "emulation": None},
-    "host": compiled(must_not_compile=[QUOTED]),
     "lacks": promising(),
-    "holds": promising("-DINSTANCES"),
-    "lacks_emulated": promising(build=NO_NVCC),
-    "holds_emulated": promising("-DINSTANCES", build=NO_NVCC),
-    "unbuildable": {**promising(build=NO_NVCC), "emulation": None},
-    "broken": promising("-DSPILL=oops"),
-    "plain": cuda(),
 }
 
 
@@ -62,7 +52,6 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
     """A bench for all of them."""
     folder = tmp_path_factory.mktemp("promises")
     target = write_cuda_target(folder, VARIANTS)
-    (folder / "quoted.cpp").write_text(f'static_assert(sizeof(int) == 4 && Q, "{WARPS}");\n')
     with open_bench(folder, target, build_cache) as made:
         yield made
 

@@ -10,8 +10,8 @@ from loop.base.processes import finish
 from loop.profile.model import ResourcesOutput
 from loop.profile.resource_actions import ResourceTerms, resources
 from loop.workers.bench import Bench
-from tests.targets import compiled, make_context, open_bench
-from tests.tiny_cuda import cuda, emulator, nvcc, write_cuda_target
+from tests.targets import make_context, open_bench
+from tests.tiny_cuda import cuda, nvcc, write_cuda_target
 
 ROWS, DOUBLES = "tiny::rows<float, 128>", "tiny::rows<double, 64>"
 LAUNCH = {"blocks": "(N * M + 127) // 128", "threads": 128, "registers": 40, "shared_bytes": 2560}
@@ -22,20 +22,9 @@ VARIANTS: dict[str, Any] = {
     "allowed": cuda("plain", "-DSPILL=90", budgets=[{"kernel": "crowded", "spill_bytes": 100_000}]),
     "tight": cuda("plain", "-DTIGHT", budgets=[{"kernel": "rows", "registers": 4}, {"kernel": "gone"}]),
     "wide": cuda("plain", "-DSHARED=101000"),
-    "reads": cuda("reads"),
-    "silent": cuda("silent"),
-    "unasked": cuda(build={"compiler": "nvcc", "flags": ["-std=c++17", "-arch={arch}"]}),
-    "elsewhere": cuda(build={"compiler": "nvcc", "flags": ["-std=c++17", "-arch=sm_90", "-Xptxas", "-v"]}),
-    "broken": cuda("plain", "-DSPILL=oops"),
     "alone": {**cuda(launch=LAUNCH), "emulation": None},
     "mute": {**cuda(), "emulation": None},
-    "host": compiled(),
-    "host_only": {**cuda(sources=["host.cu"]), "emulation": None},
     "no_nvcc": cuda(build=nvcc(compiler="/nowhere/nvcc")),
-    "no_nvcc_wide": cuda("plain", "-DSHARED=102000", build=nvcc(compiler="/nowhere/nvcc")),
-    "no_nvcc_alone": {**cuda(launch=LAUNCH, build=nvcc(compiler="/nowhere/nvcc")), "emulation": None},
-    "no_nvcc_at_all": {**cuda(build=nvcc(compiler="/nowhere/nvcc")), "emulation": None},
-    "no_compiler": cuda(build=nvcc(compiler="/nowhere/nvcc"), emulation=emulator(compiler="no-such-compiler")),
 }
 
 
@@ -44,7 +33,6 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
     """A bench for all of them."""
     folder = tmp_path_factory.mktemp("cuda")
     target = write_cuda_target(folder, VARIANTS)
-    (folder / "host.cu").write_text('#include "loop_kernel.h"\nLOOP_EXPORT int plain() { return 0; }\n')
     with open_bench(folder, target, build_cache) as made:
         yield made
 

@@ -8,6 +8,7 @@ from loop.workers import judge_messages, messages
 from loop.workers.messages import (
     Computed,
     Done,
+    Kernel,
     Malformed,
     No,
     Observe,
@@ -30,10 +31,8 @@ def test_a_reply_as_a_worker_writes_it_is_understood() -> None:
     assert COMPUTED == read_reply(reply_line(COMPUTED).encode(), Computed)
     assert Done() == read_reply(b'{"status": "ok"}', Done)
     assert No("no", "declined") == read_reply(reply_line(No("no", "declined")).encode(), Computed)
-    observed = (
-        b'{"status": "ok", "counters": {"cycles": 7, "misses": null}, "why": "", "calls": 20, "kernels": []}'
-    )
-    assert Observed({"cycles": 7, "misses": None}, "", 20) == read_reply(observed, Observe.reply_type())
+    observed = b'{"status": "ok", "kernels": [{"kernel": "k", "us": 7.0, "registers": null}]}'
+    assert Observed((Kernel("k", 7.0, None),)) == read_reply(observed, Observe.reply_type())
 
 
 @pytest.mark.parametrize("key", [key for key in FIELDS if key != "status"])
