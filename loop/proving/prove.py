@@ -1,6 +1,6 @@
 """What is the gate worth? Each control of a variant through the same checks as a real candidate."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
@@ -13,7 +13,7 @@ from loop.gate.verify import CALL_LIMIT_S, Job, SideChecker, values_key
 from loop.mistakes.wrong_results import WrongResult, wrong_results
 from loop.model.causes import Cause
 from loop.model.dtypes import Dtype, Layout
-from loop.model.measurement import Check, ControlResult
+from loop.model.measurement import ControlResult
 from loop.model.output import Output
 from loop.model.signature import OUTPUT, Signature
 from loop.model.target import Target, Workload
@@ -55,11 +55,6 @@ CHANGED: Causes = ("changed input",)
 Applies = Callable[[Workload], bool]
 
 
-def always(workload: Workload) -> bool:
-    """On every workload."""
-    return True
-
-
 @dataclass(frozen=True)
 class Control:
     """One way to be wrong, and what it has to be found by."""
@@ -73,7 +68,7 @@ class Control:
     """A wrong result; a result that is right only while it is looked at; or no mistake, which has to pass."""
     kinds: Sequence[str] = EVERYWHERE
     """Kinds of variant that can make it."""
-    applies: Applies = always
+    applies: Applies = lambda workload: True
     """Workloads on which it can show."""
     shortens: Sequence[str] = ()
     """Dimensions of which it leaves the last eighth out: a variant may not take what is left."""
@@ -120,15 +115,61 @@ EXACT = Control("honest, in float64", "exact", expected=(), theme="honest")
 
 def controls(signature: Signature) -> tuple[Control, ...]:
     """All controls that a target allows; several of a kind, of which one that can show is tried."""
-    return (
-        *_attributes(signature),
-        *_wrong_results(signature),
-        *_remembering(),
-        *_effects(signature),
-        *_of_python(signature),
-    )
+    every: list[Control] = []
+    for name, attribute in signature.attributes.items():  # A wrong number, or always the initial value.
+        initial = attribute.initial
+        if attribute.kind == "number":
+            every.append(Control(f"wrong {name}", "wrong_number", terms={"attribute": name}))
+            continue
+        terms = {"attribute": name, "to": initial, "number": attribute_number(attribute.choices, initial)}
+        sets = partial(_sets, name, initial)
+        every.append(Control(f"drops {name}", "set_attribute", applies=sets, terms=terms))
+    for mistake in wrong_results(signature.inputs, signature.output):
+        if mistake.control:
+            expected: Causes = ("NaN",) if mistake.make in UNWRITTEN else WRONG
+            shortens = mistake.sized if mistake.make in UNKNOWN else ()
+            control = Control(mistake.control, mistake.make, expected, shortens=shortens, terms=mistake.terms)
+            every.append(replace(control, applies=partial(_shows, mistake)))
+    cheat: dict[str, Any] = {"theme": "cheat"}
+    in_python: dict[str, Any] = {"theme": "cheat", "kinds": ("python",)}
+    every += [
+        Control("writes beyond the end", "beyond", ("outside",), kinds=("c_abi",)),
+        Control("writes before the beginning", "before", ("outside",), kinds=("c_abi",)),
+        Control("stale output", "stale", **cheat),
+        Control("skips every other call", "skip_every_other", ("NaN",), **cheat),
+        Control("cached by address", "by_address", **cheat),
+        Control("keeps a copy of its inputs", "keeps_inputs", **cheat),
+        Control("not deterministic", "vary", ("two outputs",), varies=True, **cheat),
+        Control("gives a promise", "give_promise", ("wrong result",), **in_python),
+        Control("gives another type", "other_type", ("wrong result",), **in_python),
+        Control("keeps its result", "keep_result", **in_python),
+        Control("leaves every other result unwritten", "leave_unwritten", MISSING, **in_python),
+    ]
+    for place, (name, dimensions) in enumerate(signature.inputs.items()):
+        of_input: dict[str, Any] = {"terms": {"input": place}}
+        every.append(Control(f"writes to {name}", "write_input", CHANGED, **cheat, **of_input))
+        every.append(Control(f"uses {name} as workspace", "use_input", CHANGED, **cheat, **of_input))
+        if len(dimensions.split()) == len(signature.output.split()):
+            of_input["applies"] = partial(_same_shape, dimensions.split(), signature.output.split())
+            every.append(Control(f"answers in {name}", "answer_in_input", CHANGED, **cheat, **of_input))
+            every.append(Control(f"gives {name} back", "give_input", **in_python, **of_input))
+    return tuple(every)
 
 
+def _sets(name: str, initial: object, workload: Workload) -> bool:
+    return workload.attributes[name] != initial
+
+
+def _shows(mistake: WrongResult, workload: Workload) -> bool:
+    return mistake.shows(workload.sizes)
+
+
+def _same_shape(dimensions: Sequence[str], others: Sequence[str], workload: Workload) -> bool:
+    return all(workload.sizes[a] == workload.sizes[b] for a, b in zip(dimensions, others, strict=True))
+
+
+UNWRITTEN = ("leave_tail", "one_nan", "nothing")
+"""Wrong results that have to be found by their NaN."""
 UNKNOWN = ("cut",)
 """Mistakes that need to know which dimensions of the inputs are the same."""
 
@@ -150,79 +191,6 @@ def of_structure(inputs: Sequence[Sequence[int]], output: Sequence[int]) -> Iter
             # What is not computed may show as any wrong value: of another output.
             known = replace(control, expected=WRONG) if control.expected == ("NaN",) else control
             yield known, control.applies(workload)
-
-
-REASONS: dict[str, Causes] = {"leave_tail": ("NaN",), "one_nan": ("NaN",), "nothing": ("NaN",)}
-"""What a wrong result has to be found by, where that is not any wrong element."""
-
-
-def _wrong_results(signature: Signature) -> Iterator[Control]:
-    """Wrong results that are controls, and writes outside an output."""
-    for mistake in wrong_results(signature.inputs, signature.output):
-        if mistake.control:
-            expected = REASONS.get(mistake.make, WRONG)
-            shortens = mistake.sized if mistake.make in UNKNOWN else ()
-            applies = partial(_shows, mistake)
-            yield Control(
-                mistake.control, mistake.make, expected, applies=applies, shortens=shortens, terms=mistake.terms
-            )
-    yield Control("writes beyond the end", "beyond", ("outside",), kinds=("c_abi",))
-    yield Control("writes before the beginning", "before", ("outside",), kinds=("c_abi",))
-
-
-def _shows(mistake: WrongResult, workload: Workload) -> bool:
-    return mistake.shows(workload.sizes)
-
-
-def _same_shape(dimensions: str, other: str) -> Applies:
-    pairs = list(zip(dimensions.split(), other.split(), strict=True))
-    return lambda workload: all(workload.sizes[a] == workload.sizes[b] for a, b in pairs)
-
-
-def _attributes(signature: Signature) -> Iterator[Control]:
-    """Of each attribute one control: a wrong number, or the initial value whatever the call asks for."""
-    for name, attribute in signature.attributes.items():
-        if attribute.kind == "number":
-            yield Control(f"wrong {name}", "wrong_number", terms={"attribute": name})
-            continue
-        as_double = attribute_number(attribute.choices, attribute.initial)
-        terms = {"attribute": name, "to": attribute.initial, "number": as_double}
-        yield Control(f"drops {name}", "set_attribute", applies=_sets(name, attribute.initial), terms=terms)
-
-
-def _sets(name: str, initial: object) -> Applies:
-    return lambda workload: workload.attributes[name] != initial
-
-
-def _remembering() -> Iterator[Control]:
-    only: dict[str, Any] = {"theme": "cheat"}
-    yield Control("stale output", "stale", **only)
-    yield Control("skips every other call", "skip_every_other", ("NaN",), **only)
-    yield Control("cached by address", "by_address", **only)
-    yield Control("keeps a copy of its inputs", "keeps_inputs", **only)
-
-
-def _effects(signature: Signature) -> Iterator[Control]:
-    for place, (name, dimensions) in enumerate(signature.inputs.items()):
-        terms = {"input": place}
-        yield Control(f"writes to {name}", "write_input", CHANGED, "cheat", terms=terms)
-        yield Control(f"uses {name} as workspace", "use_input", CHANGED, "cheat", terms=terms)
-        if len(dimensions.split()) == len(signature.output.split()):
-            alike = _same_shape(dimensions, signature.output)
-            yield Control(f"answers in {name}", "answer_in_input", CHANGED, "cheat", applies=alike, terms=terms)
-    yield Control("not deterministic", "vary", ("two outputs",), "cheat", varies=True)
-
-
-def _of_python(signature: Signature) -> Iterator[Control]:
-    only: dict[str, Any] = {"theme": "cheat", "kinds": ("python",)}
-    yield Control("gives a promise", "give_promise", ("wrong result",), **only)
-    yield Control("gives another type", "other_type", ("wrong result",), **only)
-    yield Control("keeps its result", "keep_result", **only)
-    yield Control("leaves every other result unwritten", "leave_unwritten", MISSING, **only)
-    for place, (name, dimensions) in enumerate(signature.inputs.items()):
-        if len(dimensions.split()) == len(signature.output.split()):
-            alike = _same_shape(dimensions, signature.output)
-            yield Control(f"gives {name} back", "give_input", applies=alike, terms={"input": place}, **only)
 
 
 TELLING = 4096
@@ -291,34 +259,28 @@ class ControlTrial(SideChecker):
         """Add to the proof what came of this control; `alike`: other values have the same answer."""
         control, failure = self.control, self.checks.first_failure
         is_honest = control.theme == "honest"
+        may_be_idle = control.theme == "value" or not (is_honest or self.bench.target.is_plain)
         if failure is None and not self.over:
             proof.untried += [] if is_honest else [control.name]
         elif failure is None and alike and control.theme == "cheat" and control.expected == WRONG:
             proof.left_out.append(f"{control.name}: {SAME}")
-        elif (
-            failure is None
-            and self.idle
-            and (control.theme == "value" or not (is_honest or self.bench.target.is_plain))
-        ):
+        elif failure is None and self.idle and may_be_idle:
             proof.left_out.append(f"{control.name}: {IDLE}")
         else:
-            proof.results.append(self._result(failure))
-
-    def _result(self, failure: Check | None) -> ControlResult:
-        control = self.control
-        return ControlResult(
-            name=control.name,
-            kind=control.theme,
-            base=self.base.name,
-            workload=failure.workload.name if failure else "",
-            stage="verify",
-            killed=failure is not None,
-            reason=failure.message if failure else "",
-            cause=failure.cause if failure else "",
-            expected="|".join(control.expected),
-            right_reason=failure is not None and failure.cause in control.expected,
-            distinguishable=failure is not None or control.make not in MAY_BE_WITHIN,
-        )
+            result = ControlResult(
+                name=control.name,
+                kind=control.theme,
+                base=self.base.name,
+                workload=failure.workload.name if failure else "",
+                stage="verify",
+                killed=failure is not None,
+                reason=failure.message if failure else "",
+                cause=failure.cause if failure else "",
+                expected="|".join(control.expected),
+                right_reason=failure is not None and failure.cause in control.expected,
+                distinguishable=failure is not None or control.make not in MAY_BE_WITHIN,
+            )
+            proof.results.append(result)
 
 
 def erring(bench: Bench, base: Side, control: Control, dtype: Dtype) -> Side:
@@ -339,15 +301,20 @@ def prove(
 ) -> Generator[Tick, None, Proof]:
     """Verify every control of one variant, and honest candidates, on a few of these workloads, in one process.
 
-    What is not over at `ends`, by the monotonic clock, is named and left.
+    Honest candidates come first: the rest is held against their outputs. What is not over at `ends`, by the
+    monotonic clock, is named and left. Where nothing can be judged on a workload, the controls go on without it.
     """
     proof, shared = Proof(), SharedWorker(bench, base)
     chosen = yield from applicable(bench, base, workloads)
-    if not chosen:
-        proof.left_out.append(f"every control: {NO_NUMBERS}")
+    proof.left_out += [] if chosen else [f"every control: {NO_NUMBERS}"]
+    proof.left_out += [f"{control.name}: {NO_WORKLOAD}" for control, shows_on in chosen if not shows_on]
     try:
-        trials = _trials(shared, base, workloads, proof, chosen)
-        yield from _hold(bench, trials, ends)
+        trials = [ControlTrial(shared, base, control, shows_on) for control, shows_on in chosen if shows_on]
+        tried = {values_key(workload): workload for trial in trials for workload in trial.job.workloads}
+        if trials:
+            honest = [ControlTrial(shared, base, control, [*tried.values()]) for control in (HONEST, WAY)]
+            trials = [*honest, *trials]
+        yield from _check_all(bench, trials, tried.values(), ends)
         # The answer to other values is right too: nothing tells what is remembered from what is computed.
         alike = any(trial.control.make == "stale" and not trial.checks.first_failure for trial in trials)
         for trial in trials:
@@ -355,6 +322,26 @@ def prove(
     finally:
         shared.close()
     return proof
+
+
+def _check_all(
+    bench: Bench, trials: Sequence[ControlTrial], workloads: Iterable[Workload], ends: float
+) -> Generator[Tick, None, None]:
+    """Check each workload with every trial that it concerns."""
+    for workload in workloads:
+        concerned = [trial for trial in trials if trial.concerns(workload)]
+        try:
+            if concerned:
+                yield from bench.expect(workload)
+        except Unjudged:
+            for trial in concerned:
+                trial.keys.discard(values_key(workload))
+        for trial in concerned:
+            if monotonic() >= ends:
+                return
+            yield from trial.check(workload)
+    for trial in trials:
+        trial.over = True
 
 
 def applicable(
@@ -398,50 +385,3 @@ def applicable(
 def seeded(workload: Workload) -> list[Workload]:
     """The workload with several sets of values."""
     return [workload.model_copy(update={"seed": workload.seed + more}) for more in range(SEEDS)]
-
-
-def _trials(
-    shared: SharedWorker,
-    base: Side,
-    workloads: Sequence[Workload],
-    proof: Proof,
-    chosen: Sequence[tuple[Control, list[Workload]]],
-) -> list[ControlTrial]:
-    """Honest candidates first: the rest is held against their outputs."""
-    trials: list[ControlTrial] = []
-    for control, shows_on in chosen:
-        if shows_on:
-            trials.append(ControlTrial(shared, base, control, shows_on))
-        else:
-            proof.left_out.append(f"{control.name}: {NO_WORKLOAD}")
-    if not trials:
-        return []
-    honest = list(
-        {values_key(workload): workload for trial in trials for workload in trial.job.workloads}.values()
-    )
-    own = [ControlTrial(shared, base, control, honest) for control in (HONEST, WAY)]
-    return [*own, *trials]
-
-
-def _hold(bench: Bench, trials: Sequence[ControlTrial], ends: float) -> Generator[Tick, None, None]:
-    """Check each workload with every trial that it concerns."""
-    workloads = {values_key(workload): workload for trial in trials for workload in trial.job.workloads}
-    for workload in workloads.values():
-        concerned = [trial for trial in trials if trial.concerns(workload)]
-        if concerned:
-            yield from _expected(bench, workload, concerned)
-        for trial in concerned:
-            if monotonic() >= ends:
-                return
-            yield from trial.check(workload)
-    for trial in trials:
-        trial.over = True
-
-
-def _expected(bench: Bench, workload: Workload, trials: Sequence[ControlTrial]) -> Generator[Tick, None, None]:
-    """Learn the right answer to a workload; where nothing can be judged the trials go on without it."""
-    try:
-        yield from bench.expect(workload)
-    except Unjudged:
-        for trial in trials:
-            trial.keys.discard(values_key(workload))
