@@ -1,7 +1,7 @@
 """Kernels made for a GPU, run by the emulator on the processor: as right or wrong as they would be there."""
 
 from loop.gate.kernel import beyond, compile_all, distinct, extra_sets, other_sets, unverified, workloads
-from loop.gate.verification import Verification, hung_out, untaken
+from loop.gate.verification import hung_out, untaken, verified
 from loop.gate.verify import Job, verify
 from loop.model.measurement import BASELINE
 from loop.model.output import VerifyOutput
@@ -35,26 +35,22 @@ def emulate(context: Context, arguments: Lasting) -> Working[VerifyOutput]:
     library = Job(bench.side(BASELINE), on_timed, layouts=False)
     *every, control = yield from verify(bench, [*jobs, library])
     names = [build.variant for build in built]
-    whole = Verification(
-        found=tuple(checks.model_copy(update={"emulated": True}) for checks in every),
-        control=control,
-        failures=tuple(failures),
-        meant=context.task.emulated,
+    without = [name for name in context.task.emulated if name not in names]
+    missing = [f"{name} under the emulator: it has no build" for name in without]
+    missing += [f"{workload.name} under the emulator: {LARGE}" for workload in wanted if workload not in checked]
+    missing += [f"under the emulator, {text}" for text in unverified(context, names, others, "cuda")]
+    missing += [text for checks in every for text in hung_out(checks)]
+    output = verified(
+        [checks.model_copy(update={"emulated": True}) for checks in every],
+        control,
+        context.task.emulated,
         seed=context.task.seed,
         command=context.command,
-        missing=(
-            *(
-                f"{name} under the emulator: it has no build"
-                for name in context.task.emulated
-                if name not in names
-            ),
-            *(f"{workload.name} under the emulator: {LARGE}" for workload in wanted if workload not in checked),
-            *(f"under the emulator, {text}" for text in unverified(context, names, others, "cuda")),
-            *(text for checks in every for text in hung_out(checks)),
-        ),
+        failures=failures,
+        missing=missing,
         untaken={job.side.name: untaken(job.side, checked) for job in jobs},
     )
-    return Result(whole.output(VerifyOutput).model_copy(update={"rests_on": ground}))
+    return Result(output.model_copy(update={"rests_on": ground}))
 
 
 def too_much(target: Target, workload: Workload) -> bool:

@@ -13,6 +13,7 @@ from loop.machine import machine
 from loop.machine.gpus import Gpu, gpus
 from loop.machine.machine import nvcc_release, too_new
 from loop.model.base import Model
+from loop.model.dtypes import Device
 from loop.model.plan import Text
 from loop.model.target import CAbiVariant
 from loop.model.workloads import expand
@@ -89,20 +90,26 @@ class Requirement(Model):
 def torch(context: Context, arguments: Requirement) -> Working[TorchOutput]:
     """torch: present, new enough, built for what is here."""
     examined = yield from context.bench.examine("torch", EXAMINE_LIMIT_S)
-    output, here = TorchOutput.model_validate(_known(examined)), gpus()
-    conflict = hint = ""
-    if not new_enough(output.version, arguments.at_least):
-        conflict = f"torch {output.version} is older than {arguments.at_least}"
-    elif context.bench.device == "cuda" and output.cuda_build is None:
-        conflict = f"torch {output.version} is a CPU build, the session runs on cuda"
-        hint = "pip install --force-reinstall torch, from an index with CUDA builds"
-    elif context.bench.device == "cuda" and output.cuda_build is not None:
-        conflict = too_new("torch built for CUDA", output.cuda_build, here.cuda, here.driver)
-        older = f"CUDA {here.cuda[0]}" if here.cuda else "an older CUDA"
-        hint = f"install a newer driver, or a torch that is built for {older}"
+    output = TorchOutput.model_validate(_known(examined))
+    conflict, hint = no_torch(output, arguments.at_least, context.bench.device)
     if output.ok and conflict:
-        output = output.model_copy(update={"ok": False, "message": conflict, "hint": hint or None})
+        output = output.model_copy(update={"ok": False, "message": conflict, "hint": hint})
     return Result(output.model_copy(update={"identity": f"torch {output.version} {output.cuda_build}"}))
+
+
+def no_torch(output: TorchOutput, at_least: str, device: Device) -> tuple[str, str | None]:
+    """Why this torch will not do on a device, empty where it will, and what mends it."""
+    here = gpus()
+    if not new_enough(output.version, at_least):
+        return f"torch {output.version} is older than {at_least}", None
+    if device == "cpu":
+        return "", None
+    if output.cuda_build is None:
+        conflict = f"torch {output.version} is a CPU build, the session runs on cuda"
+        return conflict, "pip install --force-reinstall torch, from an index with CUDA builds"
+    older = f"CUDA {here.cuda[0]}" if here.cuda else "an older CUDA"
+    conflict = too_new("torch built for CUDA", output.cuda_build, here.cuda, here.driver)
+    return conflict, f"install a newer driver, or a torch that is built for {older}"
 
 
 def numpy(context: Context, arguments: Requirement) -> Working[NumpyOutput]:

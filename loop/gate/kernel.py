@@ -19,7 +19,7 @@ from loop.builds.build import Buildable, BuildFailed, buildable
 from loop.formats.target import ANSWERS
 from loop.gate.environment import must_fit
 from loop.gate.model import BuildOutput, ChangesOutput, LoadOutput, ShareOutput, SourcesOutput
-from loop.gate.verification import Verification, hung_out, merged, untaken
+from loop.gate.verification import hung_out, merged, untaken, verified
 from loop.gate.verify import Job, TimeAllowance, laid_out, of_one_shape, values_key
 from loop.gate.verify import verify as verify_sides
 from loop.library import targets
@@ -312,17 +312,16 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
     notes = dict.fromkeys(text for share in shares for text in share.notes)
     looked = functools.reduce(Looked.beside, (share.looked for share in shares))
     spots = blind_spots(looked, bench.target, [name for share in shares for name in share.zeros])
-    whole = Verification(
-        found=every,
-        control=control,
-        failures=tuple(failures),
-        meant=context.task.variants,
+    output = verified(
+        every,
+        control,
+        context.task.variants,
         seed=context.task.seed,
         command=context.command,
+        failures=failures,
         missing=(*missing, *no_room, *notes, *spots),
         untaken={side.name: untaken(side, beyond(left_out, chosen.every)) for side in sides},
     )
-    output = whole.output(VerifyOutput)
     update: dict[str, object] = {"message": Fitting((), no_room).said_after(output.message), "jobs": jobs}
     update |= _edited([path for share in shares for path in share.edited], names, output)
     return Result(output.model_copy(update=update))

@@ -1,8 +1,6 @@
 """What a verification came to, whether it ran on the device or under the emulator: the output of its step."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
 
 from loop.base.errors import WorkFailed
 from loop.builds.build import BuildFailed
@@ -17,112 +15,87 @@ from loop.workers.bench import UNJUDGED_HINT, Side
 
 VERBS = {"refused": "refuses a call", "crashed": "crashes", "hung": "hangs"}
 """What is said of a variant by the first check that failed; the others make it incorrect."""
-Kind = TypeVar("Kind", bound=VerifyOutput)
 
 
-@dataclass(frozen=True)
-class Verification:
-    """The checks of all variants and of the control."""
+def verified(
+    found: Sequence[VariantChecks],
+    control: VariantChecks,
+    meant: Sequence[str],
+    *,
+    seed: int,
+    command: Callable[..., str],
+    failures: Sequence[BuildFailed] = (),
+    missing: Sequence[str] = (),
+    untaken: Mapping[str, Sequence[str]] | None = None,
+) -> VerifyOutput:
+    """The output of a verification: the checks of all variants, and of the control.
 
-    found: tuple[VariantChecks, ...]
-    control: VariantChecks
-    failures: tuple[BuildFailed, ...]
-    """Variants that do not compile."""
-    meant: tuple[str, ...]
-    """Names of the variants that were to be verified."""
-    seed: int
-    command: Callable[..., str]
-    """Makes a command of loop on this target."""
-    missing: tuple[str, ...] = ()
-    """What was not exercised, besides what hung and what variants do not take."""
-    untaken: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Variant to the workloads that it does not take, and why."""
+    `meant`: names of the variants that were to be verified; `failures`: those that do not compile; `missing`: what
+    was not exercised, besides layouts that were declined; `untaken`: variant to the workloads that it does not
+    take, and why; `command`: makes a command of loop on this target.
+    """
+    trusted = bool(control.checks) and not control.first_failure
+    right = tuple(checks.variant for checks in found if checks.right and trusted)
+    every = [check for side in (*found, control) for check in side.checks]
+    first = {check.workload.name: check.message for check in every if check.status == "not judged"}
+    unjudged = [f"not judged: {message}" for message in first.values()]
+    left_out = [*missing, *(f"{name} on {text}" for name, texts in (untaken or {}).items() for text in texts)]
+    declined = []
+    for checks in found:
+        layouts = dict.fromkeys(check.inputs for check in checks.checks if check.status == "unsupported")
+        if other := ", ".join(layout for layout in layouts if layout != "contiguous"):
+            declined.append(f"{checks.variant} on {other} inputs: not supported")
+    message, hint = _failure(found, control, failures, command)
+    idle = [checks.variant for checks in found if not checks.count("right")]
+    if not message and idle:
+        reasons = [*(untaken or {}).get(idle[0], ()), *unjudged, *left_out, "there is no workload"]
+        message = f"nothing was checked of {idle[0]}: {reasons[0]}"
+        types = f"`{command('kernels', 'list')}` shows the types of each"
+        hint = f"{types}: say dtype=... in --workloads, or name another set"
+    if not message:
+        parts = []
+        for checks in found:
+            whole = checks.count("right") == len(checks.checks)
+            counted = f"right in {len(checks.checks)} checks" if whole else checks.tally
+            parts.append(f"{checks.variant} {counted}")
+        message = ", ".join(parts) or "no variant to verify"
+    return VerifyOutput(
+        ok=len(right) == len(meant) and trusted,
+        message=message,
+        hint=hint,
+        verdicts=tuple(verdict for checks in found if trusted for verdict in incorrect(checks)),
+        not_exercised=(*unjudged, *left_out, *declined),
+        variants=tuple(found),
+        control=control,
+        seed=seed,
+        right=right,
+        wrong=tuple(checks.variant for checks in found if checks.first_failure),
+    )
 
-    def output(self, kind: type[Kind]) -> Kind:
-        """The output of the step."""
-        trusted = bool(self.control.checks) and not self.control.first_failure
-        right = tuple(checks.variant for checks in self.found if checks.right and trusted)
-        return kind(
-            ok=len(right) == len(self.meant) and trusted,
-            message=self.message,
-            hint=self.hint,
-            verdicts=tuple(verdict for checks in self.found if trusted for verdict in incorrect(checks)),
-            not_exercised=(*self.unjudged, *self.left_out, *self.declined),
-            variants=self.found,
-            control=self.control,
-            seed=self.seed,
-            right=right,
-            wrong=tuple(checks.variant for checks in self.found if checks.first_failure),
-        )
 
-    @property
-    def left_out(self) -> tuple[str, ...]:
-        """What was not tried at all, and why."""
-        return (*self.missing, *(f"{name} on {text}" for name, texts in self.untaken.items() for text in texts))
-
-    @property
-    def unjudged(self) -> tuple[str, ...]:
-        """Workloads on which nothing could be judged, and why."""
-        checks = (check for side in (*self.found, self.control) for check in side.checks)
-        first = {check.workload.name: check.message for check in checks if check.status == "not judged"}
-        return tuple(f"not judged: {message}" for message in first.values())
-
-    @property
-    def declined(self) -> Iterator[str]:
-        """Layouts that a variant declined."""
-        for checks in self.found:
-            declined = {check.inputs: None for check in checks.checks if check.status == "unsupported"}
-            layouts = [layout for layout in declined if layout != "contiguous"]
-            if layouts:
-                yield f"{checks.variant} on {', '.join(layouts)} inputs: not supported"
-
-    @property
-    def message(self) -> str:
-        """One line, the most telling thing first."""
-        wrong = [(checks, first) for checks in self.found if (first := checks.first_failure)]
-        if self.control.first_failure:
-            also = f"; {wrong[0][0].variant} as well: {wrong[0][1].message}" if wrong else ""
-            doubt = "baseline, reference or tolerance is not to be trusted there"
-            if self.control.first_failure.status in VERBS:
-                doubt = "the baseline computes nothing, so that nothing can be held against it"
-            return f"the control failed: {doubt}: {self.control.first_failure.message}{also}"
-        if wrong:
-            (checks, first), others = wrong[0], [other.variant for other, _ in wrong[1:]]
-            counted = f" ({checks.tally})" if len(checks.checks) > 1 else ""
-            too = f"; so {'is' if len(others) == 1 else 'are'} {', '.join(others)}" if others else ""
-            return f"{checks.variant} {VERBS.get(first.status, 'is incorrect')}: {first.message}{counted}{too}"
-        if self.failures:
-            return f"no build: {self.failures[0].message}"
-        idle = [checks.variant for checks in self.found if not checks.count("right")]
-        if idle:
-            why = next(
-                iter([*self.untaken.get(idle[0], ()), *self.unjudged, *self.left_out]), "there is no workload"
-            )
-            return f"nothing was checked of {idle[0]}: {why}"
-        parts = [
-            f"{checks.variant} right in {len(checks.checks)} checks"
-            if checks.count("right") == len(checks.checks)
-            else f"{checks.variant} {checks.tally}"
-            for checks in self.found
-        ]
-        return ", ".join(parts) or "no variant to verify"
-
-    @property
-    def hint(self) -> str | None:
-        """What to do next; None when nothing is wrong."""
-        if self.control.first_failure and self.control.first_failure.status in VERBS:
-            return "`loop doctor` looks at torch and the device; `baseline` of target.yaml names what is called"
-        if self.control.first_failure:
-            return "look at `reference`, `plain`, `baseline` and `tolerance` of target.yaml before any variant"
-        wrong = next((checks for checks in self.found if checks.first_failure), None)
-        if wrong is not None:
-            return f"mend {wrong.variant}, then `{self.command('kernels', 'verify', wrong.variant)}`"
-        if self.failures:
-            return self.failures[0].hint
-        if all(checks.count("right") for checks in self.found):
-            return None
-        types = f"`{self.command('kernels', 'list')}` shows the types of each"
-        return f"{types}: say dtype=... in --workloads, or name another set"
+def _failure(
+    found: Sequence[VariantChecks],
+    control: VariantChecks,
+    failures: Sequence[BuildFailed],
+    command: Callable[..., str],
+) -> tuple[str, str | None]:
+    """What failed, in one line, the most telling thing first, and what to do next; empty where nothing did."""
+    wrong = [(checks, first) for checks in found if (first := checks.first_failure)]
+    if control.first_failure:
+        also = f"; {wrong[0][0].variant} as well: {wrong[0][1].message}" if wrong else ""
+        doubt = "baseline, reference or tolerance is not to be trusted there"
+        hint = "look at `reference`, `plain`, `baseline` and `tolerance` of target.yaml before any variant"
+        if control.first_failure.status in VERBS:
+            doubt = "the baseline computes nothing, so that nothing can be held against it"
+            hint = "`loop doctor` looks at torch and the device; `baseline` of target.yaml names what is called"
+        return f"the control failed: {doubt}: {control.first_failure.message}{also}", hint
+    if wrong:
+        (checks, first), others = wrong[0], [other.variant for other, _ in wrong[1:]]
+        counted = f" ({checks.tally})" if len(checks.checks) > 1 else ""
+        too = f"; so {'is' if len(others) == 1 else 'are'} {', '.join(others)}" if others else ""
+        message = f"{checks.variant} {VERBS.get(first.status, 'is incorrect')}: {first.message}{counted}{too}"
+        return message, f"mend {checks.variant}, then `{command('kernels', 'verify', checks.variant)}`"
+    return (f"no build: {failures[0].message}", failures[0].hint) if failures else ("", None)
 
 
 def merged(

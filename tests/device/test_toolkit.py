@@ -47,11 +47,11 @@ def test_a_torch_that_the_driver_cannot_run_is_refused(old_driver: FakeMachine) 
     """Its CUDA release is held against the driver like nvcc's."""
     output = TorchOutput(ok=True, message="", version="2.11.0+cu130", cuda_build="13.0")
     with old_driver.here():
-        found = environment._on_gpu(output)
-        older = environment._on_gpu(output.model_copy(update={"cuda_build": "12.6"}))
-    assert "torch built for CUDA 13.0 needs driver R580 or newer, this machine has 535.129.03" in found.message
-    assert (False, "install a newer driver, or a torch that is built for CUDA 12") == (found.ok, found.hint)
-    assert older.ok
+        conflict, hint = environment.no_torch(output, "2.4", "cuda")
+        older = output.model_copy(update={"cuda_build": "12.6"})
+        assert "" == environment.no_torch(older, "2.4", "cuda")[0]
+    assert "torch built for CUDA 13.0 needs driver R580 or newer, this machine has 535.129.03" in conflict
+    assert "install a newer driver, or a torch that is built for CUDA 12" == hint
 
 
 @pytest.mark.slow

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from loop.base.processes import Tick, finish
-from loop.gate import kernel
-from loop.gate.verification import Verification
+from loop.gate import kernel, verification
 from loop.gate.verify import Job, verify
 from loop.library.definitions import read_file
 from loop.model.measurement import Looked, VariantChecks
@@ -42,8 +41,7 @@ def verified(bench: Bench, *names: str) -> VerifyOutput:
     chosen = expand(bench.target, ["some"], "float32", 0)
     jobs = [Job(side, chosen, layouts=False) for side in make_sides(bench, *names, "right")]
     *found, control = finish(verify(bench, jobs))
-    terms = {"failures": (), "meant": names, "seed": 0, "command": lambda *words: " ".join(words)}
-    return Verification(found=tuple(found), control=control, **terms).output(VerifyOutput)  # type: ignore[arg-type]
+    return verification.verified(found, control, names, seed=0, command=lambda *words: " ".join(words))
 
 
 def counts(checks: VariantChecks) -> dict[str, int]:
