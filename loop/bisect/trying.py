@@ -348,22 +348,29 @@ class CommandProbe(Prober):
     limit_s: float | None
     """What the user allows; None: by what it takes on the good end."""
     good: Candidate
+    first: Completed | None = None
+    """What came of it on the good end, until it is asked for."""
     took_s: float | None = None
-    """How long it took there; None before."""
+    """How long that took; None before."""
     workloads = ()
 
     def tried(self, candidate: Candidate, count: int, against: Candidate) -> Tries:
         """Exit codes, as 1 for good and 0 for bad."""
-        values = []
         if self.took_s is None:
-            values += yield from self._begin()
-            values = values if candidate.commit == self.good.commit else []
-        for _ in range(count - len(values)):
-            done, limit_s = yield from self._run(candidate)
+            yield from self._begin()
+        values, limit_s = [], 0.0
+        for _ in range(count):
+            done = self.first if candidate.commit == self.good.commit else None
+            if done is not None:
+                self.first = None
+            else:
+                done, limit_s = yield from self._run(candidate)
             if done.timed_out:
                 hangs = f"the command hangs: killed after {limit_s:.3g} s, {self.took_s:.2g} s on the good end"
                 raise Untestable(f"{hangs} (`timeout S COMMAND` makes that bad)")
-            values.append(_judged(done))
+            if done.code == SKIP:
+                raise Untestable(f"exit {SKIP}: the command cannot judge it{_last(done)}")
+            values.append(float(done.code == 0))
         return tuple(values)
 
     @property
@@ -371,8 +378,8 @@ class CommandProbe(Prober):
         """What is told beside the answer."""
         return self.tree.lacks()
 
-    def _begin(self) -> Generator[Tick, None, list[float]]:
-        """Run it on the good end; what it says there. Raises LoopError where that cannot be done."""
+    def _begin(self) -> Generator[Tick, None, None]:
+        """Run it on the good end. Raises LoopError where that cannot be done."""
         done, limit_s = yield from self._run(self.good)
         by_hand = f"git worktree add TRY {self.good.short}; cd TRY; {shlex.join(self.command)}"
         if done.code in (NOT_RUN, NOT_FOUND):
@@ -385,8 +392,7 @@ class CommandProbe(Prober):
                 f"the command did not end at the good end, {self.good.short}: killed after {limit_s:g} s",
                 hint=f"--probe-limit-s SECONDS, if it takes longer; by hand: {by_hand}",
             )
-        self.took_s = done.seconds
-        return [_judged(done)]
+        self.first, self.took_s = done, done.seconds
 
     def _run(self, candidate: Candidate) -> Generator[Tick, None, tuple[Completed, float]]:
         """What came of it, and its limit. As in a shell, a program that is not there ends with 127."""
@@ -402,13 +408,6 @@ class CommandProbe(Prober):
         except CannotStart as error:
             code = NOT_FOUND if isinstance(error.__cause__, FileNotFoundError) else NOT_RUN
             return Completed(tuple(self.command), code, "", error.message, 0.0, timed_out=False), limit_s
-
-
-def _judged(done: Completed) -> float:
-    """1 for good, 0 for bad. Raises Untestable for what the command could not judge."""
-    if done.code == SKIP:
-        raise Untestable(f"exit {SKIP}: the command cannot judge it{_last(done)}")
-    return float(done.code == 0)
 
 
 def _last(done: Completed) -> str:

@@ -72,15 +72,9 @@ class Listed:
     path: Path
 
     @property
-    def _match(self) -> re.Match[str]:
-        match = ADDRESS.fullmatch(self.host.ssh)
-        assert match is not None
-        return match
-
-    @property
     def before_colon(self) -> str:
         """The address for rsync, which wants brackets around one that has colons."""
-        return self._match["to"]
+        return ADDRESS.sub(r"\g<to>", self.host.ssh)
 
     @property
     def address(self) -> str:
@@ -90,29 +84,21 @@ class Listed:
     @property
     def port(self) -> str | None:
         """The port, where it is not that of ssh's own configuration."""
-        return self._match["port"]
-
-
-def files(project: Path | None) -> Iterator[Path]:
-    """Where machines are named: the user's own file, then the project's, whose entries replace those before."""
-    yield config_folder() / FILE
-    if project is not None:
-        yield project / FILE
+        return ADDRESS.sub(lambda match: match["port"] or "", self.host.ssh) or None
 
 
 def hosts(project: Path | None) -> dict[str, Listed]:
-    """All machines by name; `project`: folder of a target that is no bundled one.
+    """All machines by name: of the user's own file, then of the project's, whose entries replace those before.
 
-    Raises DefinitionError with file, line and column, and UsageError where others could change the user's file.
+    `project`: folder of a target that is no bundled one. Raises DefinitionError with file, line and column, and
+    UsageError where others could change the user's file.
     """
     listed: dict[str, Listed] = {}
-    for path in files(project):
+    own = config_folder() / FILE
+    if own.is_file() and (why := stranger(own)):
+        raise UsageError(f"{own}: it names commands, and others can change it: {why}", f"chmod go-w {own}")
+    for path in (own, project / FILE) if project is not None else (own,):
         if path.is_file():
-            why = stranger(path) if project is None or path.parent != project else ""
-            if why:
-                raise UsageError(
-                    f"{path}: it names commands, and others can change it: {why}", f"chmod go-w {path}"
-                )
             read = read_file(path, Hosts).value.hosts
             listed |= {name: Listed(name, host, path) for name, host in read.items()}
     return listed

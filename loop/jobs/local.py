@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from loop.base.locks import Held, locked
@@ -57,20 +57,12 @@ class LocalSlot(Slot):
         """Run it, while holding the lock on the GPU: two executors share a machine."""
         if self.cores:
             os.sched_setaffinity(0, self.cores)  # Of this thread, and so of what it starts.
-        with self._held():
-            run(job, self.variables, self.where)
-
-    @contextlib.contextmanager
-    def _held(self) -> Iterator[None]:
-        if not self.gpu:
-            yield
-            return
-        self.locks.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as stack:
-            while True:
+            self.locks.mkdir(parents=True, exist_ok=True)
+            while self.gpu:
                 try:
                     stack.enter_context(locked(self.locks / self.uuid))
                     break
                 except Held:
                     time.sleep(0.05)
-            yield
+            run(job, self.variables, self.where)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 
 from loop.base.errors import MachineFailure, UsageError, WorkFailed
 from loop.base.locks import own_folder
@@ -86,13 +86,10 @@ class Connection:
         self.name = listed.name
         self._master: subprocess.Popen[bytes] | None = None
         self._rooms = contextlib.ExitStack()
-        self._socket = self._made_socket()
-
-    def _made_socket(self) -> Path:
         parent = private_folder("ssh")
         if len(os.fsencode(parent)) > LONGEST_SOCKET - 16:
-            return Path(self._rooms.enter_context(tempfile.TemporaryDirectory(prefix="loop-", dir="/tmp"))) / "s"
-        return self._rooms.enter_context(own_folder(parent, "s")) / "s"
+            parent = Path(self._rooms.enter_context(tempfile.TemporaryDirectory(prefix="loop-", dir="/tmp")))
+        self._socket = self._rooms.enter_context(own_folder(parent, "s")) / "s"
 
     def __enter__(self) -> "Connection":
         return self
@@ -110,14 +107,8 @@ class Connection:
     @property
     def _ssh(self) -> list[str]:
         options = [word for option in OPTIONS for word in ("-o", option)]
-        return [
-            *shlex.split(os.environ.get(SSH) or "ssh"),
-            "-T",
-            *options,
-            "-S",
-            str(self._socket),
-            *self.words[:-1],
-        ]
+        program = shlex.split(os.environ.get(SSH) or "ssh")
+        return [*program, "-T", *options, "-S", str(self._socket), *self.words[:-1]]
 
     def connect(self) -> None:
         """Have a master that answers. Raises Unreachable, or UsageError for what a person has to mend."""
@@ -171,7 +162,7 @@ class Connection:
         listed = "".join(f"./{name}\0" for name in names).encode(errors="surrogateescape")
         options = ["--files-from=-", "--from0", "--no-owner", "--no-group", "--partial"]
         options += [f"--link-dest={beside}"] if beside else []
-        self._rsync([*options, f"{root}/", f"{self._there(place)}/"], limit_s, listed)
+        self._rsync([*options, f"{root}/", f"{self.listed.before_colon}:{place}/"], limit_s, listed)
 
     def fetch(
         self,
@@ -188,10 +179,7 @@ class Connection:
         options += ["--chmod=D700,F600", f"--max-size={most_bytes}"]
         options += [f"--exclude=/{name}" for name in but]
         options += [word for name in only for word in (f"--include=/{name}", f"--include=/{name}/**")]
-        self._rsync([*options, "--exclude=*", f"{self._there(place)}/", f"{into}/"], limit_s)
-
-    def _there(self, place: str) -> str:
-        return f"{self.listed.before_colon}:{place}"
+        self._rsync([*options, "--exclude=*", f"{self.listed.before_colon}:{place}/", f"{into}/"], limit_s)
 
     def _rsync(self, words: Sequence[str], limit_s: float, stdin: bytes = b"") -> None:
         self.connect()
@@ -208,7 +196,7 @@ class Connection:
                 child.communicate(stdin, timeout=limit_s)
             except subprocess.TimeoutExpired:
                 self.hang_up()  # A connection that stands still is none.
-                raise Unreachable(f"{self.name} does not answer", self._try()) from None
+                raise Unreachable(f"{self.name} does not answer", self._hint) from None
             finally:
                 child.kill()
                 child.wait()
@@ -223,30 +211,29 @@ class Connection:
         text = errors.decode(errors="replace")
         known = next((known for words, known in REFUSED.items() if words in text), None)
         if known is None:
-            why = _last_line(text) or "the connection was cut"
-            return Unreachable(f"{self.name} cannot be reached: {why}", self._try())
-        meaning, mend = known
+            why = _telling(text) or "the connection was cut"
+            return Unreachable(f"{self.name} cannot be reached: {why}", self._hint)
         forget = FORGET.search(text)
+        by_address = f"ssh-keygen -R {self.listed.address.rpartition('@')[2]}"
         parts = {"words": shlex.join(self.words), "name": self.name, "path": self.listed.path}
-        parts["forget"] = (
-            forget[1].strip() if forget else f"ssh-keygen -R {self.listed.address.rpartition('@')[2]}"
-        )
-        return UsageError(f"{self.name} cannot be reached: {meaning}", mend.format(**parts))
+        parts["forget"] = forget[1].strip() if forget else by_address
+        return UsageError(f"{self.name} cannot be reached: {known[0]}", known[1].format(**parts))
 
     def _failed(self, errors: bytes) -> MachineFailure | WorkFailed:
         """What a script or a copy says that failed there."""
         text = errors.decode(errors="replace")
         if FULL in text:
             return self.full()
-        return WorkFailed(f"{self.name}: {_last_line(text) or 'a script failed there'}", self._try())
+        return WorkFailed(f"{self.name}: {_telling(text) or 'a script failed there'}", self._hint)
+
+    @property
+    def _hint(self) -> str:
+        return f"look whether it runs: ssh {shlex.join(self.words)} true"
 
     def full(self) -> MachineFailure:
         """What to say where there is no room."""
         hint = f"free some space there: ssh {shlex.join(self.words)} 'du -sh .loop/*'"
         return MachineFailure(f"the disk of {self.name} is full", hint)
-
-    def _try(self) -> str:
-        return f"look whether it runs: ssh {shlex.join(self.words)} true"
 
 
 def patiently(call: Callable[[], T], seconds: float = 60.0, report: Callable[[str], None] = lambda why: None) -> T:
@@ -273,7 +260,7 @@ RSYNC_CUT = (10, 12, 30, 35, 255)
 """Exit codes of rsync for a connection that was cut or timed out."""
 
 
-def _last_line(text: str) -> str:
+def _telling(text: str) -> str:
     """The line that says most: ssh's and rsync's last, without what rsync says of itself."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("rsync error:")]
     return lines[-1][:300] if lines else ""
@@ -283,16 +270,10 @@ def _started(
     command: Sequence[str], stderr: IO[bytes], stdin: int = subprocess.DEVNULL, stdout: Pipe = subprocess.DEVNULL
 ) -> subprocess.Popen[bytes]:
     """A child that no terminal signals or asks, and that ends with this process."""
+    pipes: dict[str, Any] = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
+    env = {**os.environ, "LC_ALL": "C"}
     try:
-        return subprocess.Popen(
-            command,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            env={**os.environ, "LC_ALL": "C"},
-            start_new_session=True,
-            preexec_fn=die_with_parent,
-        )
+        return subprocess.Popen(command, env=env, start_new_session=True, preexec_fn=die_with_parent, **pipes)
     except FileNotFoundError as error:
         hint = f"install it: apt-get install {'rsync' if command[0] == 'rsync' else 'openssh-client'}"
         raise UsageError(f"{command[0]} is not installed", hint) from error
@@ -347,26 +328,9 @@ class HostFacts:
         return self.facts.get(name, "")
 
     @property
-    def version(self) -> tuple[int, ...]:
-        """Of its Python."""
-        parts = self["python"].split(".")[:2]
-        return tuple(int(part) for part in parts if part.isdigit())
-
-    @property
     def skew_s(self) -> float:
         """How far its clock is ahead of this one."""
         return float(self["now"] or self.asked_at) - self.asked_at
-
-    @property
-    def free_gb(self) -> float:
-        """Room for its user."""
-        return int(self["free_kb"] or 0) / 1e6
-
-
-def python(there: Connection) -> str:
-    """The interpreter that the file names, as a word for a shell; `~` is the home there."""
-    path = there.listed.host.python
-    return f'"$HOME"/{shlex.quote(path[2:])}' if path.startswith("~/") else shlex.quote(path)
 
 
 ASK = """
@@ -386,10 +350,16 @@ say setsid "$(command -v setsid)"
 """
 
 
+def _named(there: Connection) -> str:
+    """The interpreter that the file names, as a word for a shell; `~` is the home there."""
+    path = there.listed.host.python
+    return f'"$HOME"/{shlex.quote(path[2:])}' if path.startswith("~/") else shlex.quote(path)
+
+
 def ask(there: Connection) -> HostFacts:
     """What the machine has. Raises as `Connection.run`."""
     begun = time.time()
-    script = filled(ASK, OURS=PYTHON, MADEBY=MADE_BY, PYTHON=python(there))
+    script = filled(ASK, OURS=PYTHON, MADEBY=MADE_BY, PYTHON=_named(there))
     lines = there.run(script, limit_s=120).decode(errors="replace").splitlines()
     facts = dict(line.partition("=")[::2] for line in lines if "=" in line)
     return HostFacts(facts, (begun + time.time()) / 2)
@@ -400,16 +370,20 @@ def refuse_unfit(there: Connection, facts: HostFacts) -> None:
     host, ssh = there.listed, f"ssh {shlex.join(there.words)}"
     apt, python, name = f"{ssh} 'sudo apt-get install -y {{}}'", host.host.python, host.name
     oldest, named = ".".join(map(str, OLDEST_PYTHON)), f"python: in {host.path}"
-    needed = FREE_GB["with torch there" if facts["torch"] else "without"]
+    version = tuple(int(part) for part in facts["python"].split(".")[:2] if part.isdigit())
+    free_gb, needed = (
+        int(facts["free_kb"] or 0) / 1e6,
+        FREE_GB["with torch there" if facts["torch"] else "without"],
+    )
     old = f"`{python}` of {name} is Python {facts['python']}; loop needs {oldest} or newer"
-    full = f"{name} has {facts.free_gb:.1f} GB free in its home; an installation needs {needed:g}"
+    full = f"{name} has {free_gb:.1f} GB free in its home; an installation needs {needed:g}"
     for is_wrong, why, hint in (
-        (not facts.version, f"{name} has no `{python}`", f"name its interpreter: {named}"),
-        (facts.version < OLDEST_PYTHON, old, f"name a newer one: {named}"),
+        (not version, f"{name} has no `{python}`", f"name its interpreter: {named}"),
+        (version < OLDEST_PYTHON, old, f"name a newer one: {named}"),
         (not facts["rsync"], f"{name} has no rsync", apt.format("rsync")),
         (not facts["setsid"], f"{name} has no setsid", apt.format("util-linux")),
         (not facts["venv"], f"`{python}` of {name} makes no environments", apt.format("python3-venv")),
-        (facts.free_gb < needed, full, f"free some: {ssh} 'du -xh --max-depth=1 | sort -h'"),
+        (free_gb < needed, full, f"free some: {ssh} 'du -xh --max-depth=1 | sort -h'"),
     ):
         if is_wrong:
             raise UsageError(why, hint=hint)
@@ -473,7 +447,7 @@ def install(there: Connection, facts: HostFacts) -> None:
     processor = not facts["gpus"] and not facts["torch"]
     index = "--extra-index-url https://download.pytorch.org/whl/cpu" if processor else ""
     needs = shlex.join(requirement for requirement in every if "extra ==" not in requirement)
-    script = filled(INSTALL, HOME=HOME, INDEX=index, NEEDS=needs, DIGEST=digest(files), PYTHON=python(there))
+    script = filled(INSTALL, HOME=HOME, INDEX=index, NEEDS=needs, DIGEST=digest(files), PYTHON=_named(there))
     try:
         there.run(script, limit_s=INSTALL_S)
     except WorkFailed as error:

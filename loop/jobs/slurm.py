@@ -72,41 +72,32 @@ class SlurmSlot(Slot):
         """Number of its job at Slurm."""
 
     def do(self, job: JobFolder) -> None:
-        """Submit it, and wait for its exit code."""
-        tries = job.tries
-        self.name = _submitted(job)
+        """Submit it, and wait for its exit code. Raises WorkFailed where Slurm takes no jobs, or loses it."""
+        terms, tries = job.job, job.tries
+        options = [f"--output={job.path}/slurm.txt", "--job-name=loop"]
+        options += ["--gres=gpu:1"] if terms.needs_gpu else []
+        options += ["--exclusive"] if terms.alone else []
+        options += [f"--time={math.ceil(terms.ttl_s / 60) + 1}"] if terms.ttl_s else []
+        options += shlex.split(os.environ.get(OPTIONS, ""))
+        command = f"PYTHONPATH={shlex.quote(python_path())} exec {shlex.join([*RUN, str(job.path)])}"
+        answer = _said(["sbatch", "--parsable", *options, f"--wrap={command}"])
+        self.name = answer.partition(";")[0].strip()
         named_at, cancelled = time.monotonic(), False
-        while (state := job.state) not in ENDED:
+        while True:
+            if job.cancelled and not cancelled:  # Where it runs already, whoever runs it ends it in good order.
+                cancelled = True
+                with contextlib.suppress(WorkFailed):
+                    _said(["scancel", "--state=PENDING", self.name])
+            if (state := job.state) in ENDED:
+                break
             if self.listing.has(self.name):
                 named_at = time.monotonic()
             elif self.listing.answered - named_at > SEEN_S and state != "running":
                 never = f" and never began it: do the nodes share {job.path.parent}?" if job.tries == tries else ""
                 raise WorkFailed(f"its job of Slurm ended{never}")
-            if job.cancelled and not cancelled:
-                self._cancel()
-                cancelled = True
             time.sleep(LOOK_S)
-        if job.cancelled and not cancelled:
-            self._cancel()
         if job.rc is not None:
             job.check()
-
-    def _cancel(self) -> None:
-        """Take the job back where it waits; where it runs, whoever runs it ends it in good order."""
-        with contextlib.suppress(WorkFailed):
-            _said(["scancel", "--state=PENDING", self.name])
-
-
-def _submitted(job: JobFolder) -> str:
-    """Hand a job to Slurm; its number there. Raises WorkFailed where Slurm takes no jobs."""
-    terms = job.job
-    options = [f"--output={job.path}/slurm.txt", "--job-name=loop"]
-    options += ["--gres=gpu:1"] if terms.needs_gpu else []
-    options += ["--exclusive"] if terms.alone else []
-    options += [f"--time={math.ceil(terms.ttl_s / 60) + 1}"] if terms.ttl_s else []
-    options += shlex.split(os.environ.get(OPTIONS, ""))
-    command = f"PYTHONPATH={shlex.quote(python_path())} exec {shlex.join([*RUN, str(job.path)])}"
-    return _said(["sbatch", "--parsable", *options, f"--wrap={command}"]).partition(";")[0].strip()
 
 
 def _said(command: Sequence[str]) -> str:

@@ -101,12 +101,9 @@ class SshSlot(Slot):
             if state == "lost":
                 raise WorkFailed(f"the process that ran it on {self.host} died")
             patiently(lambda: there.collect(job, OUT, TALK, RC, TRIES), AWAY_S)
-        except Unreachable as error:
-            remark(f"{self.host} stays away: its jobs are done elsewhere")
-            self.trouble = error
-            raise
-        except (MachineFailure, UsageError) as error:  # A person has to mend it, as a key that changed.
-            remark(f"{error.message}: its jobs are done elsewhere")
+        except (MachineFailure, UsageError) as error:  # A cut, or what a person has to mend.
+            away = isinstance(error, Unreachable)
+            remark(f"{f'{self.host} stays away' if away else error.message}: its jobs are done elsewhere")
             self.trouble = error
             raise
         job.check()

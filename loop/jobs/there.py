@@ -103,21 +103,21 @@ def take_in(folder: JobFolder, sent: Sent) -> list[Path]:
     """
     taken_in, root = [], Path(sent.sessions)
     for session in sorted((folder.path / SESSIONS).glob("*")):
-        if not session.is_dir() or session.is_symlink() or not SESSION.fullmatch(session.name):
+        name, place = session.name, root / session.name
+        if not session.is_dir() or session.is_symlink() or not SESSION.fullmatch(name) or name in sent.past:
             continue
-        place = root / session.name
-        if session.name in sent.past:
-            continue
+        taken_in.append(place)
         if place.exists():
             # With the same head an interrupted call has put it here already.
-            if session.name != sent.resumed and read_text(place / HEAD) == read_text(session / HEAD):
-                taken_in.append(place)
+            if name != sent.resumed and read_text(place / HEAD) == read_text(session / HEAD):
                 continue
-            if session.name != sent.resumed or not _goes_on(place, session):
-                why = "went on here meanwhile" if session.name == sent.resumed else "is there already"
+            lines = read_text(place / journal.NAME)
+            goes_on = read_text(session / journal.NAME).startswith(lines[: lines.rfind("\n") + 1])
+            if name != sent.resumed or not goes_on:
+                why = "went on here meanwhile" if name == sent.resumed else "is there already"
                 raise WorkFailed(f"{place} {why}", hint=f"move it aside, then: loop jobs follow {folder.id}")
         root.mkdir(parents=True, exist_ok=True)
-        fresh, old = root / f".{session.name}.new", root / f".{session.name}.old"
+        fresh, old = root / f".{name}.new", root / f".{name}.old"
         for stale in (fresh, old):
             shutil.rmtree(stale, ignore_errors=True)
         shutil.copytree(session, fresh)
@@ -125,15 +125,8 @@ def take_in(folder: JobFolder, sent: Sent) -> list[Path]:
             place.rename(old)
         fresh.rename(place)
         shutil.rmtree(old, ignore_errors=True)
-        taken_in.append(place)
     shutil.rmtree(folder.path / MADE, ignore_errors=True)
     return taken_in
-
-
-def _goes_on(here: Path, session: Path) -> bool:
-    """Whether a session begins with all that the one of here holds."""
-    lines = read_text(here / journal.NAME)
-    return read_text(session / journal.NAME).startswith(lines[: lines.rfind("\n") + 1])
 
 
 HOMES = re.compile(r"/[\w./+@-]{1,200}")
@@ -353,28 +346,18 @@ class There:
     def collect(self, folder: JobFolder, *more: str, earlier: Sequence[str] = ()) -> None:
         """Bring what a job made into its folder here, with these files and without what it was given below `out/`.
 
-        Raises WorkFailed for too much.
+        Notes what it ran on, by the name that the machine has here, and what an hour of it costs. Raises
+        WorkFailed for too much.
         """
         place = f"jobs/{folder.id}"
         size = self.connection.run(f"{SHELL} du -sk {place} | cut -f 1").strip()
         if not size.isdigit():
             raise WorkFailed(f"{self.name} has no job {folder.id} any more", "loop hosts")
         if int(size) > LARGEST_KB:
-            raise WorkFailed(
-                f"{self.name}: job {folder.id} made more than {LARGEST_KB >> 20} GiB",
-                f"look there: ~/{HOME}/{place}",
-            )
-        self.connection.fetch(
-            f"{HOME}/{place}",
-            folder.path,
-            most_bytes=LARGEST_FILE,
-            only=(MADE, MANIFEST, WHERE, TERMS, *more),
-            but=[f"{MADE}/{name}" for name in earlier],
-        )
-        self._write_where(folder)
-
-    def _write_where(self, folder: JobFolder) -> None:
-        """Note what the job ran on, by the name that the machine has here, and what an hour of it costs."""
+            too_much = f"{self.name}: job {folder.id} made more than {LARGEST_KB >> 20} GiB"
+            raise WorkFailed(too_much, f"look there: ~/{HOME}/{place}")
+        only, but = (MADE, MANIFEST, WHERE, TERMS, *more), [f"{MADE}/{name}" for name in earlier]
+        self.connection.fetch(f"{HOME}/{place}", folder.path, most_bytes=LARGEST_FILE, only=only, but=but)
         prices = self.connection.listed.host.prices
         _, terms = read_terms(read_text(folder.path / TERMS))
         usd = prices.at(terms)[0] if prices else None

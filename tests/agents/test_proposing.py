@@ -134,7 +134,6 @@ def test_one_that_is_refused_for_its_rate_is_asked_again(tmp_path: Path, monkeyp
         ({"proposer": "sh 'x"}, "No closing quotation"),
         ({"proposer": "sh propose.sh", "usd": 2.0}, "does not say what it costs"),
         ({"proposer": "sh propose.sh {breif}"}, "nothing is put in the place of {breif}"),
-        ({"proposer": "sh propose.sh --prompt={prompt}"}, "place of {prompt}"),
     ],
 )
 def test_what_cannot_begin_or_certainly_end_is_refused(fields: dict[str, object], said: str) -> None:

@@ -63,10 +63,8 @@ def test_turns_of_codex_add_up_and_have_no_price() -> None:
     "printed",
     [
         "",
-        "done.",
         '{"answer": 42}',
         '{"total_cost_usd": "much"}',
-        '{"total_cost_usd": -1}',
         '{"total_cost_usd": NaN}',
         '{"usage": {"input_tokens": -4}}',
         "[" * 100_000,

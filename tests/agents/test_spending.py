@@ -42,15 +42,6 @@ def test_ai_that_nobody_told_of_is_unknown(project: Path) -> None:
     assert None is shown["totals"]["ai_usd"]
 
 
-@pytest.mark.slow
-def test_what_somebody_states_is_called_so(project: Path) -> None:
-    """It is charged with the basis `stated`."""
-    found = bill(project, "--ai-usd", "0.75")
-    assert [(0.75, "stated")] == [
-        (one["usd"], one["basis"]) for one in found["charges"] if one["resource"] == "ai"
-    ]
-
-
 def test_an_agent_s_own_result_goes_before_somebody_s_word(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

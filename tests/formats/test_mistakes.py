@@ -61,18 +61,6 @@ def test_of_a_gpumode_manifest(old: str, new: str, said: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("check_implementation", "check", "reference.py:1:1: expected `check_implementation`"),
-        ("return 2 * data", "return 2 data", "reference.py:11:14: expected Python"),
-    ],
-)
-def test_of_a_gpumode_reference(old: str, new: str, said: str, tmp_path: Path) -> None:
-    """What its judging program asks for has to be there."""
-    assert said in complaint(tasks.gpumode(tmp_path, reference=tasks.REFERENCE.replace(old, new, 1)))
-
-
-@pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"opset": 3}, "opset: expected"),

@@ -10,17 +10,11 @@ from loop.base.errors import WorkFailed
 from loop.base.processes import finish
 from loop.jobs import executor, folder
 from loop.jobs.executor import Executor
-from loop.model.jobs import JobRun, Where
+from loop.model.jobs import Where
 from tests.jobs.small import Make, make
 from tests.jobs.test_local import slots
 
 __all__ = ["make"]
-
-
-def ran(uuid: str, began: float = 0.0) -> JobRun:
-    """A job that ran for a second on a device."""
-    device = {"host": "h", "device": "L4", "uuid": uuid}
-    return JobRun(id="j", title="t", state="done", tries=1, began=began, seconds=1.0, **device)
 
 
 def test_devices_of_one_kind_and_driver_are_a_group() -> None:

@@ -34,15 +34,6 @@ def test_a_job_ends_as_its_command_does(make: Make, word: str, code: int, state:
     job.check()
 
 
-def test_a_job_that_has_ended_is_not_run_again(make: Make) -> None:
-    """Its result is what it was, for whoever submits the same work."""
-    job = make("go")
-    executor.run(job)
-    (job.path / "src" / "a.txt").write_text("b")
-    assert 0 == executor.run(make("go"))
-    assert "a" == job.answer()["source"]
-
-
 def started(job: JobFolder) -> threading.Thread:
     """The job at work in a thread, as an executor runs it."""
     thread = threading.Thread(target=executor.run, args=[job])
@@ -110,14 +101,6 @@ def test_a_runner_of_another_machine_is_known_by_its_heartbeat(make: Make, age_s
     for name in ("pid", "heartbeat"):
         os.utime(job.path / name, (time.time() - age_s, time.time() - age_s))
     assert state == job.state
-
-
-def test_a_full_disk_is_said_before_a_job_begins(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what is left; the exit code is that of a machine that failed."""
-    monkeypatch.setattr(executor, "LEAST_BYTES", 1 << 62)
-    job = make("go")
-    assert 75 == executor.run(job)
-    assert "MiB left" in jobs.last_line(job.path / "stderr")
 
 
 @pytest.mark.parametrize(

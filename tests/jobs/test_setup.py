@@ -62,11 +62,9 @@ def test_the_torch_of_our_own_environment_there_is_known(tmp_path: Path, monkeyp
             {"gcc": ""},
             "no compiler: kernels in C and C++ cannot be built; ssh me@there 'sudo apt-get install -y g++'",
         ),
-        ({"nvcc": ""}, "no nvcc"),
         ({"gpus": "", "nvcc": ""}, "no NVIDIA driver answers"),
         ({"torch": ""}, "no torch for `python3`"),
         ({"now": "4600"}, "its clock is 60 min ahead"),
-        ({"now": "-2600"}, "its clock is 60 min behind"),
     ],
 )
 def test_what_is_missing_is_named(facts: dict[str, str], says: str) -> None:
@@ -84,7 +82,6 @@ def test_what_is_missing_is_named(facts: dict[str, str], says: str) -> None:
         ({"rsync": ""}, "l4 has no rsync", "ssh me@there 'sudo apt-get install -y rsync'"),
         ({"venv": ""}, "makes no environments", "install -y python3-venv"),
         ({"free_kb": "100000"}, "l4 has 0.1 GB free", "du -xh"),
-        ({"torch": "", "free_kb": "5000000"}, "an installation needs 12", "du -xh"),
     ],
 )
 def test_a_machine_on_which_nothing_can_run_is_refused(facts: dict[str, str], says: str, mend: str) -> None:

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,29 +62,6 @@ def test_jobs_of_a_cluster(make: Make, cluster: None, monkeypatch: pytest.Monkey
     all_done([hung, dies])
     assert [("failed", 124), ("failed", -9)] == [(job.state, job.rc) for job in (hung, dies)]
     assert MOST_TRIES == hung.tries
-
-
-@needs_slurm
-@pytest.mark.slow
-def test_a_task_that_vanishes_or_is_requeued_costs_a_retry(make: Make, cluster: None) -> None:
-    """A task that is killed is begun again by us, one that is requeued by Slurm; a cancelled one is not."""
-    jobs = [make(f"once {word}") for word in ("killed", "requeued", "cancelled")]
-    runner = executor.opened("slurm", 2)
-    working = executor.all_done(runner, jobs)
-    end = time.monotonic() + 60
-    while {"running"} != {job.state for job in jobs[:2]}:
-        next(working)
-        assert time.monotonic() < end
-    names = {job.id: slot.name for job, slot in runner._running.values() if isinstance(slot, slurm.SlurmSlot)}
-    subprocess.run(["scancel", "--signal=KILL", "--full", names[jobs[0].id]], check=True)
-    subprocess.run(["scontrol", "requeue", names[jobs[1].id]], check=True)
-    runner.cancel(jobs[2])
-    for job in jobs[:2]:
-        (job.path / "src" / "go").touch()
-    finish(working)
-    runner.close()
-    assert ["done", "done", "cancelled"] == [job.state for job in jobs]
-    assert [2, 2] == [job.tries for job in jobs[:2]]
 
 
 def test_a_job_is_lost_only_by_an_answer_of_slurms(

@@ -59,21 +59,3 @@ def test_it_says_where_why_what_and_how() -> None:
         assert words in page
     assert "slower \\| on 2" in page
     assert "&lt;softmax>" in page
-
-
-def test_what_lost_in_earlier_sessions_stands_there_with_its_figure() -> None:
-    """The heading is left out where nothing lost."""
-    one = TriedChange(
-        number=1,
-        outcome="reverted",
-        session="2026-11-20-a",
-        variant="cpu",
-        reason="slower | on 2",
-        gain=0.93,
-        files=("k.c",),
-    )
-    page = render_brief(shipped("templates"), BRIEF.model_copy(update={"lost": (one,)}))
-    (row,) = [line for line in page.splitlines() if "2026-11-20-a" in line]
-    assert all(word in row for word in ("0.93", "k.c", "slower"))
-    assert "What lost in earlier sessions" in page
-    assert "What lost" not in render_brief(shipped("templates"), BRIEF)

@@ -8,7 +8,7 @@ from loop.model.campaign import Proposal
 from loop.model.change import Brief, BriefOutput, DecisionOutput, JudgedOutput, TriedChange, TriedPoint, kept
 from loop.model.record import Finished
 from loop.optimize.section import MOST_TRIALS, outcomes, sections, spared
-from tests.makers import make_finished, make_record, make_report, make_speed
+from tests.makers import make_finished, make_record, make_report
 
 
 def finished(run: int, action: str, output: Any, status: str = "passed") -> Finished:
@@ -122,13 +122,3 @@ def test_a_step_that_no_change_came_to_is_not_missing(outputs: tuple[Any, ...], 
     assert expected == spared(skipped, [*before, skipped, elsewhere])
     text = make_report(make_record(), [*before, skipped, elsewhere])
     assert expected == ("step baseline-first/verify was skipped" not in text)
-
-
-def test_what_was_kept_stands_before_the_speed_against_the_baseline() -> None:
-    """It is what the session was for."""
-    steps = [finished(n, "change.decide", decision(n, kept=n > 1)) for n in (1, 2, 3)]
-    text = make_report(make_record(verdicts=[make_speed("w", ratio=1.2)]), steps)
-    assert (
-        "**`attention` passed: 2 of 3 changes kept, `cpu` is 2.25x as fast as what it replaced "
-        "(2 changes); `cpu` is faster"
-    ) in text

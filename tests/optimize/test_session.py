@@ -208,22 +208,6 @@ def test_a_session_killed_while_it_judges_goes_on(project: Project) -> None:
     assert 1 == git(project.folder, "log", "--format=%s", f"loop/{project.session.name}").count("ours: ")
 
 
-@timed
-@pytest.mark.soak
-def test_an_edit_made_while_another_is_judged_is_not_taken_for_it(project: Project) -> None:
-    """What was handed back is what is judged: the step fails and says how to have it back."""
-    assert 75 == project.run("improve").returncode
-    project.edited.write_text(KERNEL)
-    process = start("run", "session", "--resume", "last", "--target", str(project.folder))
-    project.wait_for("verify")
-    project.edited.write_text(SLOW.replace("40", "41"))
-    _, said = process.communicate(timeout=100)
-    assert "was edited while the change was judged" in said
-    patches = sorted((project.session / "changes").glob("1-*.patch"))
-    assert 2 == len(patches)
-    assert 1 == sum("again < 41" in patch.read_text() for patch in patches)
-
-
 HEADER = """
 int work(int count);
 """
