@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from loop.base.documents import Complaint, Document, complain, load_yaml, nearest, parse
+from loop.base.documents.complaints import Place
 from loop.base.errors import DefinitionError, UsageError, one_of
 from loop.base.expressions import Expression, ExpressionError
 from loop.base.places import Project, shipped
@@ -23,6 +24,12 @@ class Read(Generic[T]):
     value: T
     document: Document
     path: Path
+
+    def complain(
+        self, place: Place, expected: str, got: str, hint: str | None = None, *, key: bool = False
+    ) -> Complaint:
+        """A complaint about the value (or the key) at `place`."""
+        return complain(self.document, place, expected, got, hint, key=key)
 
 
 def folders(name: str, project: Project) -> list[Path]:
@@ -49,9 +56,7 @@ def _read_all(kind: str, project: Project, model: type[T]) -> Iterator[Read[T]]:
             read = read_file(path, model)
             name = getattr(read.value, "name", path.stem)
             if name != path.stem:
-                raise DefinitionError(
-                    [complain(read.document, ("name",), f"{path.stem!r}, the file's name", repr(name))]
-                )
+                raise DefinitionError([read.complain(("name",), f"{path.stem!r}, the file's name", repr(name))])
             yield read
 
 
@@ -81,7 +86,7 @@ def check_expression(
 def unknown_patterns(plan: Read[Plan], known: Mapping[str, object]) -> list[Complaint]:
     """Complaints about patterns that a plan lists and nobody defines."""
     return [
-        complain(plan.document, ("patterns", index), "the name of a pattern", repr(name), hint_for(name, known))
+        plan.complain(("patterns", index), "the name of a pattern", repr(name), hint_for(name, known))
         for index, name in enumerate(plan.value.patterns)
         if name not in known
     ]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from loop.base.documents import Document, complain, load_yaml, parse
+from loop.base.documents import Document, load_yaml, parse
 from loop.base.errors import DefinitionError
 from loop.base.places import Project, shipped
 from loop.library.definitions import Read, read_file
@@ -65,8 +65,8 @@ def _checked(read: Read[RateCard], card: RateCard) -> RateCard:
         if name is not None and rate is None:
             known = ", ".join(rate.name for rate in read.value.rates)
             hint = "`loop cost rates` lists the shipped ones too"
-            raise DefinitionError([complain(read.document, (field,), f"one of {known}", repr(name), hint)])
+            raise DefinitionError([read.complain((field,), f"one of {known}", repr(name), hint)])
         if rate is not None and rate.resource not in kinds:
             expected, got = f"a rate of {' or '.join(kinds)}", f"{name!r}, a rate of {rate.resource}"
-            raise DefinitionError([complain(read.document, (field,), expected, got)])
+            raise DefinitionError([read.complain((field,), expected, got)])
     return card

@@ -131,7 +131,7 @@ def is_trusted(project: Project) -> bool:
     is_job = project.target.is_relative_to(jobs) and project.target.relative_to(jobs).parts[1:2] == ("src",)
     if project.bundled or is_job:
         return True
-    granted, now, sender = _granted(state_folder() / FILE), definition_hash(project), hosted()
+    granted, now, sender = Granted.read(), definition_hash(project), hosted()
     if sender and now in sender.trusted:  # The user allowed it on the machine that sent this command here.
         return True
     machines = hosts_hash(project)
@@ -169,7 +169,7 @@ def not_allowed(folder: Path, head: SessionHead, patterns: Iterable[Pattern]) ->
     known = {*_commands(patterns)}
     unknown = tuple(line for line in lines if line not in known)
     sender = hosted()
-    allowed = (_granted(state_folder() / FILE).get(str(folder.resolve())), *(sender.trusted if sender else ()))
+    allowed = (Granted.read().get(str(folder.resolve())), *(sender.trusted if sender else ()))
     if unknown and digest_of(lines) in allowed:
         return ()
     return unknown
@@ -196,27 +196,28 @@ def _remember(folder: Path, digest: str) -> None:
     except OSError as error:
         raise WorkFailed(f"{path.parent}: cannot be made: {error.strerror}", hint="set LOOP_STATE") from error
     with locked(path.with_suffix(".lock"), 30.0):  # Another one may be granted at this very moment.
-        sums.write_sealed(path, {**_granted(path), str(folder): digest})
+        sums.write_sealed(path, {**Granted.read(), str(folder): digest})
 
 
 class Granted(RootModel[dict[_Folder, _Digest]]):
     """Folder of a target or a session to the hash of what was allowed there."""
 
-
-def _granted(path: Path) -> dict[str, str]:
-    """Nothing where the file is damaged: each target is then to be allowed anew."""
-    if why := stranger(path):
-        remark(f"{path} is not used: {why}; nothing is allowed")
+    @classmethod
+    def read(cls) -> dict[str, str]:
+        """What is on disk; nothing where it is damaged: each target is then to be allowed anew."""
+        path = state_folder() / FILE
+        if why := stranger(path):
+            remark(f"{path} is not used: {why}; nothing is allowed")
+            return {}
+        try:
+            return sums.read_sealed(cls, path).root
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            remark(f"{path}: cannot be read: {error.strerror}; nothing is allowed")
+        except LoopError as error:
+            remark(f"{error.message}; allow each target anew: loop trust")
         return {}
-    try:
-        return sums.read_sealed(Granted, path).root
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        remark(f"{path}: cannot be read: {error.strerror}; nothing is allowed")
-    except LoopError as error:
-        remark(f"{error.message}; allow each target anew: loop trust")
-    return {}
 
 
 def shown(project: Project) -> str:
@@ -227,7 +228,7 @@ def shown(project: Project) -> str:
 
 def refusal(project: Project) -> LoopError:
     """What to say when nobody can be asked."""
-    known = str(project.target) in _granted(state_folder() / FILE)
+    known = str(project.target) in Granted.read()
     why = "what they run has changed since it was allowed" if known else "they have not been allowed yet"
     return Untrusted(
         f"{shown(project)}: these definitions run commands and code, and {why}",

@@ -8,7 +8,7 @@ from pydantic import Field
 from loop.base.stats import plain_ratio, times
 from loop.model.base import Model
 from loop.model.campaign import Proposal
-from loop.model.jobs import HostUse, JobRun, host_uses
+from loop.model.jobs import HostUse, JobRun
 from loop.model.output import Output, VerifyOutput, by_run, outputs_of, read_output
 from loop.model.profile import GainOutcome, Profile
 from loop.model.record import Finished, latest_attempts
@@ -309,7 +309,7 @@ def jobs_of(finished: Iterable[Finished]) -> tuple[JobRun, ...]:
 
 def hosts_of(finished: Iterable[Finished]) -> tuple[HostUse, ...]:
     """What the jobs of a session used of hosts with a price."""
-    return host_uses(jobs_of(finished))
+    return HostUse.of(jobs_of(finished))
 
 
 def kept_runs(records: Iterable[Finished]) -> frozenset[int]:

@@ -1,6 +1,7 @@
 """The index: what statistics, costs and predictions need of every session, derived from the session folders."""
 
 import datetime
+import hashlib
 from collections.abc import Collection
 from typing import Literal
 
@@ -93,6 +94,12 @@ class FailureSeen(Model):
     hint: str = ""
     cured_by: str | None = None
     """The session with which it was gone, and what was done; None while it was not."""
+
+    @classmethod
+    def of(cls, text: str, subject: str = "") -> "FailureSeen":
+        """What is known by this text."""
+        digest = hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()
+        return cls(text=text, key=digest[:12], subject=subject)
 
 
 CheckKey = tuple[str, str, int, int, bool, Device]

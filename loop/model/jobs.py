@@ -54,20 +54,20 @@ class HostUse(Model):
     usd: float
     """What they cost, by the price that each job noted."""
 
-
-def host_uses(jobs: Iterable[JobRun]) -> tuple[HostUse, ...]:
-    """What jobs used of hosts with a price."""
-    used, until = dict[str, HostUse](), dict[str, float]()
-    for job in sorted(jobs, key=lambda job: job.began):
-        if job.usd_per_hour is not None:
-            before = used.get(job.host, HostUse(host=job.host, seconds=0.0, usd=0.0))
-            begin, end = max(job.began, until.get(job.host, 0.0)), job.began + job.seconds
-            seconds, until[job.host] = max(0.0, end - begin), max(begin, end)
-            usd = before.usd + seconds / 3600 * job.usd_per_hour
-            used[job.host] = HostUse(host=job.host, seconds=before.seconds + seconds, usd=usd)
-    return tuple(used.values())
+    @classmethod
+    def of(cls, jobs: Iterable[JobRun]) -> tuple["HostUse", ...]:
+        """What jobs used of hosts with a price."""
+        used, until = dict[str, HostUse](), dict[str, float]()
+        for job in sorted(jobs, key=lambda job: job.began):
+            if job.usd_per_hour is not None:
+                before = used.get(job.host, cls(host=job.host, seconds=0.0, usd=0.0))
+                begin, end = max(job.began, until.get(job.host, 0.0)), job.began + job.seconds
+                seconds, until[job.host] = max(0.0, end - begin), max(begin, end)
+                usd = before.usd + seconds / 3600 * job.usd_per_hour
+                used[job.host] = cls(host=job.host, seconds=before.seconds + seconds, usd=usd)
+        return tuple(used.values())
 
 
 def usd_of(jobs: Iterable[JobRun]) -> float:
     """Dollars of the hosts with a price that jobs ran on."""
-    return sum(use.usd for use in host_uses(jobs))
+    return sum(use.usd for use in HostUse.of(jobs))

@@ -4,7 +4,6 @@ Paths, places in files, addresses, numbers, hashes, dates, quotes, shapes and co
 linker, CUDA, git or Python call the error stays, and so do the names of symbols, headers and GPUs.
 """
 
-import hashlib
 import re
 from collections.abc import Iterable
 
@@ -19,8 +18,6 @@ LONGEST_LINE = 600
 """Characters of one line that are looked at."""
 LONGEST = 160
 """Characters of a fingerprint."""
-KEY = 12
-"""Letters of its hash."""
 
 TELLING = re.compile(
     "undefined symbol|undefined reference|multiple definition|cannot find -l|error ?:|fatal ?  :|fatal:"
@@ -68,14 +65,9 @@ KEPT = 400
 """Characters of a message that the index keeps."""
 
 
-def _known_by(text: str, subject: str = "") -> FailureSeen:
-    key = hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:KEY]
-    return FailureSeen(text=text, key=key, subject=subject)
-
-
 def fingerprint(text: str) -> FailureSeen:
     """The fingerprint of an error text, of whatever length."""
-    return _known_by(normal(telling_line(text)) or "no message")
+    return FailureSeen.of(normal(telling_line(text)) or "no message")
 
 
 def telling_line(text: str) -> str:
@@ -159,11 +151,11 @@ def of_step(record: Finished) -> tuple[FailureSeen, ...]:
             kind = f"{failure.status}: {normal(failure.fault.text if failure.fault else failure.message)}"
             if failure.status in ("wrong", "tampered"):
                 kind = "inexact" if failure.status == "wrong" and not failure.wrong else failure.status
-            wrong.append(_known_by(f"{checks.variant} {kind}", checks.variant))
+            wrong.append(FailureSeen.of(f"{checks.variant} {kind}", checks.variant))
     if wrong:
         return tuple(wrong)
     if record.killed:
-        return (_known_by(f"{record.action}: over its limit"),)
+        return (FailureSeen.of(f"{record.action}: over its limit"),)
     command = read_output(record, CommandOutput)
     return ((command and _of_command(command)) or fingerprint(record.message),)
 
@@ -172,8 +164,8 @@ def _of_command(output: CommandOutput) -> FailureSeen | None:
     """The line that names the error; where none does, how it ended and the last thing it said. None at a gate."""
     how, line = describe_exit(output.code), telling_line(output.output)
     if tells(line):
-        return _known_by(normal(line))
-    return _known_by(f"{how}: {normal(line)}" if line else how) if output.code else None
+        return FailureSeen.of(normal(line))
+    return FailureSeen.of(f"{how}: {normal(line)}" if line else how) if output.code else None
 
 
 def _gets_past(later: Finished, record: Finished, failed: FailureSeen) -> bool:
