@@ -86,8 +86,8 @@ def named(path: str, folder: Path, output: Path) -> str | None:
     """The name of a path in facts, relative where it lies in the folder; None for our own files and devices."""
     if not os.path.isabs(path):
         return os.path.normpath(path)
-    ours = any(is_below(path, str(own)) for own in (output, output.resolve()))
-    if ours or path.startswith(("/dev/", "/proc/")):
+    own_file = any(is_below(path, str(own)) for own in (output, output.resolve()))
+    if own_file or path.startswith(("/dev/", "/proc/")):
         return None
     inside = (str(own) for own in (folder, folder.resolve()) if is_below(path, str(own)))
     return next((os.path.relpath(path, own) for own in inside), path)

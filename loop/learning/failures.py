@@ -130,7 +130,9 @@ class Recall:
             {
                 "step": f"{record.pattern}/{record.step}",
                 "message": record.message,
-                "signatures": [seen.model_dump(include={"text", "key", "subject"}) for seen in of_step(record)],
+                "signatures": [
+                    failure.model_dump(include={"text", "key", "subject"}) for failure in of_step(record)
+                ],
                 "seen_before": self.lines(record),
             }
             for record in latest_attempts(finished)

@@ -190,8 +190,8 @@ class Company:
             alone = f"another process (pid {pid}) holds {much} of it"
             texts.append(alone if count == 1 else f"{count} other processes hold {much} of it (pid {pid} first)")
         elif self.loose_bytes > MUCH_BYTES:
-            taken = f"{self.loose_bytes / 2**20:.0f} MiB of it are taken"
-            texts.append(f"{taken}, by nobody who can be seen from here")
+            loose = f"{self.loose_bytes / 2**20:.0f} MiB of it are taken"
+            texts.append(f"{loose}, by nobody who can be seen from here")
         if self.busy_percent is not None and self.busy_percent > BUSY_PERCENT:
             share = f"{self.busy_percent} % of the time before anything was timed"
             texts.append(f"somebody computes on it, {share}")
