@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -99,13 +98,6 @@ def test_one_of_a_session_that_runs(project: Path, tmp_path: Path) -> None:
     assert root.exists()
 
 
-def test_one_that_does_not_say_whose_it_is(project: Path, tmp_path: Path) -> None:
-    """It stays, unless it is named: its session may be where we do not look."""
-    worktree.make(project, clean.folder() / "old-01234567")
-    assert ("unknown", False) == tuple(run(yes=True)[1]["old-01234567"][k] for k in ("state", "removed"))
-    assert True is run("old-01234567", yes=True)[1]["old-01234567"]["removed"]
-
-
 def test_bisections(project: Path) -> None:
     """One of a process that runs is in use; one of a process that is gone is left over."""
     for pid in (os.getpid(), 2**22 + 1):
@@ -113,22 +105,6 @@ def test_bisections(project: Path) -> None:
     _, rows = run(yes=True)
     assert ["in use", "left over"] == [rows[f"bisect-{pid}-0"]["state"] for pid in (os.getpid(), 2**22 + 1)]
     assert [f"bisect-{os.getpid()}-0"] == os.listdir(clean.folder())
-
-
-def test_a_repository_that_is_gone(project: Path, tmp_path: Path) -> None:
-    """Nobody can say what was edited: it goes only by its name."""
-    root = made_for(project, tmp_path / "sessions" / "s")
-    make_project(tmp_path / "another")
-    shutil.rmtree(project)
-    assert ("unknown", "edits: not known") == tuple(run()[1][root.name][k] for k in ("state", "loses"))
-    assert True is run(root.name, yes=True)[1][root.name]["removed"]
-
-
-def test_a_name_that_is_not_there(project: Path) -> None:
-    """An error with the command that lists them."""
-    with pytest.raises(LoopError, match="nothing that is called 'x'") as told:
-        run("x", yes=True)
-    assert "loop clean" == told.value.hint
 
 
 def test_without_a_yes_nothing_goes(project: Path, tmp_path: Path) -> None:

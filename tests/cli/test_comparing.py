@@ -2,7 +2,6 @@
 
 import datetime
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -76,15 +75,6 @@ def test_two_sessions_of_one_day(project: Path) -> None:
     assert [] == [line for line in text.splitlines() if len(line) > 80]
 
 
-def test_other_machines_leave_ratios(project: Path) -> None:
-    """In words and in JSON: the fact that differs is named."""
-    first = add(project)
-    add(project, day=1, name="elsewhere")
-    assert "machine: A bench, B elsewhere" in told(project, first, "last")
-    found = json.loads(told(project, first, "last", as_json=True))
-    assert (3, ["machine"]) == (found["schema_version"], list(found["environment"]))
-
-
 def test_recorded_sessions_are_not_compared(project: Path) -> None:
     """What shows them is named."""
     add(project)
@@ -93,15 +83,3 @@ def test_recorded_sessions_are_not_compared(project: Path) -> None:
     with pytest.raises(LoopError, match="recorded elsewhere") as error:
         told(project, name, "last")
     assert f"loop sessions show {name}" == error.value.hint
-
-
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [(["last"], "1 sessions named"), (["last", "last"], "named twice"), (["last", "last~7"], "no session last~7")],
-)
-def test_what_cannot_be_compared_at_all(project: Path, names: list[str], message: str) -> None:
-    """With what to type instead."""
-    add(project)
-    with pytest.raises(LoopError, match=message) as error:
-        told(project, *names)
-    assert error.value.hint

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.errors import UsageError, WorkFailed
+from loop.base.errors import WorkFailed
 from loop.base.screen import Screen
 from loop.cli import on_host
 from loop.jobs import there as noted
@@ -24,14 +24,6 @@ def make_sent(folder: Path) -> Sent:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "hours"), [("16:00", 4.0), ("12:00", 24.0), ("9:30", 21.5)])
-def test_a_time_of_day_is_the_next_one(text: str, hours: float) -> None:
-    """Today, or tomorrow where it has passed."""
-    moment = on_host.until(text, NOON)
-    assert moment is not None
-    assert hours == (moment - NOON.timestamp()) / 3600
-
-
 def test_lines_are_shown_with_the_paths_of_here(tmp_path: Path) -> None:
     """As they come, each once it is whole; what a terminal would act on is left out."""
     folder = prepare(Job(id="a", words=("status",)))
@@ -45,21 +37,6 @@ def test_lines_are_shown_with_the_paths_of_here(tmp_path: Path) -> None:
     streams.rest()
     assert ('{"a":1}\n', "half a line") == (out.getvalue(), err.getvalue().splitlines()[-1])
     assert streams.sizes == [len((folder.path / name).read_bytes()) for name in (OUT, TALK)]
-
-
-def test_only_jobs_that_are_away_are_followed(tmp_path: Path) -> None:
-    """By an id or its beginning; one that was brought back is none of them."""
-    with pytest.raises(UsageError, match="no job is away"):
-        on_host.follow_job("last", False, Screen(quiet=True))
-    away, back = (prepare(Job(id=name, words=("status",))) for name in ("away", "back"))
-    for folder in (away, back):
-        noted.write(folder, make_sent(tmp_path))
-    (back.path / "rc").write_text("0")
-    assert ["away"] == [folder.id for folder, _ in noted.away("l4")]
-    assert "running" == away.state
-    with pytest.raises(UsageError) as wrong:
-        on_host.follow_job("back", False, Screen(quiet=True))
-    assert "there are away" == wrong.value.hint
 
 
 def test_a_session_of_here_is_never_replaced(tmp_path: Path) -> None:

@@ -6,9 +6,6 @@ from typing import Any, cast
 
 import pytest
 
-from loop.base.screen import Screen
-from loop.cli.hosts import list_jobs
-from loop.jobs.folder import Job, jobs_folder, prepare
 from loop.model.campaign import Campaign
 from loop.model.jobs import JobRun
 from loop.optimize import campaign
@@ -36,17 +33,3 @@ def test_a_budget_in_dollars_counts_the_machines_of_the_jobs(
     task = SimpleNamespace(campaign=Campaign(), usd_per_hour=5.0)
     context = cast(Any, SimpleNamespace(finished=(), task=task, bench=SimpleNamespace(device="cuda")))
     assert pytest.approx(1.5 + 2.0) == campaign.spent_by(context).usd
-
-
-def test_a_damaged_job_is_named_and_hides_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As one that another version left."""
-    monkeypatch.setenv("LOOP_STATE", str(tmp_path / "state"))
-    for name in ("one", "two"):
-        prepare(Job(id=name, words=("doctor",)))
-    (jobs_folder() / "one" / "job.json").write_text("{}")
-    list_jobs(Screen(), limit=40, as_json=False)
-    said = capsys.readouterr()
-    assert "one/job.json: damaged" in said.err
-    assert "two" in said.out

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from loop.base.errors import MachineFailure, WorkFailed
+from loop.base.errors import MachineFailure
 from loop.base.locks import locked
 from loop.base.places import Project
 from loop.base.screen import Screen
@@ -80,19 +80,6 @@ def test_a_job_that_is_gone_there_is_over_here(tmp_path: Path) -> None:
         _brought_back(job, make_sent(tmp_path), make_host(tmp_path), cast(There, Idle()), seen, Screen(quiet=True))
     assert (75, True) == (job.rc, (tmp_path / "stopped").exists())
     assert [] == [*noted.away()]
-
-
-def test_a_machine_stays_while_its_results_are_there_alone(tmp_path: Path) -> None:
-    """Stopping may take them away; it is said that it costs on."""
-
-    class Full(Idle):
-        def bundle(self, job: str, tree: str) -> None:
-            raise WorkFailed("too much", hint="look there")
-
-    job, seen = make(tmp_path, "much"), Seen("done", 0, b"", b"", more=False)
-    with pytest.raises(WorkFailed, match="too much"):
-        _brought_back(job, make_sent(tmp_path), make_host(tmp_path), cast(There, Full()), seen, Screen(quiet=True))
-    assert (None, False) == (job.rc, (tmp_path / "stopped").exists())
 
 
 @pytest.mark.parametrize(("tree", "root", "is_away"), [("code-1", "/code", True), ("code-2", "/code", False)])

@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.errors import LoopError
 from loop.base.screen import Screen
 from loop.cli import sessions as browse
 from loop.cli import status as standing
-from loop.session import command as reports
 from loop.store import sessions
 from tests.makers import NOON, make_record, make_session_head
 from tests.projects import make_project
@@ -47,12 +45,3 @@ def test_the_command_to_go_on_is_whole(
     command = f"loop run session --resume {name}{words}"
     assert f"{command}\n" in listed
     assert f"go on with: {command}\n" in shown
-
-
-def test_a_report_that_is_not_there_yet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The hint is the same command."""
-    monkeypatch.setenv("LOOP_SESSIONS", str(tmp_path / "sessions"))
-    name = make_session(tmp_path / "sessions", "/kernel", None)
-    with pytest.raises(LoopError, match="it has no report yet") as told:
-        reports.report(name, "md", make_project(tmp_path / "project"), None, Screen(io.StringIO(), io.StringIO()))
-    assert f"loop run session --resume {name} --target /kernel" == told.value.hint

@@ -70,14 +70,6 @@ def test_a_session_that_runs(project: Path, tmp_path: Path) -> None:
     assert "--resume busy" not in text
 
 
-def test_a_session_that_was_killed_waits(project: Path, tmp_path: Path) -> None:
-    """Nobody holds it: it says where it stopped, and how to go on."""
-    make_session(tmp_path / "sessions", "dead", OPENED, STARTED, status="")
-    (one,) = fields(project)["waiting"]
-    assert ("open", "loop run session --resume dead") == (one["status"], one["command"])
-    assert "baseline-first/measure" in one["why"]
-
-
 def test_a_damaged_session_does_not_stop_it(project: Path, tmp_path: Path) -> None:
     """It is named among what a person may look at."""
     folder = make_session(tmp_path / "sessions", "torn", OPENED, STARTED, status="")

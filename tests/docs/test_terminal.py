@@ -51,15 +51,3 @@ def test_lines_fit_the_terminal(tmp_path: Path) -> None:
     plain = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in last]
     assert 30 < len(plain)
     assert [] == [line for line in plain if len(line) > 80]
-
-
-@pytest.mark.slow
-def test_colour_and_overprinting_only_where_a_terminal_takes_them(tmp_path: Path) -> None:
-    """An error is red; with NO_COLOR or TERM=dumb it is nothing but text."""
-    command = "loop kernels verify nothing"
-    assert "\x1b[31merror\x1b[0m" in printed(command, tmp_path, 100)
-    for own in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
-        text = printed(command, tmp_path, 100, **own)
-        assert "error: " in text
-        assert "\x1b" not in text
-        assert "\r" not in text.replace("\r\n", "\n")

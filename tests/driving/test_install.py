@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from loop.base.errors import UsageError
 from loop.cli import app
-from loop.driving.install import BEGIN, END, SKILLS
+from loop.driving.install import BEGIN, SKILLS
 
 FIRST, SECOND = map(str, SKILLS)
 
@@ -55,17 +55,6 @@ def test_twice_is_once(folder: Path) -> None:
     assert f"({FIRST})".encode() in after["AGENTS.md"]
     assert {"unchanged"} == set(install(folder, "--yes").values())
     assert after == content(folder)
-
-
-def test_only_our_part_is_written_anew(folder: Path) -> None:
-    """What stands before and after it stays."""
-    page = folder / "AGENTS.md"
-    page.write_text(f"# Ours\n\n{BEGIN}\nold words\n{END}\n\n## More\n")
-    assert "updated" == install(folder, "--yes")["AGENTS.md"]
-    text = page.read_text()
-    assert text.startswith(f"# Ours\n\n{BEGIN}\n## Kernels")
-    assert text.endswith(f"{END}\n\n## More\n")
-    assert "old words" not in text
 
 
 @pytest.mark.parametrize(

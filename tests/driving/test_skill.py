@@ -37,11 +37,6 @@ def test_it_is_valid() -> None:
     assert 200 > len(TEXT.splitlines())
 
 
-def test_it_names_every_command_for_agents() -> None:
-    """Those that are tools, too."""
-    assert [] == [one.words for one in ALL if one.agents and f"- `loop {one.words}" not in TEXT]
-
-
 @pytest.mark.parametrize("line", sorted(set(commands())))
 def test_every_command_can_be_typed(line: str) -> None:
     """The program knows its words, options and arguments."""

@@ -3,7 +3,6 @@
 from loop.learning.prediction import in_words, judged
 from loop.model.index import Environment, SessionRow
 from loop.model.plan import Predicted
-from loop.model.profile import GainOutcome, Promise, Promised
 from tests.makers import NOON
 
 
@@ -28,26 +27,3 @@ def test_in_words() -> None:
     assert in_words([row(100), row(300)]).startswith(
         "Of 2 predicted sessions, 1 took a time inside the 80 % interval; half"
     )
-
-
-def test_gains_that_advice_promised_are_counted() -> None:
-    """In a sentence of their own, by the interval that the rule stated."""
-    promise = Promise(advice="mixed", stated=(1.1, 1.2))
-    came = [
-        GainOutcome(promise=promise, variant="a", workload="w", actual=actual, basis="change")
-        for actual in (1.15, 0.9, 1.0)
-    ]
-    rows = [row(100, complete=False).model_copy(update={"gains": (one,)}) for one in came]
-    said = "Of 3 gains that advice promised, 1 lay inside the interval."
-    assert said == in_words(rows)
-
-
-def test_what_a_session_made_of_earlier_advice_is_said() -> None:
-    """Of the last session alone."""
-    promise = Promise(advice="mixed", stated=(1.1, 1.2))
-    made = Promised(promise=promise, variant="v", workload="w", build="a", ratio=0.5)
-    before = row(100, complete=False).model_copy(update={"id": "s1", "builds": {"v": "a"}, "promises": (made,)})
-    now = before.model_copy(update={"id": "s2", "builds": {"v": "b"}, "speeds": {"v": {"w": 0.6}}, "promises": ()})
-    said = "Advice on mixed for v on w promised 1.10x to 1.20x: 1.20x, inside."
-    assert in_words([before, now]).endswith(said)
-    assert said not in in_words([before, now, now.model_copy(update={"id": "s3"})])

@@ -35,14 +35,6 @@ def refused(found: SessionComparison, word: str) -> list[str]:
     return [line for line in found.refused if line.startswith(word)]
 
 
-@pytest.mark.parametrize("fact", ["machine", "processor", "torch", "threads"])
-def test_ratios_of_another_environment_stand_beside_the_first(fact: str) -> None:
-    """Said with the fact that differs; both ratios are in the row."""
-    found = compare([seen("a"), seen("b", facts={fact: "another"})])
-    assert [fact] == list(found.environment)
-    assert [1.5, 1.5] == [cell.ratio for cell in found.rows[0].cells if cell]
-
-
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
@@ -74,9 +66,3 @@ def test_what_cannot_stand_beside_the_first_is_left_out_by_name(fields: dict[str
 def test_a_ratio_moved_where_the_intervals_do_not_meet(first: Verdict, last: Verdict, moved: str | None) -> None:
     """What is wrong has no speed, and an interval that says nothing is compared with none."""
     assert moved == compare([seen("a", first), seen("b", last)]).rows[0].moved
-
-
-def test_changed_verdicts_are_marked() -> None:
-    """And only they."""
-    found = compare([seen("a", judged(), judged()), seen("b", judged(), judged(None, "incorrect"))])
-    assert [False, True] == [row.verdict_changed for row in found.rows]

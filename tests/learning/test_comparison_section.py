@@ -4,7 +4,7 @@ from loop.learning import comparison as page
 from loop.learning.comparison import SessionComparison, compare
 from loop.report.markdown import Table, columns
 from loop.report.sections import markdown, pieces
-from tests.learning.test_comparison import judged, seen
+from tests.learning.test_comparison import seen
 
 HOSTILE = "\x1b[31m|<script>alert(1)</script>`$x$ [a](b)\u202e\x00\n# no"
 
@@ -12,20 +12,6 @@ HOSTILE = "\x1b[31m|<script>alert(1)</script>`$x$ [a](b)\u202e\x00\n# no"
 def text(found: SessionComparison) -> str:
     """The page as Markdown."""
     return markdown("Sessions", page.sections(found))
-
-
-def test_everything_that_differs_is_on_the_page() -> None:
-    """Environment, verdicts, ratios, and what is refused."""
-    first, last = seen("a", judged(1.5)), seen("b", judged(1.8), facts={"torch": "2.5.1"})
-    found = text(compare([first, last]))
-    for words in ("torch: A 2.4.0, B 2.5.1", "1.50x [1.45, 1.55]", "1.20x higher"):
-        assert words in found
-
-
-def test_a_wrong_variant_has_its_verdict_in_place_of_a_ratio() -> None:
-    """Beside a speed in another session."""
-    found = text(compare([seen("a", judged(1.5)), seen("b", judged(None, "incorrect"))]))
-    assert "verdict changed on w0: faster -> incorrect" in found
 
 
 def test_hostile_text_stays_text() -> None:

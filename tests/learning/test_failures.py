@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from loop.learning.failures import remembered, sentence
+from loop.learning.failures import remembered
 from loop.model.index import Environment, FailureSeen, SessionRow, StepRun
 from tests.makers import NOON
 
@@ -29,11 +29,6 @@ def place(**fields: Any) -> Environment:
     return Environment.model_validate({"processor": "x", "torch": "2.3", "compiler": "g++ 12", **fields})
 
 
-def test_a_failure_that_nobody_met_is_not_remembered() -> None:
-    """Nor one of another signature."""
-    assert ([], None) == remembered([row("a"), row("b", seen(key="1" * 12))], KEY)
-
-
 def test_the_first_later_session_that_got_past_the_step_is_the_cure() -> None:
     """With what had changed: facts of the environment, commits, files."""
     rows = [
@@ -48,13 +43,6 @@ def test_the_first_later_session_that_got_past_the_step_is_the_cure() -> None:
     assert ("b", "c") == (cure.failed, cure.session)
     assert ("nvcc not there -> 12.4", "torch 2.3 -> 2.4") == cure.environment
     assert (("c1", "c2"), True) == (cure.commits, cure.sources)
-
-
-def test_a_cure_without_any_change_is_told_as_one() -> None:
-    """It may come and go."""
-    sessions, cure = remembered([row("a", seen()), row("b")], KEY)
-    assert cure is not None
-    assert sentence(sessions, cure).endswith("with nothing changed that is on record")
 
 
 def test_other_targets_devices_and_fewer_variants_cure_nothing() -> None:
@@ -78,10 +66,3 @@ def test_a_variant_is_cured_where_only_others_fail_in_its_step() -> None:
     assert cure is not None
     whole = [rows[0], row("b", seen("", key="1" * 12))]
     assert None is remembered(whole, KEY)[1]
-
-
-def test_a_resume_that_got_past_it_is_the_cure() -> None:
-    """Of the same session."""
-    _, cure = remembered([row("a", seen(cured_by="a"))], KEY)
-    assert cure is not None
-    assert "a" == cure.session

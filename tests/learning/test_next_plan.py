@@ -4,7 +4,7 @@ import datetime
 
 from loop.learning.next_plan import Idea, Present, benefit, ideas
 from loop.model.change import KeptChange
-from loop.model.index import Environment, FailureSeen, Judgement, SessionRow, StepRun
+from loop.model.index import Environment, Judgement, SessionRow, StepRun
 from loop.model.profile import Promise, Promised
 from tests.makers import NOON
 
@@ -40,12 +40,6 @@ def verdict(variant: str, build: str = "old", **fields: object) -> Judgement:
 
 JUDGED = tuple(verdict(name, right=("w",)) for name in DECLARED)
 """Every variant right on everything."""
-
-
-def test_without_sessions_measure() -> None:
-    """There is nothing else to go by."""
-    found = first()
-    assert ("baseline", ("no session has measured speed",)) == (found.plan, found.why)
 
 
 def test_what_stopped_goes_on_first() -> None:
@@ -93,14 +87,6 @@ def test_a_wrong_variant_with_a_known_good_is_bisected() -> None:
     assert ["baseline"] * 4 == [first(GOOD, WRONG.model_copy(update=one)).plan for one in others]
 
 
-def test_a_build_that_was_found_wrong_is_no_known_good() -> None:
-    """Not even where another session called it right."""
-    told_right = GOOD.model_copy(update={"judged": (verdict("cpu", "once wrong", right=("v",)),)})
-    assert "bisect" == first(told_right, WRONG).plan
-    before = row(0, status="failed", judged=(verdict("cpu", "once wrong"),), started=NOON)
-    assert "bisect" != first(before, told_right, WRONG).plan
-
-
 def test_a_commit_that_was_named_is_not_looked_for_again() -> None:
     """It is to be taken back or mended, and the variant to be run again."""
     blamed = {"cpu": "bbbbbbbbbbbb (wider tiles)"}
@@ -110,13 +96,6 @@ def test_a_commit_that_was_named_is_not_looked_for_again() -> None:
     assert [("quick", told)] * 2 == [
         (first(GOOD, one).plan, first(GOOD, one).objective) for one in (wrong, slower)
     ]
-
-
-def test_uncommitted_changes_are_no_commit_to_take_back() -> None:
-    """They are to be mended or undone."""
-    wrong = WRONG.model_copy(update={"blamed": {"cpu": "uncommitted (uncommitted changes: a.cpp)"}})
-    found = first(GOOD, wrong)
-    assert ("Mend or undo the uncommitted changes, then run it again", "") == (found.objective, found.blamed)
 
 
 def test_a_missed_objective_is_answered_as_its_plan_says() -> None:
@@ -152,23 +131,6 @@ def test_what_no_session_judged_is_judged_before_nothing_is_left() -> None:
     assert found.why == first(*rows).why
 
 
-def test_values_of_a_fast_variant_are_searched_before_nothing_is_left() -> None:
-    """Only of a variant that was timed here."""
-    done = [row(0, ratios={"b": 2.0}, judged=JUDGED), row(1, plan="kernels")]
-    assert ("tune", "b") == (first(*done).plan, first(*done).variant)
-    assert "quick" == first(*done, tunable=("gpu",)).plan
-
-
-def test_a_failure_that_came_often_is_named_with_its_count() -> None:
-    """By its signature."""
-    seen = FailureSeen(
-        text="undefined symbol", key="k", pattern="build", step="load", message="7 undefined symbols"
-    )
-    found = first(row(0, status="failed", failures=(seen,)), row(1, status="failed", failures=(seen,)))
-    assert "Mend build/load and run again" == found.objective
-    assert found.why == (f"it failed in {row(1).id} and 1 before it: 7 undefined symbols",)
-
-
 def test_the_slowest_variant_is_made_faster() -> None:
     """By what it was last sure to be."""
     found = first(row(0, ratios={"a": 0.9, "b": 0.5}), row(1, ratios={"b": 0.1}, unsure=("b",)))
@@ -182,14 +144,6 @@ def test_what_lost_before_is_not_proposed_again() -> None:
     alone = first(row(0, ratios={"b": 0.5}), lost={"b": 2})
     assert ("tune", "b") == (alone.plan, alone.variant)
     assert "2 of its changes lost in this environment and are not proposed again" in alone.why
-
-
-def test_noise_is_measured_again() -> None:
-    """A variant that could not be judged is neither fast nor slow."""
-    found = first(row(0, ratios={"cpu": 0.7}, unsure=("cpu",), judged=JUDGED))
-    assert ("baseline", ("cpu could not be judged in s0",)) == (found.plan, found.why)
-    twice = [row(n, ratios={"cpu": 0.7}, unsure=("cpu",), judged=JUDGED) for n in (0, 1)]
-    assert "kernels" == first(*twice).plan
 
 
 def test_speed_is_what_the_last_profile_promised() -> None:
@@ -231,11 +185,3 @@ def test_what_is_worth_most_comes_first() -> None:
         weighted.variant,
         weighted.why[0],
     )
-
-
-def test_what_a_profile_promised_is_the_expected_gain() -> None:
-    """Advice that promises little makes room for another variant."""
-    promise = Promise(advice="mixed", stated=(1.0, 1.01))
-    made = Promised(promise=promise, variant="b", workload="w", build="x", ratio=0.5)
-    found = first(row(0, ratios={"a": 0.9, "b": 0.5}, speeds={"a": {"w": 0.9}, "b": {"w": 0.5}}, promises=(made,)))
-    assert "a" == found.variant

@@ -1,7 +1,6 @@
 """Prediction: like work in a like place counts, what is recent counts more, and what stands out little."""
 
 import datetime
-import math
 
 import pytest
 
@@ -55,33 +54,6 @@ def test_then_the_sessions() -> None:
     assert pytest.approx(10.0, rel=0.02) == seconds([row(n, one=10.0) for n in range(8)])
 
 
-def test_intervals_narrow_as_sessions_agree() -> None:
-    """Each says more."""
-    widths = []
-    for count in (0, 1, 4, 16):
-        low, high = forecast([ONE], [row(n, one=10.0 + 0.1 * (n % 3)) for n in range(count)], row()).whole.interval
-        widths.append(math.log(high / low))
-    assert sorted(widths, reverse=True) == widths
-
-
-def test_what_is_recent_counts_more() -> None:
-    """A machine that became slower is known after a few sessions."""
-    rows = [row(n, one=10.0) for n in range(20)] + [row(n, one=20.0) for n in range(20, 25)]
-    assert 14.0 < seconds(rows) < 22.0
-
-
-def test_one_disturbed_run_moves_little() -> None:
-    """It is drawn in."""
-    rows = [row(n, one=10.0) for n in range(6)]
-    assert seconds([*rows, row(7, one=500.0)]) < 13.0
-
-
-def test_other_work_says_little() -> None:
-    """Four variants take their time; this is about one."""
-    four = [other(row(n, one=40.0), variants=("a", "b", "c", "d")) for n in range(5)]
-    assert pytest.approx(10.0, rel=0.15) == seconds([*four, row(6, one=10.0), row(7, one=10.0)])
-
-
 def test_another_place_says_less() -> None:
     """Two machines that take turns are both predicted."""
     slow = Environment(processor="slow", torch="2.4")
@@ -103,20 +75,6 @@ def test_a_run_that_was_left_half_way_says_nothing() -> None:
     """Nor do sessions that were recorded elsewhere."""
     half = PatternRun(pattern="one", status="aborted", seconds=1.0, started=NOON, whole=False)
     assert pytest.approx(60.0) == seconds([other(row(), runs=(half,)), other(row(one=3.0), recorded=True)])
-
-
-def test_steps_are_predicted_once_they_were_run() -> None:
-    """By their middle."""
-    found = forecast([ONE, TWO], [row(n, one=10.0) for n in range(3)], row())
-    assert {"one": {"verify": 2.5, "measure": 7.5}, "two": {}} == {n: dict(s) for n, s in found.steps.items()}
-
-
-def test_what_loop_takes_between_the_steps_is_part_of_the_whole() -> None:
-    """Not of the pattern."""
-    rows = [other(row(n, one=10.0), own_seconds=2.0) for n in range(8)]
-    found = forecast([ONE], rows, row())
-    assert pytest.approx(found.patterns["one"].seconds + 2.0) == found.whole.seconds
-    assert found.whole.scale < found.patterns["one"].scale
 
 
 def test_cost_is_time_at_the_rates() -> None:

@@ -84,17 +84,6 @@ def test_the_next_plan(folder: Path) -> None:
     assert [] == [line for line in done.stdout.splitlines() if len(line) > 80 and "loop run session" not in line]
 
 
-@pytest.mark.slow
-def test_what_stopped_is_the_next_plan(folder: Path) -> None:
-    """Its own plan, resumed."""
-    add_commands(folder, "wait", ["sleep 30"], 101)
-    loop("trust", str(folder))
-    loop("run", "session", "wait", "--target", str(folder), "--budget-minutes", "0.01")
-    found = told("plan", "next", "--target", str(folder))
-    assert "wait" == found["plan"]
-    assert found["command"].startswith("loop run session --resume ")
-
-
 def listed(root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], str]:
     """Rows by id, and what is said below the table."""
     monkeypatch.setenv("LOOP_SESSIONS", str(root))
@@ -121,11 +110,3 @@ def test_a_list_names_what_is_damaged_copied_or_open(tmp_path: Path, monkeypatch
     assert "newer: " in said
     assert "session.json: damaged" in said
     assert "z-good: a copy of session good" in said
-
-
-def test_a_running_session_is_listed_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While its lock is held."""
-    folder = make_session(tmp_path / "sessions", "busy", status="")
-    with folder.lock():
-        assert "running" == listed(tmp_path / "sessions", monkeypatch)[0]["busy"]["status"]
-    assert "open" == listed(tmp_path / "sessions", monkeypatch)[0]["busy"]["status"]

@@ -14,7 +14,6 @@ from loop.money.section import decisions
 from loop.workers.bench import Bench
 from tests.fake_cloud import FakeCloud, fake_cloud
 from tests.makers import make_build, make_built, make_card, make_finished, make_machine
-from tests.money.test_keep_or_stop import row
 from tests.targets import make_context
 from tests.two_stage import open_two_stage
 
@@ -49,15 +48,6 @@ def keep(bench: Bench, arguments: dict[str, Any] | None = None, **fields: Any) -
     return found
 
 
-def test_without_an_estimate_the_gpu_is_kept_for_the_break_even_time(bench: Bench) -> None:
-    """Four minutes at $36.72 an hour are $2.448, which is 3.4 h of a GPU at $0.72."""
-    found = keep(bench)
-    assert found.stop is not None
-    assert found.stop.usd / found.gpu_usd_per_hour == pytest.approx(3.4)
-    assert found.message.startswith("Keep the GPU for 3.4 h of idling, then stop it")
-    assert "measured in 1 cold session on a processor" in found.stop.source
-
-
 def test_with_an_estimate_there_is_a_decision(bench: Bench) -> None:
     """Both sides are in the message."""
     said = "Stop it: idle $3.60 against $2.45 for a stop (break-even 3.4 h)."
@@ -65,30 +55,6 @@ def test_with_an_estimate_there_is_a_decision(bench: Bench) -> None:
     nobody = keep(bench, {"idle_hours": 0.05, "waiting": "nobody"})
     assert nobody.expected is not None
     assert ("keep", pytest.approx(4 / 60)) == (nobody.expected.decision, nobody.expected.break_even_hours)
-
-
-def test_where_nothing_was_compiled_nothing_is_claimed(bench: Bench) -> None:
-    """No restart is known: undecided, and said."""
-    found = keep(bench, finished=())
-    assert (True, None) == (found.ok, found.stop)
-    assert "keep or stop the GPU: no restart was measured" in found.not_exercised[0]
-
-
-def test_a_price_of_another_gpu_is_no_price(bench: Bench) -> None:
-    """An L4's rate says nothing of an H200."""
-    rates = [{**rate.model_dump(), "gpu": "NVIDIA L4"} for rate in make_card().rates]
-    found = keep(bench, card=make_card(rates=rates), machine=make_machine(gpus=("NVIDIA H200",)))
-    assert "of which it has no price" in found.not_exercised[0]
-
-
-def test_the_report_has_both_sides(bench: Bench) -> None:
-    """Idling, a stop, the break-even."""
-    past = tuple(row(f"s{n}", hour=21 * n, device="cpu") for n in range(7))
-    record = make_finished("decide", action="session.keep_or_stop", output=keep(bench, sessions=past))
-    lines = "\n".join(decisions([record]))
-    for part in ("Idling: $0.72 an hour", "A stop: $2.45", "8 cold sessions", "Break-even: 3.4 h"):
-        assert part in lines
-    assert "while an engineer waits at $36.00 an hour" in lines
 
 
 def test_stop_rules_are_held_against_the_session_under_way(bench: Bench, tmp_path: Path) -> None:
@@ -131,8 +97,3 @@ def test_a_server_that_hangs_does_not_hold_the_step(bench: Bench, fake: FakeClou
     fake.trouble = "hang"
     found = preemption(bench, Watch("gcp").start())
     assert (True, "gcp") == (found.ok, found.cloud)
-
-
-def test_outside_a_session_nothing_is_watched(bench: Bench) -> None:
-    """`loop kernels` runs patterns too."""
-    assert "outside a session" in preemption(bench, None).message

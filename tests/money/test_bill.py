@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from loop.model.dtypes import Device
-from loop.model.money import Bill, Unmeasured
+from loop.model.money import Bill
 from loop.money import bill as billing
 from loop.money.bill import Used, judged_before
-from loop.money.section import cost, money_line, roi
-from tests.makers import make_bill, make_build, make_built, make_card, make_finished
+from loop.money.section import money_line, roi
+from tests.makers import make_build, make_built, make_card, make_finished
 from tests.money.test_ledger import session
 
 SPARED = make_built(make_build(cached=True, seconds=6.0))
@@ -38,31 +38,12 @@ def test_compiling_that_the_cache_spared_is_measured() -> None:
     assert "ROI -0.900: 6.0 s spared, measured here, are worth $0.060" == roi(made)
 
 
-def test_a_build_of_this_very_session_spares_nothing() -> None:
-    """Compiled in its first attempt, taken from the cache in its second: it was paid for here."""
-    records = [
-        make_finished("build", output=make_built(make_build())),
-        make_finished("build", attempt=2, output=make_built(make_build(cached=True))),
-    ]
-    assert () == bill(60.0, "cpu", make_card(), records).savings
-
-
 def test_on_a_processor_with_nothing_stated_nothing_is_billed() -> None:
     """No dollars, no return: the time of the machine is said instead."""
     made = bill(109.0, "cpu", make_card(waiting=None), [make_finished("build", output=SPARED)])
     said = "Cost: nothing was billed; 1 min 49 s of this machine. ROI not measurable yet: nothing was billed."
     assert said == money_line(made, 109.0)
     assert ((), None) == (made.charges, made.roi)
-
-
-def test_the_line_says_what_was_measured_and_what_was_stated() -> None:
-    """A GPU whose price nobody knows is named beside it: it was not free."""
-    made = bill(3600.0, "cuda", make_card())
-    said = "$36.72 (GPU $0.72 measured, engineer $36.00 stated)"
-    assert said == cost(made, 3600.0)
-    assert "ROI not measurable yet: no time without a pattern was measured here" == roi(made)
-    no_gpu = Unmeasured(resource="gpu", reason="the card charges another one")
-    assert "nothing was billed; GPU: price unknown" == cost(make_bill(unmeasured=(no_gpu,)), 9.0)
 
 
 def test_files_that_were_judged_before_spare_nothing() -> None:

@@ -4,10 +4,8 @@ import datetime
 
 import pytest
 
-from loop.base.places import shipped
-from loop.library.definitions import read_file
 from loop.model.money import AiUse, MachineRate, RateCard
-from loop.money.bill import Charged, Used, charge, gpu_rate, no_price
+from loop.money.bill import Charged, Used, charge, gpu_rate
 from tests.makers import make_card
 
 TODAY = datetime.date(2026, 11, 21)
@@ -46,26 +44,6 @@ def test_another_gpu_than_the_priced_one_has_no_price() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu", "named", "not_named"),
-    [
-        ("NVIDIA H100 80GB HBM3", {"modal/any/h100", "lambda/any/gpu_1x_h100_sxm5"}, {"gpu_1x_h100_pcie", "h200"}),
-        ("NVIDIA H100 PCIe", {"lambda/any/gpu_1x_h100_pcie"}, {"modal/any/h100", "sxm5"}),
-        ("NVIDIA A100-SXM4-80GB", {"modal/any/a100-80gb", "$21.60 an hour for 8 GPUs"}, {"h100"}),
-        ("NVIDIA GH200 480GB", {"coreweave/any/1x-gh200"}, {"8x-h200"}),
-        ("NVIDIA H100 NVL", {"no price"}, {"Its prices", "NVIDIA H100 PCIe"}),
-        ("NVIDIA GeForce RTX 4090", {"no price"}, {"other cards"}),
-    ],
-)
-def test_a_gpu_whose_rate_is_not_chosen_is_told_its_prices(gpu: str, named: set[str], not_named: set[str]) -> None:
-    """Provider, price and date of each, and the key that chooses one; other cards are not taken for it."""
-    shipped_card = read_file(shipped("sessions/rates.yaml"), RateCard).value
-    said = no_price(shipped_card, gpu)
-    assert {one for one in named if one in said} == named
-    assert set() == {one for one in not_named if one in said}
-    assert "`gpu:" in said
-
-
-@pytest.mark.parametrize(
     ("expected", "gpu"),
     [
         (True, "NVIDIA L4"),
@@ -89,14 +67,3 @@ def test_measured_ai_goes_before_the_card_s_hours() -> None:
     result = AiUse(source="result", agents=("codex",), usd=0.03)
     (measured,) = (one for one in charge(Used(1800.0, "cpu", ai=result), priced).charges if one.resource == "ai")
     assert (0.03, "measured", "codex, its own result") == (measured.usd, measured.basis, measured.rate)
-
-
-def test_a_price_older_than_thirty_days_is_said_to_be() -> None:
-    """Of what was charged only; an engineer's hour is nobody's price list."""
-    old = TODAY + datetime.timedelta(days=31)
-    assert () == charge(Used(60.0, "cuda"), card(), TODAY + datetime.timedelta(days=30)).notes
-    (note,) = charge(Used(60.0, "cuda"), card(), old).notes
-    assert "the price of gcp/r/g2 is 31 days old: look it up and set it in rates.yaml" == note
-    assert () == charge(Used(60.0, "cpu"), card(), old).notes
-    (ahead,) = charge(Used(60.0, "cuda"), card(), TODAY - datetime.timedelta(days=1)).notes
-    assert "yet to come" in ahead

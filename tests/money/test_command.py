@@ -9,7 +9,7 @@ import pytest
 
 from loop.base.screen import Screen
 from loop.model.change import hosts_of
-from loop.model.money import Charge, Saving, Unmeasured
+from loop.model.money import Charge, Unmeasured
 from loop.model.record import Opened, Started
 from loop.money.command import show_costs, show_rates
 from loop.store.sessions import SessionFolder
@@ -58,14 +58,6 @@ def test_totals_by_resource_with_unknown_ai_as_null() -> None:
     assert any("AI: not measured" in line for line in lines)
 
 
-def test_what_was_spared_stands_beside_what_was_charged() -> None:
-    """With the return on it."""
-    add("a", ENGINEER, savings=(Saving(pattern="p", source="s", minutes=10, usd=4.0),))
-    add("b", ENGINEER)
-    assert [10.0, 4.0, 3.0] == [shown()[name] for name in ("spared_minutes", "spared_usd", "roi")]
-    assert "spared, as measured here: 10.0 min, $4.00; ROI 3" in text()[0]
-
-
 def test_the_machines_of_jobs_are_charged_whether_a_session_closed_or_not() -> None:
     """Half an hour of a host for 3 dollars an hour, in the journal of one that was killed."""
     ran = {"id": "j", "title": "", "state": "done", "tries": 1, "host": "h100", "usd_per_hour": 3.0}
@@ -97,18 +89,6 @@ def test_the_recorded_history_to_the_cent_and_the_minute() -> None:
     assert (764.0, 3.84, 10.06, 25.0, 38.9) == tuple(
         totals[name] for name in ("minutes", "gpu_usd", "ai_usd", "engineer_usd", "usd")
     )
-
-
-def test_a_recorded_session_without_any_cost_is_unknown_not_free(tmp_path: Path) -> None:
-    """Not one figure is a zero: neither a resource, nor the sum."""
-    (tmp_path / "mine.yaml").write_text(
-        "format: 1\nsource: mine\nsessions: [{id: a, minutes: 5, outcome: x}, {id: b, minutes: 9, outcome: x}]\n"
-    )
-    assert 0 == loop("sessions", "import", str(tmp_path / "mine.yaml")).returncode
-    found = shown()
-    for costs in (found["totals"], *found["rows"]):
-        assert {None} == {costs[name] for name in costs if name.endswith("usd")}
-    assert "$" not in text()[0]
 
 
 def test_rates_are_listed_with_their_age_and_where_they_come_from(tmp_path: Path) -> None:

@@ -53,14 +53,6 @@ def test_both_sides_the_break_even_and_the_decision_are_json() -> None:
     assert [4, 1.0, 0.8, 4.0, "stop"] == [answer[key] for key in keys]
 
 
-def test_a_restart_and_who_waits_make_the_cost_of_a_stop() -> None:
-    """12 minutes at $0.70 and nobody: the break-even is 12 minutes."""
-    fields = {"idle_hours": 1, "gpu_usd_per_hour": 0.70, "restart_minutes": 12, "json": True}
-    nobody, engineer = (json.loads(keep(**fields, waiting=who)) for who in ("nobody", "engineer"))
-    assert (pytest.approx(0.2), "stop") == (nobody["break_even_hours"], nobody["decision"])
-    assert "keep" == engineer["decision"]
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

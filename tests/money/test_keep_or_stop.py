@@ -24,12 +24,6 @@ def test_equal_sides_mean_to_keep(hours: float, said: str) -> None:
     assert said == decide(hours, 0.2, given(0.8)).decision
 
 
-def test_with_nobody_waiting_the_break_even_is_the_restart_itself() -> None:
-    """Stop once the gap is longer than the restart takes, whatever the rate."""
-    stop = keeping.stop_cost(12, "as given", 0.7, "nobody", 0.0)
-    assert pytest.approx(12 / 60) == decide(1, 0.7, stop).break_even_hours
-
-
 def row(name: str = "a", *, hour: float = 0, built: bool = True, **fields: Any) -> SessionRow:
     """A session on a GPU of 30 minutes: environment 60 s, build 120 s, verified in 20 s, measured in 40 s."""
     runs = (
@@ -59,14 +53,6 @@ def test_a_warm_session_says_nothing_of_a_restart() -> None:
     failed = [StepRun(pattern="p", step=s, status="failed", seconds=1) for s in ("verify", "measure")]
     others = [row(built=False), row(steps=tuple(failed)), row(device="cpu"), row(recorded=True)]
     assert None is keeping.restart_of(others, "cuda")
-
-
-def test_a_restart_is_the_median_of_those_on_the_same_gpu() -> None:
-    """The last session's GPU counts."""
-    h200, l4 = (Environment(processor="x", gpu=name) for name in ("NVIDIA H200", "NVIDIA L4"))
-    slow = [run.model_copy(update={"seconds": 3 * run.seconds}) for run in row().runs]
-    rows = [row(environment=l4), row("b", environment=h200), row("c", runs=tuple(slow), environment=h200)]
-    assert (7.0, "measured in 2 cold sessions on a GPU, without boot") == keeping.restart_of(rows, "cuda")
 
 
 def test_the_session_under_way_measures_its_own_restart() -> None:
@@ -106,19 +92,3 @@ def test_a_machine_is_stopped_where_nobody_knows_when_it_is_needed() -> None:
     for stop, gap in ((None, None), (given(0.8), None), (None, 0.1)):
         assert "stop" == keeping.leave(0.7, stop, gap, None)[0]
     assert "unknown" in keeping.leave(0.7, None, None, None)[1][0]
-
-
-def test_a_machine_that_is_needed_is_kept_whatever_the_money_says() -> None:
-    """With the planned idle cost, and what a stop would cost."""
-    decision, lines = keeping.leave(0.7, given(1.2), 0.1, ("16:00", 4.0))
-    assert "keep" == decision
-    assert "B keep it until 16:00, as planned (4.0 h): $2.80" == lines[1]
-
-
-def test_a_gap_is_the_median_of_the_last() -> None:
-    """From the end of a session to the beginning of the next; none where there is one session only."""
-    starts = [NOON + datetime.timedelta(hours=hours) for hours in (0, 2, 3, 8)]
-    rows = [row(started=start, seconds=3600.0) for start in starts]
-    assert 1.0 == keeping.gap_hours(rows[:2])
-    assert 2.5 == keeping.gap_hours(rows)
-    assert keeping.gap_hours(rows[:1]) is None

@@ -2,10 +2,8 @@
 
 from typing import Any
 
-import pytest
-
 from loop.model.index import SessionRow
-from loop.money.command import cells_of, spared, totals
+from loop.money.command import spared, totals
 
 UNKNOWN = {"ai": "nobody told"}
 
@@ -47,19 +45,3 @@ def test_the_return_is_on_what_sessions_run_here_cost() -> None:
     both = [session("n", recorded=True, usd={"gpu": 40.0}), session("a", usd={"engineer": 2.0}, savings=[saving])]
     assert (42.0, (4.0, 6.0, 2.0)) == (totals(both).usd, spared(both))
     assert (None, None) == (spared([session(savings=[saving])])[2], spared([session(usd={"gpu": 1.0})])[2])
-
-
-@pytest.mark.parametrize(
-    ("charged", "unknown", "cells"),
-    [
-        ({"ai": 0.12}, {"ai": "x"}, ("sum", "1.0", "0.00", "0.1200+", "0.00", "0.1200+")),
-        ({"ai": 0.12}, {}, ("sum", "1.0", "0.00", "0.1200", "0.00", "0.1200")),
-        ({}, {"ai": "x"}, ("sum", "1.0", "0.00", "?", "0.00", "?")),
-        ({"gpu": 2.0}, {"ai": "x"}, ("sum", "1.0", "2.00", "?", "0.00", "2.00+")),
-    ],
-)
-def test_a_sum_that_leaves_something_out_has_a_plus(
-    charged: dict[str, float], unknown: dict[str, str], cells: tuple[str, ...]
-) -> None:
-    """One candidate of fifteen told what it cost, and the sum looked as if it were all."""
-    assert cells == cells_of("sum", totals([session(usd=charged, unknown=unknown)]))

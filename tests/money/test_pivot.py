@@ -2,11 +2,8 @@
 
 from typing import Any
 
-import pytest
-
 from loop.model.index import SessionRow
-from loop.model.plan import Predicted
-from loop.money.decisions import no_progress, over_budget, stop_rules, weigh, weigh_all, worse
+from loop.money.decisions import no_progress, stop_rules, weigh, weigh_all, worse
 from loop.money.model import MachineOption, Options
 from tests.money.test_keep_or_stop import row
 
@@ -35,12 +32,6 @@ def test_an_unknown_probability_is_shown_as_what_it_would_have_to_be() -> None:
     assert "unknown probability: it pays from a probability of 15 to 25 %" == found.note
 
 
-def test_what_costs_more_than_it_is_worth_pays_at_no_probability() -> None:
-    """Nor at the highest cost, where only that is above the value."""
-    assert "whatever the probability" in weigh(option(value_usd=100)).note
-    assert "not at all at its highest cost" in weigh(option(value_usd=200)).note
-
-
 def test_the_best_is_better_at_its_worst_than_the_others_at_their_best() -> None:
     """Ranges that overlap depend; what does not pay is not chosen for being the best of the bad."""
     sure = option("sure", (10, 20), probability=0.9, value_usd=200)
@@ -63,26 +54,6 @@ def test_two_sessions_without_a_better_ratio_are_enough() -> None:
     found = no_progress([session("a"), session("b", 1.01), session("c", 1.1)])
     assert (False, "c: cpu at 1.10x, its best before was 1.01x") == (found.holds, found.why)
     assert no_progress([session("a"), session("b", 1.01), session("c", 1.1, unsure=("cpu",))]).holds
-
-
-def test_what_becomes_right_is_progress() -> None:
-    """As is a session that passes after one that failed."""
-    wrong = {"ratio": None, "incorrect": ("cpu",), "status": "failed"}
-    assert False is no_progress([session("a"), session("b", **wrong), session("c", 1.0)]).holds
-    assert True is no_progress([session("a"), session("b", **wrong), session("c", **wrong)]).holds
-
-
-@pytest.mark.parametrize(("spent_s", "holds"), [(89.0, False), (91.0, True)])
-def test_half_a_budget_more_is_enough(spent_s: float, holds: bool) -> None:
-    """Of the session under way."""
-    assert holds is over_budget([], 60.0, spent_s).holds
-
-
-def test_without_a_session_under_way_the_last_is_held_against_its_prediction() -> None:
-    """1,800 s taken."""
-    predicted = Predicted(seconds=1000, low_s=800, high_s=1200, usd=1, low_usd=1, high_usd=1)
-    assert over_budget([session("a", predicted=predicted)], None, None).holds
-    assert None is over_budget([session("a")], None, None).holds
 
 
 def test_a_fix_that_makes_a_right_variant_wrong_is_a_reason_to_stop() -> None:

@@ -19,17 +19,7 @@ from tests.makers import (
     make_verify,
 )
 from tests.session.golden_steps import profile, profile_step
-from tests.session.test_report_page import report, section
-
-
-def test_long_output_is_folded_and_cut() -> None:
-    """The end of what was printed, in a fence that nothing in it can close."""
-    lines = "\n".join(f"line {number} ```" for number in range(5000))
-    text = report(finished=[make_finished(status="failed", output={"output": lines})])
-    steps = section(text, "Steps")
-    assert "### What baseline-first/verify printed\n\n````text\n" in steps
-    assert "... 4600 lines before these are left out" in steps
-    assert "line 4999 ```\n````\n" in steps
+from tests.session.test_report_page import report
 
 
 @pytest.mark.slow

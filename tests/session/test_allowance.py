@@ -16,15 +16,6 @@ def test_a_step_that_would_not_fit_is_refused_with_both_figures() -> None:
     assert said == allowance.refuses("p", "slow", 30)
 
 
-def test_a_step_of_unknown_length_is_begun_while_there_is_time() -> None:
-    """And stopped when there is none."""
-    allowance = Allowance(60, "1 min")
-    assert None is allowance.refuses("p", "new", 57)
-    assert None is allowance.exceeded(57)
-    assert "stopped at its budget of 1 min" == allowance.exceeded(58.1)
-    assert "its budget of 1 min is spent before p/new" == allowance.refuses("p", "new", 58.1)
-
-
 def test_money_lasts_until_its_cost_is_reached() -> None:
     """Also where the first minute is charged as a whole."""
     assert 100.0 == pytest.approx(seconds_for(1.0, lambda s: s / 100), abs=0.01)

@@ -13,8 +13,7 @@ from loop.cli.patterns import schema_text
 from loop.model.measurement import Segment
 from loop.model.record import Finished
 from loop.session import command as reports
-from loop.session import recorded
-from loop.session.command import FORMATS, SUMMARY
+from loop.session.command import FORMATS
 from loop.store import journal, sessions
 from loop.store.sessions import SessionFolder
 from tests.makers import NOON
@@ -80,15 +79,6 @@ def test_every_format_goes_to_stdout_or_into_a_file(form: str, project: Path, ro
     assert text.splitlines() == output.read_text().splitlines()
 
 
-def test_figures_are_written_beside_a_report(project: Path, root: Path, tmp_path: Path) -> None:
-    """Wherever it goes, its images are found."""
-    make_session(root, "passed")
-    (tmp_path / "out").mkdir()
-    told("md", project, tmp_path / "out" / "report.md")
-    names = {path.name for path in (tmp_path / "out" / "figures").iterdir()}
-    assert {"ratios.svg", "roofline.svg"} == names
-
-
 @pytest.mark.parametrize("name", SESSIONS)
 def test_json_is_what_its_schema_says(name: str, project: Path, root: Path) -> None:
     """Of sessions of every kind."""
@@ -97,20 +87,6 @@ def test_json_is_what_its_schema_says(name: str, project: Path, root: Path) -> N
     jsonschema.validate(content, json.loads(schema_text("report")), jsonschema.Draft202012Validator)
     assert (3, folder.id) == (content["schema_version"], content["id"])
     assert len(SESSIONS[name]().finished) == len(content["steps"])
-
-
-def test_a_session_recorded_elsewhere_has_no_report(project: Path, root: Path) -> None:
-    """The list shows it, so it is not said to be missing; by which command it is shown is."""
-    make_session(root, "passed")
-    recorded.import_sessions("history", project, Screen(io.StringIO(), io.StringIO()), as_json=False)
-    screen = Screen(io.StringIO(), io.StringIO())
-    with pytest.raises(LoopError, match="recorded elsewhere: there is no report") as error:
-        reports.report("recorded-6c9386-n+4", "md", project, None, screen)
-    assert "loop sessions show recorded-" in (error.value.hint or "")
-    with pytest.raises(LoopError, match="recorded elsewhere: there is no report"):
-        reports.report("recorded-6c9386-n+4", SUMMARY, project, None, screen)
-    with pytest.raises(LoopError, match="no session nope"):
-        reports.report("nope", "md", project, None, screen)
 
 
 def test_what_cannot_be_written_is_said(project: Path, root: Path, tmp_path: Path) -> None:

@@ -61,20 +61,6 @@ def test_another_command_is_refused_until_that_session_is_allowed(foreign: Path)
     assert (True, False) == (Path("theirs").exists(), Path("others").exists())
 
 
-@pytest.mark.slow
-def test_another_command_is_allowed_here_before_it_goes_to_another_machine(foreign: Path, tmp_path: Path) -> None:
-    """There it is taken for what this user allowed."""
-    (tmp_path / ".config" / "loop").mkdir(parents=True)
-    (tmp_path / ".config" / "loop" / "hosts.yaml").write_text("format: 1\nhosts: {l4: {ssh: nowhere.invalid}}\n")
-    with_command(foreign, "touch theirs")
-    words = ("run", "session", "--resume", KILLED, "--on", "l4")
-    refused = loop(*words)
-    assert 2 == refused.returncode
-    assert f"`loop trust {foreign}`" in refused.stderr
-    assert 0 == loop("trust", str(foreign)).returncode
-    assert "loop trust" not in loop(*words).stderr
-
-
 def head_with(step: dict[str, Any] | None = None, campaign: dict[str, Any] | None = None) -> SessionHead:
     """The stored session's head with another last step, or another campaign."""
     head = read(STORED / "sessions" / KILLED) | {"campaign": campaign or {}}

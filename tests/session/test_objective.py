@@ -47,22 +47,6 @@ def judged(success: str, *finished: Finished) -> Reached:
     return reached
 
 
-def test_ratios_of_variants_are_means_over_the_workloads() -> None:
-    """Geometric ones, against the baseline; the best variant's has a name of its own."""
-    facts: Any = findings_of([RIGHT, measured(2.0, 0.5)], ["cpu", "eager"])
-    assert 1.0 == pytest.approx(facts["cpu"]["ratio"])
-    assert 1.0 == pytest.approx(facts["best"]["ratio"])
-    assert None is facts["eager"]["ratio"]
-    assert ["cpu"] == facts["right"]
-
-
-def test_a_ratio_of_noise_is_not_known() -> None:
-    """Nothing was judged: an objective over it is missed, and says so."""
-    noise = make_measured(make_measurement("w", 1.0, interval=(0.8, 1.3)))
-    missed = judged("best.ratio >= 1", RIGHT, make_finished("measure", output=noise)).missed
-    assert ["best.ratio is not known, asked: `best.ratio >= 1`"] == [one.words for one in missed]
-
-
 def test_a_wrong_variant_has_no_ratio_and_is_unexplained_until_a_search_names_its_commit() -> None:
     """A search that named a range explains nothing yet."""
     facts: Any = findings_of([WRONG], ["cpu"])
@@ -79,13 +63,6 @@ def test_an_objective_is_reached_or_missed_by_how_much() -> None:
     assert "cpu.ratio is 1.31, 13 % off" in judged("cpu.ratio >= 1.5", RIGHT, measured(1.31)).missed[0].words
     assert "cpu.ratio is not known" in judged("cpu.ratio >= 1.5", RIGHT).missed[0].words
     assert () == judged("session.minutes < 5 and device == 'cpu'").missed
-
-
-def test_what_is_not_known_stops_nothing() -> None:
-    """`stop_if` needs a value."""
-    stops = Objective.of(head_of(stop_if="cpu.ratio < 1"))
-    assert not stops.enough([RIGHT], {})
-    assert stops.enough([RIGHT, measured(0.5)], {})
 
 
 def test_a_plan_that_requires_what_is_missing_is_refused() -> None:

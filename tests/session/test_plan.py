@@ -75,21 +75,6 @@ def test_listed_patterns_come_first_then_what_they_could_lead_to() -> None:
     assert expected == [(planned.pattern.name, planned.planned) for planned in found.patterns]
 
 
-def test_an_unknown_pattern_in_a_plan_is_named_with_the_nearest() -> None:
-    """At its place in the plan."""
-    found = complaints(read_pattern(name="baseline"), plan=read_plan("baseline", "basline"))
-    assert [
-        "plans/p.yaml:4:22: patterns.1: expected the name of a pattern, got 'basline' (did you mean 'baseline'?)"
-    ] == found
-
-
-def test_an_unknown_field_in_a_gate_is_refused() -> None:
-    """A gate reads what the action finds, and nothing else."""
-    body = STEP.replace("budget_s: 1}", "budget_s: 1, gate: first.cod == 0}")
-    said = "steps.0.gate: expected a known name, got 'first.cod' (did you mean 'first.code'?)"
-    assert [f"{at(body, 'first.cod')}: {said}"] == complaints(read_pattern(body))
-
-
 def test_a_step_sees_earlier_steps_only() -> None:
     """Its own output in its gate, not in its `when`; never that of a later one."""
     own = STEP.replace("budget_s: 1}", "budget_s: 1, when: first.ok}")
@@ -98,24 +83,6 @@ def test_a_step_sees_earlier_steps_only() -> None:
     assert 1 == len(complaints(read_pattern(later)))
     earlier = STEP + STEP.replace("first", "second").replace("budget_s: 1}", "budget_s: 1, when: first.code == 0}")
     assert resolved(read_plan("one"), read_pattern(earlier))
-
-
-@pytest.mark.parametrize("name", ["failed", "passed", "target", "device", "session", "plan", "if", "and"])
-def test_a_step_cannot_take_a_name_of_the_language(name: str) -> None:
-    """Its output would never be seen."""
-    found = complaints(read_pattern(STEP.replace("first", name)))
-    assert [f"patterns/one.yaml:9:10: steps.0.id: expected an id of its own, got '{name}'"] == found
-
-
-def test_arguments_are_checked_against_the_action() -> None:
-    """A missing one, a misspelt one, a wrong type: each at its place."""
-    body = STEP.replace("{run: 'true'}", "{}")
-    said = "steps.0.with: expected a value for 'run', got nothing"
-    assert [f"{at(body, '{}')}: {said}"] == complaints(read_pattern(body))
-    misspelt = complaints(read_pattern(STEP.replace("{run: 'true'}", "{run: x, environmet: {}}")))
-    assert "steps.0.with.environmet: expected a known name" in misspelt[0]
-    wrong = complaints(read_pattern(STEP.replace("{run: 'true'}", "{run: [a]}")))
-    assert "steps.0.with.run: expected text, got a list" in wrong[0]
 
 
 def test_all_mistakes_are_said_at_once() -> None:

@@ -10,11 +10,7 @@ from jinja2 import UndefinedError
 
 from loop.model.output import Output
 from loop.model.record import Finished, SessionRecord
-from loop.model.verdict import TOO_WIDE
-from loop.money.bill import Used, bill
-from loop.timing import verdicts
 from tests.makers import (
-    make_card,
     make_check,
     make_finished,
     make_machine,
@@ -71,17 +67,6 @@ def record_of(finished: Sequence[Finished], **fields: Any) -> SessionRecord:
     return make_record(verdicts=[verdict for output in outputs for verdict in output.verdicts], **fields)
 
 
-def test_a_mean_of_noise_is_not_printed() -> None:
-    """Where nothing could be judged there is no figure to quote."""
-    steps = measured(1.01, 0.99)
-    text = report(record_of(steps), steps)
-    assert (
-        "**`attention` has no verdict: `cpu` is inconclusive against torch_sdpa on 2 of 2 workloads.**"
-        == text.splitlines()[2]
-    )
-    assert "geometric mean" not in section(text, "Speed against torch_sdpa")
-
-
 def test_a_mean_is_of_no_ratio_that_says_nothing() -> None:
     """One disturbed interval is enough: neither headline nor section has a figure then."""
     noise = make_speed("w1", "inconclusive", 5.0, interval=(0.01, 2500.0))
@@ -98,16 +83,6 @@ def test_a_wrong_variant_shows_no_speed_even_where_one_was_timed() -> None:
     steps = measured(1.5)
     text = report(make_record(verdicts=[make_speed("w0"), make_no_speed("v")], status="failed"), steps)
     assert "1.50x" not in text
-
-
-def test_a_session_in_which_nothing_happened_has_sentences_and_no_tables() -> None:
-    """Aborted before the first step."""
-    text = report(make_record(status="aborted", reason="interrupted by SIGINT"))
-    assert "**`attention` was aborted: interrupted by SIGINT.**" == text.splitlines()[2]
-    for words in ("No step has ended.", "Nothing was verified.", "Nothing was measured: ", "nothing was billed."):
-        assert words in text
-    assert [] == rows(text)
-    assert "loop run session --resume 2026-11-21-120000-baseline" in text
 
 
 def test_hostile_text_breaks_no_table() -> None:
@@ -139,29 +114,8 @@ def test_only_commands_of_loop_are_offered_to_be_pasted() -> None:
     assert "Mend it. rm -rf \\~\n\n```sh\nloop report last\n```" == text.partition("\n\n- Grade")[0].strip()
 
 
-def test_what_nobody_measured_is_named_beside_what_was_charged() -> None:
-    """With what is missing for a return."""
-    text = section(report(make_record(bill=bill(Used(180.0, "cpu"), make_card()))), "Money")
-    assert "ROI not measurable yet: no time without a pattern was measured here." in text
-    assert "- AI: not measured (" in text
-
-
-def test_the_margins_named_are_those_applied() -> None:
-    """The report's words and the rule that judges must not drift apart."""
-    assert (0.01, 0.02, 10.0) == (verdicts.MARGIN, verdicts.SAME, TOO_WIDE)
-
-
 def test_a_misspelt_name_in_a_template_is_an_error(tmp_path: Path) -> None:
     """A user's own template cannot print nothing by mistake."""
     (tmp_path / "report.md.j2").write_text("{{ view.headlin }}")
     with pytest.raises(UndefinedError):
         make_report(make_record(), (), tmp_path)
-
-
-def test_the_report_leaves_no_gaps() -> None:
-    """No two empty lines in a row, no spaces at the end of a line, one new line at the end."""
-    steps = measured(1.5, 2.0)
-    for text in (report(record_of(steps), steps), report()):
-        assert "\n\n\n" not in text
-        assert not re.search(r"[ \t]+$", text, re.MULTILINE)
-        assert text.endswith(".\n\n</details>\n")

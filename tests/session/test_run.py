@@ -146,17 +146,6 @@ def test_a_dry_run_leaves_nothing(commands: Callable[..., Path], tmp_path: Path)
     assert not (tmp_path / "sessions").exists()
 
 
-def test_sessions_that_cannot_be_written_are_said_before_anything_runs(
-    commands: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A file stands where the folder should be: exit 2, a hint, nothing has run."""
-    folder = commands("touch never")
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("LOOP_SESSIONS", str(tmp_path / "file" / "x"))
-    code, said = here("run", "session", "try", "--target", str(folder))
-    assert (2, True, False) == (code, "LOOP_SESSIONS" in said, (folder / "never").exists())
-
-
 def test_an_own_plan_has_to_name_sets_of_its_target(commands: Callable[..., Path]) -> None:
     """A misspelt set is a mistake, found before anything runs."""
     folder = commands("true")
@@ -166,17 +155,6 @@ def test_an_own_plan_has_to_name_sets_of_its_target(commands: Callable[..., Path
     code, said = here("run", "session", "try", "--target", str(folder))
     assert 2 == code
     assert "try.yaml:6:13: workloads.0: expected one of the sets of target scaling (small)" in said
-
-
-@pytest.mark.slow
-def test_events_are_lines_of_json(commands: Callable[..., Path]) -> None:
-    """One a line on stdout, each with the schema version of what it holds: the last has the session's."""
-    done = loop("run", "session", "try", "--target", str(commands("true")), "--events")
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    happenings = ["SessionBegan", "PatternBegan", "StepBegan", "StepEnded", "PatternEnded", "SessionEnded"]
-    assert happenings == [line["happening"] for line in lines]
-    assert "passed" == lines[-1]["status"]
-    assert [1, 1, 1, 1, 1, 3] == [line["schema_version"] for line in lines]
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,9 @@
 import pytest
 
 from loop.base.screen import Screen
-from loop.model.plan import Step
 from loop.session.drive import Show
-from loop.session.walk import StepEnded, reason
+from loop.session.walk import StepEnded
 from tests.makers import make_finished
-from tests.session.walks import make_step
 
 VALUES = {
     "device": "cpu",
@@ -18,27 +16,6 @@ VALUES = {
     "brief": {"edited": False},
     "verify": {"right": [], "wrong": []},
 }
-
-
-@pytest.mark.parametrize(
-    ("when", "said"),
-    [
-        ("device == 'cpu'", ""),
-        ("device == 'cuda'", "needs a GPU"),
-        ("device == 'cuda' and brief.edited", "needs a GPU"),
-        ("device == 'cpu' and brief.edited and build.good", "nothing was edited"),
-        ("build.good", "step build did not pass"),
-        ("verify.right != []", "no correct variant"),
-        ("not session.wrong", "a variant is wrong"),
-        ("not not passed", "an earlier step failed"),
-        ("load.ok", "step load did not run"),
-        ("build.code == 0", "only when build.code == 0"),
-        ("session.speedup is not none", "only when session.speedup is not none"),
-    ],
-)
-def test_the_reason_is_the_first_part_that_does_not_hold(when: str, said: str) -> None:
-    """Common forms in words, any other as the pattern has it; empty where the step is to be done."""
-    assert said == reason(Step.model_validate(make_step("a", when=when)), VALUES)
 
 
 def test_a_reason_has_one_line_a_pattern(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,6 @@ import re
 import pytest
 from markdown_it import MarkdownIt
 
-from loop.base.errors import LoopError
 from loop.session.first_screen import LEAST, LIMIT, digest
 from tests.makers import make_finished, make_no_speed, make_record, make_session_head, make_speed
 
@@ -32,27 +31,6 @@ def test_it_begins_with_its_mark_and_the_verdict() -> None:
     assert lines[3].startswith("**`attention` passed: ")
 
 
-def test_the_worst_rows_come_first() -> None:
-    """A reader of a comment sees what is wrong, then what was compared with the known good."""
-    head = make_session_head(variants=("a", "b", "c"))
-    verdicts = [
-        make_speed(variant="a"),
-        make_speed(variant="b", word="slower", ratio=0.5, against="known_good"),
-        make_no_speed(variant="c"),
-    ]
-    rows = tables(digest(make_record(head, verdicts), []))[2:]
-    assert ["c", "b", "a"] == [row.split("|")[1].strip() for row in rows]
-    assert "slower: 0.50x" in rows[1]
-
-
-def test_what_failed_is_fenced_with_its_next_command() -> None:
-    """Of several lines, as they were printed."""
-    text = digest(make_record(status="failed", reason="build failed"), [FAILED])
-    assert "```text\ncpu: k.cpp:3:1: error\n  int x\n  ^~~~\n```" in text
-    assert "What usually cures it: mend it" in text
-    assert 1 == text.count("Next:"), "one thing to do, with its command"
-
-
 @pytest.mark.parametrize("limit", [LEAST, 1700, 3000, 10_000, LIMIT])
 @pytest.mark.slow
 def test_it_fits_and_no_row_is_cut(limit: int) -> None:
@@ -67,19 +45,6 @@ def test_it_fits_and_no_row_is_cut(limit: int) -> None:
     assert 0 == text.count("```") % 2
     assert "Shortened for length: " in text
     assert "The whole report: `loop report" in text
-
-
-@pytest.mark.parametrize("limit", range(LEAST, 3000, 500))
-def test_at_every_length_it_is_whole(limit: int) -> None:
-    """The mark, the verdict and the way to the whole report are always there."""
-    missing = tuple(f"variant v{n}: it runs on cuda" for n in range(20))
-    record = make_record(verdicts=[make_speed(f"w{n}") for n in range(10)], not_exercised=missing)
-    text = digest(record, [FAILED], limit)
-    assert limit >= len(text.encode())
-    assert re.match(r"<!-- loop: attention -->\n### `attention` on cpu\n\n\*\*`attention` passed", text)
-    assert text.rstrip().endswith("`loop report 2026-11-21-120000-baseline`.")
-    assert 0 == text.count("```") % 2
-    assert ":\n\n\n" not in text, "a heading without what it is over"
 
 
 def test_hostile_text_stays_text() -> None:
@@ -113,17 +78,3 @@ def test_nobody_is_called_and_no_issue_is_linked() -> None:
         assert words in text
     assert "```text\nerror #20012 at `@here #1`: @triton.jit\n@other\n```" in text
     assert not re.search(r"(?m)^[^`\n]*@\w", re.sub(r"```text.*?```|`[^`]*`", "", text, flags=re.DOTALL))
-
-
-def test_a_link_has_to_be_one() -> None:
-    """It stands beside the command."""
-    assert "[here](<https://example.org/run/1>)" in digest(make_record(), [], link="https://example.org/run/1")
-    for link in ("javascript:alert(1)", "https://a b", "https://a>b\n"):
-        with pytest.raises(LoopError, match="expected a web address"):
-            digest(make_record(), [], link=link)
-
-
-def test_too_few_bytes_are_refused() -> None:
-    """With a number that works."""
-    with pytest.raises(LoopError, match=f"expected {LEAST} or more"):
-        digest(make_record(), [], 10)

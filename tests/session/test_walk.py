@@ -5,9 +5,8 @@ import re
 from pathlib import Path
 
 import psutil
-import pytest
 
-from loop.base.errors import Stopped, UsageError
+from loop.base.errors import UsageError
 from loop.base.processes import Tick
 from loop.model.output import CommandOutput
 from loop.model.plan import Pattern
@@ -48,15 +47,6 @@ def test_a_failed_step_stops_the_chain(context: Context) -> None:
     assert "one/a: exit 3: no" == walked.walk.stopped
 
 
-def test_a_failed_step_may_be_passed_over(context: Context) -> None:
-    """`continue` goes on with the next step; the pattern has failed all the same."""
-    one = pattern("one", make_step("a", "false", on_fail="continue"), make_step("b"))
-    walked = walk(context, one, pattern("two", make_step("c")))
-    assert ["a failed", "b passed", "c passed"] == walked.steps
-    assert ["failed", "passed"] == [e.status for e in walked.events if isinstance(e, PatternEnded)]
-    assert walked.walk.stopped is None
-
-
 def test_a_step_is_skipped_when_its_condition_is_false(context: Context) -> None:
     """The message says why; later steps see that there is no output."""
     steps = (
@@ -77,13 +67,6 @@ def test_a_false_gate_fails_a_step_that_went_well(context: Context) -> None:
     record = walk(context, pattern("one", step)).record
     assert ("failed", "gate `a.seconds > 100` is false: fine") == (record.status, record.message)
     assert "wait longer" == record.hint
-
-
-def test_a_gate_that_has_no_answer_fails(context: Context) -> None:
-    """It is never guessed."""
-    record = walk(context, pattern("one", make_step("a", gate="a.output > 1"))).record
-    assert "failed" == record.status
-    assert record.message.startswith("gate `a.output > 1`: ")
 
 
 def test_an_answer_comes_next(context: Context) -> None:
@@ -136,13 +119,6 @@ def test_any_other_error_is_a_bug_and_ends_nothing_else(context: Context, behave
     assert "bug in loop: ZeroDivisionError: by zero" == record.message
     assert "Traceback" in record.output["traceback"]
     assert walked.walk.bug
-
-
-def test_an_interruption_is_caught_by_no_step(context: Context, behave: dict[str, Behaviour]) -> None:
-    """It goes to whoever drives the walk."""
-    behave["x"] = failing(Stopped("interrupted by SIGINT", 130))
-    with pytest.raises(Stopped, match="interrupted by SIGINT"):
-        walk(context, pattern("one", make_step("a", "x", on_fail="continue")))
 
 
 def test_leaving_the_walk_ends_what_runs(context: Context, tmp_path: Path) -> None:

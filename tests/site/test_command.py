@@ -92,17 +92,6 @@ def test_reports_come_along(project: Path, tmp_path: Path) -> None:
     assert ([], 0) == (page.handlers, page.tags.count("img"))
 
 
-def test_sessions_of_other_formats_are_named(project: Path, tmp_path: Path) -> None:
-    """They have no page, and nothing breaks."""
-    for name, text in (("old", '{"format": 0}'), ("torn", "{"), ("<b>odd", "[]")):
-        (tmp_path / "sessions" / name).mkdir()
-        (tmp_path / "sessions" / name / "session.json").write_text(text)
-    assert 3 == build(project, tmp_path / "site")["damaged"]
-    text = (tmp_path / "site" / "sessions" / "index.html").read_text()
-    assert "session.json: damaged" in text
-    assert "&lt;b&gt;odd" in text
-
-
 def test_ctrl_c_while_it_builds(project: Path, tmp_path: Path) -> None:
     """Whenever it comes: exit 130 or a whole site, and nothing beside it."""
     (tmp_path / "outer").mkdir()

@@ -23,16 +23,6 @@ def tree(top: Path) -> dict[str, str]:
     return {str(path.relative_to(top)): path.read_text() for path in sorted(top.rglob("*")) if path.is_file()}
 
 
-def test_a_site_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
-    """Pages that are gone are gone; nothing is left beside it."""
-    out = tmp_path / "new" / "site"
-    assert 3 == write(out, FIRST)
-    assert 2 == write(out, SECOND)
-    assert {"index.html", "catalogue.json"} == set(tree(out))
-    assert "two" == (out / "index.html").read_text()
-    assert ["site"] == os.listdir(out.parent)
-
-
 @pytest.mark.parametrize("marker", [None, "not json", "{}", '{"kind": "loop catalogue"}', '["loop catalogue"]'])
 def test_what_is_not_ours_is_not_replaced(tmp_path: Path, marker: str | None) -> None:
     """Whatever a file of the marker's name says."""
@@ -57,13 +47,6 @@ def test_what_was_put_into_it_is_not_lost(tmp_path: Path) -> None:
     assert "one" == (tmp_path / "site" / "index.html").read_text()
 
 
-@pytest.mark.parametrize("out", [".", "..", "/"])
-def test_where_one_stands_is_not_replaced(out: str) -> None:
-    """The shell would be left in a folder that is gone."""
-    with pytest.raises(LoopError, match="this is where you are"):
-        command.check_place(Path(out))
-
-
 @pytest.mark.parametrize(
     "stop", [Stopped("interrupted", ExitCode.INTERRUPTED), KeyboardInterrupt(), OSError(28, "full")]
 )
@@ -81,22 +64,3 @@ def test_whatever_breaks_it_off_leaves_what_was(tmp_path: Path, stop: BaseExcept
         command.write(place, broken(), {})
     assert before == tree(tmp_path)
     assert {"site", "here"} == set(os.listdir(tmp_path))
-
-
-def test_a_swap_that_fails_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second rename is refused: the old site is where it was."""
-    place, real, calls = tmp_path / "site", os.rename, []
-    write(place, FIRST)
-    before = tree(tmp_path)
-
-    def rename(source: Path, to: Path) -> None:
-        calls.append(to)
-        if len(calls) == 2:
-            raise OSError(1, "no")
-        real(source, to)
-
-    monkeypatch.setattr(os, "rename", rename)
-    with pytest.raises(LoopError, match="cannot be written"):
-        command.write(place, SECOND, {})
-    assert 3 == len(calls)
-    assert before == tree(tmp_path)

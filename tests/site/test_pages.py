@@ -1,14 +1,12 @@
 """The catalogue's pages: whole, linked, safe whatever stands in a record, and without anything from a network."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 from loop.model.index import Judgement
-from loop.site.pages import Known, clean, page_path, stem
+from loop.site.pages import clean, page_path, stem
 from loop.store.index import SessionListing
-from tests.makers import make_pattern
 from tests.site.catalogues import HOSTILE, make_contents, make_hostile, make_row, read, site, target_of
 
 SITES = {
@@ -80,41 +78,6 @@ def test_a_page_is_a_plain_file_of_its_section(name: str) -> None:
     assert f"sessions/{stem(name)}.html" == page_path("sessions", name)
 
 
-def test_a_pattern_page_has_it_all() -> None:
-    """Problem, occasions, steps, gates, answers both ways, plans, evidence, and the sessions that used it."""
-    build = make_pattern(
-        "build",
-        problem="nothing links",
-        use_when=("after an edit",),
-        next=({"when": "failed", "pattern": "debug"},),
-        evidence=({"session": "2026-11-21-120000-quick", "note": "seen"},),
-    )
-    debug = make_pattern("debug", number=2)
-    said = ("build is applied: once",)
-    contents = make_contents(
-        make_row(), patterns={"build": Known(build, statistics=said, runs=1), "debug": Known(debug)}
-    )
-    files = site(contents)
-    shown = read(files)["patterns/build.html"]
-    for text in ("nothing links", "after an edit", "kernel.verify", "failed", "seen", *said):
-        assert text in shown.text
-    for link in ("../patterns/debug.html", "../plans/quick.html", "../sessions/2026-11-21-120000-quick.html"):
-        assert link in shown.links
-    assert "../patterns/build.html" in read(files)["patterns/debug.html"].links
-
-
-def test_a_session_page_has_it_all(tmp_path: Path) -> None:
-    """Verdict, ratio, cost, what is not known, and its report where there is one."""
-    name = "2026-11-21-120000-quick"
-    (tmp_path / "report.md").write_text("# It was fast")
-    files = site(make_contents(make_row(), reports={name: tmp_path / "report.md"}))
-    shown = read(files)[f"sessions/{name}.html"]
-    for text in ("passed", "1.50x", "$0.12", "nothing is known", "grade B", "Some CPU"):
-        assert text in shown.text
-    assert f"{name}.report.html" in shown.links
-    assert "It was fast" in files[f"sessions/{name}.report.html"]
-
-
 def test_a_kernel_page_lists_the_session_that_found_it_wrong() -> None:
     """The newest verdict comes first, and the list of kernels has it; a wrong one has no ratio."""
     wrong = Judgement(variant="ours", build="b", seed=7, wrong=("N3 M5 float32, strided",))
@@ -128,12 +91,3 @@ def test_a_kernel_page_lists_the_session_that_found_it_wrong() -> None:
     assert "wrong" in kernel.partition("2026-11-22-120000-edges")[2].partition("2026-11-21")[0]
     assert "wrong" in kernels
     assert "1.50x" not in kernels
-
-
-def test_a_list_of_hundreds_is_cut_and_says_so() -> None:
-    """The newest first."""
-    rows = [make_row(f"2026-11-21-120000-{n:03}") for n in range(130)]
-    text = site(make_contents(*rows))["patterns/build.html"]
-    assert "30 older sessions are not listed here." in text
-    assert "120000-129" in text
-    assert "120000-029<" not in text

@@ -5,13 +5,8 @@ import os
 import re
 from pathlib import Path
 
-import pytest
-
 from loop.base.places import shipped
 from loop.site.pages import report_page
-from tests.session.golden_sessions import SESSIONS
-from tests.session.test_golden import rendered
-from tests.site.catalogues import Page
 
 WORDS = "What it shows"
 
@@ -44,20 +39,6 @@ def pictures(page: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", SESSIONS)
-def test_every_figure_of_a_report_is_shown(name: str, tmp_path: Path) -> None:
-    """As it was stored."""
-    made = rendered(name)
-    (tmp_path / "figures").mkdir()
-    (tmp_path / "report.md").write_text(made.text)
-    for figure in made.figures:
-        (tmp_path / figure.path).write_text(figure.file)
-    page = shown(tmp_path / "report.md")
-    assert {figure.file for figure in made.figures} == set(pictures(page))
-    assert "Figure: " not in page
-    assert [] == Page(page).wrong
-
-
 def test_what_stands_in_a_figure_stays_in_its_image(tmp_path: Path) -> None:
     """A browser runs and loads nothing of an image, and nothing of it is in the page."""
     hostile = svg("<script>alert(1)</script><a href='http://evil.example'/>")
@@ -65,12 +46,3 @@ def test_what_stands_in_a_figure_stays_in_its_image(tmp_path: Path) -> None:
     assert [hostile] == pictures(page)
     assert "alert(1)" not in page
     assert "img-src data:" in page
-
-
-def test_the_way_back(tmp_path: Path) -> None:
-    """To the page of its session; other links lead nowhere, for what they lead to is not in the site."""
-    (tmp_path / "s1").mkdir()
-    markdown = "# T\n\nPassed: [samples](samples/a.json), [here](#t), [out](https://example.org).\n"
-    found = Page(shown(make_report(tmp_path / "s1", None, markdown)))
-    assert ["#content", "s1.html", "#t"] == found.links
-    assert "Passed: samples, here, out." in " ".join(found.text.split())

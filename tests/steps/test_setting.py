@@ -7,7 +7,6 @@ import pytest
 
 from loop.base.errors import LoopError
 from loop.model.target import Target
-from loop.model.workloads import expand
 from loop.steps import setting
 from tests.projects import make_project
 
@@ -50,13 +49,6 @@ def test_auto_goes_where_the_variants_are_made_for(
     assert expected == setting.choose_device("auto", target, variants)
 
 
-def test_a_variant_for_a_gpu_without_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not silently run elsewhere."""
-    monkeypatch.setattr(setting, "machine", lambda: SimpleNamespace(gpus=()))
-    with pytest.raises(LoopError, match="no GPU"):
-        setting.choose_device("auto", BOTH, ("fast",))
-
-
 def make_emulated() -> Target:
     """A target with a processor's variant and two for a GPU, one of which can be emulated."""
     made = make_target(ours="cpu", only="cuda").model_dump()
@@ -75,14 +67,6 @@ def test_what_a_gpu_is_missing_for_is_emulated_where_it_can_be() -> None:
     assert ("ours",) == setting.choose_variants(("ours", "both"), target, "cpu")
     with pytest.raises(LoopError, match="only does not run on cpu"):
         setting.choose_variants(("only",), target, "cpu")
-
-
-@pytest.mark.parametrize("text", ["N=3 M=4", "N=3,M=4", " M=4,  N=3 ", "N=3 M=4 factor=0.5 dtype=float32"])
-def test_a_workload_may_be_given_by_its_sizes(text: str, tmp_path: Path) -> None:
-    """With spaces or commas between them, in any order."""
-    given = setting.with_given(setting.read_setting(make_project(tmp_path)), [text, "small"])
-    (workload,) = expand(given.target, [text], "float32")
-    assert {"N": 3, "M": 4} == workload.sizes
 
 
 @pytest.mark.parametrize(

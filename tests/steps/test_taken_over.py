@@ -61,12 +61,6 @@ def test_what_an_earlier_session_found_is_taken_over_with_its_name(folder: Path)
     assert f"killed 3 of 3; as in {EARLIER}, nothing that it rests on has changed" == output.message
 
 
-@pytest.mark.parametrize(("hours", "lasts_h"), [(25, 24), (0, 0)])
-def test_it_lasts_as_long_as_the_pattern_says(folder: Path, hours: float, lasts_h: float) -> None:
-    """No longer, and without a time not at all."""
-    assert found(folder, hours, lasts_h) is None
-
-
 def test_a_later_session_that_found_it_wrong_stands(folder: Path) -> None:
     """What failed once on the same ground has to be found anew."""
     head = make_session_head(id="2026-11-22-111500-debug", started=NOW - datetime.timedelta(hours=2))
@@ -89,8 +83,3 @@ def test_a_later_session_that_found_it_wrong_stands(folder: Path) -> None:
 def test_it_rests_on_harness_machine_and_choice(folder: Path, other: dict[str, Any]) -> None:
     """Each of them changes it."""
     assert ground(folder) != ground(folder, **other)
-
-
-def test_builds_count_where_they_are_looked_at(folder: Path) -> None:
-    """Each by its id."""
-    assert 3 == len({ground(folder), ground(folder, "one"), ground(folder, "two")})
