@@ -53,27 +53,19 @@ def list_sessions(target: Path | None, screen: Screen, *, as_json: bool) -> None
     if not rows:
         screen.say(f"no sessions in {root}; `loop run session` makes one")
         return
-    keys = ("id", "status", "grade", "device", "seconds", "usd", "fastest")
     heads = ("session", "status", "", "device", "took", "usd", "fastest")
-    screen.table(heads, [[_cell(key, dict(row)[key]) for key in keys] for row in rows], wrap=0)
-    say_damage(listed, screen)
-
-
-def say_damage(listed: list[SessionListing], screen: Screen) -> None:
-    """Name the folders that are damaged, copied or of another format."""
+    cells = []
+    for row in rows:
+        took = "-" if row["seconds"] is None else seconds_text(row["seconds"])
+        usd = f"{row['usd']:.4f}" if row["usd"] else "-"
+        words = row["id"], row["status"], row["grade"] or "-", row["device"] or "-"
+        cells.append((*words, took, usd, row["fastest"] or "-"))
+    screen.table(heads, cells, wrap=0)
     bad = [session for session in listed if session.problem]
     for session in bad[:SHOWN]:
         screen.say(f"{session.folder}: {session.problem}")
     if len(bad) > SHOWN:
         screen.say(f"{len(bad) - SHOWN} more folders have something wrong: loop sessions list --json")
-
-
-def _cell(key: str, value: object) -> str:
-    if value is None or (key == "usd" and not value):
-        return "-"
-    if isinstance(value, float):
-        return seconds_text(value) if key == "seconds" else f"{value:.4f}"
-    return str(value)
 
 
 def _row(session: SessionListing, root: Path) -> SessionLine:

@@ -222,15 +222,16 @@ def _gpu(
     """Whether the GPU of the last session on one is worth its idle hours."""
     name = setting.target.name if setting else None
     rows = [row for row in index.rows(here.sessions, last=index.LOOKED_BACK, target=name) if not row.recorded]
-    on_gpu = [row for row in rows if row.device == "cuda" and row.started is not None]
+    on_gpu = [(row, row.started) for row in rows if row.device == "cuda" and row.started is not None]
     if not on_gpu:
         return GpuDecision("unknown", "no session has run on a GPU here")
-    last = on_gpu[-1]
+    last, started = on_gpu[-1]
     if running:
         return GpuDecision("in use", "a session runs")
-    if (rate := gpu_rate(card, last.environment.gpu)) is None:
+    rate, restart = gpu_rate(card, last.environment.gpu), keeping.restart_of([row for row, _ in on_gpu], "cuda")
+    if rate is None:
         return GpuDecision("unknown", no_price(card, last.environment.gpu))
-    if (restart := keeping.restart_of(on_gpu, "cuda")) is None:
+    if restart is None:
         why = "no restart was measured: in no session was anything compiled and then timed on a GPU"
         return GpuDecision("unknown", why)
     try:
@@ -239,8 +240,7 @@ def _gpu(
         return GpuDecision("unknown", error.message)
     # Whoever stops at the break-even pays at most twice what foresight would.
     even = stop.usd / rate.usd_per_hour
-    assert last.started is not None
-    idle = max(0.0, (now - last.started).total_seconds() - last.seconds) / 3600
+    idle = max(0.0, (now - started).total_seconds() - last.seconds) / 3600
     cost = f"${idle * rate.usd_per_hour:.2f}"
     stood = f"{last.environment.gpu or 'it'} has stood for {hours_text(idle)} ({cost})"
     return GpuDecision("stop" if idle > even else "keep", f"if it is still held: {stood}. {keeping.advice(even)}")
@@ -261,14 +261,12 @@ def sections(status: Status) -> Iterator[Section]:
         yield Section("Nothing runs, nothing waits", (f"as of {say.day(status.at)}",))
     if status.milestone is not None:
         yield from correctness(status.milestone)
-    todo = [*status.left]
-    if status.more_waiting:
-        todo.append(f"{say.count(status.more_waiting, 'older session')} could go on, too: loop sessions list")
-    yield Section("To look at", tuple(todo))
+    older = say.count(status.more_waiting, "older session")
+    more = (f"{older} could go on, too: loop sessions list",) if status.more_waiting else ()
+    yield Section("To look at", (*status.left, *more))
     cost = f"{say.count(status.sessions, 'session')}, {_usd(status.usd)} in all; the last: {status.last}"
-    gpu = status.gpu
-    decision = gpu.why if gpu.decision == "unknown" else f"{gpu.decision}: {gpu.why}"
-    yield Section("Money", (cost, f"GPU: {decision}"))
+    decision = "" if status.gpu.decision == "unknown" else f"{status.gpu.decision}: "
+    yield Section("Money", (cost, f"GPU: {decision}{status.gpu.why}"))
     yield next_section(status.milestone) if status.milestone else Section("Next", (status.no_milestone,))
 
 

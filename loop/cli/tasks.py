@@ -34,7 +34,7 @@ from loop.model.base import Model, Printed
 from loop.model.causes import Cause
 from loop.model.dtypes import Device
 from loop.model.output import MeasureOutput, Ours, ours_on, outputs_of
-from loop.model.target import PythonVariant, Target
+from loop.model.target import PythonVariant
 from loop.model.workloads import entry_of, expand, spelled
 from loop.proving.prove import EXACT, WAY, Control, of_structure
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
@@ -60,7 +60,6 @@ class TaskRequest:
     seed: int = 0
     json: bool = False
     answers: Sequence[str] = ()
-    """Files of answers that are judged."""
     measure: bool = False
     """Whether ours measures their speed, too."""
     controls: Sequence[str] = ()
@@ -142,7 +141,6 @@ class Row:
     why: str
     """Why theirs is not right."""
     ours_why: str
-    """Why ours is not right."""
     ours_cause: Cause
     """The same as a code."""
     causes: Sequence[str]
@@ -191,10 +189,19 @@ def audit(request: TaskRequest, screen: Screen) -> None:
     if not interface["inputs"] or not interface["outputs"]:
         raise UsageError(f"{request.path}: no floating-point inputs and outputs: loop has no controls for it")
     controls = named(list(chosen_controls(interface["inputs"], interface["outputs"][0], device)), request.controls)
-    files = _written(request, task, setting.target, controls)
+    files = []  # The answer of each control; the same task has them at the same place.
+    place = tasks_folder() / f"audit-{content_hash(f'{task.path} {request.form}')[:16]}"
+    place.mkdir(parents=True, exist_ok=True)
+    for control in controls:
+        ending, text = evaluators.answer(task, control.mistake(setting.target, setting.target.dtypes["cpu"]))
+        files.append(place / f"{re.sub(r'[^a-z0-9]+', '_', control.name.lower()).strip('_')}{ending}")
+        files[-1].write_text(text)
     folder, names = as_target(request.path, [str(file) for file in files], request.form)
     own = read_setting(folder)
-    if _of_task(own) != _of_task(setting):  # Beside what was allowed it may have only answers that were made here.
+    # Beside what was allowed it may have only answers that were made here. Its first line names the task's files.
+    firsts = [each.project.manifest.read_text().partition("\n")[0] for each in (own, setting)]
+    rests = [each.target.model_dump_json(exclude={"variants"}) for each in (own, setting)]
+    if firsts[0] != firsts[1] or rests[0] != rests[1]:
         raise trust.refusal(own.project)
     trust.grant(own.project, trust.definition_hash(own.project))
     answers = dict(zip(names, zip(controls, files, strict=True), strict=True))
@@ -209,13 +216,8 @@ def audit(request: TaskRequest, screen: Screen) -> None:
     if task.timing.fresh_inputs is False and task.timing.checked is False:
         what = "timed calls all get the same inputs and are not checked: an answer cached by value counts as fast"
         findings.append(AuditFinding(kind="timing", what=what))
-    audited = Audited(
-        task=task.name,
-        format=task.format,
-        theirs=whose,
-        findings=(*findings, *(AuditFinding(kind="text", what=hint) for hint in task.hints)),
-        controls=rows,
-    )
+    findings += [AuditFinding(kind="text", what=hint) for hint in task.hints]
+    audited = Audited(task=task.name, format=task.format, theirs=whose, findings=tuple(findings), controls=rows)
     if request.json:
         screen.data(to_json(audited))
     else:
@@ -258,12 +260,6 @@ def _judged(
     return tuple(rows), why
 
 
-def _of_task(setting: Setting) -> tuple[str, str]:
-    """What a task's target says of the task: its first line names the content of the task's files."""
-    first, _, _ = setting.project.manifest.read_text().partition("\n")
-    return first, setting.target.model_dump_json(exclude={"variants"})
-
-
 def named(chosen: Sequence[Control], names: Sequence[str]) -> list[Control]:
     """Controls of those short names that fit, and the honest ones. Raises UsageError for a name that is none."""
     makes = [control.make for control in chosen]
@@ -285,18 +281,6 @@ def chosen_controls(
         if shows and control.make not in makes:
             makes.add(control.make)
             yield control
-
-
-def _written(request: TaskRequest, task: ForeignTask, target: Target, chosen: Sequence[Control]) -> list[Path]:
-    """An answer's file for each control; the same task has them at the same place."""
-    folder = tasks_folder() / f"audit-{content_hash(f'{task.path} {request.form}')[:16]}"
-    folder.mkdir(parents=True, exist_ok=True)
-    files = []
-    for control in chosen:
-        ending, text = evaluators.answer(task, control.mistake(target, target.dtypes["cpu"]))
-        files.append(folder / f"{re.sub(r'[^a-z0-9]+', '_', control.name.lower()).strip('_')}{ending}")
-        files[-1].write_text(text)
-    return files
 
 
 def _ours(request: TaskRequest, erring_ones: Setting, command: str, names: Sequence[str]) -> dict[str, Ours]:
@@ -411,9 +395,16 @@ class Stated:
             shutil.rmtree(scratch, ignore_errors=True)
 
     def _terms(self, answers: Mapping[str, str]) -> dict[str, Any]:
-        target, judging = self.setting.target, self.task.judging
+        target, judging, task = self.setting.target, self.task.judging, self.task
         generator, modules, checker = target.generator, target.modules, target.checker
         assert generator is not None
+        if task.format == gpumode.NAME:  # Its cases have seeds of their own.
+            able = [] if hindrances(task, len(gpus().usable)) else task.cases
+            checked = [case for case in few(able, MOST_CASES) if "check" in case.use]
+            cases = [{"name": case.name, "given": case.arguments} for case in checked]
+        else:
+            workloads = few(expand(target, target.workloads, target.dtypes[self.device]), MOST_CASES)
+            cases = [{"name": load.name, "given": generator_parameters(load)} for load in workloads]
         return {
             "folder": str(self.setting.project.target),
             "device": self.device,
@@ -425,23 +416,13 @@ class Stated:
             "arguments": modules.arguments.python if modules and modules.arguments else None,
             "checker": checker.python if checker else None,
             "given": checker.given if checker else (),
-            "cases": self._cases(),
-            "trials": TRIALS[self.task.format],
+            "cases": cases,
+            "trials": TRIALS[task.format],
             **{name: getattr(judging, name) for name in ("atol", "rtol", "cap", "either")},
             "matched": judging.matched_ratio,
-            "strict": self.task.format == flashinfer.SOL,
-            "finite": self.task.format in (flashinfer.SOL, flashinfer.TRACE),
-            "nan": self.task.format == gpumode.NAME,
+            "strict": task.format == flashinfer.SOL,
+            "finite": task.format in (flashinfer.SOL, flashinfer.TRACE),
+            "nan": task.format == gpumode.NAME,
             "limit_s": self.limit_s,
             "answers": dict(answers),
         }
-
-    def _cases(self) -> list[dict[str, Any]]:
-        """Cases that run here, with what the generator is given; GPU MODE's have seeds of their own."""
-        if self.task.format == gpumode.NAME:
-            able = [] if hindrances(self.task, len(gpus().usable)) else self.task.cases
-            cases = [case for case in few(able, MOST_CASES) if "check" in case.use]
-            return [{"name": case.name, "given": case.arguments} for case in cases]
-        target = self.setting.target
-        workloads = expand(target, target.workloads, target.dtypes[self.device])
-        return [{"name": load.name, "given": generator_parameters(load)} for load in few(workloads, MOST_CASES)]

@@ -12,11 +12,12 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
 from loop import __version__
+from loop.base.documents import did_you_mean
 from loop.base.documents.mistakes import Untitled
-from loop.base.errors import LoopError
+from loop.base.errors import LoopError, UsageError
 from loop.cli import answered
 from loop.driving import tools
-from loop.driving.tools import WAIT, Tool, begin, chosen, find_job, runs, wait
+from loop.driving.tools import WAIT, Tool, begin, find_job, wait
 from loop.jobs.folder import JobFolder
 
 INSTRUCTIONS = """\
@@ -28,19 +29,6 @@ SAYS_S = 1.0
 """Between two notes of progress."""
 
 
-def described(tool: Tool) -> types.Tool:
-    """A tool as the protocol lists it, with what it does to its surroundings. None reaches beyond this machine."""
-    kind = tool.command.agents
-    hints = {"read_only_hint": kind == "reads", "destructive_hint": kind == "ends", "open_world_hint": False}
-    return types.Tool(
-        name=tool.name,
-        title=tool.command.summary.rstrip("."),
-        description=tool.command.help,
-        input_schema=tool.arguments.model_json_schema(schema_generator=Untitled),
-        annotations=types.ToolAnnotations(idempotent_hint=not tool.starts, **hints),
-    )
-
-
 class Calls:
     """Answers calls, those that only read one after the other."""
 
@@ -49,14 +37,33 @@ class Calls:
         self.one_at_a_time = anyio.Lock()
 
     async def list(self, ctx: Any, params: Any) -> types.ListToolsResult:
-        """Every tool."""
-        return types.ListToolsResult(tools=[described(tool) for tool in self.tools.values()])
+        """Every tool, with what it does to its surroundings. None reaches beyond this machine."""
+        listed = []
+        for tool in self.tools.values():
+            kind = tool.command.agents
+            hints = {"read_only_hint": kind == "reads", "destructive_hint": kind == "ends"}
+            listed.append(
+                types.Tool(
+                    name=tool.name,
+                    title=tool.command.summary.rstrip("."),
+                    description=tool.command.help,
+                    input_schema=tool.arguments.model_json_schema(schema_generator=Untitled),
+                    annotations=types.ToolAnnotations(
+                        idempotent_hint=not tool.starts, open_world_hint=False, **hints
+                    ),
+                )
+            )
+        return types.ListToolsResult(tools=listed)
 
     async def call(self, ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         """One call; what is wrong comes back as a result with `is_error`, a code and what to do next."""
-        words = "loop"
+        words, known = "loop", self.tools
         try:
-            tool = chosen(params.name, self.tools)
+            if params.name not in known:
+                others = f"there are {', '.join(known)}; the rest is for a person: loop --help"
+                hint = did_you_mean(params.name, list(known)) or others
+                raise UsageError(f"there is no tool {params.name!r}", hint=hint)
+            tool = known[params.name]
             words = f"loop {tool.command.words}"
             answer = await self._done(tool, tool.read(params.arguments or {}), ctx)
         except LoopError as error:
@@ -80,7 +87,7 @@ class Calls:
     async def _awaited(self, job: JobFolder, seconds: float, ctx: Any) -> dict[str, Any]:
         """A job's status at its end, or after so long; progress meanwhile. Its error is that of the call."""
         begun = time.monotonic()
-        while runs(job) and time.monotonic() - begun < seconds:
+        while job.state in tools.AT_WORK and time.monotonic() - begun < seconds:
             now = await run_sync(tools.status, job)
             await ctx.session.report_progress(now.seconds, None, now.doing or now.state)
             wait_s = min(SAYS_S, seconds - (time.monotonic() - begun))
@@ -90,7 +97,7 @@ class Calls:
         return {**status, "error": error} if error else status
 
 
-def made() -> Server[Any]:
+def new_server() -> Server[Any]:
     """The server, before it has a client."""
     calls = Calls()
     return Server(
@@ -100,7 +107,7 @@ def made() -> Server[Any]:
 
 def serve() -> None:
     """Answer until the client closes its end. Jobs go on."""
-    server = made()
+    server = new_server()
 
     async def run() -> None:
         async with stdio_server() as (receive, send):

@@ -133,6 +133,8 @@ KEPT = 100
 """Jobs of agents whose folders are kept."""
 PREFIX = "mcp-"
 """How the ids of jobs begin that agents start: this room forgets no other."""
+AT_WORK = ("queued", "running")
+"""States of a job that is at work, or about to be."""
 ENDS_S = 20.0
 """Time for a job to end once it is told."""
 JobId = Annotated[str, Argument(help="An id that a tool returned, or last.")]
@@ -173,14 +175,9 @@ def printed(job: JobFolder) -> list[dict[str, Any]]:
     return objects
 
 
-def runs(job: JobFolder) -> bool:
-    """Whether it is at work, or about to be."""
-    return job.state in ("queued", "running")
-
-
 def status(job: JobFolder) -> JobState:
     """Where it stands."""
-    running, objects, code = runs(job), printed(job), job.rc
+    running, objects, code = job.state in AT_WORK, printed(job), job.rc
     session = next((str(event["session"]) for event in objects if event.get("happening") == "SessionBegan"), "")
     last: dict[str, Any] = objects[-1] if objects and not running else {}
     whole = last.get("happening", "SessionEnded") == "SessionEnded"  # Else it was killed between two events.
@@ -190,6 +187,18 @@ def status(job: JobFolder) -> JobState:
     if steps:
         text = steps[-1].get("message") or steps[-1].get("note") or steps[-1].get("title", "")
         doing = f"{steps[-1]['pattern']}/{steps[-1]['step']}: {text}"
+    if running:
+        then = f"job_wait with job={job.id}"
+    elif code is None:
+        then = f"run_session with resume={session}" if session else "call the same tool again"
+    elif error := result.get("error"):
+        then = str(error["next"])
+    elif result.get("brief"):
+        then = f"change_brief with session={session}"
+    elif result.get("status") in RESUMABLE:
+        then = f"{result['reason']}; run_session with resume={session} goes on"
+    else:
+        then = " ".join(str(result.get("proposal", "")).split())
     ended = max(folders.modified(job.path / name) for name in (folders.OUT, folders.RC))
     until = time.time() if running else ended
     return JobState(
@@ -202,21 +211,8 @@ def status(job: JobFolder) -> JobState:
         doing=doing,
         session=session,
         result=result or None,
-        next=f"job_wait with job={job.id}" if running else _next(session, code, result),
+        next=then,
     )
-
-
-def _next(session: str, code: int | None, result: Mapping[str, Any]) -> str:
-    """What to do after a job."""
-    if code is None:
-        return f"run_session with resume={session}" if session else "call the same tool again"
-    if error := result.get("error"):
-        return str(error["next"])
-    if result.get("brief"):
-        return f"change_brief with session={session}"
-    if result.get("status") in RESUMABLE:
-        return f"{result['reason']}; run_session with resume={session} goes on"
-    return " ".join(str(result.get("proposal", "")).split())
 
 
 def begin(words: Sequence[str], name: str) -> JobFolder:
@@ -242,7 +238,7 @@ def find_job(name: str) -> JobFolder:
 def wait(job: JobFolder, seconds: float) -> JobState:
     """Its status once it has ended, or after so long."""
     end = time.monotonic() + min(seconds, LONGEST_WAIT_S)
-    while runs(job) and time.monotonic() < end:
+    while job.state in AT_WORK and time.monotonic() < end:
         time.sleep(0.05)
     return status(job)
 
@@ -363,11 +359,3 @@ def tools() -> dict[str, Tool]:
     """Every tool by its name."""
     rows = (Tool(command) for command in (*ALL, *OWN) if command.agents)
     return {row.name: row for row in rows}
-
-
-def chosen(name: str, known: Mapping[str, Tool]) -> Tool:
-    """The tool of this name. Raises UsageError for a name that is none."""
-    if name not in known:
-        others = f"there are {', '.join(known)}; the rest is for a person: loop --help"
-        raise UsageError(f"there is no tool {name!r}", hint=did_you_mean(name, list(known)) or others)
-    return known[name]

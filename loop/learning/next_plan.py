@@ -116,29 +116,37 @@ def ideas(rows: Sequence[SessionRow], now: Present, lost: Mapping[str, int]) -> 
     """
     own = [row for row in rows if not row.recorded]
     ended = [row for row in own if row.status is not None]
-    unmeasured = list(_unmeasured(ended, now.ground))
-    return (
-        *_stopped_or_kept(ended, now.ground),
-        *_incorrect(own, now),
-        *_regressed(ended),
-        *_failed(ended),
-        *unmeasured,
-        *_missed(ended),
-        *_slow(ended, now, lost),
-        *([] if unmeasured else _unjudged(own, now)),
-        _nothing(own, now),
-    )
-
-
-def _stopped_or_kept(rows: Sequence[SessionRow], ground: str) -> Iterator[Idea]:
-    """The last session can go on, or it kept changes that are not in these files yet."""
-    for row in rows[-1:]:
-        if row.status in RESUMABLE:
-            why = f"{row.id} is {row.status}: {row.reason}"
-            yield Idea(row.plan, "Go on with the session that stopped", (why,), resume=row.id)
-        for edit in row.kept if row.ground == ground else ():
-            why = f"{edit.variant} is {say.gained(edit)}, by {row.id}"
-            yield Idea("quick", f"Take over the kept change of {edit.variant}, then verify it", (why,), take=edit)
+    measured = [row for row in ended if row.ratios]
+    last = ended[-1] if ended else None
+    every: list[Idea] = []
+    if last is not None and last.status in RESUMABLE:
+        why = f"{last.id} is {last.status}: {last.reason}"
+        every.append(Idea(last.plan, "Go on with the session that stopped", (why,), resume=last.id))
+    if last is not None and last.ground == now.ground:
+        for edit in last.kept:
+            why = f"{edit.variant} is {say.gained(edit)}, by {last.id}"
+            objective = f"Take over the kept change of {edit.variant}, then verify it"
+            every.append(Idea("quick", objective, (why,), take=edit))
+    every += [*_incorrect(own, now), *_regressed(ended), *_failed(ended)]
+    is_measured = any(now.ground in (row.measured, row.ground) for row in measured)
+    if not measured:
+        why = "no session has measured speed"
+        every.append(Idea("baseline", "Build, verify and measure against the library", (why,)))
+    elif not is_measured:
+        why = f"the target's files have changed since {measured[-1].id}, the last session that measured"
+        every.append(Idea("baseline", "Verify and measure what has changed", (why,)))
+    if last is not None and last.missed and last.otherwise not in {"", None, *(run.pattern for run in last.runs)}:
+        why = f"{last.id} missed its objective: {last.missed}"
+        every.append(Idea(last.otherwise or "", "Do what the plan names as the answer to a miss", (why,)))
+    every += _slow(ended, now, lost)
+    # What no session judged on these files, unless `baseline` has tried to.
+    unjudged_sets = now.unjudged(own) if is_measured else {}
+    missing = {name: sets for name, sets in unjudged_sets.items() if not _ran("baseline", name, own, now.ground)}
+    if missing:
+        variant = next(iter(missing)) if len(missing) == 1 else None
+        objective = "Judge what no session has judged on these files"
+        every.append(Idea("baseline", objective, (never_judged(missing),), variant))
+    return (*every, _nothing(own, now))
 
 
 def _incorrect(rows: Sequence[SessionRow], now: Present) -> Iterator[Idea]:
@@ -216,23 +224,6 @@ def _failed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
         yield Idea(row.plan, f"Mend {failure.pattern}/{failure.step} and run again", tuple(why), variant)
 
 
-def _unmeasured(rows: Sequence[SessionRow], ground: str) -> Iterator[Idea]:
-    measured = [row for row in rows if row.ratios]
-    if not measured:
-        yield Idea("baseline", "Build, verify and measure against the library", ("no session has measured speed",))
-    elif all(ground not in (row.measured, row.ground) for row in measured):
-        why = f"the target's files have changed since {measured[-1].id}, the last session that measured"
-        yield Idea("baseline", "Verify and measure what has changed", (why,))
-
-
-def _missed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
-    """The last session missed its objective, and its plan names another as the answer."""
-    for row in rows[-1:]:
-        if row.missed and row.otherwise and row.otherwise not in {run.pattern for run in row.runs}:
-            why = f"{row.id} missed its objective: {row.missed}"
-            yield Idea(row.otherwise, "Do what the plan names as the answer to a miss", (why,))
-
-
 def _slow(rows: Sequence[SessionRow], now: Present, lost: Mapping[str, int]) -> Iterator[Idea]:
     """Compiled variants behind the baseline, the largest saving first; those whose changes kept losing come last.
 
@@ -287,16 +278,6 @@ def _ran(plan: str, variant: str, rows: Sequence[SessionRow], ground: str) -> bo
     return any(
         (row.plan, row.ground) == (plan, ground) and variant in (*row.variants, *row.emulated) for row in ended
     )
-
-
-def _unjudged(rows: Sequence[SessionRow], now: Present) -> Iterator[Idea]:
-    """What no session judged on these files, unless `baseline` has tried to."""
-    every = now.unjudged(rows)
-    missing = {name: sets for name, sets in every.items() if not _ran("baseline", name, rows, now.ground)}
-    if missing:
-        variant = next(iter(missing)) if len(missing) == 1 else None
-        objective = "Judge what no session has judged on these files"
-        yield Idea("baseline", objective, (never_judged(missing),), variant)
 
 
 def _nothing(rows: Sequence[SessionRow], now: Present) -> Idea:

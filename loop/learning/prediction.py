@@ -135,13 +135,17 @@ def forecast(patterns: Sequence[Pattern], rows: Sequence[SessionRow], now: Sessi
     `rows`: earlier sessions, oldest first. `now`: the session that is asked about, which has not run yet.
     """
     recent = [row for row in rows[-LOOKED_BACK:] if not row.recorded]
-    runs = {pattern.name: list(_weighted(pattern.name, recent, now)) for pattern in patterns}
-    durations = {
-        pattern.name: expected(
-            60 * pattern.estimate.minutes, [(run.seconds, weight) for _, run, weight in runs[pattern.name]]
-        )
-        for pattern in patterns
-    }
+    durations, steps = {}, {}
+    for pattern in patterns:
+        runs = list(_weighted(pattern.name, recent, now))
+        seconds: dict[str, list[tuple[float, float]]] = {}  # Of each step that was run before.
+        for row, _, weight in runs:
+            for step in row.steps:
+                if step.pattern == pattern.name and step.status in ("passed", "failed"):
+                    seconds.setdefault(step.step, []).append((step.seconds, weight))
+        steps[pattern.name] = {name: weighted_median(pairs) for name, pairs in seconds.items()}
+        timed = [(run.seconds, weight) for _, run, weight in runs]
+        durations[pattern.name] = expected(60 * pattern.estimate.minutes, timed)
     parts = [durations[pattern.name] for pattern in patterns]
     own = [row.own_seconds for row in recent if row.complete][-RECENT:]
     total = sum(part.seconds for part in parts) + (median(own) if own else 0.0)
@@ -152,7 +156,7 @@ def forecast(patterns: Sequence[Pattern], rows: Sequence[SessionRow], now: Sessi
         freedom=sum(share * part.freedom for share, part in shares),
         weight=sum(share * part.weight for share, part in shares),
     )
-    return Forecast(whole, durations, {name: _steps(name, mine) for name, mine in runs.items()})
+    return Forecast(whole, durations, steps)
 
 
 def _work(row: SessionRow) -> tuple[object, ...]:
@@ -182,16 +186,6 @@ def _weighted(
         weight *= OTHER_CACHE if compiles and run.built == warm else 1.0
         later[key] += 1
         yield row, run, weight
-
-
-def _steps(pattern: str, runs: Sequence[tuple[SessionRow, PatternRun, float]]) -> dict[str, float]:
-    """Seconds of each step that was run before: the weighted median."""
-    seconds: dict[str, list[tuple[float, float]]] = {}
-    for row, _, weight in runs:
-        for step in row.steps:
-            if step.pattern == pattern and step.status in ("passed", "failed"):
-                seconds.setdefault(step.step, []).append((step.seconds, weight))
-    return {name: weighted_median(pairs) for name, pairs in seconds.items()}
 
 
 def judged(rows: Sequence[SessionRow]) -> list[tuple[Predicted, float]]:
@@ -253,17 +247,18 @@ def gather(project: Project, patterns: Mapping[str, Read[Pattern]]) -> dict[str,
 
 def of_patterns(patterns: Mapping[str, Pattern], rows: Sequence[SessionRow]) -> dict[str, PatternStatistics]:
     """The statistics of patterns. `rows`: sessions, oldest first."""
-    runs: dict[str, list[Run]] = {name: [] for name in patterns}
-    savings: dict[str, list[Saving]] = {name: [] for name in patterns}
-    for row in rows:
-        weight = alike(row.environment, rows[-1].environment)
-        for run in row.runs:
-            if run.success is not None and run.pattern in patterns:
-                runs[run.pattern].append((run, weight, row.id))
-        for saving in row.savings:
-            if saving.pattern in patterns:
-                savings[saving.pattern].append(saving)
-    return {name: _of_pattern(pattern, runs[name], savings[name]) for name, pattern in patterns.items()}
+    weights = [alike(row.environment, rows[-1].environment) for row in rows]
+    statistics = {}
+    for name, pattern in patterns.items():
+        runs = [
+            (run, weight, row.id)
+            for row, weight in zip(rows, weights, strict=True)
+            for run in row.runs
+            if run.success is not None and run.pattern == name
+        ]
+        savings = [saving for row in rows for saving in row.savings if saving.pattern == name]
+        statistics[name] = _of_pattern(pattern, runs, savings)
+    return statistics
 
 
 def _of_pattern(pattern: Pattern, runs: Sequence[Run], savings: Sequence[Saving]) -> PatternStatistics:
@@ -364,29 +359,26 @@ def predicted(record: SessionRecord, finished: Sequence[Finished]) -> Table | No
     known = record.head.predicted
     if known is None or not finished:
         return None
+
+    def row(
+        what: str, middle: float, low: float, high: float, actual: float, words: Callable[[float], str]
+    ) -> Row:
+        result = "below" if actual < low else "above" if actual > high else "yes"
+        return what, words(middle), f"{words(low)} to {words(high)}", words(actual), result
+
     rows = [
-        _row("The session", (known.seconds, known.low_s, known.high_s), record.seconds, say.seconds),
-        _row("Its cost", (known.usd, known.low_usd, known.high_usd), record.bill.usd, say.usd),
-        *_runs(record, latest_attempts(finished)),
+        row("The session", known.seconds, known.low_s, known.high_s, record.seconds, say.seconds),
+        row("Its cost", known.usd, known.low_usd, known.high_usd, record.bill.usd, say.usd),
     ]
-    return filled(columns("What", ">Predicted", ">80 % interval", ">Actual", "Held"), rows)
-
-
-def _row(what: str, known: tuple[float, float, float], actual: float, words: Callable[[float], str]) -> Row:
-    middle, low, high = known
-    result = "below" if actual < low else "above" if actual > high else "yes"
-    return what, words(middle), f"{words(low)} to {words(high)}", words(actual), result
-
-
-def _runs(record: SessionRecord, steps: Sequence[Finished]) -> Iterator[Row]:
-    """Each run of a pattern in which every step was done."""
+    steps = latest_attempts(finished)
     for run, name in dict.fromkeys((step.run, step.pattern) for step in steps):
         planned = record.head.plan.find(name)
         mine = [step for step in steps if (step.run, step.pattern) == (run, name)]
-        whole = len(mine) == len(planned.pattern.steps)
-        if planned.low_s is not None and planned.high_s is not None and whole:
-            known = planned.seconds, planned.low_s, planned.high_s
-            yield _row(name, known, sum(step.seconds for step in mine), say.seconds)
+        whole = len(mine) == len(planned.pattern.steps)  # Every step was done.
+        if whole and planned.low_s is not None and planned.high_s is not None:
+            seconds = sum(step.seconds for step in mine)
+            rows.append(row(name, planned.seconds, planned.low_s, planned.high_s, seconds, say.seconds))
+    return filled(columns("What", ">Predicted", ">80 % interval", ">Actual", "Held"), rows)
 
 
 def foresee(head: SessionHead, setting: Setting) -> SessionHead:
@@ -398,28 +390,16 @@ def foresee(head: SessionHead, setting: Setting) -> SessionHead:
     ai = card.find(card.ai)
     usd_per_hour = hourly_usd(card, head) + (ai.usd_per_hour if ai else 0.0)
     least_usd = sum(rate.minimum_s / 3600 * rate.usd_per_hour for rate in rates_of(card, head.device, head.gpu))
-    patterns = tuple(_planned(planned, reachable) for planned in plan.patterns)
-    return head.model_copy(
-        update={
-            "plan": plan.model_copy(update={"patterns": patterns}),
-            "predicted": listed.priced(usd_per_hour, least_usd),
-        }
-    )
-
-
-def _planned(planned: PlannedPattern, known: Forecast) -> PlannedPattern:
-    name = planned.pattern.name
-    duration = known.patterns[name]
-    low, high = duration.interval
-    return planned.model_copy(
-        update={
-            "seconds": duration.seconds,
-            "low_s": low,
-            "high_s": high,
-            "evidence": "measured" if duration.weight >= MEASURED else "prior",
-            "step_s": dict(known.steps[name]),
-        }
-    )
+    patterns = []
+    for planned in plan.patterns:
+        duration = reachable.patterns[planned.pattern.name]
+        low, high = duration.interval
+        evidence = "measured" if duration.weight >= MEASURED else "prior"
+        times = {"seconds": duration.seconds, "low_s": low, "high_s": high, "evidence": evidence}
+        steps = dict(reachable.steps[planned.pattern.name])
+        patterns.append(planned.model_copy(update={**times, "step_s": steps}))
+    foreseen = plan.model_copy(update={"patterns": tuple(patterns)})
+    return head.model_copy(update={"plan": foreseen, "predicted": listed.priced(usd_per_hour, least_usd)})
 
 
 def unpriced_gpu(card: RateCard, head: SessionHead) -> str | None:
@@ -477,14 +457,11 @@ class Foreseen(Printed):
 
 def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: bool) -> int:
     """`--dry-run`: the chain with predicted time and cost; nothing runs."""
-    plan = head.plan.plan
+    plan, missing = head.plan.plan, unpriced_gpu(card, head)
     if as_json:
-        about = {"success": plan.success, "patterns": head.plan.patterns}
+        about = {"success": plan.success, "patterns": head.plan.patterns, "predicted": head.predicted}
         where = {"target": head.target, "device": head.device, "variants": head.variants}
-        missing = unpriced_gpu(card, head)
-        screen.data(
-            to_json(Foreseen(plan=plan.name, predicted=head.predicted, unpriced_gpu=missing, **about, **where))
-        )
+        screen.data(to_json(Foreseen(plan=plan.name, unpriced_gpu=missing, **about, **where)))
         return ExitCode.OK
     screen.prose(f"plan {plan.name}: {plan.title}")
     screen.prose(f"target {head.target}{named(head.variants)} on {head.device}")
@@ -497,15 +474,14 @@ def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: boo
         known = planned.low_s is not None and planned.high_s is not None
         between = f"{short(planned.low_s or 0)}-{short(planned.high_s or 0)}" if known else "-"
         number, aside = (str(place), "") if planned.planned else ("-", " (only as an answer)")
-        rows.append(
-            (number, planned.pattern.name, short(planned.seconds), between, planned.evidence, steps + aside)
-        )
+        times = short(planned.seconds), between, planned.evidence
+        rows.append((number, planned.pattern.name, *times, steps + aside))
     screen.table(("#", "pattern", "predicted", "80 %", "from", "steps"), rows)
     screen.data("")
     for line in plan.aims():
         screen.prose(line)
     parts = filter(None, (expected_text(head), predicted_cost(card, head)))
     screen.prose(f"predicted: {', '.join(parts)}; planned: {plan.budget.minutes:g} min")
-    if unpriced_gpu(card, head):
+    if missing:
         screen.say(no_price(card, head.gpu))
     return ExitCode.OK

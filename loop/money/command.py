@@ -200,8 +200,8 @@ def keep_or_stop(
     """
     if idle_hours is None:
         raise UsageError("for how long will the GPU idle?", hint="loop cost keep-or-stop --idle-hours 5")
-    given = {"--idle-hours": idle_hours, "--stop-cost-usd": stop_cost_usd, "--restart-minutes": restart_minutes}
-    for option, value in given.items():
+    amounts = {"--idle-hours": idle_hours, "--stop-cost-usd": stop_cost_usd, "--restart-minutes": restart_minutes}
+    for option, value in amounts.items():
         if value is not None and not (math.isfinite(value) and 0 <= value < 1e6):
             raise UsageError(f"{option} {value:g}: expected a number from 0 to 1e+06", hint=f"{option} 5")
     here = project(target, Path.cwd())

@@ -234,8 +234,8 @@ def weigh_all(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
     if met:
         choice = f"Do not go on as before: {met}. {choice}"
     elif rules:
-        told = ", as far as the records tell" if any(rule.holds is None for rule in rules) else ""
-        choice = f"No stop rule is met{told}. {choice}"
+        hedge = ", as far as the records tell" if any(rule.holds is None for rule in rules) else ""
+        choice = f"No stop rule is met{hedge}. {choice}"
     return Pivot(stop=bool(met), rules=tuple(rules), options=weighed, best=best, decision=choice)
 
 

@@ -49,10 +49,6 @@ class Allowance:
         """What is left for steps when this walk has taken so long; below 0 when it is over."""
         return self.limit_s - self.reserve_s - self.spent_s - walked_s
 
-    def exceeded(self, walked_s: float) -> str | None:
-        """Why what runs has to end now; None while there is time."""
-        return f"stopped at its budget of {self.words}" if self.left_s(walked_s) <= 0 else None
-
     def refuses(self, pattern: str, step: str, walked_s: float) -> str | None:
         """Why a step is not begun; None where it fits."""
         remaining_s = self.left_s(walked_s)
@@ -113,19 +109,17 @@ class Ending:
         return "go on, with more or no budget" if self.exit_code == ExitCode.OVER_BUDGET else "go on with"
 
 
-def broken_off(stop: Stopped) -> Ending:
-    """How a walk ended that was broken off."""
-    if stop.exit_code == ExitCode.PAUSED:
-        return Ending("paused", str(stop), stop.exit_code, "the session was paused before it was done", cut=True)
-    if stop.exit_code == ExitCode.OVER_BUDGET:
-        return Ending("aborted", str(stop), stop.exit_code, "the budget did not reach so far", cut=True)
-    return Ending("aborted", str(stop), stop.exit_code)
-
-
-def failed_by(failure: MachineFailure) -> Ending:
-    """How a walk ended whose machine failed."""
-    reached = "the machine failed before it was done"
-    return Ending("paused", failure.message, failure.exit_code, reached, cut=True, mend=failure.hint or "")
+def broken_off(stop: Stopped | MachineFailure) -> Ending:
+    """How a walk ended that was broken off, or whose machine failed."""
+    words, code = str(stop), stop.exit_code
+    if isinstance(stop, MachineFailure):
+        reached, mend = "the machine failed before it was done", stop.hint or ""
+        return Ending("paused", stop.message, code, reached, cut=True, mend=mend)
+    if code == ExitCode.PAUSED:
+        return Ending("paused", words, code, "the session was paused before it was done", cut=True)
+    if code == ExitCode.OVER_BUDGET:
+        return Ending("aborted", words, code, "the budget did not reach so far", cut=True)
+    return Ending("aborted", words, code)
 
 
 @dataclass
@@ -152,13 +146,13 @@ class Bounds:
 
         Before a step: where it does not fit. While one runs: where no time is left.
         """
-        if self.watch is not None and self.watch.notice:
+        if self.watch is not None and self.watch.notice is not None:
             raise Stopped(self.watch.notice, ExitCode.PAUSED)
         why = None
         if self.allowance and isinstance(event, StepDue):
             why = self.allowance.refuses(event.pattern, event.step, walked_s)
-        elif self.allowance and isinstance(event, StepBegan | Ticked):
-            why = self.allowance.exceeded(walked_s)
+        elif self.allowance and isinstance(event, StepBegan | Ticked) and self.allowance.left_s(walked_s) <= 0:
+            why = f"stopped at its budget of {self.allowance.words}"
         if why is not None:
             raise Stopped(why, ExitCode.OVER_BUDGET)
 

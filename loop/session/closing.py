@@ -62,7 +62,9 @@ def conclude(
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=head.target)
     rows = [row for row in rows if not row.recorded and row.id < head.id]
     ai, no_ai = proposing.used(folder)
-    repeats = status != "passed" or judged_before(rows, head.ground)
+    used = Used(seconds, head.device, head.gpu, ai, no_ai or NO_AI, hosts_of(finished))
+    spared = () if status != "passed" or judged_before(rows, head.ground) else attempts
+    today = datetime.datetime.now(datetime.UTC).date()
     record = SessionRecord(
         head=head,
         status=status,
@@ -70,13 +72,7 @@ def conclude(
         seconds=seconds,
         own_seconds=own_s,
         verdicts=findings.verdicts,
-        bill=bill(
-            Used(seconds, head.device, head.gpu, ai, no_ai or NO_AI, hosts_of(finished)),
-            card,
-            () if repeats else attempts,
-            gains=gains(finished),
-            today=datetime.datetime.now(datetime.UTC).date(),
-        ),
+        bill=bill(used, card, spared, gains=gains(finished), today=today),
         grade=letter,
         grade_reason=why,
         objective=objective,

@@ -9,9 +9,8 @@ from loop.base.documents.files import folder_beside
 from loop.base.errors import ExitCode, LoopError, UsageError
 from loop.base.places import project, shipped
 from loop.base.screen import Screen
-from loop.model.record import SessionRecord
 from loop.session import closing, first_screen, recorded
-from loop.steps.setting import Setting, read_setting
+from loop.steps.setting import read_setting
 from loop.store import sessions
 from loop.store.sessions import SessionFolder
 
@@ -33,21 +32,41 @@ def report(
 ) -> int:
     """A session, rendered again from its records, to stdout or into a file. `limit` and `link` are a summary's."""
     form = "json" if as_json else form
-    if form == SUMMARY:
-        if output is not None:
-            raise UsageError("a summary goes to stdout", hint="loop report --format summary > FILE")
-        folder = find(project(target, Path.cwd()).sessions, session_id)
-        screen.data(first_screen.digest(ended(folder), folder.finished(), limit, link))
-        return ExitCode.OK
-    if form not in FORMATS:
+    if form == SUMMARY and output is not None:
+        raise UsageError("a summary goes to stdout", hint="loop report --format summary > FILE")
+    if form not in (*FORMATS, SUMMARY):
         raise UsageError(f"unknown format {form!r}", hint=f"--format is one of {', '.join((*FORMATS, SUMMARY))}")
+    folder = find(project(target, Path.cwd()).sessions, session_id)
+    record, figures = folder.record(), dict[str, str]()
+    if record is None:
+        raise UsageError(f"{folder.id} is not finished: it has no report yet", hint=folder.head().resume_command)
+    if form == SUMMARY:  # It needs no definitions.
+        screen.data(first_screen.digest(record, folder.finished(), limit, link))
+        return ExitCode.OK
     setting = read_setting(target)
-    folder = find(setting.project.sessions, session_id)
-    text, figures = _written(form, setting, folder)
+    if form == "json":
+        text = json.dumps(closing.outcome(setting, record, folder), indent=1) + "\n"
+    else:
+        rendered = closing.render(setting, record, folder)
+        text, figures = rendered.text, {figure.path: figure.file for figure in rendered.figures}
+        if form == "html":
+            from loop.report.html import page  # Here: markdown-it is needed for this format alone.
+
+            text, figures = page(shipped("templates"), rendered.text, rendered.figures, record.status), {}
     if output is None or str(output) == "-":
         screen.data(text)
+        return ExitCode.OK
+    if output.is_dir():
+        raise UsageError(f"{output}: is a folder", hint=f"name a file in it: --output {output / 'report.md'}")
+    beside = folder_beside(output)
+    if os.path.realpath(output) == os.path.realpath(folder.report):  # With its checksums.
+        folder.write_report(text, figures)
     else:
-        _store(text, figures, output, folder, screen)
+        write_atomic(output, text)
+        if beside is not None:
+            sessions.write_figures(beside, figures)
+    count = f", figures beside it: {len(figures)}" if beside is not None and figures else ""
+    screen.say(f"written: {output}{count}")
     return ExitCode.OK
 
 
@@ -61,39 +80,3 @@ def find(root: Path, name: str) -> SessionFolder:
             raise
         message = f"{known.id} was recorded elsewhere: there is no report of it"
         raise UsageError(message, hint=f"loop sessions show {known.id}") from None
-
-
-def ended(folder: SessionFolder) -> SessionRecord:
-    """The final record; UsageError for a session that has none."""
-    record = folder.record()
-    if record is None:
-        raise UsageError(f"{folder.id} is not finished: it has no report yet", hint=folder.head().resume_command)
-    return record
-
-
-def _written(form: str, setting: Setting, folder: SessionFolder) -> tuple[str, dict[str, str]]:
-    """A session in a format, and the figures that it shows, by their paths from it."""
-    record = ended(folder)
-    if form == "json":
-        return json.dumps(closing.outcome(setting, record, folder), indent=1) + "\n", {}
-    rendered = closing.render(setting, record, folder)
-    if form == "html":
-        from loop.report.html import page  # Here: markdown-it is needed for this format alone.
-
-        return page(shipped("templates"), rendered.text, rendered.figures, record.status), {}
-    return rendered.text, {figure.path: figure.file for figure in rendered.figures}
-
-
-def _store(text: str, figures: dict[str, str], output: Path, folder: SessionFolder, screen: Screen) -> None:
-    """The file, its figures beside it; the session's own report with its checksums."""
-    if output.is_dir():
-        raise UsageError(f"{output}: is a folder", hint=f"name a file in it: --output {output / 'report.md'}")
-    own, beside = os.path.realpath(output) == os.path.realpath(folder.report), folder_beside(output)
-    if own:
-        folder.write_report(text, figures)
-    else:
-        write_atomic(output, text)
-        if beside is not None:
-            sessions.write_figures(beside, figures)
-    count = f", figures beside it: {len(figures)}" if beside is not None and figures else ""
-    screen.say(f"written: {output}{count}")

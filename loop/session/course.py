@@ -7,7 +7,7 @@ from loop.gate.model import BuildOutput, DeviceOutput, NumpyOutput, TorchOutput
 from loop.model.output import MeasureOutput, outputs_of
 from loop.model.plan import Plan, Reached
 from loop.model.profile import Profile
-from loop.model.record import Finished, Machine, Revision, SessionHead, SessionRecord, Status, latest_attempts
+from loop.model.record import Finished, SessionHead, SessionRecord, Status, latest_attempts
 from loop.profile.model import ProfileOutput
 from loop.report import format as say
 from loop.report.markdown import columns, filled, plain, shortened
@@ -110,7 +110,7 @@ def environment(view: View) -> Iterator[Section]:
 
 def environment_of(head: SessionHead, finished: Sequence[Finished]) -> Iterator[tuple[str, str]]:
     """Label and text of each fact; the text is empty where nothing is known."""
-    machine = head.machine
+    machine, revision = head.machine, head.revision
     yield "Machine", f"{machine.name}, {machine.system}"
     cores = say.count(machine.cores, "core")
     yield "Processor", f"{machine.processor}, {cores}, {machine.memory_gb:.0f} GiB of memory"
@@ -119,13 +119,24 @@ def environment_of(head: SessionHead, finished: Sequence[Finished]) -> Iterator[
         if gpu.capability:
             runs = f"its driver runs CUDA {gpu.cuda}" if gpu.cuda else ""
             yield "Compute capability", ", ".join(filter(None, [gpu.capability, gpu.uuid, runs]))
-    yield "Python", f"{machine.python}{_packages(machine, finished)}"
+    # Versions as the packages told them when they were imported, else torch's as it is installed.
+    torch = [machine.torch, *(output.version for output in outputs_of(finished, TorchOutput))]
+    numpy = [output.version for output in outputs_of(finished, NumpyOutput)]
+    known = (("torch", [*filter(None, torch)]), ("NumPy", [*filter(None, numpy)]))
+    packages = (f"{name} {versions[-1]}" for name, versions in known if versions)
+    yield "Python", ", ".join((machine.python, *packages))
     used = [build.compiler for output in outputs_of(finished, BuildOutput) for build in output.builds]
     cuda = f"nvcc {machine.nvcc}" if machine.nvcc else "no CUDA compiler"
     yield "Compilers", ", ".join(dict.fromkeys([*(used or [machine.compiler or "no C++ compiler"]), cuda]))
     threads = next((run.threads for run in outputs_of(finished, MeasureOutput) if run.threads), head.threads)
     yield "Ran on", f"{head.device}, {say.count(threads, 'thread')} a process, base seed {head.seed}"
-    yield "Sources", _revision(head.revision)
+    sources = "not under version control"
+    if revision.commit is not None:
+        branch = f" on {revision.branch}" if revision.branch else ""
+        changed = f": {', '.join(revision.changed)}" if revision.changed else ""
+        state = f"with changes that are not committed{changed}" if revision.dirty else "nothing changed since"
+        sources = f"commit {revision.commit[:12]}{branch}, {state}"
+    yield "Sources", sources
     yield "Loop", head.loop_version
 
 
@@ -133,24 +144,6 @@ def device(head: SessionHead) -> str:
     """Where the session ran: `cpu`, or `cuda (NVIDIA H200)`."""
     gpus = head.machine.gpus if head.device == "cuda" else ()
     return f"{head.device} ({gpus[0]})" if gpus else head.device
-
-
-def _packages(machine: Machine, finished: Sequence[Finished]) -> str:
-    """Versions as the packages told them when they were imported, else torch's as it is installed."""
-    torch = [machine.torch, *(output.version for output in outputs_of(finished, TorchOutput))]
-    numpy = [output.version for output in outputs_of(finished, NumpyOutput)]
-    known = (("torch", [*filter(None, torch)]), ("NumPy", [*filter(None, numpy)]))
-    return "".join(f", {name} {versions[-1]}" for name, versions in known if versions)
-
-
-def _revision(revision: Revision) -> str:
-    if revision.commit is None:
-        return "not under version control"
-    branch = f" on {revision.branch}" if revision.branch else ""
-    if not revision.dirty:
-        return f"commit {revision.commit[:12]}{branch}, nothing changed since"
-    changed = f": {', '.join(revision.changed)}" if revision.changed else ""
-    return f"commit {revision.commit[:12]}{branch}, with changes that are not committed{changed}"
 
 
 SLACK_S, SLACK = 60.0, 0.1

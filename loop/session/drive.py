@@ -11,7 +11,7 @@ from loop.base.interrupts import check, flagged
 from loop.base.machine_failures import behind
 from loop.base.screen import Screen, seconds_text
 from loop.model.record import Finished, Started, StepTick
-from loop.session.bounds import Bounds, Ending, broken_off, failed_by
+from loop.session.bounds import Bounds, Ending, broken_off
 from loop.session.walk import Happening, PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked, Walk
 from loop.store.journal import Journal
 from loop.store.sessions import SessionFolder
@@ -43,21 +43,18 @@ class Show:
         if isinstance(event, PatternBegan):
             self.screen.say(f"[{event.index}/{event.of}] {event.title}")
         elif isinstance(event, Ticked):
-            self._tick(event)
+            step, budget = event.started, seconds_text(event.started.budget_s)
+            now = f"{seconds_text(event.seconds)} of about {budget}"
+            self.screen.status(f"  {step.index}/{step.of} {step.step}: {event.note} ({now})")
+            if not self.screen.live and self.begun != step:
+                self.begun = step
+                self.screen.say(f"  begins   {step.step} (about {budget})")
+            if event.heartbeat and not self.screen.live:
+                self.screen.say(f"  {step.index}/{step.of} {step.step}: still at it, {event.note} ({now})")
         elif isinstance(event, StepEnded):
             self._ended(event)
         elif isinstance(event, PatternEnded) and event.answered_by:
             self.screen.say(f"  {event.name} {event.status}: {event.answered_by} answers")
-
-    def _tick(self, event: Ticked) -> None:
-        step = event.started
-        now = f"{seconds_text(event.seconds)} of about {seconds_text(step.budget_s)}"
-        self.screen.status(f"  {step.index}/{step.of} {step.step}: {event.note} ({now})")
-        if not self.screen.live and self.begun != step:
-            self.begun = step
-            self.screen.say(f"  begins   {step.step} (about {seconds_text(step.budget_s)})")
-        if event.heartbeat and not self.screen.live:
-            self.screen.say(f"  {step.index}/{step.of} {step.step}: still at it, {event.note} ({now})")
 
     def _ended(self, event: StepEnded) -> None:
         record = event.finished
@@ -107,19 +104,17 @@ def drive(walk: Walk, show: Show, store: Callable[[Happening], Happening], bound
                     check()
         except (Stopped, LoopError, OSError, MemoryError) as error:
             events.close()
-            if isinstance(error, Stopped):
-                ending = broken_off(error)
-            elif (failure := behind(error, walk.folders)) is not None:
-                ending = failed_by(failure)
-            else:
+            stop = error if isinstance(error, Stopped) else behind(error, walk.folders)
+            if stop is None:
                 raise
+            ending = broken_off(stop)
             bounds.give_room()
             if isinstance(last, StepBegan | Ticked):
                 show.event(store(StepEnded(_open_step(walk, last, ending, bounds.resume))))
             return ending
     if walk.failure is not None:
         bounds.give_room()
-        return failed_by(walk.failure)
+        return broken_off(walk.failure)
     if walk.paused:
         return Ending("paused", walk.stopped or "", ExitCode.PAUSED)
     code = ExitCode.BUG if walk.bug else ExitCode.OK

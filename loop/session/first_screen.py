@@ -105,9 +105,14 @@ def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstSc
     proposal = " ".join(line for line in proposed if line not in commands)
     if len(proposal) > SENTENCE:  # As many whole sentences as there is room for.
         proposal = proposal[: proposal.rfind(". ", 0, SENTENCE) + 1] or proposal
-    decisive = decided(record, finished)
+    # Of a session whose gates passed it is said, too, what became of its question.
+    ending, decisive = ENDINGS[record.status], decided(record, finished)
+    if record.status == "passed" and {v.verdict for v in speed_verdicts(record.verdicts)} == {"inconclusive"}:
+        ending = "has no verdict"
+    elif record.status == "passed" and record.objective is not None and record.objective.missed:
+        ending = "missed its objective"
     return FirstScreen(
-        headline=Markdown(f"**{_name(record.head.target)} {_ending(record)}: {decisive}.**"),
+        headline=Markdown(f"**{_name(record.head.target)} {ending}: {decisive}.**"),
         decided=decisive,
         cause=tuple(
             shortened(f"{f'{variant}: ' if several else ''}{label}: {text}", LONGEST_CAUSE)
@@ -124,7 +129,12 @@ def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstSc
 
 def decided(record: SessionRecord, finished: Sequence[Finished]) -> Markdown:
     """Correctness first, then the best variant's speed, then whatever else decided the outcome."""
-    wrong, speed, changed = list(_wrong(record, finished)), list(_speed(record)), list(_kept(finished))
+    wrong, speed = list(_wrong(record, finished)), list(_speed(record))
+    changed = []
+    if outcomes := changes.outcomes(finished):
+        counted = f"{outcomes.count('kept')} of {say.count(len(outcomes), 'change')} kept"
+        gains = (f"{_name(change.variant)} is {escape(say.gained(change))}" for change in kept(finished))
+        changed = [", ".join([counted, *gains])]
     reason = escape(shortened(record.reason.rstrip("."), LONGEST_REASON))
     if record.status == "failed":
         parts = [*(wrong or [reason]), *changed, *speed]
@@ -137,23 +147,6 @@ def decided(record: SessionRecord, finished: Sequence[Finished]) -> Markdown:
         only = "only changes were timed: see Changes" if changes.timed(finished) else only
         parts = [reason, *changed, only]
     return Markdown("; ".join(parts))
-
-
-def _ending(record: SessionRecord) -> str:
-    """`passed`, `failed`, ...; of a session whose gates passed also what became of its question."""
-    words = {speed.verdict for speed in speed_verdicts(record.verdicts)}
-    if record.status == "passed" and words == {"inconclusive"}:
-        return "has no verdict"
-    missed = record.status == "passed" and record.objective is not None and record.objective.missed
-    return "missed its objective" if missed else ENDINGS[record.status]
-
-
-def _kept(finished: Sequence[Finished]) -> Iterator[str]:
-    """`1 of 3 changes kept, cpu is 1.20x as fast as what it replaced`; nothing where no change was judged."""
-    if outcomes := changes.outcomes(finished):
-        counted = f"{outcomes.count('kept')} of {say.count(len(outcomes), 'change')} kept"
-        gains = (f"{_name(change.variant)} is {escape(say.gained(change))}" for change in kept(finished))
-        yield ", ".join([counted, *gains])
 
 
 def _name(variant: str) -> str:
@@ -237,7 +230,12 @@ def variants(record: SessionRecord, finished: Sequence[Finished]) -> Table | Non
     rows = []
     for name in names:
         speeds = [speed for speed in speed_verdicts(record.verdicts) if speed.variant == name]
-        against = NOTHING if name in wrong else _against_baseline(speeds)
+        against = NOTHING
+        if name not in wrong and len(speeds) == 1:
+            against = f"{speeds[0].verdict}: {say.ratio(speeds[0].ratio, speeds[0].interval)}"
+        elif name not in wrong:
+            mean = mean_of(speeds).removeprefix("geometric ")
+            against = ": ".join(filter(None, [_counted([speed.verdict for speed in speeds]), mean])) or NOTHING
         role = head.roles.get(name)
         right = _right(record, finished, name, wrong.get(name))
         rows.append((f"{name} ({role})" if role else name, _against_good(record, name), against, right))
@@ -258,14 +256,6 @@ def _right(record: SessionRecord, finished: Sequence[Finished], name: str, wrong
         return f"{passed} of {of}{emulated}"
     failed = len(checks) - declined - passed
     return f"{wrong}{f': {failed} of {of} failed' if failed else ''}{emulated}"
-
-
-def _against_baseline(verdicts: Sequence[SpeedVerdict]) -> str:
-    """`faster: 1.40x [1.35, 1.45]`, or of several workloads `faster on 4 of 6, slower on 2: mean 1.40x`."""
-    if len(verdicts) == 1:
-        return f"{verdicts[0].verdict}: {say.ratio(verdicts[0].ratio, verdicts[0].interval)}"
-    mean = mean_of(verdicts).removeprefix("geometric ")
-    return ": ".join(filter(None, [_counted([speed.verdict for speed in verdicts]), mean])) or NOTHING
 
 
 def _against_good(record: SessionRecord, name: str) -> str:
@@ -388,7 +378,15 @@ def _pieces(screen: FirstScreen, finished: Sequence[Finished]) -> Iterator[tuple
         yield "variants", _after(f"\n{heads}\n{rule}\n", [f"{row}\n" for row in rows])
     yield "the known good", [f"\n{paragraph(screen.known_good)}\n"] if screen.known_good else []
     for record in course.failed(finished):
-        yield f"what {course.name_of(record)} said", list(_trouble(record))
+        name = course.name_of(record)
+        texts = [f"\n{code(name)} failed: {_line(record.message)}\n"]
+        lines = [line.rstrip() for line in plain(record.message).expandtabs(2).strip("\n").splitlines()]
+        if len(lines) > 1:
+            omitted = [f"... {len(lines) - LOG_LINES} more lines"] if len(lines) > LOG_LINES else []
+            printed = [*(line[:LONGEST_MESSAGE] for line in lines[:LOG_LINES]), *omitted]
+            texts.append(f"\n{block(printed, 'text')}\n")
+        texts += [f"\nWhat usually cures it: {_line(record.hint)}\n"] if record.hint else []
+        yield f"what {name} said", texts
     for diagnosis in screen.wrong:
         lines = [f"- {label}: {_line(text)}\n" for label, text in diagnosis.lines]
         lines += [f"- again: {code(shortened(diagnosis.command, LONGEST_MESSAGE))}\n"] if diagnosis.command else []
@@ -403,14 +401,3 @@ def _after(head: str, lines: list[str]) -> list[str]:
 
 def _line(text: str) -> str:
     return paragraph(shortened(text, LONGEST_MESSAGE))
-
-
-def _trouble(record: Finished) -> Iterator[str]:
-    """A failed step: its message, what it printed where that is more than a line, what to do."""
-    yield f"\n{code(course.name_of(record))} failed: {_line(record.message)}\n"
-    lines = [line.rstrip() for line in plain(record.message).expandtabs(2).strip("\n").splitlines()]
-    if len(lines) > 1:
-        omitted = [f"... {len(lines) - LOG_LINES} more lines"] if len(lines) > LOG_LINES else []
-        yield f"\n{block([*(line[:LONGEST_MESSAGE] for line in lines[:LOG_LINES]), *omitted], 'text')}\n"
-    if record.hint:
-        yield f"\nWhat usually cures it: {_line(record.hint)}\n"

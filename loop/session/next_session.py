@@ -14,12 +14,9 @@ from loop.learning.prediction import expected_text, foresee, predicted_cost
 from loop.library import targets
 from loop.library.rates import rates
 from loop.model.base import Model, Printed
-from loop.model.change import KeptChange
-from loop.model.dtypes import Device
 from loop.model.index import SessionRow
 from loop.model.plan import Predicted
 from loop.model.record import Line, SessionHead, SessionRecord
-from loop.model.target import Target
 from loop.model.workloads import accepts, expand, weights
 from loop.optimize import candidate
 from loop.optimize.edits import changeable
@@ -93,10 +90,24 @@ def propose(
     known = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=setting.target.name)
     rows = [*(row for row in known if row.id not in {row.id for row in ended}), *ended]
     now = present(setting, device)
-    every = _ideas(setting, rows, now, device)
-    runnable = ((idea, head) for idea in every if (head := _runnable(idea, setting, device)) is not None)
-    idea, head = next(runnable, (None, None))
-    if idea is None or head is None:
+    lost_ideas = past_changes.lost_ideas(setting.project.sessions, _head(BASELINE, setting, device))
+    lost = Counter(change.variant for change in lost_ideas)
+    mains = {name for name, variant in setting.target.variants.items() if variant.role == "main"}
+    sure = [row.model_copy(update={"unsure": tuple(name for name in row.unsure if name in mains)}) for row in rows]
+    every = []
+    for idea in ideas(sure, now, lost):  # What failed is run again by a plan that is still there.
+        gone = idea.repeats and idea.plan not in setting.plans
+        every.append(replace(idea, plan="baseline") if gone else idea)
+    for idea in every:
+        if idea.plan not in (*setting.plans, *setting.patterns) and not idea.resume:
+            continue
+        try:
+            head = foresee(_head(idea, setting, device), setting)
+        except LoopError:  # Its variant is not there any more, or runs on another device.
+            continue
+        if idea.plan not in TIMED or idea.variant not in head.emulated:
+            break
+    else:
         raise UsageError("no plan of this target can be run here", hint="loop plan list")
     missing = now.unjudged(rows)
     return NextSession(
@@ -136,52 +147,24 @@ def present(setting: Setting, device: str = "auto") -> Present:
     target = setting.target
     chosen = choose_device(device, target, ())
     mains = [name for name, variant in target.variants.items() if variant.role == "main"]
-    return Present(
-        ground=targets.ground(setting.project),
-        compiled=[name for name in mains if changeable(target, setting.project.target, name)],
-        tunable=[tuning.variant for tuning in target.tuning.values() if tuning.variant in mains],
-        weights=weights(target, target.dtypes[chosen]),
-        declared=_declared(target, chosen),
-        for_gpu=any(variant.device == "cuda" for variant in target.variants.values()),
-    )
-
-
-def _declared(target: Target, device: Device) -> dict[str, dict[str, frozenset[str]]]:
-    """Variant that runs on a device or is emulated there, to each set, to the workloads of it that it takes."""
-    emulated = choose_emulated((), target, device)
+    emulated = choose_emulated((), target, chosen)
     declared: dict[str, dict[str, frozenset[str]]] = {}
-    for name in (*target.variants_on(device), *emulated):
-        dtype = target.dtypes["cuda" if name in emulated else device]
+    for name in (*target.variants_on(chosen), *emulated):
+        dtype = target.dtypes["cuda" if name in emulated else chosen]
         declared[name] = {}
         for workloads in target.workloads:
             takes = (w for w in expand(target, [workloads], dtype) if accepts(target.variants[name], w))
             names = frozenset(w.name for w in takes if not (name in emulated and too_much(target, w)))
             if names:
                 declared[name][workloads] = names
-    return declared
-
-
-def _ideas(setting: Setting, rows: Sequence[SessionRow], now: Present, device: str) -> tuple[Idea, ...]:
-    """Every idea for a target, the most urgent first. What failed is run again by a plan that is still there."""
-    lost_ideas = past_changes.lost_ideas(setting.project.sessions, _head(BASELINE, setting, device))
-    lost = Counter(change.variant for change in lost_ideas)
-    mains = {name for name, variant in setting.target.variants.items() if variant.role == "main"}
-    rows = [row.model_copy(update={"unsure": tuple(name for name in row.unsure if name in mains)}) for row in rows]
-    return tuple(
-        replace(idea, plan="baseline") if idea.repeats and idea.plan not in setting.plans else idea
-        for idea in ideas(rows, now, lost)
+    return Present(
+        ground=targets.ground(setting.project),
+        compiled=[name for name in mains if changeable(target, setting.project.target, name)],
+        tunable=[tuning.variant for tuning in target.tuning.values() if tuning.variant in mains],
+        weights=weights(target, target.dtypes[chosen]),
+        declared=declared,
+        for_gpu=any(variant.device == "cuda" for variant in target.variants.values()),
     )
-
-
-def _runnable(idea: Idea, setting: Setting, device: str) -> SessionHead | None:
-    """The head that a session of an idea would have; None where it cannot be run, or has nothing to do here."""
-    if idea.plan not in (*setting.plans, *setting.patterns) and not idea.resume:
-        return None
-    try:
-        head = foresee(_head(idea, setting, device), setting)
-    except LoopError:  # Its variant is not there any more, or runs on another device.
-        return None
-    return None if idea.plan in TIMED and idea.variant in head.emulated else head
 
 
 def _head(idea: Idea, setting: Setting, device: str) -> SessionHead:
@@ -201,32 +184,22 @@ def _command(idea: Idea, setting: Setting, where: Sequence[str], there: Sequence
     if idea.resume:
         return shlex.join(["loop", "run", "session", "--resume", idea.resume, *where, *there])
     chosen = ["--variant", idea.variant] if idea.variant else []
-    chosen += _exactly(idea, setting, where)
+    if idea.repeats is not None:  # Exactly the checks that failed; what is usual here goes without saying.
+        row = idea.repeats.row
+        chosen += ["--seed", str(idea.repeats.judgement.seed)]
+        if row.threads != choose_threads(None) and row.device == "cpu":
+            chosen += ["--threads", str(row.threads)]
+        usual = choose_device("auto", setting.target, (idea.variant,) if idea.variant else ())
+        chosen += [] if row.device == usual or "--device" in where else ["--device", row.device]
     kind = "session" if idea.plan in setting.plans else "pattern"
     run = shlex.join(["loop", "run", kind, idea.plan, *chosen, *where, *(there if kind == "session" else ())])
     folder, before = setting.project.target, list[str]()
     if idea.take:
-        before = taking(idea.take, setting)
+        whole = Path(idea.take.patch).parent / candidate.KEPT
+        before = candidate.taking(folder, idea.take.branch, whole, idea.take.variant)
     elif idea.blamed and takes_back(folder, idea.blamed):  # Else it needs a hand.
         before = ["git", "-C", str(folder), "revert", "--no-edit", idea.blamed]
     return f"{shlex.join(before)} && {run}" if before else run
-
-
-def _exactly(idea: Idea, setting: Setting, where: Sequence[str]) -> list[str]:
-    """The options with which a session repeats the checks that failed; those of this machine go without saying."""
-    if idea.repeats is None:
-        return []
-    row, options = idea.repeats.row, ["--seed", str(idea.repeats.judgement.seed)]
-    if row.threads != choose_threads(None) and row.device == "cpu":
-        options += ["--threads", str(row.threads)]
-    usual = choose_device("auto", setting.target, (idea.variant,) if idea.variant else ())
-    return options if row.device == usual or "--device" in where else [*options, "--device", row.device]
-
-
-def taking(change: KeptChange, setting: Setting) -> list[str]:
-    """The command that brings a kept change into the user's files."""
-    whole = Path(change.patch).parent / candidate.KEPT
-    return candidate.taking(setting.project.target, change.branch, whole, change.variant)
 
 
 def proposal(

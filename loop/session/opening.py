@@ -2,7 +2,7 @@
 
 import datetime
 import random
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from loop.library.hosted import hosted
 from loop.machine.machine import machine
 from loop.model.campaign import Campaign
 from loop.model.change import BriefOutput
-from loop.model.plan import Pattern, Plan, PlannedPattern, ResolvedPlan, Step, TimeBudget
+from loop.model.plan import Pattern, Plan, PlannedPattern, ResolvedPlan, TimeBudget
 from loop.model.record import SessionHead
 from loop.model.target import Target
 from loop.optimize.edits import changeable
@@ -77,12 +77,8 @@ def check_plan(
     read: Read[Plan], patterns: Mapping[str, object], plans: Collection[str], variants: Collection[str]
 ) -> list[Complaint]:
     """Everything wrong with a plan itself that its own types cannot say."""
-    return [*unknown_patterns(read, patterns), *_check_objective(read, {*patterns, *plans}, variants)]
-
-
-def _check_objective(read: Read[Plan], answers: Collection[str], variants: Collection[str]) -> Iterator[Complaint]:
-    """Expressions over known names, and an answer that is there."""
-    plan, document = read.value, read.document
+    plan, document, answers = read.value, read.document, {*patterns, *plans}
+    complaints = [*unknown_patterns(read, patterns)]
     always = {"target", "device", *(f"plan.{name}" for name in plan.parameters)}
     names = {*always, *SESSION_NAMES, *found_names(variants)}
     for place, text, known in (
@@ -90,14 +86,15 @@ def _check_objective(read: Read[Plan], answers: Collection[str], variants: Colle
         ("stop_if", plan.stop_if, names),
         ("requires", plan.requires, {*always, *required_names()}),
     ):
-        if text is not None:
-            yield from check_expression(document, (place,), text, known)
-    if plan.otherwise in (plan.name, *plan.patterns):
+        complaints += check_expression(document, (place,), text, known) if text is not None else []
+    other = plan.otherwise
+    if other in (plan.name, *plan.patterns):
         expected = "a plan or a pattern other than this plan and its patterns"
-        yield complain(document, ("otherwise",), expected, repr(plan.otherwise))
-    elif plan.otherwise and plan.otherwise not in answers:
-        hint = hint_for(plan.otherwise, answers)
-        yield complain(document, ("otherwise",), "the name of a pattern or a plan", repr(plan.otherwise), hint)
+        complaints.append(complain(document, ("otherwise",), expected, repr(other)))
+    elif other and other not in answers:
+        expected, hint = "the name of a pattern or a plan", hint_for(other, answers)
+        complaints.append(complain(document, ("otherwise",), expected, repr(other), hint))
+    return complaints
 
 
 def check_pattern(
@@ -105,48 +102,33 @@ def check_pattern(
 ) -> list[Complaint]:
     """Everything wrong with a pattern that its own types cannot say."""
     names = ALWAYS_KNOWN | SESSION_NAMES | {f"plan.{name}" for name in parameters}
-    complaints: list[Complaint] = []
-    ids: set[str] = set()
+    document, complaints, ids = read.document, list[Complaint](), set[str]()
     for index, step in enumerate(read.value.steps):
-        place = ("steps", index)
+        place, action = ("steps", index), ACTIONS.get(step.action)
         if step.id in ids | RESERVED:
-            complaints.append(complain(read.document, (*place, "id"), "an id of its own", repr(step.id)))
+            complaints.append(complain(document, (*place, "id"), "an id of its own", repr(step.id)))
         ids.add(step.id)
-        complaints += _check_step(read.document, place, step, names)
-        names |= _fields(step)
+        if action is None:
+            hint = hint_for(step.action, ACTIONS)
+            expected = "the name of an action"
+            complaints.append(complain(document, (*place, "action"), expected, repr(step.action), hint))
+        else:
+            try:
+                parse(action.arguments, document, (*place, "with"))
+            except DefinitionError as error:
+                complaints += error.complaints
+        if step.when is not None:
+            complaints += check_expression(document, (*place, "when"), step.when, names)
+        # A gate reads what its own step finds, too; so do the steps after it.
+        names |= {f"{step.id}.{field}" for field in action.output.model_fields} if action else {step.id}
+        if step.gate is not None:
+            complaints += check_expression(document, (*place, "gate"), step.gate, names)
     for index, answer in enumerate(read.value.next):
-        place = ("next", index)
         if answer.pattern not in patterns:
-            close = hint_for(answer.pattern, patterns)
-            complaints.append(
-                complain(read.document, (*place, "pattern"), "the name of a pattern", repr(answer.pattern), close)
-            )
-        complaints += check_expression(read.document, (*place, "when"), answer.when, names)
+            where, close = ("next", index, "pattern"), hint_for(answer.pattern, patterns)
+            complaints.append(complain(document, where, "the name of a pattern", repr(answer.pattern), close))
+        complaints += check_expression(document, ("next", index, "when"), answer.when, names)
     return complaints
-
-
-def _check_step(
-    document: Document, place: tuple[str | int, ...], step: Step, names: set[str]
-) -> Iterator[Complaint]:
-    action = ACTIONS.get(step.action)
-    if action is None:
-        hint = hint_for(step.action, ACTIONS)
-        yield complain(document, (*place, "action"), "the name of an action", repr(step.action), hint)
-    else:
-        try:
-            parse(action.arguments, document, (*place, "with"))
-        except DefinitionError as error:
-            yield from error.complaints
-    if step.when is not None:
-        yield from check_expression(document, (*place, "when"), step.when, names)
-    if step.gate is not None:
-        yield from check_expression(document, (*place, "gate"), step.gate, names | _fields(step))
-
-
-def _fields(step: Step) -> set[str]:
-    """The dotted names that a step's output adds."""
-    action = ACTIONS.get(step.action)
-    return {f"{step.id}.{field}" for field in action.output.model_fields} if action else {step.id}
 
 
 @dataclass(frozen=True)

@@ -112,22 +112,18 @@ def reason(step: Step, values: Mapping[str, object]) -> str:
             if part.evaluate_bool(values):
                 continue
         except ExpressionError as error:
-            steps = sorted(
-                name.partition(".")[0] for name in part.names if not name.startswith(("session.", "plan."))
-            )
+            names = sorted(name for name in part.names if not name.startswith(("session.", "plan.")))
+            steps = (name.partition(".")[0] for name in names)
             never_ran = next((step for step in steps if values.get(step, {}) == {}), None)
             return f"step {never_ran} did not run" if never_ran else error.message
-        return step.skipped_because or _in_words(ast.unparse(part.tree))
+        if step.skipped_because:
+            return step.skipped_because
+        test = re.sub("^(not not )+", "", ast.unparse(part.tree))
+        for form, words in FORMS.items():
+            if match := re.fullmatch(form, test):
+                return match.expand(words)
+        return f"only when {re.sub('None|True|False', lambda word: word[0].lower(), test)}"
     return ""
-
-
-def _in_words(condition: str) -> str:
-    test = re.sub("^(not not )+", "", condition)
-    for form, words in FORMS.items():
-        match = re.fullmatch(form, test)
-        if match:
-            return match.expand(words)
-    return f"only when {re.sub('None|True|False', lambda word: word[0].lower(), test)}"
 
 
 ENDED = ("passed", "failed", "skipped")
@@ -187,11 +183,6 @@ class Outcome:
         unjudged = any(verdict["ratio"] is None for verdict in self.output.get("verdicts", ()))
         return self.status == "failed" or unjudged or not self.output.get("ok", False)
 
-    @property
-    def said(self) -> str:
-        """All its text, in which a failure of the machine may be named."""
-        return "\n".join(map(str, (self.status, self.message, self.hint, self.output)))
-
 
 @dataclass
 class Walk:
@@ -232,8 +223,8 @@ class Walk:
 
     def events(self) -> Generator[Happening, None, None]:
         """Walk. Listed patterns in order; the answer to an outcome comes next, and only once if it was listed."""
-        waiting = list(self.resolved.plan.patterns)
-        run = 0
+        plan, run = self.resolved.plan, 0
+        waiting, otherwise = list(plan.patterns), plan.otherwise
         while waiting and self.stopped is None and not self.enough:
             run += 1
             name = waiting.pop(0)
@@ -246,8 +237,12 @@ class Walk:
             if answer is not None:
                 self.stopped = None
                 waiting = [answer, *(other for other in waiting if other != answer)]
-            if not waiting:
-                waiting = self._otherwise()
+            if waiting or otherwise is None or self.objective is None or self.stopped is not None:
+                continue
+            known = any(planned.pattern.name == otherwise for planned in self.resolved.patterns)
+            if known and all(record.pattern != otherwise for record in self.finished):
+                reached = self.objective.judge(self.finished, self.facts(self.finished))
+                waiting = [otherwise] if reached is not None and reached.missed else []
 
     def _pattern(self, run: int, pattern: Pattern) -> Generator[Happening, None, Ran]:
         """Do the steps in order, until one of them stops the chain or leaves the pattern."""
@@ -262,17 +257,6 @@ class Walk:
             if ran.left or self.enough:
                 break
         return ran
-
-    def _otherwise(self) -> list[str]:
-        """The pattern that answers a missed objective, once."""
-        name = self.resolved.plan.otherwise
-        if name is None or self.objective is None or self.stopped is not None:
-            return []
-        known = any(planned.pattern.name == name for planned in self.resolved.patterns)
-        if not known or any(record.pattern == name for record in self.finished):
-            return []
-        reached = self.objective.judge(self.finished, self.facts(self.finished))
-        return [name] if reached is not None and reached.missed else []
 
     def _step(self, run: int, pattern: Pattern, index: int, ran: Ran) -> Generator[Happening, None, Finished]:
         step = pattern.steps[index - 1]
@@ -296,9 +280,8 @@ class Walk:
         )
         yield StepBegan(started)
         timer = StepTimer(self.clock)
-        if because:
-            outcome = Outcome("skipped", f"skipped: {because}")
-        else:
+        outcome = Outcome("skipped", f"skipped: {because}")
+        if not because:
             outcome = yield from self._done(step, started, timer, ran)
         self.failure, self.bug = outcome.failure, self.bug or outcome.bug
         record = Finished(
@@ -332,7 +315,9 @@ class Walk:
             else:
                 message, hint = f"bug in loop: {type(error).__name__}: {error}", REPORT_BUG
                 outcome = Outcome("failed", message, hint, {"traceback": traceback.format_exc()}, bug=True)
-        failure = failure or gauge.failure(bad=outcome.bad, text=outcome.said if outcome.bad else "")
+        # A failure of the machine may be named in any of its texts.
+        text = "\n".join(map(str, (outcome.status, outcome.message, outcome.hint, outcome.output)))
+        failure = failure or gauge.failure(bad=outcome.bad, text=text if outcome.bad else "")
         if failure is None:
             return outcome
         shop = self.context.task.workshop

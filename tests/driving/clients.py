@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 from mcp import Client, StdioServerParameters
 
-from loop.driving.server import made
+from loop.driving.server import new_server
 
 SERVER = ["-P", "-c", "from loop.cli import main; main()", "mcp"]
 
@@ -49,7 +49,7 @@ def drive(story: Callable[[Agent], Awaitable[None]], folder: Path | None = None)
 
     async def run() -> None:
         own = StdioServerParameters(command=sys.executable, args=SERVER, env=dict(os.environ), cwd=folder)
-        async with Client(own if folder else made()) as client:
+        async with Client(own if folder else new_server()) as client:
             await story(Agent(client))
 
     anyio.run(run)
