@@ -85,38 +85,39 @@ class SessionComparison(Printed):
 def compare(sessions: Sequence[ComparedSession]) -> SessionComparison:
     """Sessions beside each other, with what may not be compared and why."""
     first = next((session for session in sessions if session.status != "open"), None)
-    reasons = {session.id: _not_comparable(first, session) if first else "none has ended" for session in sessions}
+    reasons: dict[str, str] = {}
+    for session in sessions:
+        same = ((name, getattr(first, name), getattr(session, name)) for name in ("target", "device", "baseline"))
+        others = (
+            f"another {name}, {differs} and not {known}" for name, known, differs in same if known != differs
+        )
+        if session.status == "open":
+            reasons[session.id] = "it has not ended: it has no verdict yet" if first else "none has ended"
+        elif why := next(others, ""):
+            reasons[session.id] = why
     names = dict.fromkeys(fact for session in sessions for fact in session.facts)
     facts = {fact: tuple(session.facts.get(fact) for session in sessions) for fact in names}
-    shown = [session.verdicts if not reasons[session.id] else {} for session in sessions]
+    shown = [session.verdicts if session.id not in reasons else {} for session in sessions]
+    rows = []
+    for variant in dict.fromkeys(variant for verdicts in shown for variant in verdicts):
+        for workload in dict.fromkeys(name for verdicts in shown for name in verdicts.get(variant, {})):
+            cells = tuple(verdicts.get(variant, {}).get(workload) for verdicts in shown)
+            rows.append(_row(ComparedRow(variant=variant, workload=workload, cells=cells)))
     return SessionComparison(
         sessions=tuple(sessions),
         environment={fact: values for fact, values in facts.items() if len({*values} - {None}) > 1},
         same={fact: str(v[0]) for fact, v in facts.items() if len({*v}) == 1 and v[0] is not None},
-        rows=tuple(
-            _row(variant, workload, [verdicts.get(variant, {}).get(workload) for verdicts in shown])
-            for variant in dict.fromkeys(variant for verdicts in shown for variant in verdicts)
-            for workload in dict.fromkeys(name for verdicts in shown for name in verdicts.get(variant, {}))
-        ),
-        refused=tuple(f"ratios of {name}: {reason}" for name, reason in reasons.items() if reason),
+        rows=tuple(rows),
+        refused=tuple(f"ratios of {name}: {reason}" for name, reason in reasons.items()),
     )
 
 
-def _not_comparable(first: ComparedSession, other: ComparedSession) -> str:
-    """Why the ratios of a session cannot stand beside those of the first; empty where they can."""
-    if other.status == "open":
-        return "it has not ended: it has no verdict yet"
-    for what in ("target", "device", "baseline"):
-        known, differs = getattr(first, what), getattr(other, what)
-        if known != differs:
-            return f"another {what}, {differs} and not {known}"
-    return ""
-
-
-def _row(variant: str, workload: str, cells: Sequence[Verdict | None]) -> ComparedRow:
-    row = ComparedRow(variant=variant, workload=workload, cells=tuple(cells))
-    verdicts = [cell.verdict for cell in cells if cell is not None]
-    timed = [(cell.ratio, cell.interval) for cell in cells if isinstance(cell, SpeedVerdict) and not cell.vague]
+def _row(row: ComparedRow) -> ComparedRow:
+    """A row with what has changed in it."""
+    verdicts = [cell.verdict for cell in row.cells if cell is not None]
+    timed = [
+        (cell.ratio, cell.interval) for cell in row.cells if isinstance(cell, SpeedVerdict) and not cell.vague
+    ]
     fields: dict[str, object] = {"verdict_changed": len(verdicts) > 1 and verdicts[0] != verdicts[-1]}
     if len(timed) > 1:
         (first, before), (last, after) = timed[0], timed[-1]
@@ -127,9 +128,9 @@ def _row(variant: str, workload: str, cells: Sequence[Verdict | None]) -> Compar
 
 def sections(page: SessionComparison) -> Iterator[Section]:
     """The page."""
-    sessions = page.sessions
+    sessions, letters = page.sessions, LETTERS[: len(page.sessions)]
     rows = []
-    for letter, session in zip(LETTERS, sessions, strict=False):
+    for letter, session in zip(letters, sessions, strict=True):
         gpu = session.facts.get("GPU") if session.device == "cuda" else None
         ended = ", ".join(filter(None, (session.status, session.grade)))
         device = f"{session.device} ({gpu})" if gpu else session.device
@@ -138,31 +139,44 @@ def sections(page: SessionComparison) -> Iterator[Section]:
     yield Section("Not compared", page.refused)
     for variant in dict.fromkeys(row.variant for row in page.rows):
         yield _variant(variant, page)
-    yield Section("Environment", tuple(_environment(page)))
+    lines = []
+    for fact, values in page.environment.items():
+        pairs = zip(letters, values, strict=True)
+        lines.append(f"{fact}: {', '.join(f'{letter} {value or UNKNOWN}' for letter, value in pairs)}")
+    lines = lines or ["nothing that is on record differs"]
+    if page.same:
+        lines.append(f"the same: {', '.join(f'{fact} {value}' for fact, value in page.same.items())}")
+    if page.environment:
+        lines.append("a ratio may move because the library or the machine did, and not the kernel")
+    yield Section("Environment", tuple(lines))
     costs = [
         ("took", *(UNKNOWN if session.seconds is None else say.seconds(session.seconds) for session in sessions)),
         ("cost", *(UNKNOWN if session.usd is None else say.billed(session.usd) for session in sessions)),
     ]
-    yield Section("Cost and time", table=filled(columns("", *_heads(page)), costs))
-
-
-def _heads(page: SessionComparison) -> list[str]:
-    return [f">{letter}" for letter in LETTERS[: len(page.sessions)]]
+    yield Section("Cost and time", table=filled(columns("", *(f">{letter}" for letter in letters)), costs))
 
 
 def _variant(variant: str, page: SessionComparison) -> Section:
-    rows = [row for row in page.rows if row.variant == variant]
+    rows, letters = [row for row in page.rows if row.variant == variant], LETTERS[: len(page.sessions)]
     baseline = next(session.baseline for session in page.sessions if session.baseline)
     words = {"higher": "higher", "lower": "lower", "within": "overlap"}
     cells: list[tuple[str, ...]] = []
+    vague = False
     for row in rows:
+        texts = []
+        for cell in row.cells:
+            text: str = cell.verdict if cell else "-"
+            if isinstance(cell, SpeedVerdict):
+                vague = vague or cell.vague
+                text = UNKNOWN if cell.vague else say.times(cell.ratio)
+                text = say.ratio(cell.ratio, cell.interval) if len(page.sessions) <= ROOM else text
+            texts.append(text)
         change = f"{say.times(row.change)} {words[row.moved]}" if row.change and row.moved else "-"
-        cells.append((row.workload, *(_cell(cell, page) for cell in row.cells), change))
+        cells.append((row.workload, *texts, change))
     changes, after = [], []
-    for place, (letter, session) in enumerate(zip(LETTERS, page.sessions, strict=False)):
-        changes += [
-            f"{letter} kept a change: {say.gained(kept)}" for kept in session.kept if kept.variant == variant
-        ]
+    for place, (letter, session) in enumerate(zip(letters, page.sessions, strict=True)):
+        gains = (say.gained(kept) for kept in session.kept if kept.variant == variant)
+        changes += [f"{letter} kept a change: {gain}" for gain in gains]
         if verdicts := Counter(cell.verdict for row in rows if (cell := row.cells[place])):
             counted = (f"{word} on {count}" for word, count in verdicts.most_common())
             good = "; slower than its known good of then" if variant in session.regressed else ""
@@ -170,28 +184,22 @@ def _variant(variant: str, page: SessionComparison) -> Section:
     for row in rows:
         if row.verdict_changed:
             after.append(f"verdict changed on {row.workload}: {' -> '.join(c.verdict for c in row.cells if c)}")
-    if any(_vague(cell) for row in rows for cell in row.cells):
+    if vague:
         after.append("an interval whose ends differ by more than a factor of 10 is compared with none")
-    table = filled(columns("Workload", *_heads(page), "Change"), [*cells, *_mean(rows)])
+    heads = columns("Workload", *(f">{letter}" for letter in letters), "Change")
+    table = filled(heads, [*cells, *_mean(rows)])
     return Section(f"{variant} against {baseline}", table=table, lines=tuple(changes), after=tuple(after))
-
-
-def _cell(cell: Verdict | None, page: SessionComparison) -> str:
-    if not isinstance(cell, SpeedVerdict):
-        return cell.verdict if cell else "-"
-    if len(page.sessions) <= ROOM:
-        return say.ratio(cell.ratio, cell.interval)
-    return UNKNOWN if cell.vague else say.times(cell.ratio)
-
-
-def _vague(cell: Verdict | None) -> bool:
-    """Whether the interval is so wide that its ratio says nothing."""
-    return isinstance(cell, SpeedVerdict) and cell.vague
 
 
 def _mean(rows: Sequence[ComparedRow]) -> list[tuple[str, ...]]:
     """Geometric means over the workloads with a sound ratio in every session that has any; none below two."""
-    ratios = [[cell.ratio if cell and not _vague(cell) else None for cell in row.cells] for row in rows]
+    ratios = [
+        [
+            None if cell is None or (isinstance(cell, SpeedVerdict) and cell.vague) else cell.ratio
+            for cell in row.cells
+        ]
+        for row in rows
+    ]
     timed = [place for place in range(len(rows[0].cells)) if any(row[place] for row in ratios)]
     common = [row for row in ratios if all(row[place] for place in timed)]
     if len(common) < 2 or len(timed) < 2:
@@ -199,15 +207,3 @@ def _mean(rows: Sequence[ComparedRow]) -> list[tuple[str, ...]]:
     means = {place: geometric_mean([row[place] or 1.0 for row in common]) for place in timed}
     cells = [say.times(means[place]) if place in means else "-" for place in range(len(rows[0].cells))]
     return [(f"geometric mean of {len(common)}", *cells, say.times(means[timed[-1]] / means[timed[0]]))]
-
-
-def _environment(page: SessionComparison) -> Iterator[str]:
-    for fact, values in page.environment.items():
-        pairs = zip(LETTERS, values, strict=False)
-        yield f"{fact}: {', '.join(f'{letter} {value or UNKNOWN}' for letter, value in pairs)}"
-    if not page.environment:
-        yield "nothing that is on record differs"
-    if page.same:
-        yield f"the same: {', '.join(f'{fact} {value}' for fact, value in page.same.items())}"
-    if page.environment:
-        yield "a ratio may move because the library or the machine did, and not the kernel"

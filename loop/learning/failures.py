@@ -51,25 +51,24 @@ def remembered(rows: Sequence[SessionRow], key: str) -> tuple[list[str], Cure | 
 
 
 def _cure_of(rows: Sequence[SessionRow], place: int, failure: FailureSeen) -> Cure | None:
-    """The first session after `place` on the same target, device and variants that got past its failure."""
-    failed = rows[place]
+    """The first session after `place` on the same target, device and variants that got past its failure.
+
+    Its step passed there, or failed for other variants only.
+    """
+    failed, step = rows[place], (failure.pattern, failure.step)
     if failure.cured_by == failed.id:
         return Cure(failed=failed.id, session=failed.id)
     variants = {*failed.variants, *failed.emulated}
     for later in rows[place + 1 :]:
         same = not later.recorded and (later.target, later.device) == (failed.target, failed.device)
-        if same and variants <= {*later.variants, *later.emulated} and _got_past(later, failure):
+        if not same or not variants <= {*later.variants, *later.emulated}:
+            continue
+        status = next((run.status for run in reversed(later.steps) if (run.pattern, run.step) == step), "")
+        subjects = {other.subject for other in later.failures if (other.pattern, other.step) == step}
+        others_only = bool(failure.subject) and bool(subjects) and not subjects & {"", failure.subject}
+        if status == "passed" or (status == "failed" and others_only):
             return _between(failed, later)
     return None
-
-
-def _got_past(row: SessionRow, failure: FailureSeen) -> bool:
-    """Whether the step passed, or failed for other variants only."""
-    step = (failure.pattern, failure.step)
-    statuses = [run.status for run in row.steps if (run.pattern, run.step) == step]
-    subjects = {other.subject for other in row.failures if (other.pattern, other.step) == step}
-    others_only = bool(failure.subject) and bool(subjects) and not subjects & {"", failure.subject}
-    return statuses[-1:] == ["passed"] or (statuses[-1:] == ["failed"] and others_only)
 
 
 def _between(failed: SessionRow, passed: SessionRow) -> Cure:

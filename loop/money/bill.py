@@ -153,35 +153,28 @@ def no_price(card: RateCard, gpu: str | None) -> str:
     rate = card.find(card.gpu)
     of = f", the price of a machine with {rate.gpu}" if rate and rate.gpu else ""
     problem = f"the rate card charges {card.gpu}{of}; this GPU is {gpu or 'not known'}"
-    own = _prices(card, gpu)
-    if own:
-        return f"{problem}. Its prices: {'; '.join(own.values())}. Choose one: `gpu: {next(iter(own))}` in {CARD}"
-    return f"{problem}, of which it has no price. Add its rate, and name it as `gpu:` in {CARD}"
-
-
-def _prices(card: RateCard, gpu: str | None) -> dict[str, str]:
-    """Name of a rate to `modal/any/h100, NVIDIA H100: $3.95 an hour (2026-05-07)`."""
     counts = {rate.name: machine.count for machine in card.machines for rate in machine.rates}
     prices = {}
     for rate in card.every:
         if rate.resource == "gpu" and rate.gpu and gpu and same_card(rate.gpu, gpu):
             count = counts.get(rate.name, 1)
-            several = f" for {count} GPUs" if count > 1 else ""
-            hourly = f"${rate.usd_per_hour:.2f} an hour{several}"
+            hourly = f"${rate.usd_per_hour:.2f} an hour{f' for {count} GPUs' if count > 1 else ''}"
             prices[rate.name] = f"{rate.name}, {rate.gpu}: {hourly} ({rate.as_of})"
-    return prices
+    if not prices:
+        return f"{problem}, of which it has no price. Add its rate, and name it as `gpu:` in {CARD}"
+    choose = f"Choose one: `gpu: {next(iter(prices))}` in {CARD}"
+    return f"{problem}. Its prices: {'; '.join(prices.values())}. {choose}"
 
 
 def _machines(used: Used, card: RateCard) -> Iterator[Priced]:
     """The machine that the session held, those of its jobs at their own prices, and whoever attended."""
-    rate = held_rate(card, used.device, used.gpu)
+    rate, waiting = held_rate(card, used.device, used.gpu), card.find(card.waiting)
     if rate is not None:
         yield _by_time(rate, max(used.seconds, rate.minimum_s))
     elif used.device == "cuda":
         yield Unmeasured(resource="gpu", reason=no_price(card, used.gpu))
     for host in used.hosts:
         yield Charge(resource="gpu", rate=f"jobs on {host.host}", seconds=host.seconds, usd=host.usd)
-    waiting = card.find(card.waiting)
     if waiting is not None:
         yield _by_time(waiting, used.seconds, "stated")
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from loop.model.money import Bill, ModelUse
+from loop.model.money import Bill
 from loop.model.output import outputs_of
 from loop.model.record import Finished
 from loop.money.model import KeepOutput, Pivot, PivotOutput, StopCost, hours_text
 from loop.report import format as say
-from loop.report.markdown import Table, columns, filled
+from loop.report.markdown import columns, filled
 from loop.report.sections import Section
 
 WHO = {"gpu": "GPU", "engineer": "engineer", "ai": "AI"}
@@ -46,34 +46,28 @@ def roi(bill: Bill) -> str:
 
 def sections(bill: Bill, seconds: float, finished: Sequence[Finished]) -> Iterator[Section]:
     """What a session cost, what it spared, and what was decided for that. `seconds`: what it took."""
-    yield Section(note=money_line(bill, seconds), table=_charges(bill))
-    if bill.ai and bill.ai.models:
-        heads = columns("Model", ">Calls", ">Read", ">From a cache", ">Into a cache", ">Written", ">Cost")
-        tokens = filled(heads, [_tokens(use) for use in bill.ai.models])
-        yield Section(note="Tokens of AI, each counted once:", table=tokens)
-    yield Section(lines=tuple(_remarks(bill)))
-    rows = [(s.pattern, say.seconds(60 * s.minutes), say.usd(s.usd), s.source) for s in bill.savings]
-    yield Section(table=filled(columns("Pattern", ">Spared", ">Worth", "As measured here"), rows))
-    yield Section("Decisions", lines=decisions(finished))
-
-
-def _charges(bill: Bill) -> Table | None:
-    heads = columns("What", "Rate", ">Dollars an hour", ">Used", ">Cost", "Basis")
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for charge in bill.charges:
         hourly, used = "-", "-"  # Not paid by the hour.
         if charge.seconds > 0:
             hourly, used = say.rate(charge.usd / charge.seconds * 3600), say.seconds(charge.seconds)
         rows.append((WHO[charge.resource], charge.rate, hourly, used, say.usd(charge.usd), charge.basis))
-    total = [("Sum", "", "", "", say.usd(bill.usd), "")] if len(rows) > 1 else []
-    return filled(heads, [*rows, *total])
-
-
-def _tokens(use: ModelUse) -> tuple[str, ...]:
-    used = use.tokens
-    counts = (used.input, used.cache_read, used.cache_write + used.cache_write_1h, used.output)
-    cost = "unknown" if use.usd is None else say.usd(use.usd)
-    return use.model, str(use.calls or "-"), *(f"{count:,}" for count in counts), cost
+    rows += [("Sum", "", "", "", say.usd(bill.usd), "")] if len(rows) > 1 else []
+    heads = columns("What", "Rate", ">Dollars an hour", ">Used", ">Cost", "Basis")
+    yield Section(note=money_line(bill, seconds), table=filled(heads, rows))
+    models = []
+    for use in bill.ai.models if bill.ai else ():
+        tokens = use.tokens
+        counts = tokens.input, tokens.cache_read, tokens.cache_write + tokens.cache_write_1h, tokens.output
+        usd = "unknown" if use.usd is None else say.usd(use.usd)
+        models.append((use.model, str(use.calls or "-"), *(f"{count:,}" for count in counts), usd))
+    if models:
+        heads = columns("Model", ">Calls", ">Read", ">From a cache", ">Into a cache", ">Written", ">Cost")
+        yield Section(note="Tokens of AI, each counted once:", table=filled(heads, models))
+    yield Section(lines=tuple(_remarks(bill)))
+    saved = [(s.pattern, say.seconds(60 * s.minutes), say.usd(s.usd), s.source) for s in bill.savings]
+    yield Section(table=filled(columns("Pattern", ">Spared", ">Worth", "As measured here"), saved))
+    yield Section("Decisions", lines=decisions(finished))
 
 
 def _remarks(bill: Bill) -> Iterator[str]:
@@ -118,10 +112,6 @@ def pivot_lines(weighed: Pivot) -> Iterator[str]:
     yield weighed.decision
     yield from (f"{rule.rule}: {HELD[rule.holds]}; {rule.why}" for rule in weighed.rules)
     for option in weighed.options:
-        worth = f", expected {span(*map(say.usd, option.expected_usd))}" if option.expected_usd else ""
-        yield f"{option.name}: costs {span(*map(say.usd, option.usd))}{worth}; {option.note}"
-
-
-def span(low: str, high: str) -> str:
-    """`4 min`, or `4 min to 6 min` where both ends differ."""
-    return low if low == high else f"{low} to {high}"
+        costs, worth = (dict.fromkeys(map(say.usd, ends)) for ends in (option.usd, option.expected_usd or ()))
+        expected = f", expected {' to '.join(worth)}" if worth else ""
+        yield f"{option.name}: costs {' to '.join(costs)}{expected}; {option.note}"

@@ -1,11 +1,11 @@
 """What is said of correctness and speed: sections of a report, and of a command that verifies or measures."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from loop.base.stats import geometric_mean
 from loop.model.change import standing
-from loop.model.measurement import Check, Measurement, Span, VariantChecks
+from loop.model.measurement import Check, Measurement, VariantChecks
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
 from loop.model.record import Finished
 from loop.model.verdict import SpeedVerdict, Verdict
@@ -39,25 +39,15 @@ def correctness(finished: Sequence[Finished], nothing: str = "Nothing was verifi
         *("Type", "Build"),
     )
     table = filled(heads, (row for checks in checked for row in _check_rows(checks)))
-    yield Section(
-        "Correctness",
-        note=f"{COMPARED} {_silent([check for checks in checked for check in checks.checks])}"
-        if table
-        else nothing,
-        table=table,
-        wrap=2,
-    )
+    every = [check for checks in checked for check in checks.checks]
+    mute = tuple(check for check in every if check.status not in ("right", "wrong", "tampered"))
+    silent = ""  # How many checks gave no output that could be judged, and why.
+    if mute:
+        tally = VariantChecks(variant="", build_id=None, checks=mute).tally
+        silent = f"{len(mute)} of {say.count(len(every), 'check')} gave no output: {tally}."
+    yield Section("Correctness", note=f"{COMPARED} {silent}" if table else nothing, table=table, wrap=2)
     if failures := tuple(failure for checks in checked for failure in _failures(checks)):
         yield Section(note="Where it is wrong:", lines=failures)
-
-
-def _silent(checks: Sequence[Check]) -> str:
-    """How many checks gave no output that could be judged, and why; empty where all did."""
-    mute = tuple(check for check in checks if check.status not in ("right", "wrong", "tampered"))
-    if not mute:
-        return ""
-    tally = VariantChecks(variant="", build_id=None, checks=mute).tally
-    return f"{len(mute)} of {say.count(len(checks), 'check')} gave no output: {tally}."
 
 
 def _check_rows(checks: VariantChecks) -> Iterator[tuple[str, ...]]:
@@ -99,23 +89,23 @@ def _failures(checks: VariantChecks) -> Iterator[Line]:
 
 
 def _map(check: Check) -> Iterator[str]:
-    """Where along each dimension the error is; then the neighbours of the first wrong element."""
+    """Where along each dimension the error is; then the neighbours of the first wrong element.
+
+    `0-31 nothing wrong, 32-63 0.4`; one figure where all parts of a dimension are alike.
+    """
     for name, parts in check.map.items():
-        if len(parts) > 1:
-            yield f"largest error along {name}: {_spans(parts)}"
+        if len(parts) < 2:
+            continue
+        errors = [math.inf if part.largest is None else part.largest for part in parts if part.count]
+        where = f"alike everywhere, up to {_number(max(errors, default=None), 2)}"
+        if len(errors) < len(parts) or max(errors) > ALIKE * min(errors):
+            spans = (f"{part.first}" if part.first == part.last else f"{part.first}-{part.last}" for part in parts)
+            largest = (_number(part.largest, 2) if part.count else "right" for part in parts)
+            where = ", ".join(map(" ".join, zip(spans, largest, strict=True)))
+        yield f"largest error along {name}: {where}"
     if check.first is not None and len(check.first.around) > 1:
         pairs = ", ".join(f"{_number(got)} for {_number(expected)}" for expected, got in check.first.around)
         yield f"around the first: {pairs}"
-
-
-def _spans(parts: Sequence[Span]) -> str:
-    """`0-31 nothing wrong, 32-63 0.4`; one figure where all parts are alike."""
-    errors = [math.inf if part.largest is None else part.largest for part in parts if part.count]
-    if len(errors) == len(parts) and max(errors) <= ALIKE * min(errors):
-        return f"alike everywhere, up to {_number(max(errors), 2)}"
-    spans = (f"{part.first}" if part.first == part.last else f"{part.first}-{part.last}" for part in parts)
-    largest = (_number(part.largest, 2) if part.count else "right" for part in parts)
-    return ", ".join(map(" ".join, zip(spans, largest, strict=True)))
 
 
 def _number(value: float | None, digits: int = 4) -> str:
@@ -127,35 +117,34 @@ def speeds(
 ) -> Iterator[Section]:
     """Every timed variant, one row a workload, by the session's verdicts; none where nothing was timed."""
     judged = {(verdict.variant, verdict.workload): verdict for verdict in speed_verdicts(verdicts)}
-    outputs = outputs_of(standing(finished), MeasureOutput)
-    by_variant = _last_timed((timing for output in outputs for timing in output.measurements), judged)
-    title = f"Speed against {baseline}"
-    for name, timings in by_variant.items():
-        pairs = [(timing, judged[name, timing.workload.name]) for timing in timings]
-        heads = columns(
-            *("Workload", "Verdict", ">Ratio [99 % interval]", f">{name}", f">{baseline}"),
-            *(">GB/s", ">GFLOP/s", ">Of the roof", f">Memory {name}", f">Memory {baseline}"),
-        )
-        rows = (_speed_row(timing, verdict, roof) for timing, verdict in pairs)
-        yield Section(title, note=f"`{name}`: {_summary(pairs)}.", table=filled(heads, rows))
-        title = ""
-    if by_variant:
-        yield Section(note=READ_SPEED, lines=reasons(verdicts))
-
-
-def _last_timed(
-    measurements: Iterable[Measurement], judged: Mapping[tuple[str, str], SpeedVerdict]
-) -> dict[str, list[Measurement]]:
-    """By variant the measurements that the verdicts are from, one a workload; else the first."""
-    by_variant: dict[str, dict[str, Measurement]] = {}
-    for timing in measurements:
+    by_variant: dict[str, dict[str, Measurement]] = {}  # Those that the verdicts are from, else the first.
+    for timing in (m for output in outputs_of(standing(finished), MeasureOutput) for m in output.measurements):
         name = timing.workload.name
         verdict = judged.get((timing.variant, name)) if timing.against == "baseline" else None
         if verdict is not None:
             known = by_variant.setdefault(timing.variant, {})
             if name not in known or timing.ratio == verdict.ratio:
                 known[name] = timing
-    return {variant: list(timings.values()) for variant, timings in by_variant.items()}
+    title = f"Speed against {baseline}"
+    for variant, timings in by_variant.items():
+        pairs = [(timing, judged[variant, name]) for name, timing in timings.items()]
+        heads = columns(
+            *("Workload", "Verdict", ">Ratio [99 % interval]", f">{variant}", f">{baseline}"),
+            *(">GB/s", ">GFLOP/s", ">Of the roof", f">Memory {variant}", f">Memory {baseline}"),
+        )
+        rounds = sorted({timing.rounds for timing in timings.values()})
+        counted = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
+        over = f"over {say.count(len(pairs), 'workload')}, {counted} rounds each"
+        own = [verdict for _, verdict in pairs]
+        vague = sum(verdict.vague for verdict in own)
+        summary = f"no mean {over}: too wide an interval on {vague}" if vague else f"{mean_of(own)} {over}"
+        if all(verdict.verdict == "inconclusive" for verdict in own):
+            summary = f"inconclusive {over}"
+        table = filled(heads, (_speed_row(timing, verdict, roof) for timing, verdict in pairs))
+        yield Section(title, note=f"`{variant}`: {summary}.", table=table)
+        title = ""
+    if by_variant:
+        yield Section(note=READ_SPEED, lines=reasons(verdicts))
 
 
 def speed_verdicts(verdicts: Iterable[Verdict]) -> list[SpeedVerdict]:
@@ -180,18 +169,6 @@ def trusted_mean(verdicts: Sequence[SpeedVerdict]) -> float | None:
     if all(verdict.verdict == "inconclusive" for verdict in verdicts) or any(v.vague for v in verdicts):
         return None
     return geometric_mean([verdict.ratio for verdict in verdicts])
-
-
-def _summary(pairs: Sequence[tuple[Measurement, SpeedVerdict]]) -> str:
-    """`geometric mean 1.63x over 6 workloads, 5 rounds each`, or why there is no mean."""
-    verdicts = [verdict for _, verdict in pairs]
-    rounds = sorted({timing.rounds for timing, _ in pairs})
-    counted = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
-    over = f"over {say.count(len(verdicts), 'workload')}, {counted} rounds each"
-    vague = sum(verdict.vague for verdict in verdicts)
-    if all(verdict.verdict == "inconclusive" for verdict in verdicts):
-        return f"inconclusive {over}"
-    return f"no mean {over}: too wide an interval on {vague}" if vague else f"{mean_of(verdicts)} {over}"
 
 
 def _speed_row(timing: Measurement, verdict: SpeedVerdict, roof: Roof | None) -> tuple[str, ...]:

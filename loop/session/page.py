@@ -4,7 +4,7 @@ A new section is a function of a `View` that yields sections, and its line in `F
 terminal shows it at the end of the session, too. `--json` has all of them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from loop.jobs.folder import groups
 from loop.learning.prediction import predicted
 from loop.model.change import jobs_of
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of, read_output
-from loop.model.record import Finished, latest_attempts
+from loop.model.record import latest_attempts
 from loop.money import section as spending
 from loop.optimize import section as changing
 from loop.profile.actions import facts_table, kernels, leaf, notes, parallelism_table, totals
@@ -95,31 +95,28 @@ def speed(view: View) -> Iterator[Section]:
     """Every timed variant against the baseline, and how it was timed; or why nothing was."""
     finished, baseline = view.finished, view.head.baseline
     timed = list(findings.speeds(view.record.verdicts, finished, baseline, roof_of(view.profiles)))
-    yield from timed or [Section(f"Speed against {baseline}", note=f"{_no_speed(finished)}.")]
+    if not timed:  # Only changes were, nothing is right, or the measuring step's own words.
+        measuring = [record for record in latest_attempts(finished) if record.action == "kernel.measure"]
+        checked = [checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants]
+        why = "no step of this session measured speed" if checked else "nothing was verified, so nothing was timed"
+        if checked and not any(checks.right for checks in checked):
+            why = "no variant is right, and a wrong kernel has no speed"
+        else:
+            for record in measuring:
+                if record.status != "passed":
+                    why = record.skipped_because if record.status == "skipped" else record.message.rstrip(".")
+        note = f"Nothing was measured: {why}."
+        if changing.timed(finished) and not measuring:
+            note = "Only changes were timed."
+        timed = [Section(f"Speed against {baseline}", note=note)]
+    yield from timed
     called = tuple(line for output in outputs_of(finished, MeasureOutput) for line in how_called(output))
     if called:
         note = "How each side was called. Short calls of different kinds differ by what an empty one takes:"
         yield Section(note=note, lines=called)
     if sensors := sensor_lines(finished, baseline):
-        yield Section(
-            note="The GPU while each was timed, with all that is done between the samples:", lines=sensors
-        )
-
-
-def _no_speed(finished: Sequence[Finished]) -> str:
-    """Why nothing was timed: only changes were, nothing is right, or the measuring step's own words."""
-    measuring = [record for record in latest_attempts(finished) if record.action == "kernel.measure"]
-    if changing.timed(finished) and not measuring:
-        return "Only changes were timed"
-    checked = [checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants]
-    why = "no step of this session measured speed" if checked else "nothing was verified, so nothing was timed"
-    if checked and not any(checks.right for checks in checked):
-        why = "no variant is right, and a wrong kernel has no speed"
-    else:
-        for record in measuring:
-            if record.status != "passed":
-                why = record.skipped_because if record.status == "skipped" else record.message.rstrip(".")
-    return f"Nothing was measured: {why}"
+        note = "The GPU while each was timed, with all that is done between the samples:"
+        yield Section(note=note, lines=sensors)
 
 
 def known_good(view: View) -> Iterator[Section]:
@@ -183,13 +180,13 @@ def controls(view: View) -> Iterator[Section]:
 
 def jobs(view: View) -> Iterator[Section]:
     """Groups of devices that ran jobs."""
-    counted = (
-        (name, len({job.uuid for job in ran}), len(ran)) for name, ran in groups(jobs_of(view.finished)).items()
-    )
-    lines = tuple(f"{name}: {say.count(many, 'device')}, {say.count(ran, 'job')}" for name, many, ran in counted)
+    lines = []
+    for name, ran in groups(jobs_of(view.finished)).items():
+        devices = say.count(len({job.uuid for job in ran}), "device")
+        lines.append(f"{name}: {devices}, {say.count(len(ran), 'job')}")
     if lines:
         note = "Ratios are paired on one device. Raw times of two devices never stand beside each other."
-        yield Section(note=note, lines=lines)
+        yield Section(note=note, lines=tuple(lines))
 
 
 def bottleneck(view: View) -> Iterator[Section]:
@@ -254,16 +251,14 @@ def again(view: View) -> Iterator[Section]:
     head = view.head
     if view.record.status in ("aborted", "paused"):
         yield Section("Go on with this session", code=(head.resume_command,))
-    lines: list[Line] = []
-    where = "`journal.jsonl` in the folder of the session; verdicts, cost and grade: `record.json`."
-    lines.append(f"Steps, times and outputs: {where}")
-    with_files = [record for record in latest_attempts(view.finished) if record.artifacts]
-    lines += [
-        f"Raw samples of `{course.name_of(record)}`: {', '.join(f'`{name}`' for name in record.artifacts)}"
-        for record in with_files
-    ]
     note = "The whole session, with the same inputs, and this report from its records:"
     yield Section("Each number", note=note, code=(head.command(), head.report_command))
+    where = "`journal.jsonl` in the folder of the session; verdicts, cost and grade: `record.json`."
+    lines: list[Line] = [f"Steps, times and outputs: {where}"]
+    for record in latest_attempts(view.finished):
+        if record.artifacts:
+            names = ", ".join(f"`{name}`" for name in record.artifacts)
+            lines.append(f"Raw samples of `{course.name_of(record)}`: {names}")
     yield Section(lines=tuple(lines))
 
 

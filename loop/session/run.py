@@ -159,8 +159,8 @@ def resumable(session: Session, *, fresh: bool) -> int:
     try:
         with paused_by_machine(session.setting, f"go on with: {session.head.resume_command}"):
             journal, bounds, rows = opened(session, fresh=fresh)
-            walk, ending = walked(session, journal, bounds, rows)
-            record = closed(session, journal, walk, bounds.closed(ending))
+            ending = walked(session, journal, bounds, rows)
+            record = closed(session, journal, bounds.closed(ending))
             return announce_end(session, record, ending)
     except MachineFailure:
         raise
@@ -178,15 +178,10 @@ def paused_by_machine(setting: Setting, then: str) -> Iterator[None]:
     except MachineFailure:
         raise
     except (LoopError, OSError, MemoryError, RuntimeError) as error:
-        failure = behind(error, folders_of(setting))
+        failure = behind(error, Folders.of(setting.project.sessions, setting.project.target))
         if failure is None:
             raise
         raise failure.then(then) from error
-
-
-def folders_of(setting: Setting) -> Folders:
-    """The folders that a session writes to."""
-    return Folders.of(setting.project.sessions, setting.project.target)
 
 
 def opened(session: Session, *, fresh: bool) -> tuple[Journal, Bounds, Sequence[SessionRow]]:
@@ -207,10 +202,10 @@ def opened(session: Session, *, fresh: bool) -> tuple[Journal, Bounds, Sequence[
     return journal, bounds, rows
 
 
-def walked(session: Session, journal: Journal, bounds: Bounds, rows: Sequence[SessionRow]) -> tuple[Walk, Ending]:
-    """Walk what has not been walked yet."""
+def walked(session: Session, journal: Journal, bounds: Bounds, rows: Sequence[SessionRow]) -> Ending:
+    """Walk what has not been walked yet. `rows`: earlier sessions, from which a step may want to know."""
     head, setting = session.head, session.setting
-    card = rates(setting.project).attended(head.attended)
+    card, root = rates(setting.project).attended(head.attended), setting.project.sessions
     task = Task(
         plan=head.plan.plan,
         variants=head.variants,
@@ -229,40 +224,34 @@ def walked(session: Session, journal: Journal, bounds: Bounds, rows: Sequence[Se
         workshop=session.workshop,
         card=card,
     )
+    past = Past(
+        known_good=known_good(root, head),
+        tries=tries(root, head),
+        lost=lost_ideas(root, head) if task.changes else (),
+        searches=searches(root, head) if task.changes else (),
+        sessions=tuple(row for row in rows if row.target == head.target and row.id != head.id),
+        steps_of=lambda name: SessionFolder(root / name).finished(),
+    )
     steps = [step for planned in head.plan.patterns if planned.planned for step in planned.pattern.steps]
     with open_bench(setting, head.device, head.threads) as bench:
         if any(step.action == "kernel.verify" for step in steps):
             bench.warm_up()  # torch is imported while the compiler works
         walk = Walk(
             resolved=head.plan,
-            context=Context(bench, task, past_of(setting, head, task, rows), bounds.watch),
+            context=Context(bench, task, past, bounds.watch),
             facts=session_facts(card, head),
             objective=Objective.of(head),
             earlier=finished(journal.lines),
             begun=[line.event for line in journal.lines if isinstance(line.event, Started)],
-            folders=folders_of(setting),
+            folders=Folders.of(root, setting.project.target),
         )
         show = Show(session.screen, session.request.events, Recall(setting.project, head.id).lines)
         ending = drive(walk, show, into(session.folder, journal), bounds)
     bounds.give_room()
-    return walk, ending
+    return ending
 
 
-def past_of(setting: Setting, head: SessionHead, task: Task, rows: Sequence[SessionRow]) -> Past:
-    """What earlier sessions say that a step could want to know."""
-    root = setting.project.sessions
-    own = tuple(row for row in rows if row.target == head.target and row.id != head.id)
-    return Past(
-        known_good=known_good(root, head),
-        tries=tries(root, head),
-        lost=lost_ideas(root, head) if task.changes else (),
-        searches=searches(root, head) if task.changes else (),
-        sessions=own,
-        steps_of=lambda session: SessionFolder(root / session).finished(),
-    )
-
-
-def closed(session: Session, journal: Journal, walk: Walk, ending: Ending) -> SessionRecord:
+def closed(session: Session, journal: Journal, ending: Ending) -> SessionRecord:
     """Write down how it ended, work out what it means, render the report; a worktree without an edit goes."""
     setting, head, folder = session.setting, session.head, session.folder
     record = closing.conclude(setting, head, folder, ending, sessions.wall_seconds(journal.lines))
