@@ -91,8 +91,11 @@ def body(markdown: str, figures: Sequence[Figure]) -> Body:
     page, by_path = Body(), {figure.path: figure for figure in figures}
     tokens = READER.parse(markdown)
     body_tokens: list[Token] = []
-    depth = tables = 0
-    at = 0
+    at = depth = tables = 0
+
+    def put(html: str) -> None:
+        body_tokens.append(Token("html_block", "", 0, content=html))
+
     while at < len(tokens):
         token = tokens[at]
         content = tokens[at + 1] if at + 1 < len(tokens) else token
@@ -100,29 +103,39 @@ def body(markdown: str, figures: Sequence[Figure]) -> Body:
             page.title = inline(content.content)
             at += 3
             continue
-        if token.type == "paragraph_open" and (path := _picture(content)) in by_path:
-            body_tokens.append(Token("html_block", "", 0, content=f"{_figure_html(by_path[path])}\n"))
+        pieces = content.children or []
+        is_image = token.type == "paragraph_open" and [piece.type for piece in pieces] == ["image"]
+        drawn = by_path.get(str(pieces[0].attrs["src"])) if is_image else None
+        if drawn is not None:  # What it says in words goes with it for those who do not see it.
+            label = escape(drawn.title, quote=True)
+            group = f'<div class="scroll" role="group" tabindex="0" aria-label="{label}">{drawn.inline}</div>'
+            put(f"<figure>{group}</figure>\n")
             at += 3
             continue
         if token.type == "paragraph_open" and not page.verdict and not page.anchors and token.level == 0:
             page.verdict = inline(content.content)
             at += 3
             continue
+        at += 1
         if token.type == "heading_open":
-            token.tag = tokens[at + 2].tag = "h2" if token.tag in ("h1", "h2") else "h3"
+            token.tag = tokens[at + 1].tag = "h2" if token.tag in ("h1", "h2") else "h3"
             token.attrSet("id", page.anchor(words(content.content)))
         elif token.type == "fold":
             depth += (token.content == "<details>") - (token.content == "</details>")
-            body_tokens.append(Token("html_block", "", 0, content=_fold_html(page, token.content, depth)))
-            at += 1
+            tag = _FOLD.fullmatch(token.content)
+            summary = tag["summary"] if tag else None
+            if summary is None:
+                put(token.content + "\n" * (token.content == "</details>"))
+            else:  # Its name is a heading where the fold is in no other.
+                heading = f'<h2 id="{page.anchor(words(summary))}">{inline(summary)}</h2>' if depth == 1 else ""
+                put(f"<summary>{heading or inline(summary)}</summary>\n")
             continue
         elif token.type == "table_open":
             tables += 1
             where = next(reversed(page.anchors.values()), words(page.title))
             token.meta["label"] = f"{where}, table {tables}"
-            _mark_cells(tokens, at)
+            _mark_cells(tokens, at - 1)
         body_tokens.append(token)
-        at += 1
     page.content = READER.renderer.render(body_tokens, READER.options, {}).strip()
     return page
 
@@ -130,68 +143,40 @@ def body(markdown: str, figures: Sequence[Figure]) -> Body:
 def _mark_cells(tokens: Sequence[Token], start: int) -> None:
     """Give a table's cells what the style sheet and the script read.
 
-    A cell knows its column's head: a narrow page shows each row as a list of both.
+    A cell knows its column's head: a narrow page shows each row as a list of both. The word that begins a cell
+    has a colour where it says an outcome.
     """
     heads: list[str] = []
     place = rows = 0
     for at in range(start, len(tokens)):
-        token, content = tokens[at], tokens[at + 1].content if at + 1 < len(tokens) else ""
+        token = tokens[at]
         if token.type == "table_close":
             break
         if token.type == "tr_open":
             place, rows = 0, rows + 1
         if token.type not in ("th_open", "td_open"):
             continue
-        number = token.attrs.pop("style", "") == "text-align:right"
+        cell, number = tokens[at + 1], token.attrs.pop("style", "") == "text-align:right"
         if token.type == "th_open":
-            heads.append(words(content))
+            heads.append(words(cell.content))
             token.attrs["scope"] = "col"
         if number:
             token.attrs["class"] = "number"
-        if token.type == "td_open":
-            value = sort_value(words(content)) if number else None
-            if value is not None:
-                token.attrs["data-sort"] = repr(value)
-            token.attrs["data-head"] = heads[place]
-            if place:
-                _colour(tokens[at + 1])
-            place += 1
+        if token.type == "th_open":
+            continue
+        value = sort_value(words(cell.content)) if number else None
+        if value is not None:
+            token.attrs["data-sort"] = repr(value)
+        token.attrs["data-head"] = heads[place]
+        first = (cell.children or [cell])[0]
+        word, match = kind(cell.content), re.match("[a-z]+", first.content)
+        if place and word and match and first.type == "text" and cell.children:
+            rest = Token("text", "", 0, content=first.content[match.end() :])
+            marked = Token("html_inline", "", 0, content=f'<span class="{word}">{match[0]}</span>')
+            cell.children[:1] = [marked, rest]
+        place += 1
     if rows > 2:  # The head, and at least two to sort.
         tokens[start].attrs["class"] = "sortable"
-
-
-def _colour(cell: Token) -> None:
-    """Mark the word that a cell begins with, where it says an outcome."""
-    first = (cell.children or [cell])[0]
-    word, match = kind(cell.content), re.match("[a-z]+", first.content)
-    if word and match and first.type == "text" and cell.children:
-        rest = Token("text", "", 0, content=first.content[match.end() :])
-        marked = Token("html_inline", "", 0, content=f'<span class="{word}">{match[0]}</span>')
-        cell.children[:1] = [marked, rest]
-
-
-def _fold_html(page: Body, line: str, depth: int) -> str:
-    """An end of a fold, or its name, which is a heading where the fold is in no other."""
-    tag = _FOLD.fullmatch(line)
-    if tag is None or tag["summary"] is None:
-        return line + "\n" * (line == "</details>")
-    html = inline(tag["summary"])
-    if depth == 1:
-        html = f'<h2 id="{page.anchor(words(tag["summary"]))}">{html}</h2>'
-    return f"<summary>{html}</summary>\n"
-
-
-def _picture(content: Token) -> str:
-    """The path of the image that a paragraph consists of; empty for other paragraphs."""
-    pieces = content.children or []
-    return str(pieces[0].attrs["src"]) if [piece.type for piece in pieces] == ["image"] else ""
-
-
-def _figure_html(drawn: Figure) -> str:
-    """A figure within the page; what it says in words goes with it for those who do not see it."""
-    label = escape(drawn.title, quote=True)
-    scroll = f'<div class="scroll" role="group" tabindex="0" aria-label="{label}">{drawn.inline}</div>'
-    return f"<figure>{scroll}</figure>"
 
 
 def _fold(state: StateBlock, start: int, end: int, silent: bool) -> bool:

@@ -1,6 +1,6 @@
 """A section: a heading with what stands below it. Markdown, a terminal and JSON show the same sections."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,21 +101,20 @@ def _parts(section: Section, room: Room, level: int) -> Iterator[str]:
     if section.figure:
         yield picture(section.figure.title, section.figure.description, section.figure.path)
     if section.lines:
-        yield bullets(section.lines, room)
+        yield _bullets(section.lines, room)
     if section.table:
         yield table(section.table, room.rows, room.letters)
     if section.after:
-        yield bullets(section.after, room)
+        yield _bullets(section.after, room)
     if section.code:
         yield block(section.code, section.language, room.lines if section.language == "text" else None)
 
 
-def bullets(lines: Iterable[Line], room: Room) -> str:
+def _bullets(lines: Sequence[Line], room: Room) -> str:
     """A list in Markdown; its first lines where it has too many."""
-    every = tuple(lines)
-    shown = list(every[: room.rows])
-    if len(shown) < len(every):
-        shown.append(f"And {len(every) - len(shown)} more, which are in the records of the session.")
+    shown = list(lines[: room.rows])
+    if len(shown) < len(lines):
+        shown.append(f"And {len(lines) - len(shown)} more, which are in the records of the session.")
     return "\n".join(f"{indent}- {paragraph(shortened(text, room.letters))}" for indent, text in _indented(shown))
 
 
@@ -134,24 +133,17 @@ def show(sections: Iterable[Section], screen: Screen) -> None:
         screen.data("\n" * bool(number) + "\n".join(fold(shortened(text, PAGE.letters), room) for text in heads))
         for lines in (section.lines, section.after):
             if lines is section.after and section.table is not None:
-                _show_table(section.table, section.wrap, room, screen)
+                # Its cells are made safe for a terminal.
+                rows = tuple(tuple(shortened(cell, 200) for cell in row) for row in section.table.rows)
+                whole = Table(section.table.columns, rows)
+                for place, piece in enumerate(pieces(whole, room) if section.wrap == 0 else [whole]):
+                    if place:
+                        screen.data("")
+                    screen.table([column.title for column in piece.columns], piece.rows, wrap=section.wrap)
             for indent, text in _indented(lines):
                 screen.data(fold(f"  {indent}{shortened(text, PAGE.letters)}", room))
         for text in section.code:
             screen.data(f"  {text}")
-
-
-def _show_table(content: Table, wrap: int, room: int, screen: Screen) -> None:
-    whole = cleaned(content)
-    for place, piece in enumerate(pieces(whole, room) if wrap == 0 else [whole]):
-        if place:
-            screen.data("")
-        screen.table([column.title for column in piece.columns], piece.rows, wrap=wrap)
-
-
-def cleaned(content: Table) -> Table:
-    """The same table with cells that are safe on a terminal."""
-    return Table(content.columns, tuple(tuple(shortened(cell, 200) for cell in row) for row in content.rows))
 
 
 def pieces(content: Table, room: int) -> Iterator[Table]:

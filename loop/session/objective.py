@@ -228,13 +228,14 @@ GOALS = (
 
 def goals(success: str) -> str:
     """`5 % faster than at the start, nothing wrong` of `gain - 1 >= 0.05 and wrong == []`."""
-    return ", ".join(_goal(ast.unparse(part.tree)) for part in Expression.parse(success).parts)
-
-
-def _goal(part: str) -> str:
-    for pattern, words in GOALS:
-        if match := re.fullmatch(pattern, part):
-            figures = {"share": lambda x: f"{100 * float(x):.3g}", "times": lambda x: say.times(float(x))}
-            groups = match.groupdict()
-            return words.format(**{name: figures.get(name, str)(text) for name, text in groups.items()})
-    return f"`{part}`"
+    figures = {"share": lambda x: f"{100 * float(x):.3g}", "times": lambda x: say.times(float(x))}
+    texts = []
+    for part in (ast.unparse(part.tree) for part in Expression.parse(success).parts):
+        text = f"`{part}`"
+        for pattern, words in GOALS:
+            if match := re.fullmatch(pattern, part):
+                groups = match.groupdict().items()
+                text = words.format(**{name: figures.get(name, str)(figure) for name, figure in groups})
+                break
+        texts.append(text)
+    return ", ".join(texts)

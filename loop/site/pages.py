@@ -129,28 +129,16 @@ def report_page(templates: Path, report: Path, status: str) -> str:
     be read.
     """
     text = clean(report.read_text(encoding="utf-8", errors="replace"), LARGEST)
-    html = page(templates, text, _figures(report.parent, text), status)
+    named = {path: alt for alt, path in reversed(_FIGURE.findall(text))}
+    figures: list[Figure] = []  # Words stand in the place of one that is not there.
+    for path, alt in named.items():
+        file = report.parent / path
+        figures.append(Stored(file.stem, alt, inline(alt), 1, 1, "", file.read_bytes() if file.is_file() else b""))
+    html = page(templates, text, figures, status)
     session = report.parent.name
     back = f'<p><a href="{stem(session)}.html">{escape(session)}</a> in the catalogue</p>'
     html = html.replace("; base-uri", "; img-src data:; base-uri", 1)
     return _LINK.sub(r"\1", html).replace("<header>", f"<header>\n{back}", 1)
-
-
-def ratio_figure(report: Path) -> str:
-    """HTML of the ratios that a stored report shows; empty where it has no such figure."""
-    data = _data(report.parent / "figures/ratios.svg")
-    return Stored("ratios", "Ratio by workload, as the report has it", "", 1, 1, "", data).inline if data else ""
-
-
-def _figures(folder: Path, text: str) -> list[Figure]:
-    """Every figure that the report names; words in the place of one that is not there."""
-    named = {path: alt for alt, path in reversed(_FIGURE.findall(text))}
-    return [Stored(Path(n).stem, alt, inline(alt), 1, 1, "", _data(folder / n)) for n, alt in named.items()]
-
-
-def _data(file: Path) -> bytes:
-    """What a file holds; nothing where there is none."""
-    return file.read_bytes() if file.is_file() else b""
 
 
 NEWEST = 12
@@ -224,42 +212,39 @@ def _pages(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
     yield "sessions/index.html", "sessions", {"newest": newest}
     yield "kernels/index.html", "kernels", {"latest": latest}
     yield "plans/index.html", "plans", {}
-    for name in contents.patterns:
-        yield page_path("patterns", name), "pattern", _pattern(name, contents)
+    for name, known in contents.patterns.items():  # Who it answers, which plans have it, which sessions ran it.
+        answers = ((other, answer) for other, asks in contents.patterns.items() for answer in asks.pattern.next)
+        asked_by = [(other, answer.when) for other, answer in answers if answer.pattern == name]
+        plans = [plan.name for plan in contents.plans.values() if name in plan.patterns]
+        rows = [row for row in newest if any(run.pattern == name for run in row.runs)]
+        yield (
+            page_path("patterns", name),
+            "pattern",
+            {"known": known, "asked_by": asked_by, "plans": plans, **_cut(rows)},
+        )
     for name, plan in contents.plans.items():
-        yield page_path("plans", name), "plan", {"plan": plan, **_some(contents.of_plan(name))}
+        yield page_path("plans", name), "plan", {"plan": plan, **_cut(contents.of_plan(name))}
     for name, variant in target.variants.items():
         recipe: tuple[str, ...] = ()  # For the first GPU of the manifest, or for this processor.
         if isinstance(variant, CAbiVariant):
             build = target.compiled(name, next(iter(target.devices), "sm_89")).build
             recipe = build.compiler, *build.flags
         tuning = [tuning for tuning in target.tuning.values() if tuning.variant == name]
-        judged = _some(tuple(reversed(history[name])))
+        judged = _cut(tuple(reversed(history[name])))
         values = {"name": name, "variant": variant, "recipe": recipe, "tuning": tuning}
         yield page_path("kernels", name), "kernel", {**values, "points": judged["rows"], "more": judged["more"]}
     ids = [None, *(row.id for row in contents.rows), None]
     for number, row in enumerate(contents.rows):
-        report = contents.reports.get(row.id)
-        figure = Markup(ratio_figure(report)) if report else ""
+        report, figure = contents.reports.get(row.id), ""
+        if report and (file := report.parent / "figures/ratios.svg").is_file():
+            title = "Ratio by workload, as the report has it"
+            figure = Stored("ratios", title, "", 1, 1, "", file.read_bytes()).inline
         around = {"older": ids[number], "newer": ids[number + 2]}
-        yield page_path("sessions", row.id), "session", {"row": row, **around, "figure": figure}
+        yield page_path("sessions", row.id), "session", {"row": row, **around, "figure": Markup(figure)}
 
 
-def _some(rows: Sequence[Any]) -> dict[str, Any]:
+def _cut(rows: Sequence[Any]) -> dict[str, Any]:
     return {"rows": rows[:MOST_USED], "more": max(0, len(rows) - MOST_USED)}
-
-
-def _pattern(name: str, contents: Contents) -> dict[str, Any]:
-    """A pattern, who it answers, and which plans have it."""
-    asked_by = [
-        (other, answer.when)
-        for other, known in contents.patterns.items()
-        for answer in known.pattern.next
-        if answer.pattern == name
-    ]
-    plans = [plan.name for plan in contents.plans.values() if name in plan.patterns]
-    rows = [row for row in reversed(contents.rows) if any(run.pattern == name for run in row.runs)]
-    return {"known": contents.patterns[name], "asked_by": asked_by, "plans": plans, **_some(rows)}
 
 
 def environment(templates: Path) -> Environment:
