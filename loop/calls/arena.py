@@ -68,21 +68,14 @@ class Bell:
             os.close(handle)
 
 
-class Shared:
-    """The worker's view of the memory that it shares with the judge."""
-
-    def __init__(self, handle: int, size: int) -> None:
-        self.memory = mmap.mmap(handle, max(size, CONTROL_BYTES))
-        self.words = memoryview(self.memory)[:CONTROL_BYTES].cast("Q")
-
-
-def obey(shared: Shared, bell: tuple[int, int] | None, stage: Stage, inputs: int, number: int) -> None:
+def obey(memory: mmap.mmap, bell: tuple[int, int] | None, stage: Stage, inputs: int, number: int) -> None:
     """Carry out orders until one says to leave. An exception of a call passes through: its order stays undone.
 
+    `memory`: what it shares with the judge.
     `bell`: pipes to sleep at and to ring with; None: both sides watch the memory, each on a core of its own.
     `inputs`: tensors of the call. `number`: the number of the last order before.
     """
-    words = shared.words
+    words = memoryview(memory)[:CONTROL_BYTES].cast("Q")
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -111,6 +104,7 @@ def obey(shared: Shared, bell: tuple[int, int] | None, stage: Stage, inputs: int
             if op == LEAVE:
                 return
     finally:
+        words.release()
         if was_on:
             gc.enable()
 

@@ -1,26 +1,18 @@
 """A call and a variant as parent, judge and worker speak of them: plain data, without pydantic."""
 
 import ctypes
-import itertools
 import math
 import mmap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self, dataclass_transform
 
 from loop.model.causes import Cause
-from loop.model.dtypes import Device, Dtype
+from loop.model.dtypes import ITEM_SIZES, Device, Dtype
 
 MAX_RANK = 8
-DTYPES = {
-    "float32": (1, 4),
-    "float16": (2, 2),
-    "bfloat16": (3, 2),
-    "float64": (4, 8),
-    "int32": (5, 4),
-    "int64": (6, 8),
-}
-DTYPES |= {"uint8": (7, 1), "int8": (8, 1), "int16": (9, 2), "bool": (10, 1), "float8_e4m3fn": (11, 1)}
-DTYPES |= {"float8_e5m2": (12, 1)}
+NUMBERED: tuple[Dtype, ...] = ("float32", "float16", "bfloat16", "float64", "int32", "int64", "uint8", "int8")
+NUMBERED += ("int16", "bool", "float8_e4m3fn", "float8_e5m2")
+DTYPES: dict[str, tuple[int, int]] = {name: (n, ITEM_SIZES[name]) for n, name in enumerate(NUMBERED, 1)}
 """Name to its number in loop_kernel.h and its size in bytes."""
 POISON = 0xFF
 """Bytes of this value are NaN in every floating-point type."""
@@ -81,49 +73,24 @@ def scatter(
 
     Along an axis of stride 0 its values are the same.
     """
-    size = extent(shape, strides) * item
-    spread = bytearray(between or bytes([POISON]) * size)
-    once = list(shape)
-    for axis in _repeated(shape, strides):
-        block = math.prod(once[axis + 1 :]) * item
-        data = b"".join(data[at : at + block] for at in range(0, len(data), block * once[axis]))
-        once[axis] = 1
-    for dense, place in _stretches(once, strides, item):
-        spread[place] = data[dense]
+    spread = bytearray(between or bytes([POISON]) * (extent(shape, strides) * item))
+    if 0 not in shape:
+        import numpy
+
+        _view(spread, shape, strides, item)[...] = numpy.frombuffer(data, f"u{item}").reshape(shape)
     return bytes(spread)
 
 
 def gather(spread: bytes, shape: tuple[int, ...], strides: tuple[int, ...], item: int) -> bytes:
     """The inverse of `scatter`: the bytes of the contiguous tensor."""
-    repeated = _repeated(shape, strides)
-    once = [1 if axis in repeated else size for axis, size in enumerate(shape)]
-    compact = bytearray(math.prod(once) * item)
-    for dense, place in _stretches(once, strides, item):
-        compact[dense] = spread[place]
-    data = bytes(compact)
-    for axis in reversed(repeated):
-        block = math.prod(shape[axis + 1 :]) * item
-        data = b"".join(data[at : at + block] * shape[axis] for at in range(0, len(data), block))
-    return data
+    return b"" if 0 in shape else bytes(_view(bytearray(spread), shape, strides, item).tobytes())
 
 
-def _repeated(shape: Sequence[int], strides: tuple[int, ...]) -> list[int]:
-    """The axes along which every element lies at the same place."""
-    return [axis for axis, size in enumerate(shape) if size > 1 and strides[axis] == 0 and 0 not in shape]
+def _view(memory: bytearray, shape: tuple[int, ...], strides: tuple[int, ...], item: int) -> Any:
+    """Memory as numpy sees a tensor in it. A worker that tries no layouts does without numpy."""
+    import numpy
 
-
-def _stretches(shape: Sequence[int], strides: tuple[int, ...], item: int) -> Iterator[tuple[slice, slice]]:
-    """Stretches of bytes at equal distances: the slice of the dense tensor, and the slice of its memory."""
-    row, step = (shape[-1], strides[-1] or 1) if shape else (1, 1)
-    for number, index in enumerate(itertools.product(*(range(size) for size in shape[:-1]))):
-        at = number * row * item
-        place = sum(i * stride for i, stride in zip(index, strides, strict=False)) * item
-        if step == 1:
-            yield slice(at, at + row * item), slice(place, place + row * item)
-            continue
-        end = place + (row - 1) * step * item + 1
-        for byte in range(item):
-            yield slice(at + byte, at + row * item, item), slice(place + byte, end + byte, step * item)
+    return numpy.ndarray(shape, f"u{item}", memory, strides=[stride * item for stride in strides])
 
 
 def describe(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:
@@ -260,7 +227,7 @@ class Call(Plain):
     @property
     def updated(self) -> frozenset[int]:
         """Numbers of the inputs that are changed in place."""
-        return frozenset(number for number in self.updates if number >= 0)
+        return frozenset(self.updates) - {-1}
 
     @property
     def written(self) -> tuple[TensorFile, ...]:
@@ -284,16 +251,14 @@ class Call(Plain):
 
     def c_inputs(self, addresses: Sequence[int], layout: str = "contiguous") -> Any:
         """Its inputs at these addresses, as the C interface takes them."""
-        described = [
-            describe(address, tensor.shape, tensor.strides(layout), tensor.dtype)
-            for address, tensor in zip(addresses, self.inputs, strict=True)
-        ]
+        placed = zip(addresses, self.inputs, strict=True)
+        described = [describe(at, tensor.shape, tensor.strides(layout), tensor.dtype) for at, tensor in placed]
         return (LoopTensor * len(described))(*described)
 
     def c_output(self, address: int) -> Any:
         """Its outputs in a block at an address, as the C interface takes them."""
         described = [
-            describe(address + part.offset, part.shape, strides_of(part.shape, "contiguous"), part.dtype)
+            describe(address + part.offset, part.shape, part.strides("contiguous"), part.dtype)
             for part in self.written
         ]
         return (LoopTensor * max(len(described), 1))(*described)

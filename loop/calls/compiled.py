@@ -6,19 +6,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from loop.calls.call import Call
-from loop.calls.invocation import GuardedCall, HostStage, Places, Run, Windows
+from loop.calls.invocation import HostStage, Places, Prepared, Run, Windows
 from loop.calls.memory import Buffer, Guard, Memory
 
 
-class CompiledCall(GuardedCall):
+class CompiledCall(Prepared):
     """One call, its tensors in memory of the worker's own."""
 
     stream: int | None = None
     """CUDA stream that the entry is given."""
 
     def __init__(self, invoke: Callable[..., None], call: Call, layout: str = "contiguous") -> None:
-        super().__init__(call, layout, prefills=True)
-        self.invoke, self.result, self.numbers = invoke, self.all[-1], call.c_numbers()
+        super().__init__(call)
+        self.lay_out(layout, prefills=True)
+        self.layout, self.invoke, self.result, self.numbers = layout, invoke, self.all[-1], call.c_numbers()
         self.before = b""
         """The block of several outputs as it was before the call."""
 

@@ -46,6 +46,7 @@ class ExternalCall(Prepared):
     timed_apart = True
 
     def __init__(self, variant: External, call: Call) -> None:
+        super().__init__(call)
         self.variant = variant
         self.seconds: float | None = None
         """What the program stated about its last run."""
@@ -54,15 +55,15 @@ class ExternalCall(Prepared):
     def refill(self, call: Call) -> None:
         """Describe the call in the file that the program reads; its inputs are files of their own."""
         self.call, self.path = call, Path(call.output.path)
-        self.inputs = [self.path.with_suffix(f".{tensor.name}.bin") for tensor in call.inputs]
+        self.paths = [self.path.with_suffix(f".{tensor.name}.bin") for tensor in call.inputs]
         self.before = []
-        for tensor, path in zip(call.inputs, self.inputs, strict=True):
+        for tensor, path in zip(call.inputs, self.paths, strict=True):
             begin = tensor.offset * tensor.item
             self.before.append(Path(tensor.path).read_bytes()[begin : begin + tensor.size])
             path.write_bytes(self.before[-1])
         self.files = {part.name: self.path.with_suffix(f".{part.name}.out") for part in call.parts}
         fields: dict[str, Any] = {name: getattr(call, name) for name in CALL_FIELDS}
-        fields["inputs"] = list(map(described_file, call.inputs, self.inputs))
+        fields["inputs"] = list(map(described_file, call.inputs, self.paths))
         fields["output"] = described_file(call.output, self.path)
         if call.parts:
             fields["parts"] = [described_file(part, self.files[part.name]) for part in call.written]
@@ -75,7 +76,7 @@ class ExternalCall(Prepared):
         for name, value in call.attributes.items():
             values[name] = "" if value is None else str(int(value) if isinstance(value, bool) else value)
         values["dtype"] = call.dtype
-        paths = dict(zip((tensor.name for tensor in call.inputs), self.inputs, strict=True))
+        paths = dict(zip((tensor.name for tensor in call.inputs), self.paths, strict=True))
         paths |= {call.output.name: self.path, **self.files}
         words = {**paths, **values}
         self.command = [
@@ -94,7 +95,7 @@ class ExternalCall(Prepared):
         for path in (self.path, *self.files.values()):
             path.unlink(missing_ok=True)
         for number in self.call.updated:
-            self.inputs[number].write_bytes(self.before[number])
+            self.paths[number].write_bytes(self.before[number])
         began = time.perf_counter()
         try:
             completed = subprocess.run(
@@ -122,14 +123,14 @@ class ExternalCall(Prepared):
         for part in self.call.written:
             block[part.offset : part.offset + part.size] = _read_output(self.files[part.name], part)
         return self.call.with_updates(
-            bytes(block), lambda number: _read_output(self.inputs[number], self.call.inputs[number])
+            bytes(block), lambda number: _read_output(self.paths[number], self.call.inputs[number])
         )
 
     def changed(self) -> list[str]:
         return [
             tensor.name
             for n, tensor in enumerate(self.call.inputs)
-            if n not in self.call.updated and self.inputs[n].read_bytes() != self.before[n]
+            if n not in self.call.updated and self.paths[n].read_bytes() != self.before[n]
         ]
 
 

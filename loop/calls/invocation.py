@@ -3,7 +3,7 @@
 A loaded variant makes a call ready in two ways:
 
 - `prepare` for a check: inputs in memory of the worker's own, with guard zones around them (`memory`).
-- `stage` for timing: inputs and outputs in the memory that the judge shares with the worker (`arena`, `orders`).
+- `stage` for timing: inputs and outputs in the memory that the judge shares with the worker (`arena`).
 
 `compiled`, `external` and `torch_call` hold both for each kind of variant, `cuda` for compiled ones on a GPU.
 """
@@ -23,7 +23,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any, NamedTuple, NoReturn, Protocol
 
-from loop.calls.call import Call, extent, gather, scatter, strides_of
+from loop.calls.call import Call, extent, gather, scatter
 from loop.calls.memory import VALUES, Guard, Memory, count_bytes, differing, draw, zone_bytes
 
 STRAY = "stray access: "
@@ -51,20 +51,12 @@ class _Action(ctypes.Structure):
     )
 
 
-class TensorPlace(NamedTuple):
-    """Where a tensor stands, and the memory around it that nobody else has."""
-
-    name: str
-    begin: int
-    end: int
-    reach: tuple[int, int]
-
-
 class FaultWatch:
     """Names the tensor beside which an access faults, while it lasts. Another handler of faults stays in place."""
 
-    def __init__(self, places: Callable[[], Sequence[TensorPlace]]) -> None:
-        self.places = places
+    def __init__(self, tensors: Callable[[], Sequence[tuple[str, Memory]]]) -> None:
+        """`tensors`: those in memory of ours, each with its name."""
+        self.tensors = tensors
         self.guess = ""
         """What to say of a fault that is beside no tensor; empty for nothing."""
         self._handler = _Handler(self._fault)
@@ -91,19 +83,16 @@ class FaultWatch:
         if os.uname().machine == "x86_64":
             error = ctypes.c_uint64.from_address(context + X86_64_ERROR).value
             verb = "writes" if error & WRITES else "reads"
-        if sentence := beside(self.places(), address, verb) or self.guess:
+        sentence = self.guess
+        for name, memory in self.tensors():
+            if memory.reach[0] <= address < memory.reach[1]:
+                after, before = address - memory.address - memory.size, memory.address - address
+                where = f"{after} bytes after its end" if after >= 0 else f"{before} bytes before its beginning"
+                sentence = f"{verb} outside {name}: {where}"
+                break
+        if sentence:
             os.write(2, f"\n{STRAY}{sentence}\n".encode())
         self.__exit__()
-
-
-def beside(places: Sequence[TensorPlace], address: int, verb: str) -> str:
-    """What an access to an address is, in words; empty when it is beside no tensor."""
-    for place in places:
-        if place.reach[0] <= address < place.reach[1]:
-            if address >= place.end:
-                return f"{verb} outside {place.name}: {address - place.end} bytes after its end"
-            return f"{verb} outside {place.name}: {place.begin - address} bytes before its beginning"
-    return ""
 
 
 def why_lost() -> str:
@@ -192,105 +181,81 @@ Windows = Sequence[Sequence[int]]
 
 
 class Prepared(ABC):
-    """A call with its inputs in memory, ready to be made again and again. Its tensors have no zones."""
+    """A call with its tensors in memory, ready to be made again and again. A program has files in their place."""
 
     timed_apart = False
     """Whether it times itself and has no windows."""
-    names: tuple[str, ...] = ()
-    """The tensors that have zones, as in `its input x`."""
     prefills = False
     """Whether we can choose what stands in the output before a call."""
+    names: tuple[str, ...] = ()
+    """The tensors that lie in memory of ours, between zones, as in `its input x`."""
 
     def __init__(self, call: Call) -> None:
         self.call = call
-
-    @abstractmethod
-    def bind(self, offsets: Sequence[int] | None = None) -> Run:
-        """The call on windows of its inputs, as a function; None: the windows whose answer the judge knows."""
-
-    def jumble(self, draw: random.Random) -> None:
-        """Put unknown values at every address, for a call whose output is not looked at."""
-
-    @abstractmethod
-    def refill(self, call: Call) -> None:
-        """Take the values of another call's files, at the same addresses."""
-
-    def poison(self, guard: Guard | None = None) -> None:
-        """Make the output NaN, so that an element nobody writes shows; or a guard's contents."""
-
-    @abstractmethod
-    def output(self) -> bytes:
-        """The last output's bytes, C order; raises Refused when it cannot be one."""
-
-    @abstractmethod
-    def changed(self) -> list[str]:
-        """Names of inputs that do not hold their values any more."""
-
-    def surround(self, guards: Sequence[Guard]) -> None:
-        """Write other bytes around each tensor, and the values the judge knows into the inputs."""
-
-    def strays(self) -> list[str]:
-        """Writes outside of tensors, a sentence each."""
-        return []
-
-    def own_strays(self) -> list[str]:
-        """Writes of one more call outside of tensors that the variant allocates, a sentence each."""
-        return []
-
-    def enclose(self, *, at_end: bool) -> bool:
-        """As `Memory.enclose`, for every tensor; inputs are written anew. False where it cannot."""
-        return False
-
-    def release(self) -> None:
-        """Let accesses outside of tensors be again; the next call needs `surround`."""
-
-    def places(self) -> Sequence[TensorPlace]:
-        """Where each tensor stands in host memory of ours."""
-        return ()
-
-
-class GuardedCall(Prepared):
-    """A call whose inputs, and with `prefills` its output, lie in memory of ours, between zones."""
-
-    def __init__(self, call: Call, layout: str, *, prefills: bool) -> None:
-        super().__init__(call)
-        self.layout, self.prefills = layout, prefills
-        self.strides = [tensor.strides(layout) for tensor in call.inputs]
-        self.spread = [tensor.strides(layout) != tensor.strides("contiguous") for tensor in call.inputs]
-        """Whether an input's elements lie otherwise than in its file."""
-        self.names = tuple(f"its input {tensor.name}" for tensor in call.inputs)
         self.inputs: list[Memory] = []
-        for tensor, strides, spread in zip(call.inputs, self.strides, self.spread, strict=True):
+        self.all: list[Memory] = []
+        """The inputs, and with `prefills` the output."""
+        self.values: list[bytes] = []
+        """What the judge wrote for each input."""
+        self.strides: list[tuple[int, ...]] = []
+        self.spread: list[bool] = []
+        """Whether an input's elements lie otherwise than in its file."""
+        self.between = ""
+        """What the last call wrote between its outputs, in words."""
+
+    def lay_out(self, layout: str, *, prefills: bool) -> None:
+        """Make the memory of all tensors, and fill it."""
+        self.prefills, inputs = prefills, self.call.inputs
+        self.strides = [tensor.strides(layout) for tensor in inputs]
+        self.spread = [tensor.strides(layout) != tensor.strides("contiguous") for tensor in inputs]
+        self.names = tuple(f"its input {tensor.name}" for tensor in inputs)
+        for tensor, strides, spread in zip(inputs, self.strides, self.spread, strict=True):
             size = extent(tensor.shape, strides) * tensor.item if spread else tensor.pool_size
             shift = tensor.item if layout == "misaligned" and not spread else 0
             zone = zone_bytes(tensor.shape, strides, tensor.dtype)
             self.inputs.append(self.memory(size, shift, tensor.dtype, zone))
         self.all = list(self.inputs)
         if prefills:
-            output = call.output
-            zone = zone_bytes(output.shape, strides_of(output.shape, "contiguous"), output.dtype)
+            output = self.call.output
+            zone = zone_bytes(output.shape, output.strides("contiguous"), output.dtype)
             self.names += ("its output",)
             self.all.append(self.memory(output.size, 0, output.dtype, zone))
-        self.between = ""
-        """What the last call wrote between its outputs, in words."""
-        self.refill(call)
+        self.refill(self.call)
 
-    @abstractmethod
     def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
         """Memory for one tensor: its bytes, bytes of misalignment, its type, bytes of each zone."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def bind(self, offsets: Sequence[int] | None = None) -> Run:
+        """The call on windows of its inputs, as a function; None: the windows whose answer the judge knows."""
+
+    @abstractmethod
+    def output(self) -> bytes:
+        """The last output's bytes, C order; raises Refused when it cannot be one."""
+
+    def poison(self, guard: Guard | None = None) -> None:
+        """Make the output NaN, so that an element nobody writes shows; or a guard's contents."""
+
+    def own_strays(self) -> list[str]:
+        """Writes of one more call outside of tensors that the variant allocates, a sentence each."""
+        return []
 
     def refill(self, call: Call) -> None:
+        """Take the values of another call's files, at the same addresses."""
         self.call, self.values = call, [Path(tensor.path).read_bytes() for tensor in call.inputs]
         for memory, data in zip(self.inputs, self.values, strict=True):
             memory.zones.know(data)
         self.surround([draw(VALUES) for _ in self.all])
 
     def jumble(self, draw: random.Random) -> None:
-        for memory, tensor in zip(self.inputs, self.call.inputs, strict=True):
+        """Put unknown values at every address, for a call whose output is not looked at."""
+        for memory, tensor in zip(self.inputs, self.call.inputs, strict=False):
             if memory.size:
                 memory.rotate(draw.randrange(memory.size // tensor.item) * tensor.item)
 
     def surround(self, guards: Sequence[Guard]) -> None:
+        """Write other bytes around each tensor, and the values the judge knows into the inputs."""
         for memory, guard in zip(self.all, guards, strict=True):
             memory.surround(guard)
         self._restore(guards[: len(self.inputs)])
@@ -311,17 +276,18 @@ class GuardedCall(Prepared):
         return self.inputs[n].read(tensor.offset * tensor.item, tensor.size)
 
     def changed(self) -> list[str]:
+        """Names of inputs that do not hold their values any more."""
         names = []
-        for n, tensor in enumerate(self.call.inputs):
-            if n in self.call.updated or not self.inputs[n].changed:
-                continue
-            if not self.spread[n] or self.window(n) != self.values[n]:  # Else only between its rows.
-                names.append(tensor.name)
+        for n, (tensor, memory) in enumerate(zip(self.call.inputs, self.inputs, strict=False)):
+            # Where one is spread, other bytes between its rows are no change of it.
+            if n not in self.call.updated and memory.changed:
+                names += [tensor.name] if not self.spread[n] or self.window(n) != self.values[n] else []
         return names
 
     def strays(self) -> list[str]:
+        """Writes outside of tensors, a sentence each."""
         sentences = []
-        for n, (name, memory) in enumerate(zip(self.names, self.all, strict=True)):
+        for n, (name, memory) in enumerate(self.tensors()):
             gaps = ""
             if n < len(self.inputs) and self.spread[n] and memory.changed:
                 data, expected = memory.contents(), self._laid_out(n, self.window(n), memory.data)
@@ -331,18 +297,20 @@ class GuardedCall(Prepared):
         return [*sentences, *([self.between] if self.between else [])]
 
     def enclose(self, *, at_end: bool) -> bool:
-        if not all(memory.enclose(at_end=at_end) for memory in self.all):
+        """As `Memory.enclose`, for every tensor; inputs are written anew. False where it cannot."""
+        if not self.all or not all(memory.enclose(at_end=at_end) for memory in self.all):
             return False
         self._restore([draw(VALUES) for _ in self.inputs])
         return True
 
     def release(self) -> None:
+        """Let accesses outside of tensors be again; the next call needs `surround`."""
         for memory in self.all:
             memory.release()
 
-    def places(self) -> list[TensorPlace]:
-        named = zip(self.names, self.all, strict=True)
-        return [TensorPlace(name, area.address, area.address + area.size, area.reach) for name, area in named]
+    def tensors(self) -> Sequence[tuple[str, Memory]]:
+        """The tensors in memory of ours, each with its name."""
+        return list(zip(self.names, self.all, strict=False))
 
 
 class Stage(ABC):

@@ -112,11 +112,9 @@ class Surroundings:
 
     def stray(self, before: bytes, after: bytes) -> str:
         """Where the zones' bytes are not what was written there, in words; empty when all are."""
-        if after != self.after:
-            places = differing(after, self.after)
+        if places := differing(after, self.after):
             return f"{count_bytes(places)} after its end, the first at element +{places[0] // self.item}"
-        if before != self.before:
-            places = differing(before, self.before)
+        if places := differing(before, self.before):
             nearest = (places[-1] - len(before)) // self.item
             return f"{count_bytes(places)} before its beginning, the nearest at element {nearest}"
         return ""
@@ -124,6 +122,8 @@ class Surroundings:
 
 def differing(data: bytes, expected: bytes) -> list[int]:
     """Positions at which two byte strings of one length differ."""
+    if data == expected:
+        return []
     return [place for place, (a, b) in enumerate(zip(data, expected, strict=True)) if a != b]
 
 
@@ -134,9 +134,9 @@ def count_bytes(places: list[int]) -> str:
 
 def stray(now: bytes, zone: bytes, before: str, after: str) -> str:
     """A sentence on a write into the gap between two tensors, about the nearer one; empty when there was none."""
-    if now == zone:
-        return ""
     places = differing(now, zone)
+    if not places:
+        return ""
     if before and (not after or places[0] <= len(zone) - 1 - places[-1]):
         return f"writes outside its {before}: {count_bytes(places)} after its end"
     return f"writes outside its {after}: {count_bytes(places)} before its beginning"

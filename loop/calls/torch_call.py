@@ -17,7 +17,7 @@ from loop.calls import torch_side
 from loop.calls.call import Call, FunctionTerms, Refused, extent, refuse_late, strides_of
 from loop.calls.callee import Callee, in_block, outputs_of, part_of, spoil
 from loop.calls.cuda.stage import LEFT_WORK
-from loop.calls.invocation import GuardedCall, HostStage, Places, Run, Windows
+from loop.calls.invocation import HostStage, Places, Prepared, Run, Windows
 from loop.calls.memory import HIGH, Guard, Memory, Surroundings, draw, zone_bytes
 from loop.calls.own_modules import search
 from loop.calls.torch_side import TORCH_DTYPES, WHOLE, bytes_of, same_bits
@@ -29,26 +29,13 @@ FACTORIES = {getattr(torch.ops.aten, name) for name in NAMES.split()}
 
 
 class _Bytes(NamedTuple):
-    """Bytes of a device inside a block, as NVIDIA's array interface describes them."""
+    """The tensor in some memory of a device, as NVIDIA's array interface describes bytes."""
 
-    block: Tensor
-    begin: int
-    size: int
+    memory: "TorchMemory"
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        address = self.block.data_ptr() + self.begin
-        return {"shape": (self.size,), "typestr": "|u1", "data": (address, False), "version": 3}
-
-
-def inside(block: Tensor, begin: int, size: int) -> Tensor:
-    """Some bytes of a block as a tensor whose storage ends where they end: it cannot be resized."""
-    if block.is_cuda:
-        return torch.as_tensor(_Bytes(block, begin, size), device=block.device)
-    kind: Any = type("_Array", (ctypes.c_char * size,), {})
-    array = kind.from_address(block.data_ptr() + begin)
-    array.block = block  # It has to outlive the tensor.
-    return torch.frombuffer(array, dtype=torch.uint8)
+        return {"shape": (self.memory.size,), "typestr": "|u1", "data": (self.memory.address, False), "version": 3}
 
 
 class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -56,8 +43,8 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.allocated: list[tuple[tuple[int, ...], int, Tensor, Surroundings]] = []
-        """Of each tensor that was handed out: shape, address, the block that it lies in, and its zones there."""
+        self.allocated: list[tuple[tuple[int, ...], TorchMemory]] = []
+        """Of each tensor that was handed out its shape, and the memory that it lies in."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -69,23 +56,26 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """The result of an operator; of a factory, in memory of ours."""
         result = func(*args, **(kwargs or {}))
-        if func.overloadpacket not in FACTORIES or type(result) is not Tensor or not self._takes(result):
+        if func.overloadpacket not in FACTORIES or type(result) is not Tensor:
+            return result
+        plain = result.layout == torch.strided and result.device.type in ("cpu", "cuda") and result.numel() > 0
+        if not plain or result.dtype.is_complex or result.is_quantized or min(result.stride(), default=1) < 0:
+            return result
+        if torch.cuda.is_current_stream_capturing() if result.is_cuda else result.is_pinned():
             return result
         shape, strides, item = tuple(result.shape), tuple(result.stride()), result.element_size()
         zone, size = zone_bytes(shape, strides, "float32"), extent(shape, strides) * item
-        zones = Surroundings(zone, zone)
-        block = torch.empty(zone + size + zone, dtype=torch.uint8, device=result.device)
-        for place, data in zip((0, zone + size), zones.renew(draw(HIGH)), strict=True):
-            block[place : place + zone].copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
-        tensor = inside(block, zone, size).view(result.dtype).as_strided(shape, strides).copy_(result)
-        self.allocated.append((shape, tensor.data_ptr(), block, zones))
-        return tensor
-
-    def _takes(self, result: Tensor) -> bool:
-        plain = result.layout == torch.strided and result.device.type in ("cpu", "cuda") and result.numel() > 0
-        if not plain or result.dtype.is_complex or result.is_quantized or min(result.stride(), default=1) < 0:
-            return False
-        return not (torch.cuda.is_current_stream_capturing() if result.is_cuda else result.is_pinned())
+        memory = TorchMemory(size, 0, "uint8", zone, str(result.device))
+        memory.surround(draw(HIGH))
+        if result.is_cuda:  # A tensor whose storage ends where the tensor does cannot be resized.
+            inside = torch.as_tensor(_Bytes(memory), device=result.device)
+        else:
+            kind: Any = type("_Array", (ctypes.c_char * size,), {})
+            array = kind.from_address(memory.address)
+            array.memory = memory  # It has to outlive the tensor.
+            inside = torch.frombuffer(array, dtype=torch.uint8)
+        self.allocated.append((shape, memory))
+        return inside.view(result.dtype).as_strided(shape, strides).copy_(result)
 
 
 def stray_writes(call: Callable[[], Any]) -> list[str]:
@@ -99,13 +89,12 @@ def stray_writes(call: Callable[[], Any]) -> list[str]:
             result = call()
     except Exception:
         return []
-    if any(block.is_cuda for _, _, block, _ in mode.allocated):
+    if any(memory.whole.is_cuda for _, memory in mode.allocated):
         torch.cuda.synchronize()
     sentences = []
-    for shape, address, block, zones in mode.allocated:
-        before, after = block[: len(zones.before)], block[len(block) - len(zones.after) :]
-        if stray := zones.stray(before.cpu().numpy().tobytes(), after.cpu().numpy().tobytes()):
-            is_output = type(result) is Tensor and result.data_ptr() == address
+    for shape, memory in mode.allocated:
+        if stray := memory.stray:
+            is_output = type(result) is Tensor and result.data_ptr() == memory.address
             name = "its output" if is_output else f"a tensor {list(shape)} that it allocated"
             sentences.append(f"writes outside {name}: {stray}")
     return sentences
@@ -129,17 +118,16 @@ class Importable:
                 raise Refused(f"{module.__name__} is not what was built, but {module.__file__}")
         self.arguments = torch_side.find(terms.arguments) if terms.arguments else None
 
-    def _callee(self, call: Call) -> Callee:
-        return Callee(self.function, self.arguments, self.terms, call, self.device)
-
     def prepare(self, call: Call, layout: str = "contiguous") -> "TensorCall":
         """Bring a call's inputs into memory: the host's, or the device's."""
-        return TensorCall(self._callee(call), call, self.device, layout)
+        callee = Callee(self.function, self.arguments, self.terms, call, self.device)
+        return TensorCall(callee, call, self.device, layout)
 
     def stage(self, places: Places, call: Call, slow: float) -> "FunctionStage":
         """Take a call's place in the shared memory."""
         kind = DeviceFunctionStage if self.device == "cuda" else FunctionStage
-        return kind(self._callee(call), places, call, slow)
+        callee = Callee(self.function, self.arguments, self.terms, call, self.device)
+        return kind(callee, places, call, slow)
 
 
 class TorchMemory(Memory):
@@ -191,7 +179,7 @@ def _bytes_tensor(data: bytes) -> Tensor:
         return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
 
 
-class TensorCall(GuardedCall):
+class TensorCall(Prepared):
     """One call, its tensors in memory of the worker's own. It has an output there where one is passed to it.
 
     Zones stay open: a Python variant may copy a tensor's whole storage.
@@ -199,7 +187,8 @@ class TensorCall(GuardedCall):
 
     def __init__(self, callee: Callee, call: Call, device: str, layout: str) -> None:
         self.callee, self.device = callee, device
-        super().__init__(call, layout, prefills=callee.terms.passed)
+        super().__init__(call)
+        self.lay_out(layout, prefills=callee.terms.passed)
         self.pools = [memory.flat for memory in self.inputs if isinstance(memory, TorchMemory)]
         self.passed: list[Tensor] = []
         if callee.terms.passed:
@@ -233,15 +222,15 @@ class TensorCall(GuardedCall):
 
     def own_strays(self) -> list[str]:
         last = self.result
+
+        def once() -> Any:
+            self.bind()()
+            return self.result
+
         try:
-            return stray_writes(self._once)
+            return stray_writes(once)
         finally:
             self.result = last
-
-    def _once(self) -> Any:
-        """The result of one more call."""
-        self.bind()()
-        return self.result
 
     def poison(self, guard: Guard | None = None) -> None:
         """Make the last outputs NaN and forget them: a variant that returns them again has not computed them."""

@@ -41,7 +41,6 @@ from loop.steps.setting import Setting, choose_device, choose_threads, read_sett
 from loop.timing.theirs import HEADS, Both, EvaluatorTerms, line, reasons, two, verdict_of
 from loop.workers.judge_process import UNTIMED
 from loop.workers.program import within
-from loop.workers.workload_call import generator_parameters
 
 
 @dataclass(frozen=True)
@@ -404,7 +403,7 @@ class Stated:
             cases = [{"name": case.name, "given": case.arguments} for case in checked]
         else:
             workloads = few(expand(target, target.workloads, target.dtypes[self.device]), MOST_CASES)
-            cases = [{"name": load.name, "given": generator_parameters(load)} for load in workloads]
+            cases = [{"name": load.name, "given": {**load.sizes, **load.attributes}} for load in workloads]
         return {
             "folder": str(self.setting.project.target),
             "device": self.device,

@@ -7,10 +7,10 @@ by.
 Begin with `arrays`: a mistake is a function of one `ErringCall` and of what it keeps from call to call. It decides
 how the call is computed. Each is written once, for the host, a device and functions of any structure:
 
-- `values`: wrong values. `cheats`: earlier outputs, writes elsewhere. Both see numpy arrays; the tensors of a GPU
-  go through the host. `table` lists them by name.
-- `tampering`: cheats that only Python can make.
-- `functions` puts them into Python variants, `wrap` into compiled ones, `device` into those of a GPU.
+- `values`: wrong values. `table`: earlier outputs, writes elsewhere, and all of them by name. They see numpy
+  arrays; the tensors of a GPU go through the host.
+- `functions` puts them into Python variants, and has the cheats that only Python can make. `wrap` puts them into
+  compiled variants, `device` into those of a GPU.
 """
 
 import copy
@@ -21,12 +21,11 @@ from loop.calls.external import External
 from loop.calls.invocation import Loaded
 from loop.calls.library import Compiled
 from loop.mistakes.arrays import Terms, through_library
-from loop.mistakes.table import MAKERS
+from loop.mistakes.table import mistake_of
 
 
 def wrap(loaded: Loaded, terms: Terms) -> Loaded:
     """The same variant with the mistake that `terms["make"]` names; its other terms belong to the mistake."""
-    make, names = terms["make"], terms["attributes"]
     if isinstance(loaded, External):
         raise Refused("no mistake can be put into a program of its own")
     if not isinstance(loaded, Compiled):
@@ -40,5 +39,5 @@ def wrap(loaded: Loaded, terms: Terms) -> Loaded:
     through = through_library
     if loaded.device == "cuda":
         from loop.mistakes.device import through_host as through
-    library.invoke = through(loaded.invoke, MAKERS[make](terms), names)  # type: ignore[method-assign]
+    library.invoke = through(loaded.invoke, mistake_of(terms), terms["attributes"])  # type: ignore[method-assign]
     return library

@@ -4,7 +4,6 @@ numpy has no bfloat16: its bits stand in uint16, which no other element type use
 """
 
 import ctypes
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -21,9 +20,6 @@ Attributes = dict[str, Any]
 """Name to value: as the manifest writes it for a Python variant, as a double for a compiled one."""
 Honest = Callable[[Sequence[Any], Any, Attributes], None]
 """The real variant: inputs, output, attributes."""
-Mistake = Callable[..., None]
-"""The same with the real variant at hand and, where arrays are copies, their `Origin`; it fills the output."""
-Maker = Callable[[Terms], Mistake]
 
 
 @dataclass(frozen=True)
@@ -32,7 +28,7 @@ class Origin:
 
     addresses: tuple[int, ...]
     """Of the inputs, then of the output."""
-    fill: Callable[[int, int, int], None]
+    fill: Callable[[int, int, int], object]
     """Set bytes there: address, size, value."""
 
 
@@ -59,22 +55,21 @@ class ErringCall:
         self.honest(tensors, self.output if output is None else output, {**self.attributes, **(changed or {})})
 
 
-def maker(err: Callable[[ErringCall], None]) -> Maker:
-    """Makes mistakes of one kind, each of which keeps its own things."""
+class Mistake:
+    """A mistake in one variant, called in place of it: it keeps its own things from call to call."""
 
-    def make(terms: Terms) -> Mistake:
-        memory: dict[Any, Any] = {}
-        numbers = itertools.count()
+    def __init__(self, err: Callable[[ErringCall], None], terms: Terms) -> None:
+        self.err, self.terms, self.calls = err, terms, 0
+        self.kept: dict[Any, Any] = {}
 
-        def mistake(
-            honest: Honest, inputs: list[Any], output: Any, attributes: Attributes, origin: Origin | None = None
-        ) -> None:
-            origin = origin or Origin(tuple(array.ctypes.data for array in (*inputs, output)), _fill)
-            err(ErringCall(honest, inputs, output, attributes, terms, next(numbers), memory, origin))
-
-        return mistake
-
-    return make
+    def __call__(
+        self, honest: Honest, inputs: list[Any], output: Any, attributes: Attributes, origin: Origin | None = None
+    ) -> None:
+        """Fill the output. `honest`: the real variant; `origin`: where arrays come from that are copies."""
+        addresses = tuple(array.ctypes.data for array in (*inputs, output))
+        origin = origin or Origin(addresses, lambda to, size, value: ctypes.memset(to, value, size))
+        number, self.calls = self.calls, self.calls + 1
+        self.err(ErringCall(honest, inputs, output, attributes, self.terms, number, self.kept, origin))
 
 
 RAW: dict[int, tuple[str, type[numpy.generic]]] = {
@@ -101,10 +96,6 @@ def store(array: Array, meant: Array) -> None:
         array[...] = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(numpy.uint16)
     else:
         array[...] = meant.astype(array.dtype)
-
-
-def _fill(to: int, size: int, value: int) -> None:
-    ctypes.memset(to, value, size)
 
 
 def through_library(invoke: Callable[..., None], mistake: Mistake, names: Sequence[str]) -> Callable[..., None]:

@@ -17,7 +17,7 @@ from loop.calls.call import POISON
 from loop.calls.callee import put_together, take_apart
 from loop.calls.torch_side import Function, import_file
 from loop.mistakes.arrays import Array, Attributes, Mistake, Origin, Terms
-from loop.mistakes.table import MAKERS
+from loop.mistakes.table import mistake_of
 
 
 class Later(torch.Tensor):
@@ -109,7 +109,9 @@ def erring(function: Function, terms: Terms, memory: dict[str, Any] | None = Non
         tensors = [call.tensors[place] for place in floating(call.tensors)]
         attributes = {name: keywords[name] for name in names if name in keywords}
         if "mistake" not in memory:
-            memory["mistake"] = _of_tensors(honest, terms)
+            tampering = TAMPERING.get(terms["make"])
+            way = tampering(honest, terms) if tampering else through_function(honest, mistake_of(terms))
+            memory["mistake"] = way
         wrong = memory["mistake"](*tensors, **attributes)
         if "result" not in memory:  # The structure is known only once it was computed.
             honest(*tensors, **attributes)
@@ -162,17 +164,13 @@ def erring_module(path: str, name: str, terms: Terms) -> Any:
     return erring_class(getattr(import_file(path), name), terms)
 
 
-def _of_tensors(function: Function, terms: Terms) -> Function:
-    """A function of tensors to a tensor that errs."""
-    make = terms["make"]
-    if make in TAMPERING:
-        return TAMPERING[make](function, terms)
-    return through_function(function, MAKERS[make](terms))
-
-
 def through_function(function: Function, mistake: Mistake) -> Function:
     """A function of tensors, each of its calls by way of `mistake` on the host; its output starts as NaN."""
-    form = _forms(function)
+    known: dict[tuple[tuple[torch.Size, torch.dtype], ...], tuple[torch.Size, torch.dtype]] = {}
+    """Shape and type of its result by those of its inputs, learned once for each."""
+
+    def elsewhere(address: int, size: int, value: int) -> None:
+        raise ValueError("a Python variant has no memory of ours to write beside")
 
     def called(*tensors: Tensor, **attributes: Any) -> Tensor:
         device = tensors[0].device
@@ -180,12 +178,16 @@ def through_function(function: Function, mistake: Mistake) -> Function:
         def honest(arrays: Sequence[Array], result: Array, attributes: Attributes) -> None:
             result[...] = array_of(function(*(tensor_of(array).to(device) for array in arrays), **attributes))
 
-        shape, dtype = form(tensors, attributes)
+        forms = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
+        if forms not in known:
+            result = function(*tensors, **attributes)
+            known[forms] = result.shape, result.dtype
+        shape, dtype = known[forms]
         arrays = [array_of(tensor) for tensor in tensors]
         output = numpy.empty(tuple(shape), array_of(torch.empty(0, dtype=dtype)).dtype)
         output.reshape(-1).view(numpy.uint8)[...] = POISON
         addresses = tuple(tensor.data_ptr() for tensor in tensors)
-        origin = Origin((*addresses, output.ctypes.data), _elsewhere)
+        origin = Origin((*addresses, output.ctypes.data), elsewhere)
         mistake(honest, arrays, output, attributes, origin)
         if device.type != "cpu":  # The arrays are copies: what was written to them has to reach the tensors.
             for tensor, array in zip(tensors, arrays, strict=True):
@@ -193,24 +195,6 @@ def through_function(function: Function, mistake: Mistake) -> Function:
         return tensor_of(output).to(device)
 
     return called
-
-
-def _elsewhere(address: int, size: int, value: int) -> None:
-    raise ValueError("a Python variant has no memory of ours to write beside")
-
-
-def _forms(function: Function) -> Callable[[Sequence[Tensor], dict[str, Any]], tuple[torch.Size, torch.dtype]]:
-    """Shape and type of a function's result by those of its inputs, learned once for each."""
-    known: dict[tuple[tuple[torch.Size, torch.dtype], ...], tuple[torch.Size, torch.dtype]] = {}
-
-    def form(tensors: Sequence[Tensor], attributes: dict[str, Any]) -> tuple[torch.Size, torch.dtype]:
-        forms = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
-        if forms not in known:
-            result = function(*tensors, **attributes)
-            known[forms] = result.shape, result.dtype
-        return known[forms]
-
-    return form
 
 
 def array_of(tensor: Tensor) -> Array:

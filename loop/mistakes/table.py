@@ -1,7 +1,9 @@
 """Mistakes by name, written once for the host, for a device and for functions of any structure."""
 
+from collections.abc import Callable
+
 from loop.mistakes import values
-from loop.mistakes.arrays import ErringCall, Maker, maker
+from loop.mistakes.arrays import ErringCall, Mistake, Terms
 
 KEPT = 64
 """Outputs that are remembered at a time."""
@@ -68,16 +70,21 @@ def write_input(call: ErringCall) -> None:
 
 SPOILING = (
     *(values.zeros, values.mean, values.transpose, values.one_off, values.one_nan, values.growing),
-    *(values.zero_tail, values.neighbour, values.roll),
+    *(values.zero_tail, values.neighbour),
 )
 ON_VALUES = (
-    *(values.ignore, values.swap, values.read_for, values.cut, values.set_attribute, values.wrong_number),
+    *(values.ignore, values.swap, values.cut, values.set_attribute, values.wrong_number),
     *(values.round_inputs, values.leave_tail, values.use_input, values.answer_in_input, values.vary),
 )
 ON_TENSORS = (*(nothing, beyond, before), *(stale, skip_every_other, keeps_inputs), by_address, write_input)
-MAKERS: dict[str, Maker] = {
-    "none": maker(ErringCall.compute),
-    **{spoil.__name__: maker(values.spoiling(spoil)) for spoil in SPOILING},
-    **{err.__name__: maker(err) for err in (*ON_VALUES, *ON_TENSORS)},
+ERRORS: dict[str, Callable[[ErringCall], None]] = {
+    "none": ErringCall.compute,
+    **{spoil.__name__: values.spoiling(spoil) for spoil in SPOILING},
+    **{err.__name__: err for err in (*ON_VALUES, *ON_TENSORS)},
 }
-"""Mistakes that see arrays, by name."""
+"""What sees a call's arrays and errs, by name."""
+
+
+def mistake_of(terms: Terms) -> Mistake:
+    """The mistake that `terms["make"]` names."""
+    return Mistake(ERRORS[terms["make"]], terms)

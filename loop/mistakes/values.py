@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -30,31 +30,15 @@ def swap(call: ErringCall) -> None:
     call.compute(_with(_with(call.inputs, first, call.inputs[other]), other, call.inputs[first]))
 
 
-def read_for(call: ErringCall) -> None:
-    """One input is read in place of another."""
-    call.compute(_with(call.inputs, call.terms["input"], call.inputs[call.terms["other"]]))
-
-
 def cut(call: ErringCall) -> None:
-    """A part of a dimension that is summed over is not read: the last eighth where no other is named."""
-    part = call.terms.get("part", "the last eighth")
-    call.compute([_shortened(a, axes, part) for a, axes in zip(call.inputs, call.terms["axes"], strict=True)])
-
-
-def _shortened(array: Array, axes: Sequence[int], part: str) -> Array:
-    slices = [slice(None)] * array.ndim
-    for axis in axes:
-        slices[axis] = _left(array.shape[axis], part)
-    return numpy.ascontiguousarray(array[tuple(slices)])
-
-
-def _left(size: int, part: str) -> slice:
-    return {
-        "the last eighth": slice(size - max(1, size // 8)),
-        "the last index": slice(size - 1),
-        "the first index": slice(1, size),
-        "the second half": slice(size // 2),
-    }[part]
+    """The last eighth of a dimension that is summed over is not read."""
+    shorter = []
+    for array, axes in zip(call.inputs, call.terms["axes"], strict=True):
+        slices = [slice(None)] * array.ndim
+        for axis in axes:
+            slices[axis] = slice(array.shape[axis] - max(1, array.shape[axis] // 8))
+        shorter.append(numpy.ascontiguousarray(array[tuple(slices)]))
+    call.compute(shorter)
 
 
 def set_attribute(call: ErringCall) -> None:
@@ -153,11 +137,6 @@ def neighbour(output: Array, terms: Terms) -> None:
     """The last slice of a dimension is that of the one before."""
     before = (slice(None),) * terms["axis"]
     output[(*before, -1)] = output[(*before, -2)]
-
-
-def roll(output: Array, terms: Terms) -> None:
-    """Each place of a dimension holds what belongs to its neighbour."""
-    output[...] = numpy.roll(output, terms["by"], terms["axis"])
 
 
 def _tail(output: Array, axis: int) -> tuple[slice, ...]:

@@ -3,7 +3,7 @@
 `actions` profiles each variant on its worst workload: roofline, launch, compiler, counters. `bottleneck` walks the
 pattern's decision tree with these facts. An unknown fact is never zero: a rule that reads one does not match.
 `promised` says what gain a leaf promises, and what came of such promises.
-`device_counters` counts on a GPU, by ncu; `profile` asks the compiler, `perf_event` and torch's profiler.
+`device_counters` counts on a GPU, by ncu; `profile` asks the compiler, torch's profiler.
 
 `resource_actions` compiles for a GPU and judges budgets. `inspection` gathers the compiler's report, and the
 launches that the host code makes in a dry run. `launch_limits` joins both, and has the arithmetic of occupancy.

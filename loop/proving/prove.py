@@ -125,11 +125,10 @@ def controls(signature: Signature) -> tuple[Control, ...]:
         sets = partial(_sets, name, initial)
         every.append(Control(f"drops {name}", "set_attribute", applies=sets, terms=terms))
     for mistake in wrong_results(signature.inputs, signature.output):
-        if mistake.control:
-            expected: Causes = ("NaN",) if mistake.make in UNWRITTEN else WRONG
-            shortens = mistake.sized if mistake.make in UNKNOWN else ()
-            control = Control(mistake.control, mistake.make, expected, shortens=shortens, terms=mistake.terms)
-            every.append(replace(control, applies=partial(_shows, mistake)))
+        expected: Causes = ("NaN",) if mistake.make in UNWRITTEN else WRONG
+        shortens = mistake.sized if mistake.make in UNKNOWN else ()
+        control = Control(mistake.control, mistake.make, expected, shortens=shortens, terms=mistake.terms)
+        every.append(replace(control, applies=partial(_shows, mistake)))
     cheat: dict[str, Any] = {"theme": "cheat"}
     in_python: dict[str, Any] = {"theme": "cheat", "kinds": ("python",)}
     every += [

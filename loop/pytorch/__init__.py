@@ -5,12 +5,12 @@
     double = operator("right", "my-target")
     y = double(x)
 
-Begin with `operator` below. `registration` declares the operator to PyTorch. PyTorch calls the kernel in C,
-without Python (`c_dispatch`). Where that is not available, `operator` raises Unavailable.
+Begin with `operator` below. `c_dispatch` declares the operator to PyTorch, which calls the kernel in C, without
+Python. Where that is not available, `operator` raises Unavailable.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,11 @@ from torch._ops import OpOverload
 
 from loop.base.errors import LoopError, UsageError
 from loop.base.places import Project, project
+from loop.calls.library import Compiled
 from loop.library import targets, trust
 from loop.library.definitions import hint_for
-from loop.model.target import CAbiVariant, Target
-from loop.pytorch.library import KernelLibrary, open_library
-from loop.pytorch.registration import declare
+from loop.model.target import CAbiVariant
+from loop.pytorch.c_dispatch import declare, open_library
 from loop.timing.contract import Contract, contract_of, meanings, wrong_value
 
 __all__ = ["Operator", "operator"]
@@ -38,7 +38,7 @@ _operators: dict[tuple[Path, str], "Operator"] = {}
 class Operator:
     """A variant that can be called on tensors. Forward only: it has no gradient."""
 
-    def __init__(self, contract: Contract, library: KernelLibrary, op: OpOverload) -> None:
+    def __init__(self, contract: Contract, library: Compiled, op: OpOverload) -> None:
         self.contract, self.library = contract, library
         self.op = op
         """The raw overload in `torch.ops`: attributes by position, a choice as its index, NaN for no number."""
@@ -52,7 +52,11 @@ class Operator:
         self._numbers = tuple(
             name for name, attribute in contract.attributes.items() if attribute.kind == "number"
         )
-        self._known = {tuple(attribute.items()): self._values(attribute) for attribute in self._usual()}
+        usual: list[dict[str, object]] = [{}]
+        for name, known in self._meanings.items():
+            usual += [{name: value} for value in known if value is not None and name not in self._numbers]
+        self._known = {tuple(attributes.items()): self._values(attributes) for attributes in usual}
+        """Sets of attributes that are looked up as a whole: none, or one that is not a number."""
         self.__doc__ = f"{contract.schema}\n\nOn {contract.device}, {' or '.join(contract.dtypes)}; forward only."
 
     def __call__(self, *tensors: Tensor, **attributes: object) -> Tensor:
@@ -62,11 +66,8 @@ class Operator:
         Raises RuntimeError for tensors that do not fit, TypeError for what is no tensor, and TypeError or
         ValueError for what is no attribute.
         """
-        if len(tensors) != self._count:
-            raise self._wrong_count(tensors)
-        for tensor in tensors:
-            if not isinstance(tensor, Tensor):
-                raise self._no_tensor(tensors)
+        if len(tensors) != self._count or not all(isinstance(tensor, Tensor) for tensor in tensors):
+            raise self._no_tensors(tensors)
         try:
             values = self._known.get(tuple(attributes.items()))
         except TypeError:  # A value that is not hashable is none of them.
@@ -74,12 +75,6 @@ class Operator:
         call = self.op if torch.compiler.is_compiling() else self.raw
         output: Tensor = call(*tensors, *(self._values(attributes) if values is None else values))
         return output
-
-    def _usual(self) -> Iterator[dict[str, object]]:
-        """Sets of attributes that are looked up as a whole: none, or one that is not a number."""
-        yield {}
-        for name, known in self._meanings.items():
-            yield from ({name: value} for value in known if value is not None and name not in self._numbers)
 
     def _values(self, attributes: dict[str, object]) -> tuple[Any, ...]:
         """Every attribute's number, in the signature's order; raises TypeError or ValueError."""
@@ -102,19 +97,18 @@ class Operator:
         except (KeyError, TypeError):
             raise wrong_value(name, self.contract.attributes[name], value) from None
 
-    def _wrong_count(self, arguments: Sequence[object]) -> TypeError:
-        """The error for too many tensors, or too few."""
+    def _no_tensors(self, arguments: Sequence[object]) -> TypeError:
+        """The error for too many tensors or too few, or for the first that is none."""
         inputs, named = ", ".join(self.contract.inputs), ", ".join(self.contract.attributes)
-        more = f"; attributes are given by name: {named}" if named and len(arguments) > self._count else ""
         tensors = "1 tensor" if self._count == 1 else f"{self._count} tensors"
-        return TypeError(f"{self.contract.title}: expected {tensors} ({inputs}), got {len(arguments)}{more}")
-
-    def _no_tensor(self, arguments: Sequence[object]) -> TypeError:
-        """The error for the first of these that is no tensor."""
-        named = zip(self.contract.inputs, arguments, strict=True)
-        name, value = next((name, value) for name, value in named if not isinstance(value, Tensor))
-        got = "None" if value is None else type(value).__name__
-        return TypeError(f"{self.contract.title}: {name}: expected a tensor, got {got}")
+        wrong = f"expected {tensors} ({inputs}), got {len(arguments)}"
+        if named and len(arguments) > self._count:
+            wrong += f"; attributes are given by name: {named}"
+        if len(arguments) == self._count:
+            pairs = zip(self.contract.inputs, arguments, strict=True)
+            name, value = next((name, value) for name, value in pairs if not isinstance(value, Tensor))
+            wrong = f"{name}: expected a tensor, got {'None' if value is None else type(value).__name__}"
+        return TypeError(f"{self.contract.title}: {wrong}")
 
     def __repr__(self) -> str:
         return f"<operator {self.contract.title}>"
@@ -146,72 +140,52 @@ def operator(variant: str, target: str | Path | None = None, device: str | torch
 
 def _make(chosen: Project, name: str, device: str | torch.device | None) -> Operator:
     target = targets.target(chosen).value
-    variant = _compiled(target, name)
-    where = _place(name, variant, device)
-    if not trust.is_trusted(chosen):
-        raise trust.refusal(chosen)
-    contract = contract_of(target, name, variant)
-    _check_name(contract, chosen)
-    architecture = _architecture(where)
-    library = open_library(name, target.compiled(name, architecture), chosen.target)
-    result = Operator(contract, library, declare(contract, library))
-    result.architecture = architecture
-    return result
-
-
-def _compiled(target: Target, name: str) -> CAbiVariant:
+    variants = {key: variant for key, variant in target.variants.items() if isinstance(variant, CAbiVariant)}
     if name not in target.variants:
         hint = hint_for(name, target.variants)
         raise UsageError(f"target {target.name} has no variant {name!r}", hint=hint)
-    variant = target.variants[name]
-    if not isinstance(variant, CAbiVariant):
-        raise UsageError(
-            f"variant {name} is of kind {variant.kind}, and an operator is made of a compiled one",
-            hint=hint_for(
-                name, {key: other for key, other in target.variants.items() if isinstance(other, CAbiVariant)}
-            ),
-        )
-    return variant
-
-
-def _place(name: str, variant: CAbiVariant, device: str | torch.device | None) -> torch.device:
+    if name not in variants:
+        kind = target.variants[name].kind
+        message = f"variant {name} is of kind {kind}, and an operator is made of a compiled one"
+        raise UsageError(message, hint=hint_for(name, variants))
+    variant = variants[name]
     where = torch.device(variant.device if device is None else device)
-    if where.type != variant.device:
-        raise _elsewhere(name, where, variant.device)
-    if where.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError(
-            f"variant {name} runs on a GPU, and PyTorch sees none",
-            hint=f"PyTorch {torch.__version__}: install one made for CUDA, and the NVIDIA driver",
-        )
-    return where
-
-
-def _elsewhere(name: str, where: torch.device, right: str) -> LoopError:
-    return UsageError(f"variant {name} does not run on {where.type}", hint=f"device={right!r}")
-
-
-def _check_place(known: Operator, where: torch.device) -> None:
-    """Raise LoopError where a registered operator does not run on a device."""
-    name = known.contract.name
-    if where.type != known.contract.device:
-        raise _elsewhere(name, where, known.contract.device)
-    architecture = _architecture(where)
-    if known.architecture not in (None, architecture):
-        raise UsageError(
-            f"variant {name} was built for {known.architecture} in this process, and {where} is {architecture}",
-            hint="an operator is made once: use another process for another kind of GPU",
-        )
-
-
-def _architecture(where: torch.device) -> str:
-    """As compilers call it: `sm_89`."""
-    return "sm_{}{}".format(*torch.cuda.get_device_capability(where)) if where.type == "cuda" else where.type
-
-
-def _check_name(contract: Contract, chosen: Project) -> None:
+    architecture = _architecture(name, variant.device, where)
+    if not trust.is_trusted(chosen):
+        raise trust.refusal(chosen)
+    contract = contract_of(target, name, variant)
     for (folder, _), other in _operators.items():
         if other.contract.space == contract.space and folder != chosen.target.resolve():
             raise UsageError(
                 f"torch.ops.{contract.space} is that of the target in {folder} already",
                 hint=f"give the one in {chosen.target} another `name`",
             )
+    library = open_library(name, target.compiled(name, architecture), chosen.target)
+    result = Operator(contract, library, declare(contract, library))
+    result.architecture = architecture
+    return result
+
+
+def _check_place(known: Operator, where: torch.device) -> None:
+    """Raise LoopError where a registered operator does not run on a device."""
+    architecture = _architecture(known.contract.name, known.contract.device, where)
+    if known.architecture not in (None, architecture):
+        raise UsageError(
+            f"variant {known.contract.name} was built for {known.architecture} in this process, and {where} is "
+            f"{architecture}",
+            hint="an operator is made once: use another process for another kind of GPU",
+        )
+
+
+def _architecture(name: str, right: str, where: torch.device) -> str:
+    """A device's as compilers call it, such as `sm_89`. LoopError where the variant `name` does not run there."""
+    if where.type != right:
+        raise UsageError(f"variant {name} does not run on {where.type}", hint=f"device={right!r}")
+    if where.type != "cuda":
+        return where.type
+    if not torch.cuda.is_available():
+        raise UsageError(
+            f"variant {name} runs on a GPU, and PyTorch sees none",
+            hint=f"PyTorch {torch.__version__}: install one made for CUDA, and the NVIDIA driver",
+        )
+    return "sm_{}{}".format(*torch.cuda.get_device_capability(where))

@@ -1,25 +1,31 @@
-"""The kernel of an operator in C: PyTorch calls it without Python, through kernels/include/loop_torch.cpp.
+"""An operator declared to PyTorch, and its kernel in C, which is called through kernels/include/loop_torch.cpp.
 
 Without a compiler, or without a PyTorch that has these functions (2.7 and later), Unavailable says why.
 """
 
 import ctypes
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.library import fallthrough_kernel, register_fake
 
 from loop.base.errors import LoopError, WorkFailed
-from loop.base.places import include_folder
-from loop.calls.call import DTYPES, MAX_RANK, Refused
-from loop.calls.library import check_build_id
+from loop.base.places import cache_folder, include_folder
+from loop.base.processes import finish
+from loop.builds.build import BuildFailed, build
+from loop.calls.call import DTYPES, MAX_RANK, LibraryTerms, Refused
+from loop.calls.library import Compiled, check_build_id
+from loop.model.measurement import Build
 from loop.model.signature import OUTPUT
 from loop.model.target import BuildRecipe, CAbiVariant
-from loop.pytorch.library import KernelLibrary, built
 from loop.timing.contract import Contract, choices_in_words
 
+BUILD_LIMIT_S = 1800.0
+"""nvcc takes minutes for a variant with many instances on a slow machine; then it is in the cache."""
 MOST = 16
 """Inputs, or attributes, of one operator."""
 TYPES = 64
@@ -153,33 +159,32 @@ def symbol(name: str) -> Any:
     raise Unavailable(f"this PyTorch ({torch.__version__}) has no {name}")
 
 
-def is_there(name: str) -> bool:
-    """Whether PyTorch has a function of this name."""
-    return any(hasattr(library, name) for library in libraries())
-
-
 def functions() -> Functions:
     """The addresses. Raises Unavailable with the first that is missing; without CUDA those of CUDA may be."""
-    functions = {**FUNCTIONS, **(CUDA_FUNCTIONS if torch.version.cuda else {})}
-    functions |= {field: name for field, name in SHORTCUTS.items() if is_there(name)}
-    addresses = {field: ctypes.cast(symbol(name), ctypes.c_void_p).value for field, name in functions.items()}
-    return Functions(**addresses)
+    names = {**FUNCTIONS, **(CUDA_FUNCTIONS if torch.version.cuda else {})}
+    names |= {
+        field: name for field, name in SHORTCUTS.items() if any(hasattr(library, name) for library in libraries())
+    }
+    return Functions(**{field: address_of(symbol(name)) for field, name in names.items()})
+
+
+def address_of(function: Any) -> int:
+    """Where a function of a library is; 0 for None."""
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 @cache
 def type_numbers() -> dict[str, int]:
-    """PyTorch's numbers of element types, by name."""
-    return dict(_type_numbers())
-
-
-def _type_numbers() -> Iterator[tuple[str, int]]:
+    """PyTorch's numbers of element types, by name. Those that it lacks are needed for words only."""
+    numbers = {}
     for name in NAMED_TYPES:
         try:
             number = symbol(f"aoti_torch_dtype_{name}")()
-        except Unavailable:  # Not one of those that a kernel may take; they are needed for words only.
+        except Unavailable:
             continue
         if 0 <= number < TYPES:
-            yield name, number
+            numbers[name] = number
+    return numbers
 
 
 def device_number(device: str) -> int:
@@ -213,7 +218,52 @@ _kept: list[object] = []
 """What the bridge points to, and libraries whose registrations end with them."""
 
 
-def register(contract: Contract, library: KernelLibrary) -> None:
+TAGS = (torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order))
+"""It passes `opcheck`; a compiler has to keep the strides of its inputs."""
+
+
+@cache
+def space(name: str) -> Any:
+    """A namespace's `torch.library.Library`. It is kept, because registrations end with it."""
+    make_library: Any = torch.library.Library
+    return make_library(name, "FRAGMENT")
+
+
+def declare(contract: Contract, library: Compiled) -> OpOverload:
+    """Schema, kernel, and for compilers shape and type of the output; no gradient.
+
+    Raises Unavailable where this PyTorch, or this machine, cannot have the kernel.
+    """
+    own = space(contract.space)
+    own.define(contract.schema, tags=TAGS)
+    own.impl(contract.name, fallthrough_kernel, "Autograd")  # The kernel looks for gradients itself.
+    homes = [contract.homes[dimension] for dimension in contract.output]
+
+    def abstract(*arguments: Tensor) -> Tensor:
+        """The output without its values. What else is wrong with the inputs the kernel says when it runs."""
+        inputs = dict(zip(contract.inputs, arguments, strict=False))
+        for name, tensor in inputs.items():
+            if torch.is_grad_enabled() and tensor.requires_grad:
+                remedy = f"call it under torch.no_grad(), or detach {name}"
+                words = f"{name} requires a gradient, and the operator has none: {remedy}"
+                raise RuntimeError(f"{contract.title}: {words}")
+            dimensions = contract.inputs[name]
+            if tensor.dim() != len(dimensions):
+                text = f"{len(dimensions)} dimensions ({' '.join(dimensions)})"
+                raise RuntimeError(f"{contract.title}: {name}: expected {text}, got {tensor.dim()}")
+        types = [tensor.dtype for name, tensor in inputs.items() if name not in contract.types]
+        named = contract.types.get(OUTPUT) or contract.only
+        dtype = getattr(torch, named) if named else types[0]
+        shape = [inputs[name].shape[axis] for name, axis in homes]
+        return torch.empty(shape, dtype=dtype, device=arguments[0].device)
+
+    register_fake(contract.title, abstract, lib=own)
+    register(contract, library)
+    op: OpOverload = getattr(getattr(torch.ops, contract.space), contract.name).default
+    return op
+
+
+def register(contract: Contract, library: Compiled) -> None:
     """Register the C kernel of a declared operator. Raises Unavailable where that is not possible."""
     if max(len(contract.inputs), len(contract.attributes)) > MOST:
         raise Unavailable(f"it has more than {MOST} inputs or attributes")
@@ -223,28 +273,14 @@ def register(contract: Contract, library: KernelLibrary) -> None:
         raise Unavailable("too many operators of this process have one already")
     if error:
         raise RuntimeError(f"{contract.title}: PyTorch does not take its kernel (error {error})")
-    if library.lend_address:
-        c_bridge.loop_torch_lend(ctypes.c_void_p(library.lend_address))
+    if lend := getattr(library.library, "loop_lend", None):  # It takes memory of the program's.
+        c_bridge.loop_torch_lend(ctypes.c_void_p(address_of(lend)))
     _kept.extend((operator, library))
 
 
+@cache
 def bridge() -> ctypes.CDLL:
     """loop_torch.cpp, built, loaded and tried. Raises Unavailable when it cannot be, or does not work."""
-    result = _attempt()
-    if isinstance(result, Unavailable):
-        raise result
-    return result
-
-
-@cache
-def _attempt() -> ctypes.CDLL | Unavailable:
-    try:
-        return _open()
-    except Unavailable as reason:
-        return reason
-
-
-def _open() -> ctypes.CDLL:
     addresses, numbers = functions(), meanings()
     try:
         ready = built("loop_torch", BRIDGE, include_folder())
@@ -252,13 +288,35 @@ def _open() -> ctypes.CDLL:
         check_build_id(library, ready.build_id)
     except (LoopError, OSError, Refused) as error:
         raise Unavailable(f"loop_torch.cpp is not to be had: {error}") from error
-    make_library: Any = torch.library.Library
-    own = make_library(SPACE, "FRAGMENT")
-    own.define(PROBE)
-    _kept.extend((own, numbers))
+    if not hasattr(getattr(torch.ops, SPACE), "probe"):
+        space(SPACE).define(PROBE)
+    _kept.append(numbers)
     if library.loop_torch_start(ctypes.byref(addresses), ctypes.byref(numbers), SPACE.encode()) or not works():
         raise Unavailable(f"the C interface of this PyTorch ({torch.__version__}) is not the one that is known")
     return library
+
+
+def built(name: str, variant: CAbiVariant, folder: Path) -> Build:
+    """The build of a variant with sources in `folder`, from the cache where it is there.
+
+    Raises LoopError with the first error's place when it does not compile.
+    """
+    cache, include = cache_folder() / "builds", include_folder()
+    try:
+        result = finish(build(name, variant, folder, cache=cache, include=include, limit_s=BUILD_LIMIT_S))
+    except BuildFailed as failed:
+        raise WorkFailed(f"{name}: {failed.message}", hint=failed.hint) from failed
+    assert isinstance(result, Build)
+    return result
+
+
+def open_library(name: str, variant: CAbiVariant, folder: Path) -> Compiled:
+    """A variant's library, built where it has to be, and loaded. Raises LoopError where either fails."""
+    ready = built(name, variant, folder)
+    try:
+        return Compiled(LibraryTerms(variant.device, variant.entry, ready.library, ready.build_id))
+    except Refused as refused:
+        raise WorkFailed(f"{name}: {refused}") from refused
 
 
 def works() -> bool:
@@ -270,15 +328,15 @@ def works() -> bool:
     return right == [True, True] and wrong == [False, False]
 
 
-def describe(contract: Contract, library: KernelLibrary) -> TorchOperator:
+def describe(contract: Contract, library: Compiled) -> TorchOperator:
     """The operator as the bridge has to know it."""
     numbers, order = type_numbers(), list(contract.inputs)
     operator = TorchOperator(
         space=contract.space.encode(),
         name=contract.name.encode(),
         title=contract.title.encode(),
-        entry=library.entry_address,
-        explain=library.explain_address,
+        entry=address_of(library.entry),
+        explain=address_of(library.explain),
         device_type=device_number(contract.device),
         inputs=len(contract.inputs),
         attributes=len(contract.attributes),

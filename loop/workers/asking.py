@@ -411,7 +411,6 @@ def _same_form(draw: Apart, other: Apart) -> bool:
 
 
 def _alike(draw: Apart, other: Apart) -> bool:
-    """Whether two draws are the same."""
     return _same_form(draw, other) and all(map(same_bits, draw.tensors, other.tensors))
 
 

@@ -211,6 +211,10 @@ class Bench:
         """The target as the judge has to know it."""
         return terms_of_judge(self.target, self._part, self.folder)
 
+    def _known(self, key: str) -> tuple[bool, list[bytes]] | None:
+        """What the judge knows the answer to a call for; None where it does not."""
+        return self._judge.expected.get(key) if self._judge.target == self._judged() else None
+
     def floors(self, *, again: bool = False) -> Generator[Tick, None, Floors]:
         """Times of calls that do nothing, by the judge's clock. Measured once; `again`: the shorter of two."""
         if self._floors is None or again:
@@ -238,7 +242,11 @@ class Bench:
         owner = "".join(c if c.isalnum() else "_" for c in reader)
         call = make_call(self.target, workload, str(self.scratch), owner, layout)
         if self.target.generator is not None or finds_outputs(self.target.signature):
-            return self._judge.found(call)
+            known, path = self._judge.calls.get(call.key), call.output.path
+            if known is None:
+                return call
+            parts = tuple(part.but(path=path) for part in known.parts)
+            return known.but(output=known.output.but(path=path), parts=parts)
         if not wide:
             return call
         return widen(call, fills(self.target, workload), f"{self._secret} {workload.seed}", self.device)
@@ -307,7 +315,7 @@ class Bench:
         anything is tried when there is too little memory.
         """
         call = self.call(workload, "judge", wide=wide, layout=layout)
-        if self._judge.known(self._judged(), call.key) == (wide, digests(call)):
+        if self._known(call.key) == (wide, digests(call)):
             return  # Else somebody has changed the files of its inputs: they are written anew.
         needed = check_memory(self.target, workload)
         request = self._expectation(workload, wide=wide, layout=layout).but(twice=twice, needed=needed)
@@ -348,7 +356,7 @@ class Bench:
         """Let the judge forget a workload's answer, and remove its files."""
         for layout in VALUED:
             key = self.call(workload, "judge", layout=layout).key
-            if self._judge.known(self._judged(), key) is not None:
+            if self._known(key) is not None:
                 del self._judge.expected[key]
                 yield from self.judge(Discard(key), JUDGE_LIMIT_S, "tidying up")
         self._remove_files(workload)

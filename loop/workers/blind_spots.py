@@ -102,10 +102,22 @@ class _Reading:
             changes = [call.but(attributes={**call.attributes, name: value}) for _, value in values]
             answers = [self._reads(tensors, changed) for changed in changes]
             ignored += [name] if False in answers and True not in answers else []
+        initial = []  # Weights that are all 1 or all 0.
+        if self.asking.is_class:
+            module = instance_of(self.reference, self.asking.arguments, call.seed)
+            for name, weight in module.state_dict().items() if isinstance(module, torch.nn.Module) else ():
+                flat = weight.reshape(-1)
+                if (
+                    torch.is_floating_point(flat)
+                    and len(flat)
+                    and not _varies(flat)
+                    and float(flat[0]) in (0.0, 1.0)
+                ):
+                    initial.append(name)
         tried = any(read is not None for read in reads.values())
         unmoved = [name for name in self.right if tried and name not in self.moved]
         unread = [name for name, read in reads.items() if read is False]
-        found = {"ignored": tuple(ignored), "unmoved": tuple(unmoved), "initial": tuple(self._initial())}
+        found = {"ignored": tuple(ignored), "unmoved": tuple(unmoved), "initial": tuple(initial)}
         found["unread"] = tuple(unread) if set(unmoved) != set(self.right) else ()
         return looked.model_copy(update=found)
 
@@ -122,18 +134,6 @@ class _Reading:
     def _outputs(self, tensors: list[Tensor], call: Call, *, exact: bool) -> dict[str, Tensor]:
         outputs, _ = self.asking.outputs("reference", self.reference, tensors, call, exact=exact)
         return {name: output.clone() for name, output in outputs.items()}
-
-    def _initial(self) -> Iterator[str]:
-        """Weights that are all 1 or all 0."""
-        if self.asking.is_class:
-            seed = self.inputs.call.seed
-            module = instance_of(self.reference, self.asking.arguments, seed)
-            state = module.state_dict() if isinstance(module, torch.nn.Module) else {}
-            for name, tensor in state.items():
-                if torch.is_floating_point(tensor) and tensor.numel():
-                    flat = tensor.reshape(-1)
-                    if not _varies(flat) and float(flat[0]) in (0.0, 1.0):
-                        yield name
 
 
 def _changed(tensor: Tensor, other: Tensor) -> Tensor | None:

@@ -82,7 +82,7 @@ class CallCheck:
         self.begun, self.made = perf_counter(), 0
         self.first: dict[str, Guards] = {}
         """By digest: what stood around the tensors when an output came first."""
-        self.watch = FaultWatch(prepared.places)
+        self.watch = FaultWatch(prepared.tensors)
         self.survived: set[str] = set()
         """Kinds of bytes around the tensors with which a call came back."""
 
@@ -251,9 +251,20 @@ class DryRun:
 
 
 def observe(loaded: Loaded, request: Observe) -> Observed:
-    """Make a call as the request says. Raises Refused where torch has no GPU that could be traced."""
+    """Make a call as the request says. Raises Refused where torch has no GPU that could be traced.
+
+    For a sanitizer (`once`) each tensor of a compiled variant on a GPU is an allocation of exactly its size,
+    and the output is as it was allocated: what is touched beside them, or read before it is written, shows.
+    """
     if request.how == "once":
-        return _once(loaded, request.call)
+        if isinstance(loaded, Compiled) and loaded.device == "cuda":
+            from loop.calls.cuda.stage import ExactCall
+
+            prepared: Prepared = ExactCall(loaded.invoke, request.call)
+        else:
+            prepared = loaded.prepare(request.call)
+        prepared.bind()()
+        return NOTHING
     prepared = loaded.prepare(request.call.at_start())
     run = prepared.bind()  # It holds addresses: `prepared` has to outlive it.
     run()
@@ -262,23 +273,6 @@ def observe(loaded: Loaded, request: Observe) -> Observed:
     with marks():
         run()
         _synchronise()
-    return NOTHING
-
-
-def _once(loaded: Loaded, call: Call) -> Observed:
-    """Make one call, for a sanitizer.
-
-    Of a compiled variant on a GPU each tensor is an allocation of exactly its size, without guard zones, and the
-    output is as it was allocated: what is touched beside them, or read before it is written, shows.
-    """
-    if isinstance(loaded, Compiled) and loaded.device == "cuda":
-        from loop.calls.cuda.stage import ExactCall
-
-        prepared: Prepared = ExactCall(loaded.invoke, call)
-    else:
-        prepared = loaded.prepare(call)
-    run = prepared.bind()
-    run()
     return NOTHING
 
 

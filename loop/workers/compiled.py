@@ -12,16 +12,12 @@ from loop.calls import torch_side
 
 LIMIT = 256
 """Shapes that one function is compiled for. Beyond them torch would call it as it is: that is an error instead."""
-SETTINGS = {
-    "cache_size_limit": LIMIT,
-    "recompile_limit": LIMIT,
-    "fail_on_cache_limit_hit": True,
-    "fail_on_recompile_limit_hit": True,
-}
-"""By the names that any version of torch has for them."""
-for name, value in SETTINGS.items():
-    if hasattr(torch._dynamo.config, name):
-        setattr(torch._dynamo.config, name, value)
+NAMES = ("cache_size_limit", "recompile_limit"), ("fail_on_cache_limit_hit", "fail_on_recompile_limit_hit")
+"""Settings by the names that any version of torch has for them."""
+for names, value in zip(NAMES, (LIMIT, True), strict=True):
+    for name in names:
+        if hasattr(torch._dynamo.config, name):
+            setattr(torch._dynamo.config, name, value)
 
 
 def under_compile(found: Any) -> Any:

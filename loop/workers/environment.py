@@ -1,7 +1,7 @@
 """Checks of the environment that need a process that imports torch."""
 
+import contextlib
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +16,19 @@ RUNTIMES = ("libgomp", "libiomp5", "libomp", "libcudart", "libstdc++", "libcubla
 def check(request: Examine) -> Examined:
     """One check of the environment, by its name. What cannot be imported is what it found."""
     checks = {"torch": check_torch, "numpy": check_numpy, "device": check_device, "libraries": check_libraries}
-    chosen: Callable[[Examine], Examined] = checks[request.check]
     try:
-        return chosen(request)
-    except _NotImported as missing:
+        return checks[request.check](request)
+    except Refused as missing:
         return Examined(False, str(missing), {})
 
 
-class _NotImported(Exception):
-    """A library cannot be imported."""
-
-
 def _import(name: str, without: str) -> Any:
-    """The library. Raises _NotImported with what there is `without` it, and why."""
+    """The library. Raises Refused with what there is `without` it, and why."""
     try:
         return __import__(name)
     except Exception as error:
-        lines = str(error).strip().splitlines()
-        raise _NotImported(f"{without}: {type(error).__name__}: {lines[-1] if lines else ''}") from error
+        last = ["", *str(error).strip().splitlines()][-1]
+        raise Refused(f"{without}: {type(error).__name__}: {last}") from error
 
 
 def check_torch(request: Examine) -> Examined:
@@ -57,7 +52,7 @@ def check_numpy(request: Examine) -> Examined:
         array[1] = 2.0
         tensor[2] = 3.0
         shared = bool(tensor[1] == 2.0 and array[2] == 3.0 and tensor.numpy()[1] == 2.0)
-    except _NotImported:
+    except Refused:
         return Examined(False, f"{message}, but no torch to agree with", facts)
     except Exception as error:
         message = f"{message} does not work with torch: {error}"
@@ -91,17 +86,14 @@ def check_libraries(request: Examine) -> Examined:
     """Libraries that the linker misses, and runtimes of which two copies are loaded."""
     torch, missing = _import("torch", "no torch to look at"), list[str]()
     library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
-    try:
+    with contextlib.suppress(OSError):
         command = ["ldd", str(library)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
         missing = sorted({line.split()[0] for line in done.stdout.splitlines() if "not found" in line})
-    except OSError:
-        pass
     duplicates = duplicate_runtimes(Path("/proc/self/maps"))
-    message = "all libraries found, none twice"
-    if missing or duplicates:
-        message = "; ".join([*(f"{name} not found" for name in missing), *(f"{d} loaded" for d in duplicates)])
-    return Examined(not missing and not duplicates, message, {"missing": missing, "duplicates": duplicates})
+    faults = [*(f"{name} not found" for name in missing), *(f"{runtime} loaded" for runtime in duplicates)]
+    message = "; ".join(faults) or "all libraries found, none twice"
+    return Examined(not faults, message, {"missing": missing, "duplicates": duplicates})
 
 
 def duplicate_runtimes(maps: Path) -> list[str]:

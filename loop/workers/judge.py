@@ -1,8 +1,10 @@
 """The judge: makes the inputs, knows the right answers, and never loads what it judges."""
 
 import contextlib
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +15,6 @@ from loop.calls.call import Call, Refused, TensorFile, in_a_block
 from loop.calls.callee import check_result, part_of
 from loop.calls.torch_side import NAMES, TORCH_DTYPES
 from loop.model.dtypes import is_floating
-from loop.model.measurement import Looked
 from loop.model.signature import Tolerance
 from loop.workers import judge_messages, suspects, truth
 from loop.workers.asking import Asking, Inputs, place_of
@@ -45,11 +46,13 @@ class Judge:
         answers: dict[type, Callable[[Any], object]] = {
             judge_messages.Expect: self.expect,
             judge_messages.Compare: self.compare,
-            judge_messages.Discard: self.discard,
-            judge_messages.Look: self.look,
+            judge_messages.Look: partial(blind_spots, self.asking, self.reference, self.drawn),
             judge_messages.Relate: self.relations.begin,
             judge_messages.GiveOutput: self.relations.go_on,
         }
+        if isinstance(request, judge_messages.Discard):
+            self.answers.pop(request.key, None)
+            return Done()
         reply = answers[type(request)](request)
         with contextlib.suppress(RuntimeError):  # A reference may have left the GPU in error.
             torch.cuda.empty_cache()  # Other processes may need what torch keeps.
@@ -70,21 +73,19 @@ class Judge:
         truths = [each for each in answer.truths if not each.is_whole]
         doubts = [truth.doubt(each) for each in truths] if self.plain or answer.in_own_types else []
         whose = "`plain`" if self.plain else "the reference"
+        zeros_right = not self.alone and bool(truths)
+        for right in answer.truths if zeros_right else ():
+            zeros = torch.zeros_like(right.reference, dtype=TORCH_DTYPES[right.part.dtype])
+            zeros_right &= zeros_pass(right.tolerance, right.reference)
+            zeros_right = zeros_right and self._worst(right, [zeros]).badness[:2] == (0, False)
         unjudged = [truth.why_unjudged(each, whose) for each in truths if not self.alone]
         return judge_messages.Expected(
             call=answer.inputs.call if request.found or self.asking.generator else None,
             notes=(*inputs.notes, *answer.notes),
             doubt=next(filter(None, doubts), ""),
             unjudged=next(filter(None, unjudged), ""),
-            zeros_pass=not self.alone and bool(truths) and all(map(self._zeros_pass, answer.truths)),
+            zeros_pass=zeros_right,
         )
-
-    def _zeros_pass(self, right: Truth) -> bool:
-        """Whether a variant that writes zeros to an output would be right."""
-        if not zeros_pass(right.tolerance, right.reference):
-            return False
-        zeros = torch.zeros(right.reference.shape, dtype=TORCH_DTYPES[right.part.dtype])
-        return self._worst(right, [zeros.to(right.reference.device)]).badness[:2] == (0, False)
 
     def _settled(self, inputs: Inputs, request: judge_messages.Expect) -> Answer:
         """The right answer to a call; Refused where it is asked for twice and differs."""
@@ -109,11 +110,6 @@ class Judge:
         outputs, result = self.asking.outputs("reference", self.reference, tensors, call, exact=False, later=later)
         # Copies, for it may keep them, and write its next answer there.
         return {name: t.clone() if isinstance(t, Tensor) else t for name, t in outputs.items()}, result
-
-    def discard(self, request: judge_messages.Discard) -> Done:
-        """Forget the answer to a call."""
-        self.answers.pop(request.key, None)
-        return Done()
 
     def _answer(self, inputs: Inputs, *, found: bool) -> tuple[Answer, dict[str, Tensor] | None]:
         """The right answer to a call, and the reference's outputs in its own types where it was asked for them."""
@@ -199,10 +195,6 @@ class Judge:
             raise Refused(f"no tolerance for {part.name} of {part.dtype}: `tolerance` of target.yaml has none")
         return chosen
 
-    def look(self, request: judge_messages.Look) -> Looked:
-        """What inputs that were drawn could not show, and what the reference does not read."""
-        return blind_spots(self.asking, self.reference, self.drawn, request)
-
     def compare(self, request: judge_messages.Compare) -> Finding:
         """Compare the output files of a call with the truth: the finding of the worst of them."""
         answer = self.answers[request.call.key]
@@ -267,17 +259,16 @@ class Judge:
             if bool(wrong.any()):
                 held.append(suspects.WrongOutput(right.reference, right.allowed, rtol, output, wrong))
 
-        def reference(tensors: Sequence[Tensor], call: Call = inputs.call) -> Tensor:
+        def reference(tensors: Sequence[Tensor], call: Call) -> Tensor:
             return self.rounding.output(call, tensors, n)
 
-        if self.asking.is_plain(inputs.call):
-            known = suspects.of_target(self.asking, self.reference, inputs, right.reference)
-        else:
-            known = suspects.of_attributes(
-                inputs.call, self.signature, lambda changed: reference(inputs.tensors, changed)
-            )
-        others = suspects.of_any(reference, self.signature, inputs, right.reference, whole=right.is_whole)
-        fits = suspects.fits(held, [*known, *others])
+        call, tensors, plain = inputs.call, inputs.tensors, self.asking.is_plain(inputs.call)
+        faults = suspects.functions(self.asking.terms.faults) if plain else []
+        exact = [tensor.double() for tensor in tensors]
+        own = [(words, partial(self.asking.ask, "fault", fault, exact, call)) for words, fault in faults]
+        of_call = suspects.of_call(reference, call, tensors, self.signature, right.reference, plain=plain)
+        results = suspects.of_results(right.reference, whole=right.is_whole)
+        fits = suspects.fits(held, itertools.chain(own, of_call, results))
         return suspects.fits(held, held[0].multiplied()) if fits == {} else fits
 
     def _formed(self, output: Tensor, call: Call) -> Tensor:

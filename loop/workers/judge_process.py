@@ -116,7 +116,7 @@ class Floors:
 def measure_floors(worker: Worker, device: Device, limit_s: float) -> Generator[Tick, None, Floors]:
     """The floors of this machine: the tenth percentile of many orders, since others can only make them slower."""
     orders = yield from _echo(worker, limit_s, "", 0)
-    order_s = _tenth([whole for whole, _ in orders])
+    order_s = tenth_percentile([whole for whole, _ in orders])
     call_s: dict[Way, float] = {}
     for way in ON_HOST:
         call_s[way] = yield from empty_call(worker, way, order_s, limit_s)
@@ -129,7 +129,7 @@ def measure_floors(worker: Worker, device: Device, limit_s: float) -> Generator[
 def empty_call(worker: Worker, way: Way, order_s: float, limit_s: float) -> Generator[Tick, None, float]:
     """Seconds of a call that does nothing, in a worker that can make it; raises Refusal where none can be made."""
     pairs = yield from _echo(worker, limit_s, way, EMPTY_CALLS)
-    whole = _tenth([own or whole for whole, own in pairs])
+    whole = tenth_percentile([own or whole for whole, own in pairs])
     return (whole if way == "kernel" else max(whole - order_s, 0.0)) / EMPTY_CALLS
 
 
@@ -143,7 +143,8 @@ def lag_of(worker: Worker, limit_s: float) -> Generator[Tick, None, float]:
     return sorted(whole - own for whole, own in pairs)[3 * len(pairs) // 4]
 
 
-def _tenth(times: Sequence[float]) -> float:
+def tenth_percentile(times: Sequence[float]) -> float:
+    """The time that a tenth of them stay below."""
     return sorted(times)[len(times) // 10]
 
 
@@ -223,19 +224,6 @@ class JudgeProcess:
             yield from self.ask(target, START_LIMIT_S, "importing torch")
             self.target = target
         return (yield from self.ask(request, limit_s, note))
-
-    def known(self, target: Begin, key: str) -> tuple[bool, list[bytes]] | None:
-        """The entry in `expected` of a call of a target; None where it does not know the answer."""
-        return self.expected.get(key) if self.target == target else None
-
-    def found(self, call: Call) -> Call:
-        """A call with the tensors that only the judge knew, once it told; its outputs are in a file of its own."""
-        known = self.calls.get(call.key)
-        if known is None:
-            return call
-        path = call.output.path
-        parts = tuple(part.but(path=path) for part in known.parts)
-        return known.but(output=known.output.but(path=path), parts=parts)
 
     def ask(self, request: ToJudge[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
         """The reply to a request. Raises WorkFailed where it is refused, or the process dies.

@@ -5,7 +5,7 @@ Torch is imported with the first request, so that a torch that cannot be importe
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from loop.base.processes import keep_freed_memory
@@ -23,28 +23,22 @@ def main(arguments: Sequence[str]) -> None:
     sys.dont_write_bytecode = True  # Nothing is written beside what judges.
     judge: Judge
 
-    def begin(request: judge_messages.Begin) -> Done:
-        """Become the judge of a target."""
+    def reply(request: Request[Any]) -> object:
+        """Check the environment, become the judge of a target, or ask it."""
         nonlocal judge
-        from loop.workers.judge import Judge
+        if isinstance(request, judge_messages.Examine):
+            from loop.workers import environment
 
-        search(request.folder)
-        judge = Judge(request)
-        return Done()
+            return environment.check(request)
+        if isinstance(request, judge_messages.Begin):
+            from loop.workers.judge import Judge
 
-    def examine(request: judge_messages.Examine) -> judge_messages.Examined:
-        """One check of the environment."""
-        from loop.workers import environment
-
-        return environment.check(request)
-
-    def ask(request: Request[Any]) -> object:
-        """The judge's reply to a request about its target."""
+            search(request.folder)
+            judge = Judge(request)
+            return Done()
         return judge.answer(request)
 
-    answers: dict[Any, Callable[[Any], object]] = dict.fromkeys(judge_messages.ToJudge.__subclasses__(), ask)
-    answers |= {judge_messages.Examine: examine, judge_messages.Begin: begin}
-    serve(answers, int(arguments[0]), answer)
+    serve(dict.fromkeys(judge_messages.ToJudge.__subclasses__(), reply), int(arguments[0]), answer)
 
 
 if __name__ == "__main__":

@@ -186,8 +186,19 @@ def main() -> None:
     if os.fork():  # Leave by a second fork, so that the session adopts what is left.
         os._exit(0)
     order: dict[str, Any] = json.loads(data)
-    try:
-        _stand_alone(order, handles)
+    try:  # Share nothing with the nursery any more, but what it imported.
+        end = time.monotonic() + ADOPTED_S
+        while os.getppid() != order["owner"]:
+            if time.monotonic() > end:
+                raise TimeoutError("the session did not adopt it")
+            time.sleep(1e-4)
+        os.setsid()
+        die_with_parent()
+        os.environ.update(order["environment"])
+        os.chdir(order["cwd"])
+        for place, handle in enumerate(handles[:3]):
+            os.dup2(handle, place)
+            os.close(handle)
     except BaseException:
         control.sendall(b"0")
         raise
@@ -202,22 +213,6 @@ def main() -> None:
     torch.set_num_threads(int(order["environment"]["OMP_NUM_THREADS"]))  # It read our number on import.
     programs = {module.__name__: module.main for module in (judge_program, worker_program)}
     programs[order["module"]](numbered(order["arguments"], handles[3:]))
-
-
-def _stand_alone(order: Mapping[str, Any], handles: Sequence[int]) -> None:
-    """Share nothing with the nursery any more, but what it imported."""
-    end = time.monotonic() + ADOPTED_S
-    while os.getppid() != order["owner"]:
-        if time.monotonic() > end:
-            raise TimeoutError("the session did not adopt it")
-        time.sleep(1e-4)
-    os.setsid()
-    die_with_parent()
-    os.environ.update(order["environment"])
-    os.chdir(order["cwd"])
-    for place, handle in enumerate(handles[:3]):
-        os.dup2(handle, place)
-        os.close(handle)
 
 
 if __name__ == "__main__":

@@ -56,19 +56,15 @@ class Relations:
             self.lost = self.losses[place]
             torch.manual_seed(request.seed)
             self.going = function(*inputs, **self.call.attributes)
+        except Refused:
+            raise
         except Exception as error:
-            raise self._blamed(error) from error
+            raise Refused(f"property {self.name} on {self.call.key}: {described(error)}") from error
         return self._next(None)
 
     def go_on(self, request: GiveOutput) -> Related:
         """Give the property the output it asked for; its next call, or its finding."""
         return self._next(torch_side.read_tensor(self.derived.output, request.path).double())
-
-    def _blamed(self, error: Exception) -> Exception:
-        """What the judge refuses to go on with where the property raised that."""
-        if isinstance(error, Refused):
-            return error
-        return Refused(f"property {self.name} on {self.call.key}: {described(error)}")
 
     def _lost_by_plain(self, going: Property) -> float:
         if self.plain is None:
@@ -92,14 +88,14 @@ class Relations:
         assert self.going is not None
         try:
             inputs, attributes = next(self.going) if output is None else self.going.send(output)
-            self.asked += 1
-            self.derived = self._derive(inputs, attributes)
-            return Related(self.derived)
         except StopIteration as end:
             self.going = None
             return Related(agreement=None if end.value is None else self._agreement(*end.value))
         except Exception as error:
-            raise self._blamed(error) from error
+            raise Refused(f"property {self.name} on {self.call.key}: {described(error)}") from error
+        self.asked += 1
+        self.derived = self._derive(inputs, attributes)
+        return Related(self.derived)
 
     def _derive(self, inputs: list[Tensor], attributes: dict[str, Any]) -> Call:
         """A call of the same function on other inputs: their files are written, its output's shape follows."""

@@ -1,8 +1,8 @@
 """The fault dictionary: a wrong output is compared with the outputs of known faults.
 
-Known faults are the reference with a mistake that its signature allows (`mistakes.wrong_results`, which has the
-gate's controls too), the target's own `faults`, and the right answer times a factor. A fault that explains all
-wrong elements fits; it fits as a whole where it explains the right ones too.
+Known faults are the reference on changed inputs, with other attributes or with a changed result, the target's own
+`faults`, and the right answer times a factor. A fault that explains all wrong elements fits; it fits as a whole
+where it explains the right ones too.
 """
 
 import itertools
@@ -10,17 +10,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-import numpy
 import torch
 from torch import Tensor
 
 from loop.calls import torch_side
 from loop.calls.call import Call, Refused
-from loop.mistakes.arrays import Array, Attributes, Terms
-from loop.mistakes.table import MAKERS
-from loop.mistakes.wrong_results import wrong_results
 from loop.model.signature import PythonFunction, Signature
-from loop.workers.asking import Asking, Inputs
 from loop.workers.blind_spots import AS_WITH, other_values
 from loop.workers.workload_call import finds_outputs, only_output
 
@@ -40,7 +35,10 @@ MOST_HELD = 8
 NOTABLE = 0.01
 """A factor differs from 1 by at least this: sums in low precision shrink by less."""
 
-Reference = Callable[[list[Tensor], Call], Tensor]
+LEFT_OUT = {"the last index": (0, -1), "the first index": (1, None), "the second half": (0, -2)}
+"""What a loop over a dimension leaves out: the indices that it reads, where -2 stands for the middle."""
+
+Reference = Callable[[Sequence[Tensor], Call], Tensor]
 """The reference on inputs, with the attributes of a call."""
 Suspect = tuple[str, Callable[[], Tensor]]
 """The words after "as if", and the answer then."""
@@ -130,115 +128,99 @@ def functions(faults: Mapping[str, PythonFunction]) -> list[tuple[str, torch_sid
     return functions
 
 
-def of_signature(
-    reference: Reference, call: Call, inputs: Sequence[Tensor], signature: Signature, right: Tensor
+def of_call(
+    answer: Reference, call: Call, inputs: Sequence[Tensor], signature: Signature, right: Tensor, *, plain: bool
 ) -> Iterator[Suspect]:
-    """Mistakes that any target may have: the gate's controls among them are put into the reference."""
-    exact = [tensor.double() for tensor in inputs]
-    axes, sizes = " ".join(f"axis_{axis}" for axis in range(right.dim())), dict[str, int]()
-    output = axes if finds_outputs(signature) else only_output(signature)
-    for text, tensor in zip((*signature.inputs.values(), output), (*exact, right), strict=True):
-        sizes |= zip(text.split(), tensor.shape, strict=True)
-    for mistake in wrong_results(signature.inputs, output):
-        if mistake.as_if and mistake.shows(sizes):
-            yield mistake.as_if, partial(_erring, reference, call, exact, right, mistake.make, dict(mistake.terms))
-    yield from of_attributes(call, signature, lambda changed: reference([t.clone() for t in exact], changed))
+    """Mistakes that a call of this signature may have. `answer`: the reference; `right`: its answer to the call.
 
-
-def of_attributes(call: Call, signature: Signature, reference: Callable[[Call], Tensor]) -> Iterator[Suspect]:
-    """As if an attribute had another value; `reference` answers the call with it."""
+    `plain`: tensors are given one by one, and one is returned. Others have mistakes of single inputs only.
+    """
+    if plain:
+        yield from _of_dimensions(answer, call, inputs, signature, right)
     for name, attribute in signature.attributes.items():
         for as_if, value in other_values(call.attributes[name], attribute):
-            yield f"{name} {as_if}", partial(reference, call.but(attributes={**call.attributes, name: value}))
-
-
-def of_target(asking: Asking, reference: torch_side.Function, inputs: Inputs, right: Tensor) -> Iterator[Suspect]:
-    """A target's own faults, and mistakes that its signature allows."""
-    call, exact = inputs.call, [tensor.double() for tensor in inputs.tensors]
-    for as_if, function in functions(asking.terms.faults):
-        yield as_if, partial(asking.ask, "fault", function, exact, call)
-    ask = partial(asking.ask, "reference", reference)
-    yield from of_signature(ask, call, inputs.tensors, asking.signature, right)
-
-
-def of_any(
-    answer: Callable[[Sequence[Tensor]], Tensor],
-    signature: Signature,
-    inputs: Inputs,
-    right: Tensor,
-    *,
-    whole: bool,
-) -> Iterator[Suspect]:
-    """Mistakes that any call may have, whatever its structure: `answer` is the reference on other inputs.
-
-    `whole`: the right results are whole numbers.
-    """
-    tensors, names = inputs.tensors, [file.name for file in inputs.call.inputs]
-
-    def first_of(place: int, axis: int) -> Tensor:
-        """An input of which the first index along an axis stands at all of them."""
-        return tensors[place].narrow(axis, 0, 1).expand_as(tensors[place]).clone()
-
-    along: dict[str, list[tuple[int, int]]] = {}
-    for place, (tensor, name) in enumerate(zip(tensors, names, strict=True)):
+            changed = call.but(attributes={**call.attributes, name: value})
+            yield f"{name} {as_if}", partial(answer, inputs, changed)
+    names, along = [file.name for file in call.inputs], dict[str, list[tuple[int, int]]]()
+    for place, (tensor, name) in enumerate(zip(inputs, names, strict=True)):
         dimensions = signature.inputs.get(name, "").split()
         declared = len(dimensions) == tensor.dim()
         others = {f"{name} were zero": torch.zeros_like(tensor), f"{name} were one": torch.ones_like(tensor)}
         others[f"the sign of {name} were lost"] = tensor.abs()
         for axis, dimension in enumerate(dimensions if declared else [f"axis {n}" for n in range(tensor.dim())]):
             if tensor.shape[axis] > 1:
-                others[f"only the first {dimension} of {name} were read"] = first_of(place, axis)
+                others[f"only the first {dimension} of {name} were read"] = _first(tensor, axis)
                 others[f"{name} were read one {dimension} too early"] = tensor.roll(1, axis)
                 others[f"{name} were read one {dimension} too late"] = tensor.roll(-1, axis)
                 if declared:
                     along.setdefault(dimension, []).append((place, axis))
         for words, other in others.items():
-            yield words, partial(answer, [*tensors[:place], other, *tensors[place + 1 :]])
+            yield words, partial(answer, _with(inputs, {place: other}), call)
     for dimension, places in along.items():  # Of two inputs only the first index of a dimension that they share.
         for pair in itertools.combinations(places, 2):
-            changed = list(tensors)
-            for place, axis in pair:
-                changed[place] = first_of(place, axis)
+            changed_inputs = _with(inputs, {place: _first(inputs[place], axis) for place, axis in pair})
             words = " and ".join(names[place] for place, _ in pair)
-            yield f"only the first {dimension} of {words} were read", partial(answer, changed)
-    for words, result in _changed_results(right, whole=whole):
-        yield words, partial(torch.clone, result)
+            yield f"only the first {dimension} of {words} were read", partial(answer, changed_inputs, call)
 
 
-def _changed_results(right: Tensor, *, whole: bool) -> Iterator[tuple[str, Tensor]]:
-    """What an output would be if ..., and it: zeros, wrong signs, a narrow integer type, off by one.
+def _with(inputs: Sequence[Tensor], others: Mapping[int, Tensor]) -> list[Tensor]:
+    return [others.get(place, tensor) for place, tensor in enumerate(inputs)]
+
+
+def _first(tensor: Tensor, axis: int) -> Tensor:
+    """A tensor whose first index along an axis stands at all of them."""
+    return tensor.narrow(axis, 0, 1).expand_as(tensor).clone()
+
+
+def _of_dimensions(
+    answer: Reference, call: Call, inputs: Sequence[Tensor], signature: Signature, right: Tensor
+) -> Iterator[Suspect]:
+    """Inputs read for each other, a dimension summed over in part, and an output with its places exchanged."""
+    for (x, (a, tensor)), (y, (b, other)) in itertools.combinations(
+        enumerate(zip(signature.inputs, inputs, strict=True)), 2
+    ):
+        if tensor.shape == other.shape:
+            yield f"{a} and {b} were swapped", partial(answer, _with(inputs, {x: other, y: tensor}), call)
+            yield f"{a} were read for {b}", partial(answer, _with(inputs, {y: tensor}), call)
+            yield f"{b} were read for {a}", partial(answer, _with(inputs, {x: other}), call)
+    names = [f"axis_{axis}" for axis in range(right.dim())]
+    output = names if finds_outputs(signature) else only_output(signature).split()
+    dimensions = [text.split() for text in signature.inputs.values()]
+    for name in dict.fromkeys(name for names in dimensions for name in names if name not in output):
+        places = [
+            (n, axis) for n, names in enumerate(dimensions) for axis, other in enumerate(names) if other == name
+        ]
+        size = inputs[places[0][0]].shape[places[0][1]]
+        for part, (first, end) in LEFT_OUT.items() if size > 1 else ():
+            last = {None: size, -1: size - 1, -2: size // 2}[end]
+            shorter = list(inputs)
+            for place, axis in places:
+                shorter[place] = shorter[place].narrow(axis, first, last - first).contiguous()
+            yield f"{part} of {name} were left out", partial(answer, shorter, call)
+    for axis, name in enumerate(output):
+        for by, which in ((1, "before"), (-1, "after")) if right.shape[axis] > 1 else ():
+            yield f"each place held the one {which} it along {name}", partial(right.roll, by, axis)
+    if len(output) > 1 and min(right.shape[-2:]) > 1:
+        turned = right.transpose(-1, -2).reshape(right.shape)
+        yield "the last two dimensions of the output were swapped in memory", partial(torch.clone, turned)
+
+
+def of_results(right: Tensor, *, whole: bool) -> Iterator[Suspect]:
+    """As if a right result were changed: zeros, wrong signs, a narrow integer type, off by one.
 
     `whole`: the right results are whole numbers; the last two concern these only.
     """
-    yield "nothing were computed (zeros)", torch.zeros_like(right)
-    yield "negative results were zero", right.clamp(min=0)
-    yield "its sign were lost", right.abs()
-    yield "its sign were turned", -right
+    results = {
+        "nothing were computed (zeros)": torch.zeros_like(right),
+        "negative results were zero": right.clamp(min=0),
+    }
+    results |= {"its sign were lost": right.abs(), "its sign were turned": -right}
     for bits in (8, 16, 32) if whole else ():
         half = 2.0 ** (bits - 1)
-        yield f"it overflowed an int{bits}", (right + half).remainder(2 * half) - half
-        yield f"it overflowed a uint{bits}", right.remainder(2 * half)
-        yield f"it were cut off at the ends of an int{bits}", right.clamp(-half, half - 1)
+        results[f"it overflowed an int{bits}"] = (right + half).remainder(2 * half) - half
+        results[f"it overflowed a uint{bits}"] = right.remainder(2 * half)
+        results[f"it were cut off at the ends of an int{bits}"] = right.clamp(-half, half - 1)
     if whole:
-        yield "each result were one too large", right + 1
-        yield "each result were one too small", right - 1
-
-
-def _erring(
-    reference: Reference, call: Call, exact: Sequence[Tensor], right: Tensor, make: str, terms: Terms
-) -> Tensor:
-    """The answer where the reference makes a mistake."""
-    inputs = [tensor.numpy() for tensor in exact]
-    output = numpy.full(tuple(right.shape), math.nan)
-
-    def honest(arrays: Sequence[Array], result: Array, attributes: Attributes) -> None:
-        unchanged = all(array is original for array, original in zip(arrays, inputs, strict=True))
-        changed = call.but(attributes=attributes)
-        tensors = [torch.from_numpy(array) for array in arrays]
-        answer = right if unchanged and changed == call else reference(tensors, changed)
-        if answer.shape != right.shape:
-            raise ValueError("an output of another shape")
-        result[...] = answer.numpy()
-
-    MAKERS[make](terms)(honest, inputs, output, dict(call.attributes))
-    return torch.from_numpy(output)
+        results |= {"each result were one too large": right + 1, "each result were one too small": right - 1}
+    for words, result in results.items():
+        yield words, partial(torch.clone, result)

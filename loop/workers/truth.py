@@ -23,30 +23,20 @@ TIMES, FEW = 8, 8
 """An output may have that many times as many errors of a size as rounding explains, and a few more."""
 
 
-@dataclass(frozen=True)
-class Tail:
-    """How many errors beyond the stated tolerance reach each power of two."""
-
-    reach: Tensor
-    """[LAST - FIRST] counts, falling."""
-
-    def __add__(self, other: "Tail") -> "Tail":
-        return Tail(self.reach + other.reach)
-
-    def crowded_from(self, other: "Tail") -> float | None:
-        """The power of two that too many errors of `other` reach, by the largest factor; None where none has."""
-        crowds = other.reach / (TIMES * self.reach + FEW)
-        most = crowds.max()
-        (places,) = (crowds == most).nonzero(as_tuple=True)
-        return 2.0 ** (FIRST + int(places[-1])) if most > 1 else None
-
-
-def tail_of(errors: Tensor) -> Tail:
-    """The tail of errors, which are positive and finite: [N]."""
+def tail_of(errors: Tensor) -> Tensor:
+    """How many of some errors, which are positive and finite, reach each power of two: [LAST - FIRST], falling."""
     _, exponents = torch.frexp(errors)  # m 2^e with 0.5 <= m < 1: it reaches 2^(e - 1).
     places = (exponents.long() - 1).clamp(FIRST, LAST - 1) - FIRST
     counts = torch.bincount(places, minlength=LAST - FIRST).cpu()
-    return Tail(counts.flip(0).cumsum(0).flip(0))
+    return counts.flip(0).cumsum(0).flip(0)
+
+
+def crowded_from(tail: Tensor, other: Tensor) -> float | None:
+    """The power of two that too many errors of another tail reach, by the largest factor; None where none has."""
+    crowds = other / (TIMES * tail + FEW)
+    most = crowds.max()
+    (places,) = (crowds == most).nonzero(as_tuple=True)
+    return 2.0 ** (FIRST + int(places[-1])) if most > 1 else None
 
 
 MAX_SLACK, MAX_FLOOR = 2.0, 1e-5
@@ -98,8 +88,8 @@ class Truth:
     """Errors that the stated tolerance allows, where zeros would be right by it and less is allowed."""
     rounded: bool = False
     """Whether the effect of rounding the inputs is allowed for: it is worked out where something seems wrong."""
-    tail: Tail | None = None
-    """How many elements may be off by more than the stated tolerance; None: all, as far as allowed."""
+    tail: Tensor | None = None
+    """Tail of the errors beyond the stated tolerance that are explained; None: all, as far as allowed."""
 
     @property
     def is_whole(self) -> bool:
@@ -108,7 +98,7 @@ class Truth:
 
     def on(self, device: str) -> "Truth":
         """The same on a device."""
-        names = [name for name, value in vars(self).items() if isinstance(value, Tensor)]
+        names = [name for name, value in vars(self).items() if isinstance(value, Tensor) and name != "tail"]
         return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
     @property
@@ -118,27 +108,20 @@ class Truth:
         what = f"the stated atol of {self.part.name}: zeros would be right by it; {atol:.2g} is allowed"
         return what if self.stated is not None else ""
 
-    def right_as_stated(self, output: Tensor) -> bool:
-        """Whether an output is right by the stated tolerance, by which zeros would be, too."""
-        return self.stated is not None and not self._outside(output, self.stated).any()
-
     def facing(self, output: Tensor) -> "Truth":
         """The same, with less allowed where more elements of an output are off than rounding explains."""
         if self.tail is None:
             return self
-        least = self.tail.crowded_from(beyond(self.tolerance, self.reference, output))
+        least = crowded_from(self.tail, beyond(self.tolerance, self.reference, output))
         if least is None:
             return self
         stated = allowed_by(self.tolerance, self.reference).clamp_(min=least * (1 - 2.0**-50))
         return replace(self, allowed=torch.minimum(self.allowed, stated))
 
-    def outside(self, output: Tensor) -> Tensor:
+    def outside(self, output: Tensor, allowed: Tensor | None = None) -> Tensor:
         """Which elements of an output are wrong. The tolerance may forgive a share of elements that are not too
-        far off."""
-        return self._outside(output, self.allowed)
-
-    def _outside(self, output: Tensor, allowed: Tensor) -> Tensor:
-        wrong = outside(output, self.reference, allowed)
+        far off. `allowed`: errors in place of its own."""
+        wrong = outside(output, self.reference, self.allowed if allowed is None else allowed)
         if self.also is not None:
             wrong &= output.double() != self.also
         few = int(wrong.sum()) <= (1 - self.tolerance.matched) * wrong.numel()
@@ -171,7 +154,7 @@ def truth_of(
     )
 
 
-def beyond(stated: Tolerance, reference: Tensor, output: Tensor, times: float = 1.0) -> Tail:
+def beyond(stated: Tolerance, reference: Tensor, output: Tensor, times: float = 1.0) -> Tensor:
     """The tail of an output's errors beyond a tolerance, multiplied by `times`."""
     errors = []
     for values, right in parts(output, reference):
@@ -231,11 +214,12 @@ def doubt(truth: Truth) -> str:
 def rounding_may_explain(truth: Truth, outputs: list[Tensor]) -> bool:
     """Whether no output has a NaN or infinity out of place, or is further off than any rounding goes."""
     most = IMPLAUSIBLE * largest_of(truth.reference)
-
-    def finite(output: Tensor) -> bool:
-        return all(bool((a.isfinite() == b.isfinite()).all()) for a, b in parts(output, truth.reference))
-
-    return all(finite(output) and errors(output, truth.reference)[0] <= most for output in outputs)
+    for output in outputs:
+        if errors(output, truth.reference)[0] > most:
+            return False
+        if any(bool((a.isfinite() != b.isfinite()).any()) for a, b in parts(output, truth.reference)):
+            return False
+    return True
 
 
 def largest_of(reference: Tensor) -> float:
@@ -383,7 +367,7 @@ def finding(truth: Truth, output: Tensor, *, bounded: bool) -> Finding:
         places = wrong.movedim(axis, 0).reshape(size, -1).any(1).nonzero().reshape(-1)
         spans[name] = Span(first=int(places[0]), last=int(places[-1]), count=len(places), size=size)
     return result.but(
-        loose=truth.right_as_stated(output),
+        loose=truth.stated is not None and not truth.outside(output, truth.stated).any(),
         first=_mismatch(truth, exact, wrong),
         worst=_mismatch(truth, exact, excess * wrong),
         map=maps,
@@ -460,18 +444,10 @@ AnswerTo = Callable[[list[Tensor]], Tensor]
 """The exact answer to other inputs."""
 
 
-@dataclass(frozen=True)
-class Movement:
-    """How far an answer moves when every input is rounded once, over its elements."""
-
-    each: Tensor
-    """By element, in float64; 0 where the function jumps."""
-    largest: float
-    mean: float
-
-
-def moved(answer: AnswerTo, inputs: Sequence[Tensor], reference: Tensor, dtype: str) -> Movement:
-    """How far the exact `answer` moves from `reference` when every input is rounded.
+def moved(
+    answer: AnswerTo, inputs: Sequence[Tensor], reference: Tensor, dtype: str
+) -> tuple[Tensor, float, float]:
+    """How far the exact `answer` moves from `reference` when every input is rounded: by element, most, on average.
 
     Inputs are rounded in the type of the call, `dtype`, or in their own where that is wider: what is narrower
     converts exactly. They are rounded at random, and all upwards: random roundings average out in a long sum,
@@ -496,7 +472,7 @@ def moved(answer: AnswerTo, inputs: Sequence[Tensor], reference: Tensor, dtype: 
         movements.append(far.masked_fill_(jumps | ~finite, 0.0))
     each, count = torch.maximum(*movements), max(int(reference.isfinite().sum()), 1)
     largest = float(each.max()) if each.numel() else 0.0
-    return Movement(each, largest, max(float(movement.sum()) for movement in movements) / count)
+    return each, largest, max(float(movement.sum()) for movement in movements) / count
 
 
 def _signs(like: Tensor, seed: int = 0) -> Tensor:
@@ -518,7 +494,7 @@ class Answer:
 
     inputs: Inputs
     truths: list[Truth]
-    """One for each output."""
+    """Of each output."""
     in_own_types: bool = False
     """Whether the reference was asked in the call's own types, too."""
     expected: Any = None
@@ -555,11 +531,13 @@ class Rounding:
             terms = max((size for tensor in call.inputs for size in tensor.shape), default=1)
         dtype = truth.part.dtype if call.structure else call.dtype
         try:
-            floor = moved(lambda near: self.output(call, near, n), inputs.tensors, truth.reference, dtype)
+            each, largest, mean = moved(
+                lambda near: self.output(call, near, n), inputs.tensors, truth.reference, dtype
+            )
         except Refused:  # It runs in its own types alone: how it is conditioned is not known.
             return replace(truth, rounded=True, tail=None)
         factor = roundings(dtype, terms)
-        each = floor.each.mul_(factor)  # In place, for it may be gigabytes.
+        each = each.mul_(factor)  # In place, for it may be gigabytes.
         lost = MAX_SLACK * truth.plain_max if not self.has_plain else 0.0
         tail = tail_of(each[each > 0])
         own = None if self.has_plain or answer.in_own_types else self.in_type(inputs, truth, n)
@@ -568,8 +546,8 @@ class Rounding:
             tail += beyond(truth.tolerance, truth.reference, own, MAX_SLACK)
         if truth.tail is not None:
             tail += truth.tail
-        largest = min(max(floor.largest * factor, lost), IMPLAUSIBLE * largest_of(truth.reference))
-        most = (max(truth.most[0], largest), max(truth.most[1], floor.mean * factor))
+        largest = min(max(largest * factor, lost), IMPLAUSIBLE * largest_of(truth.reference))
+        most = (max(truth.most[0], largest), max(truth.most[1], mean * factor))
         return replace(truth, rounded=True, most=most, allowed=truth.allowed.clamp(min=largest), tail=tail)
 
     def without_noise(self, inputs: Inputs, truth: Truth, n: int, output: Tensor) -> Truth:

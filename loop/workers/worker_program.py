@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import importlib
 import math
+import mmap
 import os
 import random
 import resource
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.calls import invocation
-from loop.calls.arena import Shared, obey
+from loop.calls.arena import CONTROL_BYTES, obey
 from loop.calls.call import Call, FunctionTerms, LibraryTerms, Refused
 from loop.calls.external import External
 from loop.calls.invocation import Loaded, Nothing, Places, Prepared, Run, Stage
@@ -80,10 +81,10 @@ class WorkerProgram:
     """What one process holds: a variant, and a call of it that is staged."""
 
     def __init__(self, arena: int, bell: tuple[int, int] | None) -> None:
-        """`arena`: the file of the memory that is shared with the judge; `bell`: as in `orders.obey`."""
+        """`arena`: the file of the memory that is shared with the judge; `bell`: as in `arena.obey`."""
         self.arena, self.bell = arena, bell
         self.staged: Stage = Nothing()
-        self.shared: Shared | None = None
+        self.shared: mmap.mmap | None = None
         self.inputs = 0
         self.slow = 0.0
         self.seal: Seal | None = None
@@ -125,7 +126,7 @@ class WorkerProgram:
 
     def compute(self, request: messages.Compute) -> messages.Computed:
         """Compute one output: its digests, the files of those that differ, what else was noticed."""
-        check = self._candidate(request.mistake).check(request)
+        check = self.candidate(request.mistake).check(request)
         outputs = {**check.outputs, **check.enclosed}
         paths = [f"{request.call.output.path}.{number}" for number in range(len(outputs))]
         for path, output in zip(paths, outputs.values(), strict=True):
@@ -141,7 +142,7 @@ class WorkerProgram:
             broken=self._broken(),
         )
 
-    def _candidate(self, mistake: messages.Mistake | None = None) -> LoadedCandidate:
+    def candidate(self, mistake: messages.Mistake | None = None) -> LoadedCandidate:
         """The variant, or the variant with a mistake, which keeps what it remembers from call to call."""
         if "" not in self.candidates:
             raise Refused("nothing is loaded")
@@ -156,10 +157,10 @@ class WorkerProgram:
     def stage(self, request: messages.StageCall) -> messages.Staged:
         """Take a call's place in the shared memory, and make it once."""
         self.unstage(messages.Unstage())
-        self.shared = Shared(self.arena, request.size)
+        self.shared = mmap.mmap(self.arena, request.size)
         self.inputs = len(request.call.inputs)
-        loaded, peak = self._candidate().loaded, None
-        places = Places(self.shared.memory, request.call, request.inputs, request.slots, request.turns)
+        loaded, peak = self.candidate().loaded, None
+        places = Places(self.shared, request.call, request.inputs, request.slots, request.turns)
         self.staged = stage = loaded.stage(places, request.call, self.slow)
         stage.ready([request.window], request.turns, cold=False)
         if loaded.device == "cuda":
@@ -171,7 +172,7 @@ class WorkerProgram:
 
     def obey(self, request: messages.Obey) -> messages.Obeyed:
         """Carry out the judge's orders about the staged call until it says to leave."""
-        self.shared = self.shared or Shared(self.arena, 0)
+        self.shared = self.shared or mmap.mmap(self.arena, CONTROL_BYTES)
         if request.empty is not None:
             self.staged = empty_calls(request.empty)
         obey(self.shared, self.bell, self.staged, self.inputs, request.seen)
@@ -182,10 +183,6 @@ class WorkerProgram:
         self.staged.close()
         self.staged, self.shared, self.inputs = Nothing(), None, 0
         return Done()
-
-    def observe(self, request: messages.Observe) -> messages.Observed:
-        """Make a call under a tool."""
-        return checking.observe(self._candidate().loaded, request)
 
     def launches(self, request: messages.Launches) -> messages.Launched:
         """Which kernels a call would launch."""
@@ -219,18 +216,14 @@ def first_call_bytes(run: Run) -> int | None:
 
 
 def empty_calls(way: str) -> Stage:
-    """Calls that do nothing, made in one of the `judge_clock.Way`s; no calls at all for any other word."""
+    """Calls that do nothing, made in one of the `judge_process.Way`s; no calls at all for any other word."""
     if way == "c_abi":
         nothing = object.__new__(Compiled)
         nothing.entry = ctypes.CDLL(None).labs
         nothing.entry.argtypes, nothing.entry.restype = [ctypes.c_void_p] * 4, ctypes.c_int
         return Nothing(partial(nothing.invoke, None, None, None, None))
     if way == "python":
-
-        def nothing_in_python(*tensors: object, **attributes: object) -> None:
-            """A function that computes nothing."""
-
-        return Nothing(partial(nothing_in_python, None, None))
+        return Nothing(partial(lambda *tensors, **attributes: None, None, None))
     if way == "torch":
         import torch
 
@@ -273,7 +266,7 @@ def main(arguments: Sequence[str]) -> None:
         messages.StageCall: program.stage,
         messages.Obey: program.obey,
         messages.Unstage: program.unstage,
-        messages.Observe: program.observe,
+        messages.Observe: lambda request: checking.observe(program.candidate().loaded, request),
         messages.Launches: program.launches,
     }
     serve(answers, reply_fd, respond)

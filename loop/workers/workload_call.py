@@ -4,7 +4,7 @@ import hashlib
 import random
 from pathlib import Path
 
-from loop.calls.call import Call, FunctionTerms, TensorFile, Value, attribute_number, in_a_block, step_of
+from loop.calls.call import Call, FunctionTerms, TensorFile, attribute_number, in_a_block, step_of
 from loop.machine.machine import cores
 from loop.model.dtypes import Device, Dtype, Layout, is_floating
 from loop.model.signature import ANY, Fill, Signature
@@ -59,7 +59,7 @@ def expectation(
     if target.generator is not None:
         draws = DRAWS if wide else 1
         return request.but(
-            parameters=generator_parameters(workload),
+            parameters={**workload.sizes, **workload.attributes},
             draws=draws,
             draw=random.Random(secret).randrange(draws),
             device="cpu" if target.checker else device,  # A checker gets tensors as the generator made them.
@@ -143,11 +143,6 @@ def under_two_seeds(workload: Workload) -> tuple[Workload, Workload]:
     """A workload with values of its own, twice: a module has the same weights under both seeds."""
     first = workload.seed + FRESH - workload.base_seed % PAIR
     return workload.model_copy(update={"seed": first}), workload.model_copy(update={"seed": first + 1})
-
-
-def generator_parameters(workload: Workload) -> dict[str, Value]:
-    """The keywords of a target's generator."""
-    return {**workload.sizes, **workload.attributes}
 
 
 def widen(call: Call, fills: tuple[Fill, ...], seed: str, device: Device) -> Call:

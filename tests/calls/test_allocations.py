@@ -70,16 +70,6 @@ def test_a_write_beyond_what_is_no_result_names_the_tensor() -> None:
     assert found.startswith("writes outside a tensor [3, 4] that it allocated: ")
 
 
-def resized() -> Tensor:
-    """Grows an empty result."""
-    return torch.matmul(X, X.T, out=torch.empty(0))
-
-
-def grown() -> Tensor:
-    """Grows a result that is not empty, and fills it."""
-    return torch.empty(4).resize_(500).fill_(1.0)
-
-
 def test_a_variant_that_does_not_work_this_way_is_left_alone() -> None:
     """Its ordinary calls are judged, and this one is none of them."""
 

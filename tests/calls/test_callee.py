@@ -42,12 +42,6 @@ def test_a_number_or_a_tuple_of_one_is_the_only_output() -> None:
         callee.outputs((one, one))
 
 
-def test_what_is_no_plain_tensor_is_refused() -> None:
-    """A tensor of another class could compute when it is looked at."""
-    with pytest.raises(Refused, match="cannot pass a Late"):
-        take_apart([torch.ones(1).as_subclass(type("Late", (torch.Tensor,), {}))])
-
-
 def test_a_structure_that_somebody_changed_is_not_read(tmp_path: Path) -> None:
     """Reading it would run what stands there, in the judge too."""
     path, output = tmp_path / "given", TensorFile("output", "", (1,), "float32")

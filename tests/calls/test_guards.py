@@ -4,7 +4,7 @@ import numpy
 import pytest
 
 from loop.calls.call import DTYPES
-from loop.calls.memory import HIGH, KINDS, LOW, MIXED, NAN, SMALL, VALUES, Guard, Surroundings, draw
+from loop.calls.memory import HIGH, KINDS, LOW, MIXED, NAN, SMALL, Guard, Surroundings, draw
 from loop.model.dtypes import FLOATS
 
 COUNT = 700
@@ -48,17 +48,6 @@ def test_contents_differ_from_call_to_call_and_from_place_to_place(kind: str) ->
     assert known != other.renew(draw(kind))
     words = numpy.frombuffer(known[1], numpy.uint32)
     assert len(set(words[:256].tolist())) > 100
-
-
-@pytest.mark.parametrize("kind", [NAN, HIGH, LOW, VALUES])
-@pytest.mark.parametrize("change", [lambda x: x * 2, lambda x: x * -3, lambda x: x + x, lambda x: -x + 1])
-def test_arithmetic_leaves_no_element_as_it_was(kind: str, change: object) -> None:
-    """`y[n] = y[n] * 2` outside of a tensor is seen, whatever stands there."""
-    _, after = Surroundings(0, 4096).renew(draw(kind))
-    before = numpy.frombuffer(after, numpy.float32)
-    with numpy.errstate(all="ignore"):
-        changed = change(before)  # type: ignore[operator]
-    assert (changed.view(numpy.uint32) != before.view(numpy.uint32)).all()
 
 
 def test_a_write_is_told_with_its_bytes_and_the_nearest_element() -> None:

@@ -6,13 +6,9 @@ from pathlib import Path
 import pytest
 
 from loop.base.processes import finish
-from loop.model.output import MeasureOutput
-from loop.proving.actions import trust
-from loop.timing.against_known_good import CompareOutput
 from loop.timing.readiness import warn_after, warn_before
 from loop.workers.bench import Bench
-from tests.device.fakes import GIB, FakeGpu, FakeMachine, fake_bench
-from tests.makers import make_finished
+from tests.device.fakes import GIB, FakeMachine, fake_bench
 
 NOISY = "numbers will be noisy; end it, or take another GPU: CUDA_VISIBLE_DEVICES names it"
 
@@ -33,15 +29,6 @@ def test_another_process_is_named_with_its_memory(fake: FakeMachine, bench: Benc
     assert (expected, expected) == (finish(warn_before(bench)), warn_after(bench))
 
 
-@pytest.mark.slow
-def test_memory_that_nobody_seems_to_hold_is_somebodys(fake: FakeMachine, bench: Bench) -> None:
-    """As of a process in another container."""
-    fake.has(FakeGpu(taken=30 * GIB))
-    assert "30720 MiB of it are taken, by nobody who can be seen from here" in finish(warn_before(bench))
-    fake.has(FakeGpu(taken=GIB))
-    assert "" == finish(warn_before(bench))
-
-
 def test_a_gpu_that_computes_is_waited_for_then_told(fake: FakeMachine, bench: Bench) -> None:
     """What it says of its load may be a second old and our own: only one that goes on counts."""
     fake.load("97")
@@ -53,12 +40,3 @@ def test_a_gpu_that_computes_is_waited_for_then_told(fake: FakeMachine, bench: B
     said = finish(warn_before(bench))
     assert f"somebody computes on it, 97 % of the time before anything was timed: {NOISY}" in said
     assert "" == warn_after(bench)
-
-
-def test_the_report_has_it_among_the_controls() -> None:
-    """Once, though several steps said it."""
-    records = [
-        make_finished("measure", output=MeasureOutput(ok=True, message="", warnings=("shared",))),
-        make_finished("compare", output=CompareOutput(ok=True, message="", warnings=("shared",))),
-    ]
-    assert ("warning: shared",) == trust(records)

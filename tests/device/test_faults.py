@@ -16,8 +16,7 @@ from loop.timing import schedule
 from loop.timing.samples import Terms
 from loop.timing.schedule import TimingRound
 from loop.workers.bench import Bench, Side
-from loop.workers.messages import Compute
-from loop.workers.program import START_LIMIT_S, Worker
+from loop.workers.program import Worker
 from tests.device.fakes import FakeMachine, fake_bench
 from tests.targets import make_sides
 
@@ -88,16 +87,3 @@ def test_the_processes_of_a_round_end_with_it(bench: Bench, monkeypatch: pytest.
     sides = [right, right.renamed("again")]
     finish(schedule.measure(bench, sides, some(bench, "timed"), Terms(3, 60.0, 1, 1e-3)))
     assert [4, 2] == living
-
-
-@pytest.mark.slow
-def test_a_refusal_without_a_fault_keeps_the_process(bench: Bench) -> None:
-    """A kernel that declines has not lost the device: the same process answers the next request."""
-    (side,) = make_sides(bench, "right")
-    call = bench.call(some(bench)[0], "x")
-    finish(bench.expect(some(bench)[0]))
-    with bench.open(side) as worker:
-        finish(worker.receive(START_LIMIT_S, "loading"))
-        with pytest.raises(Exception, match="error 801"):
-            finish(worker.ask(Compute(call, "strided"), limit_s=20, note=""))
-        assert finish(worker.ask(Compute(call), limit_s=20, note="")).outputs

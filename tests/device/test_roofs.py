@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from loop.base.processes import finish
-from loop.machine.gpus import gpus
 from loop.model.measurement import Measurement
 from loop.timing.doubts import impossible
 from loop.workers.bench import Bench
@@ -25,24 +24,6 @@ def claim(us: float, rows: int = 1, flops_per_s: float | None = None) -> Measure
     """A call that gives 4 KiB for each of so many rows."""
     workload = make_workload("w", sizes={"N": rows, "M": 1024})
     return make_measurement(candidate_us=us, flops_per_s=flops_per_s).model_copy(update={"workload": workload})
-
-
-@pytest.mark.slow
-def test_the_driver_tells_what_a_gpu_cannot_exceed(bench: Bench) -> None:
-    """Memory moves data twice a cycle of its clock."""
-    gpu = gpus().first
-    assert gpu is not None
-    limits = gpu.facts
-    assert (4, 1 << 20) == (limits.sms, limits.l2_bytes)
-    assert (1.98e9, 4.815e12) == (limits.clock_hz, pytest.approx(limits.bytes_per_s, rel=1e-3))
-    assert (2048, 65536, 233472, 32) == (
-        limits.threads_per_sm,
-        limits.registers_per_sm,
-        limits.shared_per_sm,
-        limits.blocks_per_sm,
-    )
-    assert gpu.name == limits.name
-    assert {} == limits.flops_per_s, "no driver tells a peak"
 
 
 @pytest.mark.slow

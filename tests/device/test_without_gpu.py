@@ -11,7 +11,6 @@ from loop.calls.cuda import driver as cuda
 from loop.calls.cuda import driver as cuda_functions
 from loop.calls.cuda import stage as cuda_graph
 from loop.calls.cuda.driver import FAULTS, HINTS, NoDevice
-from loop.machine import nvml
 from loop.machine.nvml import open_sensors
 from tests.device.compiling import compile_with_nvcc
 
@@ -27,22 +26,6 @@ def test_there_are_no_sensors_without_a_driver() -> None:
     assert open_sensors(0, {}, "libnowhere.so.1") is None
 
 
-@pytest.mark.parametrize(
-    ("bits", "words"),
-    [
-        (0x0, ()),
-        (0x1, ()),
-        (0x2, ()),
-        (0x4, ("power cap",)),
-        (0x48, ("hardware slowdown", "heat, held by the hardware")),
-        (1 << 40, ("reason 0x10000000000",)),
-    ],
-)
-def test_throttling_is_said_in_words(bits: int, words: tuple[str, ...]) -> None:
-    """An idle GPU and clocks that somebody set are no throttling; an unknown reason is shown as it came."""
-    assert words == nvml.in_words(bits)
-
-
 CONSTANTS = {
     "CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT": cuda.MULTIPROCESSORS,
     "CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE": cuda.L2_BYTES,
@@ -55,7 +38,6 @@ CONSTANTS = {
     "CUDA_ERROR_STUB_LIBRARY": cuda.STUB_LIBRARY,
     "CUDA_ERROR_NO_DEVICE": cuda.NO_DEVICE_FOUND,
     "CU_STREAM_CAPTURE_MODE_THREAD_LOCAL": cuda_graph.THREAD_LOCAL,
-    "CU_GRAPH_NODE_TYPE_KERNEL": cuda_graph.KERNEL_NODE,
     "CU_GRAPH_NODE_TYPE_GRAPH": cuda_graph.GRAPH_NODE,
     "CU_MEMHOSTALLOC_PORTABLE": cuda_graph.PORTABLE,
     "CU_MEMHOSTALLOC_DEVICEMAP": cuda_graph.MAPPED,

@@ -26,16 +26,6 @@ def test_portable_fibers_find_the_same(portable: Fixtures) -> None:
 
 
 @pytest.mark.slow
-def test_libraries_in_one_process_share_nothing(emulated: Fixtures, portable: Fixtures) -> None:
-    """Neither stacks nor faults: GCC would make the statics of inline code one for both."""
-    for _ in range(10):
-        for one, other in ((emulated, portable), (portable, emulated)):
-            assert "" == one.fault("pipeline")
-            assert "deadlock" in other.fault("two_different_barriers")
-            assert "" == one.fault("barriers_where_all_threads_are")
-
-
-@pytest.mark.slow
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
     ("name", "architecture"), [("everything", "-arch=sm_89"), ("hopper", "-gencode=arch=compute_90a,code=sm_90a")]

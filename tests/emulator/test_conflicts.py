@@ -13,8 +13,6 @@ LAYOUTS = {
     "side by side": (16 * LANES, 0),
     "a pitch of 128 bytes": (128 * LANES, 4 * 7),
     "a pitch of 128 bytes, swizzled": (128 * LANES + 16 * (LANES % 8), 0),
-    "a pitch of 144 bytes": (144 * LANES, 0),
-    "a pitch of 64 bytes": (64 * LANES, 4 * 3),
     "pairs of rows": (32 * LANES, 4 * 1),
     "one matrix of four": (numpy.where(LANES < 8, 128 * LANES, 4096 + 16 * LANES), 7),
     "one row for all": (0 * LANES, 0),

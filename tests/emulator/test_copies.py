@@ -47,14 +47,6 @@ def test_before_its_wait_nobody_may_touch_a_destination(
         assert "has not been waited for" in fault
 
 
-def test_a_copy_is_named_by_thread_and_line(emulated: Fixtures) -> None:
-    """Who issued it, and where."""
-    fault = emulated.fault("read_before_its_wait")
-    reader, issuer = threads(fault)
-    assert reader == issuer
-    assert line_of("copies.cu", "copy: issues") in places(fault)
-
-
 def test_a_wait_is_no_barrier(emulated: Fixtures, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread that reads what has landed races with the wait."""
     lines = {line_of("copies.cu", f"wait_is_no_barrier: {what}") for what in ("waits", "reads")}
@@ -65,17 +57,6 @@ def test_a_wait_is_no_barrier(emulated: Fixtures, monkeypatch: pytest.MonkeyPatc
         assert 2 == len(set(threads(fault)))
         found |= places(fault)
     assert lines < found
-
-
-def test_a_tile_that_another_warp_reads_may_not_be_copied_over(
-    emulated: Fixtures, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The barrier after the last read is missing: found in any schedule."""
-    reads = line_of("copies.cu", "copies_over_a_read: reads")
-    for _ in each_seed(monkeypatch):
-        fault = emulated.fault("copies_over_a_read")
-        assert ": race: " in fault
-        assert reads in places(fault)
 
 
 @pytest.mark.parametrize("name", WRONG_PLACE)

@@ -63,28 +63,6 @@ def test_mma_multiplies_as_the_manual_draws_it(emulated: Fixtures, seed: int, bf
     assert (c_fragment(a @ b + c) == multiply(emulated, a, b, c, bfloat=bfloat)).all()
 
 
-@pytest.mark.parametrize("bfloat", [False, True], ids=["float16", "bfloat16"])
-def test_mma_adds_in_float(emulated: Fixtures, bfloat: bool) -> None:
-    """Random numbers, subnormal ones among them: as near to float64 as sums of 16 products in float32 are."""
-    draw = numpy.random.RandomState(9)
-    a, b, c = (draw.standard_normal(shape).astype(numpy.float32) for shape in ((16, 16), (16, 8), (16, 8)))
-    a[::3] *= 1e-6
-    dtype = torch.bfloat16 if bfloat else torch.float16
-    exact = [torch.from_numpy(x).to(dtype).double().numpy() for x in (a, b)]
-    expected = c_fragment(exact[0] @ exact[1] + c)
-    numpy.testing.assert_allclose(expected, multiply(emulated, a, b, c, bfloat=bfloat), rtol=1e-5, atol=2e-6)
-
-
-def test_mma_keeps_infinity_and_nan_where_they_belong(emulated: Fixtures) -> None:
-    """A row of a, a column of b; zero times infinity is NaN."""
-    a, b, c = (numpy.ones(shape, numpy.float32) for shape in ((16, 16), (16, 8), (16, 8)))
-    a[3, 5], a[9, 0], a[11, 2] = numpy.inf, numpy.nan, numpy.inf
-    b[2, 6] = 0.0
-    with numpy.errstate(invalid="ignore"):
-        expected = c_fragment(a @ b + c)
-    numpy.testing.assert_array_equal(expected, multiply(emulated, a, b, c, bfloat=False))
-
-
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_ldmatrix_hands_out_rows_as_the_manual_says(emulated: Fixtures, seed: int, transposed: bool) -> None:

@@ -6,7 +6,7 @@ import re
 import numpy
 import pytest
 
-from tests.emulator.fixtures import Fixtures, each_seed, line_of, places
+from tests.emulator.fixtures import Fixtures, each_seed
 
 RIGHT = ("meets_at_two_places", "goes_on_without_a_lane", "part_of_a_warp", "barriers_where_all_threads_are")
 DIVERGED = {
@@ -43,12 +43,6 @@ def test_a_warp_has_to_be_whole(emulated: Fixtures, name: str, monkeypatch: pyte
         assert re.search(DIVERGED[name], fault), fault
 
 
-def test_both_places_of_a_divergence_are_named(emulated: Fixtures) -> None:
-    """Where one half waits, and the other."""
-    marks = ("half_a_warp_shuffles: shuffles", "half_a_warp_shuffles: waits")
-    assert {line_of("meetings.cu", mark) for mark in marks} == places(emulated.fault("half_a_warp_shuffles"))
-
-
 @pytest.mark.parametrize("name", ["shuffles_from_a_lane_that_has_returned", "shuffles_from_a_lane_that_never_was"])
 def test_a_lane_that_is_gone_has_no_value(emulated: Fixtures, name: str) -> None:
     """Others may shuffle among themselves; from it there is nothing to be had."""
@@ -64,12 +58,6 @@ def test_a_barrier_is_for_all_threads_and_one(
         fault = emulated.fault(name)
         assert ": deadlock: waits in __syncthreads " in fault
         assert DEADLOCKS[name] in fault
-
-
-def test_both_barriers_are_named(emulated: Fixtures) -> None:
-    """The one and the other."""
-    lines = {line_of("meetings.cu", f"two_different_barriers: {which}") for which in ("one", "other")}
-    assert lines == places(emulated.fault("two_different_barriers"))
 
 
 @pytest.mark.slow
@@ -91,10 +79,3 @@ def test_threads_and_blocks_know_where_they_are(
     assert "" == emulated.fault("indices", shape[0], shape[1], found)
     expected = itertools.product(*(range(n) for n in (*reversed(grid), *reversed(block))))
     assert [list(place) for place in expected] == found.tolist()
-
-
-def test_accumulators_that_nobody_set_are_nan(emulated: Fixtures) -> None:
-    """Registers hold anything at first: a kernel that forgets to clear them is not lucky."""
-    output = numpy.zeros(32, numpy.float32)
-    assert "" == emulated.fault("unset", output)
-    assert numpy.isnan(output).all()

@@ -3,7 +3,7 @@
 import numpy
 import pytest
 
-from tests.emulator.fixtures import Array, Fixtures, each_seed, line_of, places
+from tests.emulator.fixtures import Array, Fixtures, each_seed
 
 SHARED = {
     "shared_beyond_its_end": "touches bytes 256 to 259 of shared memory, the block has 256",
@@ -91,26 +91,10 @@ def test_two_that_meet_in_one_element_are_told(
         assert CLASHES[name] in fault_of(emulated, name)
 
 
-def test_threads_of_a_block_that_write_one_element_are_named(
-    emulated: Fixtures, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With both lines."""
-    lines = {line_of("memory.cu", f"two_threads_write: {which}") for which in ("first", "second")}
-    assert all(lines == places(fault_of(emulated, "two_threads_write")) for _ in each_seed(monkeypatch))
-
-
 @pytest.mark.parametrize("name", ORDERED)
 def test_what_is_ordered_or_apart_passes(emulated: Fixtures, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Barriers order global memory inside a block; bytes are elements too; a warp may write one value at once."""
     assert {""} == {fault_of(emulated, name) for _ in each_seed(monkeypatch)}
-
-
-def test_a_launch_begins_with_nothing_written(emulated: Fixtures) -> None:
-    """The same output may be written by the next launch, by other blocks."""
-    given, output = tensors()
-    for _ in range(2):
-        assert "" == emulated.fault("scale", given, given.nbytes, output, output.nbytes, 0)
-    assert (output == 2 * given).all()
 
 
 def test_a_kernel_that_begins_early_may_touch_nothing_before_it_waits(emulated: Fixtures) -> None:

@@ -53,10 +53,3 @@ def test_links_lead_somewhere() -> None:
     links = set(re.findall(r"\]\(([^)#:]+)\)", README.read_text()))
     assert [] == [link for link in links if not (README.parent / link).exists()]
     assert set() == {path.name for path in README.parent.glob("*.h")} - links
-
-
-def test_every_variable_of_the_environment_is_explained() -> None:
-    """Those that the sources read."""
-    sources = "".join(path.read_text() for path in README.parent.glob("*.h"))
-    used = set(re.findall(r'getenv\("(\w+)"\)', sources))
-    assert set() == {name for name in used if f"`{name}`" not in README.read_text()}

@@ -8,13 +8,13 @@ from loop.optimize.briefing import render_brief
 PROFILE = Profile(
     variant="cpu",
     workload="B1 S64",
-    facts={"ratio": 0.8, "time_us": 12.0, "dram": None, "ipc": 0.5},
-    sources={"ipc": "counted over 20 calls"},
+    facts={"ratio": 0.8, "time_us": 12.0, "dram": None, "sm": 0.5},
+    sources={"sm": "by ncu"},
     unknown={"dram": "there is no GPU"},
     severity="high",
     tool="counters",
     bottleneck="stalls",
-    when="ipc < 1",
+    when="sm < 1",
     fix="more accumulators",
     gain="2 times",
     undecided=("memory (dram unknown)",),
@@ -45,7 +45,7 @@ def test_it_says_where_why_what_and_how() -> None:
     page = render_brief(shipped("templates"), BRIEF)
     for words in (
         "# Change 2: make cpu faster",
-        "stalls, for `ipc < 1`",
+        "stalls, for `sm < 1`",
         "Fix: more accumulators",
         "Not decided: memory (dram unknown)",
         "cd /tmp/tree/kernels",
@@ -53,7 +53,7 @@ def test_it_says_where_why_what_and_how() -> None:
         "right and faster",
         "B1 S64, B1 S128",
         "loop run session --resume x --decline",
-        "counted over 20 calls",
+        "by ncu",
         "there is no GPU",
     ):
         assert words in page

@@ -1,4 +1,4 @@
-"""The compiler's report, the processor's counters, and what is said where there are none."""
+"""The compiler's listing: what it tells of vectors."""
 
 from loop.profile.profile import vector_share
 

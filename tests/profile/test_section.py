@@ -15,7 +15,7 @@ def make_profile(**fields: Any) -> Profile:
     facts = {**dict.fromkeys(FACTS), "ratio": 0.8, "time_us": 12.3, "flops_share": 0.8123, "work_items": 4}
     leaf = {"bottleneck": "compute", "when": "flops_share > 0.7", "fix": "compute less", "gain": "20 %"}
     base = {"variant": "cpu", "workload": "w0", "facts": facts, "severity": "high", "tool": "counters", **leaf}
-    notes = {"sources": {"flops_share": "measured"}, "unknown": {"ipc": "no counters", "dram": "no counters"}}
+    notes = {"sources": {"flops_share": "measured"}, "unknown": {"sm": "no counters", "dram": "no counters"}}
     return Profile.model_validate({**base, **notes, "undecided": ("stalls: ipc unknown",), **fields})
 
 

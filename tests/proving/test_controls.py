@@ -12,7 +12,7 @@ from loop.base.processes import finish
 from loop.gate.kernel import builds
 from loop.mistakes.arrays import store, values
 from loop.mistakes.functions import through_function
-from loop.mistakes.table import MAKERS
+from loop.mistakes.table import mistake_of
 from loop.model.measurement import ControlResult
 from loop.model.signature import Signature
 from loop.proving import actions
@@ -198,7 +198,7 @@ def test_bfloat16_goes_through_arrays_unharmed(number: float) -> None:
 
 def test_a_python_variant_may_take_one_shape_in_several_types() -> None:
     """The form of its output is that of the call at hand, not of an earlier one of another type."""
-    way = through_function(lambda x: 2 * x, MAKERS["none"]({}))
+    way = through_function(lambda x: 2 * x, mistake_of({"make": "none"}))
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float16):
         x = torch.arange(6, dtype=dtype).reshape(2, 3)
         assert torch.equal(2 * x, way(x))

@@ -1,10 +1,6 @@
 """What compilers ask of an operator: `opcheck`, shapes without memory, graphs without breaks."""
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,19 +8,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from loop.pytorch import Operator
-from tests.conftest import ROOT
 from tests.pytorch.operators import attention, exact, make_inputs, raw, worst
-
-INDUCTOR = """
-import torch
-from tests.pytorch.operators import attention, exact, make_inputs, worst
-
-op = attention()
-compiled = torch.compile(lambda q, k, v: op(q * 2, k + 0, v, causal=True) * 3, fullgraph=True)
-for size in (9, 12, 40):
-    q, k, v = make_inputs(1, 2, size, 8)
-    assert worst(compiled(q, k, v), 3 * exact((q * 2, k, v), causal=True)) < 1e-4
-"""
 
 
 @pytest.fixture
@@ -49,19 +33,12 @@ def test_opcheck_finds_nothing(op: Operator) -> None:
 
 @pytest.mark.slow
 def test_shapes_come_without_memory(op: Operator) -> None:
-    """On the meta device and under a fake mode, where errors are those of a real call."""
+    """On the meta device and under a fake mode, on any device."""
     meta = [tensor.to("meta") for tensor in make_inputs(2, 3, 5, 8, keys=9)]
     assert torch.empty(2, 3, 5, 8, device="meta").shape == op(*meta, causal=True).shape
     with FakeTensorMode() as mode:
         q, k, v = (mode.from_tensor(tensor) for tensor in make_inputs(1, 2, 5, 8))
         assert torch.device("cpu") == op(q, k, v).device
-        with pytest.raises(RuntimeError, match="v: expected Sk = 5, as in k, got 4"):
-            op(q, k, v[:, :, :4])
-        with pytest.raises(RuntimeError, match="k: expected float32, as q is, got float16"):
-            op(q, k.half(), v)
-        elsewhere = torch.empty(1, 2, 5, 8, device="cuda:1")
-        with pytest.raises(RuntimeError, match="q: expected a tensor on cpu, got one on cuda:1"):
-            op(elsewhere, elsewhere, elsewhere)
 
 
 @pytest.mark.slow
@@ -102,12 +79,3 @@ def test_an_exported_program_computes_the_same(op: Operator) -> None:
     exported = torch.export.export(Module(), tuple(inputs))
     assert op.op in [node.target for node in exported.graph.nodes]
     assert torch.equal(op(*inputs, causal=True), exported.module()(*inputs))
-
-
-@pytest.mark.soak
-def test_inductor_compiles_around_it(tmp_path: Path) -> None:
-    """The default compiler, in a process of its own: it writes and warns much."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor")}
-    command = [sys.executable, "-c", INDUCTOR]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
-    assert 0 == done.returncode, done.stderr

@@ -101,13 +101,6 @@ def test_the_folder_one_stands_in_comes_first(tmp_path: Path, monkeypatch: pytes
         made(x.T)
 
 
-def test_it_says_what_it_is() -> None:
-    """To a person at a prompt."""
-    made = operator("cpu")
-    assert "<operator loop_attention::cpu>" == repr(made)
-    assert "cpu(Tensor q, Tensor k, Tensor v" in str(made.__doc__)
-
-
 def test_definitions_that_were_not_allowed_do_not_run(tmp_path: Path) -> None:
     """The error has what a command would say, and its remedy."""
     folder = make_target(tmp_path / "foreign", "foreign")
@@ -212,4 +205,4 @@ def test_what_an_operator_lacks_is_said(
     monkeypatch.setattr(place, name, value)
     monkeypatch.setattr(c_dispatch, "SPACE", f"loop_trial_{name.lower()}")
     with pytest.raises(Unavailable, match=words):
-        c_dispatch._open()
+        c_dispatch.bridge.__wrapped__()

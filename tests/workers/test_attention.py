@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from loop.workers.attention import eager, torch_sdpa, visible
+from loop.workers.attention import eager, torch_sdpa
 
 NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that PyTorch sees")
 GPU = pytest.param("cuda", marks=[pytest.mark.cuda, NO_GPU])
@@ -27,15 +27,6 @@ def test_two_queries_and_two_keys_by_hand() -> None:
     assert pytest.approx([7.0, 6.0]) == got.flatten().tolist()
     masked = eager(q, k, v, causal=True, alignment="top_left", scale=1.0)
     assert pytest.approx([4.0, 6.0]) == masked.flatten().tolist()
-
-
-def test_alignments_are_those_of_the_libraries() -> None:
-    """top_left counts from the first key, bottom_right from the last."""
-    top, bottom = (
-        visible(2, 4, name, torch.device("cpu")).int().tolist() for name in ("top_left", "bottom_right")
-    )
-    assert [[1, 0, 0, 0], [1, 1, 0, 0]] == top
-    assert [[1, 1, 1, 0], [1, 1, 1, 1]] == bottom
 
 
 def test_rows_that_see_nothing_are_zero_and_no_keys_give_zeros() -> None:

@@ -46,13 +46,3 @@ def test_the_form_does_not_see_which_maximum_was_taken() -> None:
     lower[..., 5] *= 2
     assert not torch.allclose(attention_partial_form(right), attention_partial_form(lower), atol=0.1)
     assert -math.inf == float(attention_partial_form(split(q, k[:, :, :0], v[:, :, :0], 1))[0, 0, 0, 0, 4])
-
-
-def test_a_row_of_a_partial_by_hand() -> None:
-    """Logits 0 and ln 3 in one range: weights 1/3 and 1 after the maximum log2(3) is taken away."""
-    q = torch.tensor([[[[1.0]]]], dtype=torch.float64)
-    k = torch.tensor([[[[0.0], [math.log(3)]]]], dtype=torch.float64)
-    v = torch.tensor([[[[4.0], [8.0]]]], dtype=torch.float64)
-    first, second = split(q, k, v, 2, scale=1.0)
-    assert pytest.approx([4 / 3 + 8, math.log2(3), 4 / 3, 0, 0]) == first.flatten().tolist()
-    assert [0.0, -math.inf, 0.0, 0.0, 0.0] == second.flatten().tolist()

@@ -92,44 +92,23 @@ def unscaled(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, s
     return eager(q, k, v, causal=causal, alignment=alignment, scale=1.0 if scale is None else scale)
 
 
-def weighed(q: Tensor, k: Tensor, v: Tensor, power: int, plus: float, **given: Any) -> Tensor:
-    """Attention whose normaliser is taken to a power, or has something added before a maximum is taken away."""
-    scale = 1 / math.sqrt(q.shape[-1]) if given["scale"] is None else given["scale"]
-    scores = q.double() @ k.double().transpose(-1, -2) * scale
-    if given["causal"]:
-        mask = visible(q.shape[-2], k.shape[-2], given["alignment"], q.device)
-        scores = scores.masked_fill(~mask, -math.inf)
-    weights = torch.exp(scores)
-    return (weights @ v.double() / (weights.sum(-1, keepdim=True) + plus) ** power).to(q.dtype)
-
-
-def twice_normalised(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Tensor:
-    """The normaliser is applied once more."""
-    return weighed(q, k, v, 2, 0.0, **attributes)
-
-
-def one_more_in_the_sum(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Tensor:
+def one_more_in_the_sum(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None
+) -> Tensor:
     """A one is added to the normaliser, and no maximum is taken away before."""
-    return weighed(q, k, v, 1, 1.0, **attributes)
+    scores = q.double() @ k.double().transpose(-1, -2) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    if causal:
+        scores = scores.masked_fill(~visible(q.shape[-2], k.shape[-2], alignment, q.device), -math.inf)
+    weights = torch.exp(scores)
+    return (weights @ v.double() / (weights.sum(-1, keepdim=True) + 1)).to(q.dtype)
 
 
 def a_key_ahead(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
     """The mask is off by one: each query sees the next key too."""
     shift = 1 + (k.shape[-2] - q.shape[-2] if alignment == "bottom_right" else 0)
-    return masked(q, k, v, shift if causal else None, scale)
-
-
-def a_key_behind(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
-    """The mask is off by one: no query sees its own key."""
-    shift = -1 + (k.shape[-2] - q.shape[-2] if alignment == "bottom_right" else 0)
-    return masked(q, k, v, shift if causal else None, scale)
-
-
-def masked(q: Tensor, k: Tensor, v: Tensor, diagonal: int | None, scale: float | None) -> Tensor:
-    """Attention under a mask of our own; rows that see nothing are zero."""
     scores = q @ k.transpose(-1, -2) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
     seen = torch.ones(scores.shape[-2:], dtype=torch.bool)
-    seen = seen if diagonal is None else seen.tril(diagonal)
+    seen = seen.tril(shift) if causal else seen
     return torch.softmax(scores.masked_fill(~seen, -math.inf), dim=-1).nan_to_num(0.0) @ v
 
 
@@ -152,13 +131,13 @@ def heads_in_turn(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Tensor:
 
 
 BITES: dict[str, tuple[Function, ...]] = {
-    "by_hand": (mean_of_values, unscaled, unmasked, a_key_ahead, a_key_behind, last_key_left_out),
-    "softmax_rows": (twice_normalised, one_more_in_the_sum, a_key_behind),
+    "by_hand": (mean_of_values, unscaled, a_key_ahead, last_key_left_out),
+    "softmax_rows": (one_more_in_the_sum,),
     "key_permutation": (last_key_left_out,),
     "logit_shift": (one_more_in_the_sum,),
     "linear_in_v": (clamped_values,),
-    "causal_prefix": (unmasked, a_key_ahead, mean_of_values),
-    "split_merge": (mean_of_values, twice_normalised, last_key_left_out, unscaled),
+    "causal_prefix": (unmasked, a_key_ahead),
+    "split_merge": (mean_of_values, unscaled),
     "shared_heads": (heads_in_turn,),
 }
 """Each property, and mistakes that it has to find."""

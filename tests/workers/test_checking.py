@@ -32,9 +32,6 @@ class Made(Prepared):
     def surround(self, guards: Sequence[Guard]) -> None:
         self.around = guards
 
-    def refill(self, call: Call) -> None:
-        """It has no inputs."""
-
     def poison(self, guard: Guard | None = None) -> None:
         """Note what stands in the output."""
         self.prefill = guard
@@ -50,10 +47,6 @@ class Made(Prepared):
     def output(self) -> bytes:
         """The number's bytes."""
         return struct.pack("f", self.value)
-
-    def changed(self) -> list[str]:
-        """Nothing is."""
-        return []
 
 
 def check(compute: Compute, seed: int = 1) -> CallCheck:

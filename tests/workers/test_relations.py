@@ -34,26 +34,11 @@ def statuses(found: list[PropertyCheck]) -> dict[str, str]:
     return {one.workload: one.status for one in found}
 
 
-def test_a_property_that_holds(bench: Bench) -> None:
-    """On every workload, and by how much it is off."""
-    found = tried(bench, "right", "half_twice")
-    assert dict.fromkeys((SMALL, LARGE, MIDDLE), "holds") == statuses(found)
-    assert {("right", "tiny_functions:half_twice")} == {(one.variant, one.property) for one in found}
-    assert {"off by 0.0e+00 at most"} == {one.message for one in found}
-
-
 def test_a_wrong_kernel_breaks_a_property_without_any_reference(bench: Bench) -> None:
     """A constant in one element is not half as large on half the input."""
     found = tried(bench, "epsilon", "half_twice")
     assert dict.fromkeys((SMALL, LARGE, MIDDLE), "failed") == statuses(found)
     assert f"tiny_functions:half_twice does not hold on {MIDDLE}: 1 of 12 elements" in found[2].message
-
-
-def test_a_property_without_meaning_does_not_apply(bench: Bench) -> None:
-    """It says so by returning nothing; where it has one it is tried."""
-    found = tried(bench, "right", "of_three_rows")
-    assert {SMALL: "inapplicable", LARGE: "inapplicable", MIDDLE: "holds"} == statuses(found)
-    assert f"does not apply to {SMALL}" == found[0].message
 
 
 def test_a_mistake_in_a_property_is_the_targets_fault(bench: Bench) -> None:
@@ -71,9 +56,3 @@ def test_a_hang_is_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     found = tried(bench, "hangs", "half_twice")
     assert {SMALL: "holds", LARGE: "failed", MIDDLE: "holds"} == statuses(found)
     assert f"no answer for 0.3 s: killed on {LARGE}" == found[1].message
-
-
-def test_properties_are_tried_in_every_type_the_side_takes(bench: Bench) -> None:
-    """And in no other."""
-    assert {"holds"} == {one.status for one in tried(bench, "both_types", "half_twice", dtype="float64")}
-    assert [] == tried(bench, "right", "half_twice", dtype="float64")

@@ -1,11 +1,12 @@
 """What an output may be off, where the stated tolerance tells nothing."""
 
 import torch
+from torch import Tensor
 
 from loop.calls.call import TensorFile
 from loop.model.signature import Tolerance
 from loop.workers.judge_messages import Finding
-from loop.workers.truth import finding, tightened, truth_of
+from loop.workers.truth import FEW, Truth, beyond, finding, tightened, truth_of
 
 SOFTMAX = torch.softmax(torch.randn(8, 4096, generator=torch.Generator().manual_seed(1)).double(), dim=1)
 STATED = Tolerance(atol=1e-2, rtol=1e-2)
@@ -47,3 +48,47 @@ def test_a_tolerance_that_lets_zeros_pass_in_any_case_is_applied_as_stated() -> 
     """Relative errors of 1; an infinite one, by which nothing is judged; values that a GPU flushes to zero."""
     assert kept(Tolerance(atol=1e-2, rtol=1.0), SOFTMAX)
     assert kept(STATED, SOFTMAX * 1e-35, lost=1e-44)
+
+
+STEEP = Tolerance(atol=1e-5, rtol=1e-5)
+X = torch.rand(1_000_000, generator=torch.Generator().manual_seed(5))
+"""Some of these lie where the function is steep."""
+
+
+def steep(x: Tensor) -> Tensor:
+    """A slope of 1 nearly everywhere, and one of a hundred thousand beside the root of 0.3."""
+    return x + torch.tanh(1e5 * (x * x - 0.3))
+
+
+def truth(plain: Tensor | None = None) -> Truth:
+    """What is right of it; with what its own type loses, or without."""
+    part = TensorFile("output", "", tuple(X.shape), "float32")
+    return truth_of(part, ["N"], steep(X.double()), plain, STEEP)
+
+
+def found_steep(output: Tensor) -> Finding:
+    """What is found in an output, by what float32 loses."""
+    one = truth(steep(X))
+    return finding(one.facing(output), output, bounded=False)
+
+
+def test_a_share_off_everywhere_is_wrong_though_a_few_elements_may_be_off_by_more() -> None:
+    """The largest loss in float32 is a hundred times what is stated, and only a few have it."""
+    own = (steep(X).double() - steep(X.double())).abs()
+    assert own.max() > 2e-3
+    wrong = found_steep(1.001 * steep(X))
+    assert wrong.wrong > 500_000
+    assert wrong.worst is not None
+    assert wrong.worst.allowed < wrong.max_error < float(truth(steep(X)).allowed.max())
+    assert not found_steep(steep(X)).wrong
+    assert not found_steep(steep(X.double()).float()).wrong
+
+
+def test_as_many_may_be_off_as_rounding_moves() -> None:
+    """Other roundings of the inputs move the same elements by as much, each otherwise."""
+    for seed in range(2):
+        signs = torch.randint(2, X.shape, generator=torch.Generator().manual_seed(seed)) * 2 - 1
+        nudged = X.double() * (1 + signs * torch.finfo(torch.float32).eps / 2)
+        output = steep(nudged).float()
+        assert beyond(STEEP, steep(X.double()), output).max() > FEW
+        assert not found_steep(output).wrong

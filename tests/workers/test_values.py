@@ -2,11 +2,9 @@
 
 import numpy
 import pytest
-import torch
 from torch import Tensor
 
 from loop.calls.call import TensorFile
-from loop.calls.torch_side import bytes_of
 from loop.model.signature import Fill
 from loop.workers.asking import make_tensor
 
@@ -36,12 +34,3 @@ def test_a_loop_that_leaves_an_end_out_shows(seed: int) -> None:
         for axis in (0, 1)
     ]
     assert any(along)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
-def test_bytes_do_not_depend_on_strides(dtype: torch.dtype) -> None:
-    """Also of a size of one with an odd stride, of transposed, negated and empty tensors."""
-    wide = torch.arange(12, dtype=torch.float32).reshape(3, 4).to(dtype)
-    for tensor in (wide, wide.T, wide[:1, ::2], wide[:, -1:][:1], wide[:, 3][:1], torch._neg_view(wide), wide[:0]):
-        again = torch.tensor(tensor.flatten().tolist(), dtype=dtype)
-        assert (again.view(torch.uint8).numpy().tobytes() if again.numel() else b"") == bytes_of(tensor)

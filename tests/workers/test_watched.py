@@ -1,18 +1,7 @@
-"""One call that is watched: what a trace of torch's profiler tells, and calls made once for a tool."""
+"""What a trace of torch's profiler tells."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
-from loop.base.processes import finish
-from loop.model.target import Workload
-from loop.model.workloads import expand
 from loop.workers import checking
-from loop.workers.bench import Bench
-from loop.workers.messages import Kernel, Observe, Observed
-from loop.workers.program import START_LIMIT_S
-from tests.targets import compiled, importable, make_sides, open_bench, write_target
+from loop.workers.messages import Kernel
 
 TRACE = {
     "schemaVersion": 1,
@@ -35,43 +24,9 @@ TRACE = {
 """The form of a Chrome trace that torch writes."""
 
 
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
-    """A bench with a compiled and a Python variant."""
-    folder, variants = (
-        tmp_path_factory.mktemp("tiny"),
-        {"right": compiled("right"), "python": importable("double")},
-    )
-    with open_bench(folder, write_target(folder, variants), build_cache) as made:
-        yield made
-
-
-@pytest.fixture
-def five_rows(bench: Bench) -> Workload:
-    """A workload whose inputs are written."""
-    workload = expand(bench.target, ["some"], "float32")[1]
-    finish(bench.expect(workload))
-    return workload
-
-
 def test_a_trace_tells_kernels_in_their_order() -> None:
     """Copies, and what the profiler itself did, are none."""
     assert [Kernel("first", 1.25, 40), Kernel("void second<float>(float*)", 2.5, None)] == list(
         checking.kernels_in(TRACE)
     )
     assert not checking.kernels_in({})
-
-
-def once(bench: Bench, name: str, workload: Workload) -> Observed:
-    """Have one call made, which nothing stands beside."""
-    (side,) = make_sides(bench, name)
-    with bench.open(side) as worker:
-        finish(worker.receive(START_LIMIT_S, "loading"))
-        return finish(worker.ask(Observe(bench.call(workload, name), "once"), limit_s=20.0, note="watching"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["right", "python"])
-def test_a_call_is_made_once(bench: Bench, five_rows: Workload, name: str) -> None:
-    """Of whatever kind the variant is; its output is nobody's business here."""
-    assert checking.NOTHING == once(bench, name, five_rows)

@@ -19,12 +19,6 @@ def load(folder: Path, python: str) -> Load:
     return Load(FunctionTerms(python), str(folder), 1, "cpu")
 
 
-def test_text_that_is_no_unicode_is_readable_all_the_same(tmp_path: Path) -> None:
-    """Half a character in an error message must not break the journal it ends up in."""
-    with Worker(1) as worker, pytest.raises(Refusal, match=r"cannot import m:\?"):
-        finish(worker.ask(load(tmp_path, "m:\udc80"), limit_s=20.0, note="asking"))
-
-
 def test_a_killed_worker_is_lost() -> None:
     """Whoever asks is told the signal; a request sent to the dead is no error by itself."""
     with Worker(1) as worker:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from loop.calls.call import POISON, Refused
+from loop.calls.memory import VALUES, Guard, Memory, Surroundings, draw
 
 FAULTS = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911, 999})
 """After one of these nothing works in the process any more (cuda.h: it must be terminated and relaunched)."""
@@ -46,12 +47,6 @@ HINTS = {
     999: "see `dmesg` for what the driver says, and `nvidia-smi` whether the GPU still answers",
 }
 """What mends it, by CUresult."""
-
-
-def with_hint(message: str, code: int) -> str:
-    """The driver's words on an error, and after them what to do, where that is known."""
-    hint = HINTS.get(code)
-    return f"{message}; {hint}" if hint else message
 
 
 HANDLE, ADDRESS, SIZE = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t
@@ -179,7 +174,7 @@ class Driver:
             texts.append((pointer.value or b"").decode(errors="replace"))
         name, text = texts
         message = f"{name or 'unknown error'} ({code}): {text}" if text else f"unknown error {code}"
-        return with_hint(message, code)
+        return f"{message}; {HINTS[code]}" if code in HINTS else message
 
 
 def load(library: str) -> Driver:
@@ -324,7 +319,7 @@ class Device:
         self.l2_bytes: int = known["l2_bytes"]
         self.copies = Stream(self.driver)
         """Copies from and to the host, which wait for nothing else and for which nothing else waits."""
-        self._scratch: DeviceBuffer | None = None
+        self._scratch: DeviceMemory | None = None
 
     @property
     def free_bytes(self) -> int:
@@ -333,9 +328,9 @@ class Device:
         self.driver.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         return free.value
 
-    def memory(self, size: int, zone: int = RED_ZONE) -> "DeviceBuffer":
+    def memory(self, size: int, zone: int = RED_ZONE) -> "DeviceMemory":
         """Memory for a tensor of `size` bytes, poisoned, with at least `zone` bytes on either side."""
-        return DeviceBuffer(self, size, zone)
+        return DeviceMemory(self, size, zone=zone)
 
     def stream(self) -> Stream:
         """A new stream."""
@@ -345,83 +340,68 @@ class Device:
         """Wait for all work of the context, on whatever stream; raises Refused when a kernel crashed."""
         self.driver.call("cuCtxSynchronize")
 
-    def reset_persisting_l2(self) -> None:
-        """Give lines of L2 that a kernel asked to keep back to all."""
-        self.driver.call("cuCtxResetPersistingL2Cache")
-
     def flush(self, stream: Stream) -> None:
         """Queue a write of more than L2 holds, so that what follows finds nothing of its own there.
 
         Never between the events of a timing.
         """
         size = max(2 * self.l2_bytes, MIN_FLUSH_BYTES)
-        if self._scratch is None:
-            self._scratch = self.memory(size)
+        self._scratch = self._scratch or self.memory(size)
         self.driver.call("cuMemsetD8Async", self._scratch.address, 0, size, stream.handle)
 
 
-class DeviceBuffer(Owned):
-    """Device memory for one tensor, with a zone on either side for accesses outside it.
-
-    Without zones it is exactly as large as the tensor, and nobody has written to it.
+class DeviceMemory(Memory):
+    """Device memory for one tensor between two zones; without zones it is as large, and as it was allocated.
 
     Reads and writes of the host wait for no stream: synchronise the one that computes first.
     """
 
-    def __init__(self, device: Device, size: int, zone: int = RED_ZONE) -> None:
-        self.device, self.size = device, size
-        room = zone + -(-size // ALIGNMENT) * ALIGNMENT + zone if zone else max(size, 1)
-        allocated = ADDRESS()
-        if code := device.driver.attempt("cuMemAlloc_v2", ctypes.byref(allocated), room):
+    def __init__(
+        self, device: Device, size: int, shift: int = 0, dtype: str = "float32", zone: int = RED_ZONE
+    ) -> None:
+        """`shift`: bytes by which it is misaligned; `zone`: bytes on either side, at least."""
+        room = zone + -(-(size + shift) // ALIGNMENT) * ALIGNMENT + zone if zone else max(size + shift, 1)
+        self.driver, self._copies, allocated = device.driver, device.copies, ADDRESS()
+        if code := self.driver.attempt("cuMemAlloc_v2", ctypes.byref(allocated), room):
             message = f"cannot have {size} bytes of device memory, {device.free_bytes} are free"
-            raise Refused(f"{message}: cuMemAlloc_v2: {device.driver.explain(code)}")
-        super().__init__(device.driver, allocated.value, "cuMemFree_v2")
-        self.address = self.handle + zone
-        self.zones = zone, room - zone - size if zone else 0
-        """Bytes before and after the tensor."""
+            raise Refused(f"{message}: cuMemAlloc_v2: {self.driver.explain(code)}")
+        self._allocated = Owned(self.driver, allocated.value, "cuMemFree_v2")
+        self.address = allocated.value + zone + shift
+        after = room - zone - shift - size if zone else 0
+        super().__init__(size, Surroundings(zone + shift, after, dtype))
         if zone:
-            self._poison(self.handle, room)
+            self.surround(draw(VALUES))
+            self.poison()
 
-    def fill(self, data: bytes) -> None:
-        """Put `data` (of exactly the tensor's size) into it."""
-        if len(data) != self.size:
-            raise ValueError(f"expected {self.size} bytes, got {len(data)}")
-        self.write(self.address, data)
-
-    def write(self, address: int, data: bytes) -> None:
-        """Put `data` at an address of its own: in the tensor, or in a zone."""
+    def write(self, offset: int, data: bytes) -> None:
         if data:
-            copies = self.device.copies
-            self.driver.call("cuMemcpyHtoDAsync_v2", address, data, len(data), copies.handle)
-            copies.synchronise()
+            place = self.address + offset
+            self.driver.call("cuMemcpyHtoDAsync_v2", place, data, len(data), self._copies.handle)
+            self._copies.synchronise()
 
-    def poison(self) -> None:
-        """Make every element NaN."""
-        self._poison(self.address, self.size)
-
-    def read(self) -> bytes:
-        """The tensor's bytes."""
-        return self.read_at(self.address, self.size)
-
-    def copy_from(self, other: "DeviceBuffer", size: int, offset: int) -> None:
-        """Copy `size` bytes of `other` from its byte `offset` on to the start of this."""
-        if size > self.size or not 0 <= offset <= other.size - size:
-            raise ValueError(f"bytes {offset} to {offset + size} of {other.size} do not go into {self.size}")
-        copies = self.device.copies
-        if size:
-            self.driver.call("cuMemcpyDtoDAsync_v2", self.address, other.address + offset, size, copies.handle)
-        copies.synchronise()
-
-    def read_at(self, address: int, size: int) -> bytes:
-        """Bytes at an address of its own: in the tensor, or in a zone."""
-        if not size:
-            return b""
+    def read(self, offset: int, size: int) -> bytes:
         data = (ctypes.c_char * size)()
-        self.driver.call("cuMemcpyDtoHAsync_v2", data, address, size, self.device.copies.handle)
-        self.device.copies.synchronise()
+        if size:
+            self.driver.call("cuMemcpyDtoHAsync_v2", data, self.address + offset, size, self._copies.handle)
+            self._copies.synchronise()
         return data.raw
 
-    def _poison(self, address: int, size: int) -> None:
-        if size:
-            self.driver.call("cuMemsetD8Async", address, POISON, size, self.device.copies.handle)
-        self.device.copies.synchronise()
+    def poison(self, guard: Guard | None = None) -> None:
+        if guard is not None:
+            super().poison(guard)
+        elif self.size:
+            self.driver.call("cuMemsetD8Async", self.address, POISON, self.size, self._copies.handle)
+            self._copies.synchronise()
+
+    def take(self, origin: "DeviceMemory", offset: int) -> None:
+        """Fill it from the byte `offset` of another memory on."""
+        if not 0 <= offset <= origin.size - self.size:
+            raise ValueError(f"bytes {offset} to {offset + self.size} of {origin.size} are none")
+        if self.size:
+            place = origin.address + offset
+            self.driver.call("cuMemcpyDtoDAsync_v2", self.address, place, self.size, self._copies.handle)
+            self._copies.synchronise()
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._allocated.close()

@@ -10,7 +10,6 @@ import functools
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -20,9 +19,8 @@ from loop.calls.call import POISON, Call, Refused, refuse_late
 from loop.calls.compiled import CompiledCall
 from loop.calls.cuda.driver import (
     ALIGNMENT,
-    RED_ZONE,
     Device,
-    DeviceBuffer,
+    DeviceMemory,
     Driver,
     Event,
     Owned,
@@ -31,11 +29,11 @@ from loop.calls.cuda.driver import (
     take_back_l2,
 )
 from loop.calls.invocation import Places, Run, Stage, Windows
-from loop.calls.memory import VALUES, Guard, Memory, Surroundings, draw, stray
+from loop.calls.memory import Memory, stray
 
 THREAD_LOCAL = 1
 """CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: while capturing, this thread may do nothing that could not be replayed."""
-KERNEL_NODE, GRAPH_NODE = 0, 4
+GRAPH_NODE = 4
 """CUgraphNodeType."""
 PORTABLE, MAPPED = 1, 2
 """CU_MEMHOSTALLOC flags."""
@@ -58,13 +56,10 @@ class Uncapturable(Refused):
 class Graph(Owned):
     """Some calls, ready to be replayed with a single launch."""
 
-    def __init__(self, driver: Driver, handle: int, calls: int, kinds: "Counter[int]") -> None:
+    def __init__(self, driver: Driver, handle: int, calls: int, nodes: int) -> None:
+        """`nodes`: kernels, copies and fills of all its calls; none: the work went to another stream."""
         super().__init__(driver, handle, "cuGraphExecDestroy")
-        self.calls = calls
-        self.kernels = kinds[KERNEL_NODE]
-        """Kernels of all its calls. None at all: the work went to another stream, or there is none."""
-        self.nodes = kinds.total()
-        """Kernels, copies, fills and all else."""
+        self.calls, self.nodes = calls, nodes
 
     def launch(self, stream: Stream) -> None:
         """Queue a replay."""
@@ -94,9 +89,9 @@ def capture(stream: Stream, run: Callable[[], None], calls: int) -> Graph:
     why = "; ".join(filter(None, [failure, driver.explain(code) if code else ""]))
     try:
         if not why and captured.value:
-            kinds = _count_nodes(driver, captured.value)
+            nodes = _count_nodes(driver, captured.value)
             handle = driver.make("cuGraphInstantiateWithFlags", ctypes.c_void_p, captured.value, 0)
-            graph = Graph(driver, handle, calls, kinds)
+            graph = Graph(driver, handle, calls, nodes)
             driver.call("cuGraphUpload", graph.handle, stream.handle)
             stream.synchronise()
             return graph
@@ -109,23 +104,21 @@ def capture(stream: Stream, run: Callable[[], None], calls: int) -> Graph:
     raise Uncapturable(f"cannot be captured in a CUDA graph: {why or 'the capture gave no graph'}")
 
 
-def _count_nodes(driver: Driver, graph: int) -> "Counter[int]":
-    """Nodes by kind, those of graphs inside the graph included."""
+def _count_nodes(driver: Driver, graph: int) -> int:
+    """Nodes, those of graphs inside the graph included."""
     count = ctypes.c_size_t()
     driver.call("cuGraphGetNodes", graph, None, ctypes.byref(count))
     nodes = (ctypes.c_void_p * max(count.value, 1))()
     if count.value:
         driver.call("cuGraphGetNodes", graph, nodes, ctypes.byref(count))
-    kinds: Counter[int] = Counter()
+    total = 0
     for node in nodes[: count.value]:
         kind, inner = ctypes.c_int(), ctypes.c_void_p()
         driver.call("cuGraphNodeGetType", node, ctypes.byref(kind))
         if kind.value == GRAPH_NODE:
             driver.call("cuGraphChildGraphNodeGetGraph", node, ctypes.byref(inner))
-            kinds += _count_nodes(driver, inner.value or 0)
-        else:
-            kinds[kind.value] += 1
-    return kinds
+        total += _count_nodes(driver, inner.value or 0) if kind.value == GRAPH_NODE else 1
+    return total
 
 
 class Gate(Owned):
@@ -166,70 +159,47 @@ class Stopwatch:
         self._begin, self._end = Event(stream.driver), Event(stream.driver)
 
     def time(
-        self, run: Callable[[], None], calls: int = 1, hold_s: float = HOLD_S, *, gated: bool = True
+        self, run: Callable[[], object], calls: int = 1, hold_s: float | None = HOLD_S, *, gated: bool = True
     ) -> GraphTiming:
         """Time `calls` calls of `run`, which launches on the stream; at most MAX_QUEUED.
 
-        After `hold_s` seconds of launching the gate opens: work that waits for the GPU would wait for ever.
+        After `hold_s` seconds of launching the gate opens: work that waits for the GPU would wait for ever. None:
+        `run` waits for nothing, and the gate needs no guard, which would take 0.2 ms to start.
         Without a gate the launches are part of the time.
         """
         if not 1 <= calls <= MAX_QUEUED:
             raise ValueError(f"expected 1 to {MAX_QUEUED} calls, got {calls}")
-        if not gated:
-            self._queue(run, calls)
-            self.stream.synchronise()
-            return GraphTiming(elapsed_s(self._begin, self._end) / calls, queued=False)
-        overdue = threading.Event()
+        overdue: list[bool] = []
+        guard: threading.Timer | None = None
 
         def open_early() -> None:
-            overdue.set()
+            overdue.append(True)
             self._gate.open()
 
-        guard = threading.Timer(hold_s, open_early)
-        guard.daemon = True
-        self._gate.shut(self.stream)
+        if gated:
+            self._gate.shut(self.stream)
         try:
-            guard.start()
-            self._queue(run, calls)
+            if gated and hold_s is not None:
+                guard = threading.Timer(hold_s, open_early)
+                guard.daemon = True
+                guard.start()
+            self._begin.record(self.stream)
+            for _ in range(calls):
+                run()
+            self._end.record(self.stream)
         finally:
-            guard.cancel()
-            if guard.is_alive():
-                guard.join()
+            if guard is not None:
+                guard.cancel()
+                if guard.is_alive():
+                    guard.join()
             self._gate.open()
             self.stream.synchronise()
-        return GraphTiming(elapsed_s(self._begin, self._end) / calls, not overdue.is_set())
-
-    def _queue(self, run: Callable[[], None], calls: int) -> None:
-        self._begin.record(self.stream)
-        for _ in range(calls):
-            run()
-        self._end.record(self.stream)
+        return GraphTiming(elapsed_s(self._begin, self._end) / calls, gated and not overdue)
 
     def replay(self, graph: Graph, times: int = 1) -> GraphTiming:
-        """Time replays of a graph, at most MAX_QUEUED; seconds of one of its calls.
-
-        Launching a graph waits for nothing, so that the gate needs no guard: starting one takes 0.2 ms.
-        """
-        if not 1 <= times <= MAX_QUEUED:
-            raise ValueError(f"expected 1 to {MAX_QUEUED} replays, got {times}")
-        self._gate.shut(self.stream)
-        try:
-            self._queue(lambda: graph.launch(self.stream), times)
-        finally:
-            self._gate.open()
-            self.stream.synchronise()
-        return GraphTiming(elapsed_s(self._begin, self._end) / (times * graph.calls), queued=True)
-
-
-def late_work(device: Device, stream: Stream) -> float:
-    """Seconds that work on other streams went on after `stream` was done.
-
-    Over a millisecond or so, a variant's work was not all on the stream it was given.
-    """
-    stream.synchronise()
-    begin = time.perf_counter()
-    device.synchronise_all()
-    return time.perf_counter() - begin
+        """Time replays of a graph, at most MAX_QUEUED; seconds of one of its calls."""
+        timing = self.time(lambda: graph.launch(self.stream), times, None)
+        return GraphTiming(timing.seconds / graph.calls, queued=True)
 
 
 @functools.cache
@@ -244,43 +214,14 @@ def the_stream() -> Stream:
     return the_device().stream()
 
 
-class DeviceTensor(Memory):
-    """Device memory for one tensor; without a zone it is exactly as large, and as it was allocated."""
-
-    def __init__(self, size: int, shift: int = 0, dtype: str = "float32", zone: int = RED_ZONE) -> None:
-        self._memory: DeviceBuffer = the_device().memory(size + shift, zone)
-        self.address = self._memory.address + shift
-        before, after = self._memory.zones
-        super().__init__(size, Surroundings(before + shift, after, dtype))
-        self.surround(draw(VALUES))
-
-    def write(self, offset: int, data: bytes) -> None:
-        self._memory.write(self.address + offset, data)
-
-    def read(self, offset: int, size: int) -> bytes:
-        return self._memory.read_at(self.address + offset, size)
-
-    def poison(self, guard: Guard | None = None) -> None:
-        self._memory.poison() if guard is None else super().poison(guard)
-
-    def take(self, origin: DeviceBuffer, offset: int) -> None:
-        """Fill it from the byte `offset` of another buffer on."""
-        self._memory.copy_from(origin, self.size, offset)
-
-    def close(self) -> None:
-        """Give the memory back."""
-        self._memory.close()
-
-
 class DeviceCompiledCall(CompiledCall):
     """One call of a compiled CUDA variant."""
 
     def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
         self.stream = the_stream().handle
-        return DeviceTensor(size, shift, dtype, zone)
+        return DeviceMemory(the_device(), size, shift, dtype, zone)
 
     def bind(self, offsets: Sequence[int] | None = None) -> Run:
-        """The call on windows of its inputs. Made alone it waits until the stream is done."""
         launch = super().bind(offsets)
 
         def launch_and_wait() -> None:
@@ -296,12 +237,13 @@ class DeviceCompiledCall(CompiledCall):
         second-level cache kept for it: values of one call would wait there for the next.
         """
         the_stream().synchronise()
-        kept_bytes = take_back_l2(the_device().driver, the_stream().handle)
-        if kept_bytes:
+        if kept_bytes := take_back_l2(the_device().driver, the_stream().handle):
             message = f"left a window of {kept_bytes} bytes that the L2 cache keeps on the stream it was given"
             raise Refused(message, "cache kept")
         data = super().output()
-        refuse_late(late_work(the_device(), the_stream()))
+        begin = time.perf_counter()
+        the_device().synchronise_all()
+        refuse_late(time.perf_counter() - begin)
         return data
 
 
@@ -323,7 +265,7 @@ class DeviceStage(Stage):
         self.invoke, self.places, self.call, self.slow = invoke, places, call, slow
         device = the_device()
         self.origins = [device.memory(2 * size) for size in places.pool_bytes]
-        self.pools = [DeviceTensor(tensor.pool_size, 0, tensor.dtype) for tensor in call.inputs]
+        self.pools = [DeviceMemory(device, tensor.pool_size, 0, tensor.dtype) for tensor in call.inputs]
         self.slots = OutputSlots(places.slot_bytes)
         self.numbers = call.c_numbers()
         self.watch = Stopwatch(the_stream())
@@ -335,7 +277,7 @@ class DeviceStage(Stage):
         self.graph: Graph | None = None
         for n, (origin, pool) in enumerate(zip(self.origins, self.pools, strict=True)):
             data = places.origin(n)
-            origin.fill(data + data)
+            origin.write(0, data + data)
             pool.fill(data)
 
     def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:
@@ -353,7 +295,7 @@ class DeviceStage(Stage):
         self.graph = self.graphs[key]
         self.captured = self.graph is not None
         self.runs = [] if self.graph else [self._bind(window, n) for n, window in enumerate(windows)]
-        device.reset_persisting_l2()
+        device.driver.call("cuCtxResetPersistingL2Cache")  # Lines of L2 that a kernel asked to keep.
         if cold:
             device.flush(stream)
         device.synchronise_all()
@@ -424,8 +366,8 @@ class OutputSlots:
         self.size, self.count, self.stray = size, 0, ""
         """Bytes of an output; outputs; and a sentence on what was written outside of them."""
         self._step = -(-(size + ZONE) // ALIGNMENT) * ALIGNMENT
-        self._block: DeviceBuffer | None = None
-        self._fresh: DeviceBuffer | None = None
+        self._block: DeviceMemory | None = None
+        self._fresh: DeviceMemory | None = None
         """The block as it is before the calls."""
         self._image = b""
 
@@ -436,10 +378,9 @@ class OutputSlots:
         self.close()
         self.count = count
         zone, poisoned = self._step - self.size, bytes([POISON]) * self.size
-        zones = [os.urandom(ZONE), *(os.urandom(zone) for _ in range(count))]
-        self._image = poisoned.join(zones)
+        self._image = poisoned.join([os.urandom(ZONE), *(os.urandom(zone) for _ in range(count))])
         self._block, self._fresh = (the_device().memory(len(self._image)) for _ in range(2))
-        self._fresh.fill(self._image)
+        self._fresh.write(0, self._image)
         return True
 
     def address(self, number: int) -> int:
@@ -449,11 +390,11 @@ class OutputSlots:
     def poison(self) -> None:
         """Make every output NaN, and the zones what they were."""
         if self._block is not None and self._fresh is not None:
-            self._block.copy_from(self._fresh, self._block.size, 0)
+            self._block.take(self._fresh, 0)
 
     def read(self) -> list[bytes]:
         """All outputs; what lies between them is looked at."""
-        data = self._block.read() if self._block is not None else b""
+        data = self._block.contents() if self._block is not None else b""
         begins = [ZONE + number * self._step for number in range(self.count)]
         ends = [0, *(begin + self.size for begin in begins)]
         for first, end in zip(ends, [*begins, len(data)], strict=True):
@@ -466,8 +407,7 @@ class OutputSlots:
         for buffer in (self._block, self._fresh):
             if buffer is not None:
                 buffer.close()
-        self._block = self._fresh = None
-        self.count = 0
+        self._block, self._fresh, self.count = None, None, 0
 
 
 def all_of(runs: Sequence[Callable[[], None]]) -> Callable[[], None]:
