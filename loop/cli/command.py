@@ -19,6 +19,8 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from loop.cli.names import refuse_unknown
+
 ON_HOST = "cli.on_host:run_on_host"
 """Does a command on another machine, where `--on` names one. It knows commands, so it is imported by name."""
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -204,6 +206,7 @@ class Command:
         screen = screen or screen_for(bool(values.get("json") or values.get("events")))
         if values.get("on") or values.get("keep_until"):
             return int(_imported(ON_HOST)(self, values, screen))
+        refuse_unknown(self.parameters, values)
         if "target" in values and values["target"] is None and not values.get("path"):
             _say_target(screen)
         lists = [p.name for p in self.parameters if "list[" in str(p.annotation.__origin__)]
