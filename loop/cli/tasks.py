@@ -304,7 +304,7 @@ def _theirs(
     evaluator = EVALUATORS[task.format]
     if evaluator.needs_cuda(task) and not gpus().usable:
         return {}, NO_GPU
-    if evaluator.needs_checkout and request.evaluator is None:
+    if evaluator.package and request.evaluator is None:
         return {}, "no --evaluator DIR"
     terms = request.terms.model_copy(update={"cases": MOST_CASES})
     verdicts: dict[str, Verdict] = {}

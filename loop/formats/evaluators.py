@@ -104,12 +104,6 @@ def _gpumode_needs_cuda(task: ForeignTask) -> bool:
     return any(getattr(node, "attr", "") == "cuda" for node in ast.walk(tree))
 
 
-def _checkout(asked: ForeignAnswer, inside: str) -> list[Path]:
-    """The Python files of an evaluator's package."""
-    assert asked.evaluator is not None
-    return sorted((asked.evaluator / inside).rglob("*.py"))
-
-
 def _sol_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
     assert asked.evaluator is not None
     result = folder / "traces.jsonl"
@@ -155,34 +149,10 @@ def _traces_read(results: Done) -> Verdict:
 
 
 EVALUATORS = {
-    kernelbench.NAME: Evaluator(
-        needs_cuda=lambda task: True,
-        needs_checkout=True,
-        files=lambda asked: _checkout(asked, "src/kernelbench"),
-        steps=_kernelbench_steps,
-        read=_kernelbench_read,
-    ),
-    gpumode.NAME: Evaluator(
-        needs_cuda=_gpumode_needs_cuda,
-        needs_checkout=False,
-        files=lambda asked: [],
-        steps=_gpumode_steps,
-        read=_gpumode_read,
-    ),
-    flashinfer.SOL: Evaluator(
-        needs_cuda=lambda task: True,
-        needs_checkout=True,
-        files=lambda asked: _checkout(asked, "src/sol_execbench"),
-        steps=_sol_steps,
-        read=_traces_read,
-    ),
-    flashinfer.TRACE: Evaluator(
-        needs_cuda=lambda task: True,
-        needs_checkout=True,
-        files=lambda asked: _checkout(asked, "flashinfer_bench"),
-        steps=_trace_steps,
-        read=_traces_read,
-    ),
+    kernelbench.NAME: Evaluator(_kernelbench_steps, _kernelbench_read, "src/kernelbench"),
+    gpumode.NAME: Evaluator(_gpumode_steps, _gpumode_read, needs_cuda=_gpumode_needs_cuda),
+    flashinfer.SOL: Evaluator(_sol_steps, _traces_read, "src/sol_execbench"),
+    flashinfer.TRACE: Evaluator(_trace_steps, _traces_read, "flashinfer_bench"),
 }
 """By the name of the format."""
 

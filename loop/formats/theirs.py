@@ -90,14 +90,13 @@ class TheirStep:
 class Evaluator:
     """How one format's evaluator is asked, and how its answer is read."""
 
-    needs_cuda: Callable[[ForeignTask], bool]
-    needs_checkout: bool
-    files: Callable[[ForeignAnswer], list[Path]]
-    """What must not change while it judges."""
     steps: Callable[[ForeignAnswer, Path], list[TheirStep]]
     """What is run, one after the other, given an empty folder; a step that does not end with 0 is the last."""
     read: Callable[[list[tuple[TheirStep, Completed, str]]], Verdict]
     """The verdict, of every step that was run with what it wrote to its result."""
+    package: str = ""
+    """Its package in a checkout, which must not change while it judges; empty: the task brings its evaluator."""
+    needs_cuda: Callable[[ForeignTask], bool] = lambda task: True
 
 
 NO_GPU = "it times by CUDA, and there is no GPU here"
@@ -109,13 +108,14 @@ def judged(asked: ForeignAnswer, evaluator: Evaluator) -> Judging:
         raise UsageError(f"{asked.evaluator}: no checkout of its evaluator there", hint=NAME_ONE)
     if evaluator.needs_cuda(asked.task) and not asked.has_gpu:
         return Verdict(status="not available", why=NO_GPU)
-    if evaluator.needs_checkout and asked.evaluator is None:
+    if evaluator.package and asked.evaluator is None:
         return Verdict(status="not available", why=f"no checkout of its evaluator; {NAME_ONE}")
     folder = Path(tempfile.mkdtemp(prefix="loop-theirs-"))
     try:
         steps = evaluator.steps(asked, folder)
         placed = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-        watched = [*evaluator.files(asked), *asked.task.files, *placed]
+        package = asked.evaluator / evaluator.package if asked.evaluator and evaluator.package else None
+        watched = [*(sorted(package.rglob("*.py")) if package else ()), *asked.task.files, *placed]
         before = {path: content_hash(path.read_bytes()) for path in watched}
         verdict = yield from _run(asked, evaluator, steps)
         now = {path: content_hash(path.read_bytes()) if path.is_file() else "gone" for path in before}

@@ -80,7 +80,20 @@ def run(folder: JobFolder, env: Mapping[str, str] | None = None, where: Where | 
         write_atomic(folder.path / TRIES, str(tries))
         known = where or devices(gpu=job.needs_gpu)[0]
         began, clock = time.time(), time.monotonic()
-        if why := _why_not(folder, job, tries):
+        digests = hashes(folder.path / SRC)
+        wrong = sorted(name for name in job.files if digests.get(name) != job.files[name])
+        missing = [program for program in job.programs if shutil.which(program) is None]
+        free, why = shutil.disk_usage(folder.path).free, ""
+        if tries > MOST_TRIES:
+            why = f"begun {MOST_TRIES} times, and never brought to an end: it is not begun again"
+        elif wrong:
+            torn = "a copy was torn, or the folder is not shared"
+            why = f"{folder.path / SRC / wrong[0]} is not what was submitted: {torn}"
+        elif missing:
+            why = f"no {missing[0]} on {platform.node()}"
+        elif free < LEAST_BYTES:
+            why = f"{folder.path}: {free >> 20} MiB left on {platform.node()}"
+        if why:
             write_sealed(folder.path / WHERE, known.model_copy(update={"began": began}))
             return refuse(folder, why, ExitCode.CANNOT_TELL if tries > MOST_TRIES else ExitCode.PAUSED)
         code = _run(folder, job, {**os.environ, **(env or {})})
@@ -115,21 +128,6 @@ def begin(folder: JobFolder) -> None:
         )
         write_runner(folder, process.pid)  # It runs from its first moment on, however long it takes to start.
     threading.Thread(target=process.wait, daemon=True).start()  # Else it would stay as a zombie.
-
-
-def _why_not(folder: JobFolder, job: Job, tries: int) -> str:
-    """Why a job is not begun here; empty where it can be."""
-    if tries > MOST_TRIES:
-        return f"begun {MOST_TRIES} times, and never brought to an end: it is not begun again"
-    digests = hashes(folder.path / SRC)
-    wrong = sorted(name for name in job.files if digests.get(name) != job.files[name])
-    if wrong:
-        why = "a copy was torn, or the folder is not shared"
-        return f"{folder.path / SRC / wrong[0]} is not what was submitted: {why}"
-    if missing := [program for program in job.programs if shutil.which(program) is None]:
-        return f"no {missing[0]} on {platform.node()}"
-    free = shutil.disk_usage(folder.path).free
-    return f"{folder.path}: {free >> 20} MiB left on {platform.node()}" if free < LEAST_BYTES else ""
 
 
 def _run(folder: JobFolder, job: Job, env: dict[str, str]) -> int:
@@ -310,7 +308,10 @@ class Executor:
             slot.close()
 
     def _next(self, slot: Slot) -> JobFolder | None:
-        """The next job for a slot, once there is one; None when the slot is not needed any more."""
+        """The next job for a slot, once there is one; None when the slot is not needed any more.
+
+        A job that has to be alone waits for the others of its host, and they wait for it.
+        """
         with self._changed:
             while not self._closed.is_set():
                 spare = any(other.uuid != slot.uuid and other.gpu == slot.gpu for other in self.slots)
@@ -318,8 +319,11 @@ class Executor:
                     remark(f"device {slot.uuid} gets no further job")
                     self.slots.remove(slot)
                     return None
+                beside = [busy for busy, other in self._running.values() if other.host == slot.host]
                 for job in self._queue:
-                    if self._fits(slot, job):
+                    gpu = job.job.needs_gpu and any(other.gpu for other in self.slots)
+                    crowded = any(busy.job.alone for busy in beside) or (job.job.alone and beside)
+                    if slot.gpu in (None, gpu) and not crowded:
                         self._queue.remove(job)
                         self._running[job.id] = job, slot
                         return job
@@ -327,13 +331,6 @@ class Executor:
                         break  # Nothing overtakes it, or it would wait for ever.
                 self._changed.wait()
         return None
-
-    def _fits(self, slot: Slot, job: JobFolder) -> bool:
-        """Whether a job may begin now: a job that has to be alone waits for the others, and they wait for it."""
-        gpu = job.job.needs_gpu and any(other.gpu for other in self.slots)
-        beside = [busy for busy, other in self._running.values() if other.host == slot.host]
-        crowded = any(busy.job.alone for busy in beside) or (job.job.alone and beside)
-        return slot.gpu in (None, gpu) and not crowded
 
 
 def _done(slot: Slot, job: JobFolder) -> bool:

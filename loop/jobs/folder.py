@@ -110,17 +110,6 @@ class Job(Model):
     """The session whose campaign it belongs to."""
 
 
-@functools.lru_cache(maxsize=4096)
-def _what(path: Path) -> Job:
-    """A job as it was submitted: that never changes, and whoever waits for many jobs asks often."""
-    try:
-        return read_sealed(Job, path / WHAT)
-    except OSError as error:
-        raise UsageError(
-            f"{path}: no job there: {error.strerror}", hint="`loop jobs` lists what there is"
-        ) from error
-
-
 @dataclass(frozen=True)
 class JobFolder:
     """One job."""
@@ -135,7 +124,7 @@ class JobFolder:
     @property
     def job(self) -> Job:
         """What is to be done. Raises LoopError where that is damaged, or there is no job."""
-        return _what(self.path)
+        return _read(self.path)
 
     @property
     def rc(self) -> int | None:
@@ -229,6 +218,16 @@ class JobFolder:
         shutil.rmtree(self.path / MADE, ignore_errors=True)
 
 
+@functools.lru_cache(maxsize=4096)
+def _read(path: Path) -> Job:
+    """A job as it was submitted: that never changes, and whoever waits for many jobs asks often."""
+    try:
+        return read_sealed(Job, path / WHAT)
+    except OSError as error:
+        message = f"{path}: no job there: {error.strerror}"
+        raise UsageError(message, hint="`loop jobs` lists what there is") from error
+
+
 def jobs_folder() -> Path:
     """Where jobs are kept: the user's own, so that what lies there is as trusted as what was submitted."""
     return state_folder() / JOBS
@@ -290,10 +289,10 @@ def write_runner(folder: JobFolder, pid: int) -> None:
 
 
 def _system() -> str:
-    space = ""
-    with contextlib.suppress(OSError):
-        space = os.readlink("/proc/self/ns/pid")
-    return f"{boot_id()} {space}"
+    try:
+        return f"{boot_id()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return f"{boot_id()} "
 
 
 def _alive(runner: str, folder: Path) -> bool:

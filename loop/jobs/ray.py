@@ -13,7 +13,7 @@ import shutil
 import signal
 import tarfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,8 @@ def slots(width: int) -> list[Slot]:
 
     Raises UsageError for a cluster that does not answer, or whose versions are others.
     """
-    with _own_signals():
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:  # Ray sets handlers of its own for signals; ours end the walk in good order.
         ray = importlib.import_module("ray")
         try:
             if not ray.is_initialized():
@@ -74,20 +75,11 @@ def slots(width: int) -> list[Slot]:
         except RuntimeError as error:
             message = f"the Ray cluster is of another version: {error}"[:600]
             raise UsageError(message, hint="pip install 'ray==...'") from error
-    return [RaySlot(ray) for _ in range(width)]
-
-
-@contextlib.contextmanager
-def _own_signals() -> Iterator[None]:
-    """Ray sets handlers of its own for signals; ours end the walk in good order."""
-    names = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.getsignal(name) for name in names]
-    try:
-        yield
     finally:
-        for name, handler in zip(names, before, strict=True):
+        for number, handler in handlers.items():
             with contextlib.suppress(ValueError):  # Not the main thread: nothing was changed.
-                signal.signal(name, handler)
+                signal.signal(number, handler)
+    return [RaySlot(ray) for _ in range(width)]
 
 
 class RaySlot(Slot):

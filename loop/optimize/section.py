@@ -13,7 +13,6 @@ from loop.model.change import (
     ConfirmOutput,
     DecisionOutput,
     JudgedOutput,
-    TriedChange,
     TriedPoint,
     as_of_target,
     proposals,
@@ -34,45 +33,65 @@ MOST_TRIALS = 12
 def sections(finished: Sequence[Finished]) -> Iterator[Section]:
     """Every change of a session, what searches tried, and where the kept changes are; nothing without any."""
     records = latest_attempts(finished)
-    decided = by_run(records, DecisionOutput)
-    rows = [_row(run, decision.tried, records) for run, decision in decided if decision.tried]
-    heads = columns(
-        *(">Change", "Variant", "Files", "Outcome", ">Against the incumbent", ">Against the baseline"),
-        *("Promised", "Why"),
-    )
+    decided, rows = by_run(records, DecisionOutput), []
+    for run, change in ((run, decision.tried) for run, decision in decided if decision.tried):
+        steps = (as_of_target(r) for r in records if r.run == run and r.action == "change.measure")
+        verdicts = [verdict for output in outputs_of(steps, MeasureOutput)[:1] for verdict in output.verdicts]
+        speeds = [verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict)]
+        ratios = [speed.ratio for speed in speeds if speed.variant == change.variant]
+        promised = f"{held(change.promised)} on {change.promised.workload}" if change.promised else "no interval"
+        against = [say.times(change.gain) if change.gain else "not timed"]
+        against += [say.times(geometric_mean(ratios)) if ratios else "not timed"]
+        head = (str(change.number), change.variant, ", ".join(change.files), change.outcome)
+        rows.append((*head, *against, promised, change.reason))
     searches = [_trials(output.trials) for output in outputs_of(records, BriefOutput) if output.trials]
-    lines = (*_campaign(records), *_lines([decision for _, decision in decided], records))
+    lines, kept = [*_campaign(records)], [decision for _, decision in decided if decision.kept]
+    if kept and kept[-1].tried:
+        whole = Path(kept[-1].tried.patch).parent / "kept.patch"
+        lines.append(f"All that was kept: `{kept[-1].taking or f'git apply {whole}'}`")
+        if kept[-1].branch:
+            lines.append(f"The same as commits: branch `{kept[-1].branch}`; as one patch: `{whole}`")
+    for change in (decision.tried for _, decision in decided if decision.tried):
+        lines.append(f"Change {change.number} ({change.outcome}) as a patch: `git apply {change.patch}`")
+    last = read_output(records[-1], BriefOutput) if records and records[-1].status == "paused" else None
+    if last and last.brief:
+        lines.append(f"Waiting for change {last.brief.number}, to {last.brief.variant}, in `{last.brief.folder}`")
     if rows or searches or lines:
         yield Section("Changes", note="What became of each change of the target:")
     if rows:
+        heads = (
+            "Variant",
+            "Files",
+            "Outcome",
+            ">Against the incumbent",
+            ">Against the baseline",
+            "Promised",
+            "Why",
+        )
         note = (
             "Each was made in a worktree of loop's own and was judged by the gate; one that failed a step went no "
             "further. A speed is the mean ratio over the workloads, above 1 it is faster."
         )
-        yield Section(note=note, table=filled(heads, rows))
+        yield Section(note=note, table=filled(columns(">Change", *heads), rows))
     yield from searches
-    yield Section(lines=lines)
+    yield Section(lines=tuple(lines))
 
 
 def verified(finished: Sequence[Finished]) -> bool:
     """Whether anything was verified as a change: a change itself, or points of a search."""
-    return _judged(finished, "change.verify") or bool(_outcomes(finished) & {"wrong", "timed", "best"})
+    return _came_to(finished, {"change.verify"}, {"wrong", "timed", "best"})
 
 
 def timed(finished: Sequence[Finished]) -> bool:
     """Whether anything was timed as a change."""
-    return _judged(finished, "change.measure", "change.compare") or bool(_outcomes(finished) & {"timed", "best"})
+    return _came_to(finished, {"change.measure", "change.compare"}, {"timed", "best"})
 
 
-def _judged(finished: Sequence[Finished], *actions: str) -> bool:
-    """Whether one of these steps came to a result for any change."""
-    mine = [record for record in finished if record.action in actions]
-    return any(output.found for output in outputs_of(mine, JudgedOutput))
-
-
-def _outcomes(finished: Sequence[Finished]) -> set[str]:
-    """What became of the points of all searches."""
-    return {trial.outcome for output in outputs_of(finished, BriefOutput) for trial in output.trials}
+def _came_to(finished: Sequence[Finished], actions: set[str], outcomes: set[str]) -> bool:
+    """Whether one of these steps came to a result for a change, or a point of a search to such an outcome."""
+    mine = outputs_of([record for record in finished if record.action in actions], JudgedOutput)
+    trials = [trial for output in outputs_of(finished, BriefOutput) for trial in output.trials]
+    return any(output.found for output in mine) or any(trial.outcome in outcomes for trial in trials)
 
 
 def outcomes(finished: Sequence[Finished]) -> tuple[str, ...]:
@@ -106,23 +125,6 @@ def _trials(trials: Sequence[TriedPoint]) -> Section:
         "failed went no further:",
         table=filled(columns("Values", "Outcome", ">Against the incumbent", ">Lowest", "Why"), rows),
         after=(f"{hidden} more are in the journal.",) if hidden else (),
-    )
-
-
-def _row(run: int, change: TriedChange, records: Sequence[Finished]) -> tuple[str, ...]:
-    steps = (as_of_target(r) for r in records if r.run == run and r.action == "change.measure")
-    verdicts = [verdict for output in outputs_of(steps, MeasureOutput)[:1] for verdict in output.verdicts]
-    speeds = [verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict)]
-    ratios = [speed.ratio for speed in speeds if speed.variant == change.variant]
-    return (
-        str(change.number),
-        change.variant,
-        ", ".join(change.files),
-        change.outcome,
-        say.times(change.gain) if change.gain else "not timed",
-        say.times(geometric_mean(ratios)) if ratios else "not timed",
-        f"{held(change.promised)} on {change.promised.workload}" if change.promised else "no interval",
-        change.reason,
     )
 
 
@@ -180,18 +182,3 @@ def _used(use: AiUse | None) -> str:
     tokens = sum(model.tokens.total for model in use.models)
     parts = [f"${use.usd:.2f} ({use.accuracy})" if use.usd is not None else "dollars unknown"]
     return ", ".join([*parts, f"{tokens:,} tokens" if tokens else "tokens unknown"])
-
-
-def _lines(decided: Sequence[DecisionOutput], records: Sequence[Finished]) -> Iterator[str]:
-    kept = [decision for decision in decided if decision.kept]
-    if kept and kept[-1].tried:
-        whole = Path(kept[-1].tried.patch).parent / "kept.patch"
-        yield f"All that was kept: `{kept[-1].taking or f'git apply {whole}'}`"
-        if kept[-1].branch:
-            yield f"The same as commits: branch `{kept[-1].branch}`; as one patch: `{whole}`"
-    for change in (decision.tried for decision in decided):
-        if change:
-            yield f"Change {change.number} ({change.outcome}) as a patch: `git apply {change.patch}`"
-    last = read_output(records[-1], BriefOutput) if records and records[-1].status == "paused" else None
-    if last and last.brief:
-        yield f"Waiting for change {last.brief.number}, to {last.brief.variant}, in `{last.brief.folder}`"

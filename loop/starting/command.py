@@ -8,10 +8,9 @@ import ast
 import json
 import re
 import shlex
-import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from keyword import iskeyword
 from pathlib import Path
@@ -143,34 +142,22 @@ def _tried(request: InitRequest, right: Named, start: Start | None, terms: dict[
             for shape in terms["likes"][name]:
                 shape["dtype"] = shape["dtype"] or dtype
     terms |= {"folder": str(right.folder), "module": right.module, "name": right.name}
-    facts = _in_a_process({**terms, "given": _given(request.values), "compiled": start is not None})
+    terms |= {"given": _given(request.values), "compiled": start is not None}
+    env = {"PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1", "TORCH_COMPILE_DISABLE": "1", **UNTIMED}
+    with tempfile.TemporaryDirectory(prefix="loop-init-", ignore_cleanup_errors=True) as scratch:
+        terms_file, result_file = Path(scratch) / "terms.json", Path(scratch) / "result.json"
+        terms_file.write_text(json.dumps(terms))
+        command = (sys.executable, "-m", "loop.starting.program", str(terms_file), str(result_file))
+        done = finish(run(command, limit_s=LIMIT_S, cwd=right.folder, env=env, note="trying it"))
+        if not result_file.is_file():
+            last = (done.errors.strip().splitlines() or [done.how])[-1]
+            raise UsageError(f"{right.module}:{right.name} ended the process that tried it: {last}")
+        facts: dict[str, Any] = json.loads(result_file.read_text())
     if "lacks" in facts:
         words = [word for text in facts["like"] for word in text.split()]
         more = request.again(request.folder, *words) if words else ""
         raise UsageError(facts["lacks"], hint=f"{more}{facts['hint']}" or None)
     return {**facts, "function": terms["function"]}
-
-
-def _in_a_process(terms: Mapping[str, Any]) -> dict[str, Any]:
-    """What the program that tries the function says."""
-    scratch = Path(tempfile.mkdtemp(prefix="loop-init-"))
-    try:
-        terms_file, result_file = scratch / "terms.json", scratch / "result.json"
-        terms_file.write_text(json.dumps(terms))
-        command = (sys.executable, "-m", "loop.starting.program", str(terms_file), str(result_file))
-        path = {
-            "PYTHONPATH": python_path(),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "TORCH_COMPILE_DISABLE": "1",
-        } | UNTIMED
-        done = finish(run(command, limit_s=LIMIT_S, cwd=Path(str(terms["folder"])), env=path, note="trying it"))
-        if result_file.is_file():
-            return json.loads(result_file.read_text())  # type: ignore[no-any-return]
-        last = (done.errors.strip().splitlines() or [done.how])[-1]
-        lacks = f"{terms['module']}:{terms['name']} ended the process that tried it: {last}"
-        return {"lacks": lacks, "hint": "", "like": []}
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _given(texts: Sequence[str]) -> dict[str, Any]:
@@ -188,31 +175,31 @@ def _given(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _likes(texts: Sequence[str]) -> tuple[Likes, dict[str, int]]:
-    """Path to its shapes, with names for sizes; and what is given by number: equal numbers are one size."""
-    read = [_like(text) for text in texts]
-    words = [word for _, like in read for word in like["dims"]]
-    letters = (*LETTERS, *(f"D{n}" for n in range(len(words))))
-    free = (letter for letter in letters if letter not in words)
-    numbers = {word: next(free) for word in dict.fromkeys(filter(str.isdigit, words))}
+    """Path to its shapes, of `x=N,M` or `places=N:int64<V`, with names for sizes; and sizes given by number.
+
+    Equal numbers are one size.
+    """
+    shapes: list[dict[str, Any]] = []
+    for text in texts:
+        name, _, shape = (part.strip() for part in text.partition("="))
+        read = LIKE.fullmatch(shape.replace(" ", ""))
+        words = read["dims"].split(",") if read else [""]
+        reserved = any(word in (*RESERVED, *OWN) or iskeyword(word) for word in (name, *words))
+        if not read or reserved or not PATH.fullmatch(name) or not all(map(SIZED.fullmatch, words)):
+            hint = "such as --like x=N,M or --like x=64,1000; a type follows: --like places=N:int64"
+            raise UsageError(f"--like {text!r}: expected a tensor with its sizes, by name or by number", hint=hint)
+        if read["dtype"] and read["dtype"] not in ITEM_SIZES:
+            known = did_you_mean(read["dtype"], list(ITEM_SIZES))
+            raise UsageError(f"--like {text!r}: no type {read['dtype']!r}: {', '.join(ITEM_SIZES)}", hint=known)
+        shapes.append({"dims": words, "dtype": read["dtype"] or "", "high": read["high"] or "", "path": name})
+    every = [word for like in shapes for word in like["dims"]]
+    letters = (*LETTERS, *(f"D{n}" for n in range(len(every))))
+    free = (letter for letter in letters if letter not in every)
+    numbers = {word: next(free) for word in dict.fromkeys(filter(str.isdigit, every))}
     likes: Likes = {}
-    for name, like in read:
+    for like in shapes:
         dims = [numbers.get(word, word) for word in like["dims"]]
-        likes.setdefault(name, []).append({**like, "dims": dims})
-    if same := {*words} & {name.replace(".", "_") for name in likes}:
+        likes.setdefault(like["path"], []).append({**like, "dims": dims})
+    if same := {*every} & {name.replace(".", "_") for name in likes}:
         raise UsageError(f"--like: `{min(same)}` is a tensor and a size", hint="call the size otherwise")
     return likes, {name: int(word) for word, name in numbers.items()}
-
-
-def _like(text: str) -> tuple[str, dict[str, Any]]:
-    """A tensor's name and its sizes and type, of `x=N,M` or `places=N:int64<V`."""
-    name, _, shape = (part.strip() for part in text.partition("="))
-    read = LIKE.fullmatch(shape.replace(" ", ""))
-    words = read["dims"].split(",") if read else [""]
-    allowed = (SIZED.fullmatch(word) and word not in (*RESERVED, *OWN) and not iskeyword(word) for word in words)
-    if not read or not PATH.fullmatch(name) or iskeyword(name) or not all(allowed):
-        hint = "such as --like x=N,M or --like x=64,1000; a type follows: --like places=N:int64"
-        raise UsageError(f"--like {text!r}: expected a tensor with its sizes, by name or by number", hint=hint)
-    if read["dtype"] and read["dtype"] not in ITEM_SIZES:
-        known = did_you_mean(read["dtype"], list(ITEM_SIZES))
-        raise UsageError(f"--like {text!r}: no type {read['dtype']!r}: {', '.join(ITEM_SIZES)}", hint=known)
-    return name, {"dims": words, "dtype": read["dtype"] or "", "high": read["high"] or "", "path": name}

@@ -168,7 +168,13 @@ def facts_of(trial: Trial, base: Dims, sizes: Sizes, slots: Slots, *, vary: bool
 
     `base`: sizes at which it runs; `vary`: whether numbers that are given may be others.
     """
-    trials, notes = Trials(trial), [*slots.notes, *_chosen(trial, slots)]
+    trials, notes, hypothesis = Trials(trial), list(slots.notes), trial.hypothesis
+    for path, option in hypothesis.options.items():  # What was chosen of several possibilities.
+        notes += option.notes
+        if len(slots.options[path]) > 1 and not option.inputs and path not in slots.values:
+            shown = str(option.attributes.get(option.text, option.text))
+            shown = re.sub(r"<(\w+)\.(\d+)>", r"\1.shape[\2]", shown)
+            notes.append(f"{path} = {shown}, with which it runs; --set {path}=VALUE changes it")
     main = _timed(trials, sizes, base)
     names = sizes.varied(vary=vary)
     loose = [name for name in names if all(trials.ran({**base, name: size}) for size in ODD)]
@@ -193,8 +199,15 @@ def facts_of(trial: Trial, base: Dims, sizes: Sizes, slots: Slots, *, vary: bool
     if changed and trials.ran(quick[-1], changed):
         varied.append({**quick[-1], **changed})
     outputs, updates = _outputs(trials, base, notes)
-    hypothesis, plain = trial.hypothesis, ("normal", "positive")
-    is_plain = all(tensor.values in plain and tensor.dims for tensor in hypothesis.inputs)
+    tolerance = TOLERANCE  # More than usual where the function itself loses more in float32.
+    try:
+        lost = lost_by(trial, main, "normal")
+        if LOST * lost > TOLERANCE:
+            tolerance = 10.0 ** math.ceil(math.log10(LOST * lost))
+            notes.append(f"tolerance {tolerance:g}: in float32 the function itself loses {lost:.1g}")
+    except Exception as error:
+        notes.append(f"the reference runs in its own types alone, not in float64: {described(error)}")
+    is_plain = all(tensor.values in ("normal", "positive") and tensor.dims for tensor in hypothesis.inputs)
     return {
         "kind": hypothesis.subject.kind,
         "inputs": [(tensor.name, " ".join(tensor.dims), tensor.dtype) for tensor in hypothesis.inputs],
@@ -205,19 +218,9 @@ def facts_of(trial: Trial, base: Dims, sizes: Sizes, slots: Slots, *, vary: bool
         "updates": updates,
         "generated": hypothesis.subject.kind != "function" or not is_plain,  # Whether inputs need a generator.
         "workloads": {"quick": quick, "edges": [*checked[:MOST_EDGES], *varied]},
-        "tolerance": _tolerance(trial, main, notes),
+        "tolerance": tolerance,
         "notes": notes,
     }
-
-
-def _chosen(trial: Trial, slots: Slots) -> Iterator[str]:
-    """What was chosen of several possibilities."""
-    for path, option in trial.hypothesis.options.items():
-        yield from option.notes
-        if len(slots.options[path]) > 1 and not option.inputs and path not in slots.values:
-            shown = str(option.attributes.get(option.text, option.text))
-            shown = re.sub(r"<(\w+)\.(\d+)>", r"\1.shape[\2]", shown)
-            yield f"{path} = {shown}, with which it runs; --set {path}=VALUE changes it"
 
 
 def _timed(trials: Trials, sizes: Sizes, base: Dims) -> Dims:
@@ -256,17 +259,18 @@ def _other_attributes(trials: Trials, sizes: Dims, notes: list[str]) -> Iterator
     usual = trials.trial.run(sizes)
     shapes = [tensor.shape for tensor in usual.outputs.values()]
     for name, value in list(trials.trial.attributes.items())[:MOST_VARIED]:
+        others: list[Scalar] = [0.5 if abs(value) < 0.01 else value * 1.5, 0.25, value / 2]
+        if isinstance(value, int):
+            others = [not value] if isinstance(value, bool) else [value + 1, value * 2, value // 2, value - 1]
         telling: list[tuple[bool, Scalar, Outcome]] = []
-        for other in _others(value):
-            try:
+        for other in others:
+            with suppress(Exception):
                 outcome = trials.trial.run(sizes, attributes={name: other})
-            except Exception:
-                continue
-            if outcome.finite and len(outcome.outputs) == len(shapes) and not usual.same(outcome):
-                has_shapes = [tensor.shape for tensor in outcome.outputs.values()] == shapes
-                telling.append((not has_shapes, other, outcome))
-                if has_shapes:
-                    break
+                if outcome.finite and len(outcome.outputs) == len(shapes) and not usual.same(outcome):
+                    has_shapes = [tensor.shape for tensor in outcome.outputs.values()] == shapes
+                    telling.append((not has_shapes, other, outcome))
+                    if has_shapes:
+                        break
         if telling:
             _, other, outcome = min(telling, key=lambda candidate: candidate[0])
             trials.outcomes.append((sizes, outcome))
@@ -275,20 +279,13 @@ def _other_attributes(trials: Trials, sizes: Dims, notes: list[str]) -> Iterator
             notes.append(f"{name} is always {value!r}: no other value that was tried runs and changes the outputs")
 
 
-def _others(value: Scalar) -> list[Scalar]:
-    if isinstance(value, bool):
-        return [not value]
-    if isinstance(value, int):
-        return [value + 1, value * 2, value // 2, value - 1]
-    if isinstance(value, float):
-        return [0.5 if abs(value) < 0.01 else value * 1.5, 0.25, value / 2]
-    return []
-
-
 def _outputs(
     trials: Trials, base: Dims, notes: list[str]
 ) -> tuple[list[tuple[str, str | None, str]], dict[str, str]]:
-    """Names, dimensions and types of the outputs; and which of them are inputs changed in place."""
+    """Names, dimensions and types of the outputs; and which of them are inputs changed in place.
+
+    A dimension is named where sizes tell it, else the output has none.
+    """
     outcomes, hypothesis = trials.outcomes or [(base, trials.trial.run(base))], trials.trial.hypothesis
     inputs, first = hypothesis.inputs, outcomes[0][1]
     names = {*(tensor.name for tensor in inputs), *hypothesis.attributes, *hypothesis.dims}
@@ -302,39 +299,16 @@ def _outputs(
     for name, tensor in first.outputs.items():
         word = name if WORD.fullmatch(name) else f"output_{name}".replace(".", "_")
         word = f"{word}_out" if word in names else word
-        kind = NAMES[tensor.dtype]
+        kind, rank = NAMES[tensor.dtype], tensor.dim()
         shapes = [(sizes, outcome.outputs[name].shape) for sizes, outcome in outcomes if name in outcome.outputs]
-        dims = _named(shapes, hypothesis.dims) if len(shapes) == len(outcomes) else None
+        known = rank > 0 and len(shapes) == len(outcomes) and all(len(shape) == rank for _, shape in shapes)
+        fitting = [
+            [dim for dim in hypothesis.dims if all(sizes[dim] == shape[axis] for sizes, shape in shapes)]
+            for axis in range(rank if known else 0)
+        ]
+        dims = " ".join(dims[0] for dims in fitting) if known and all(len(dims) == 1 for dims in fitting) else None
         outputs.append((word, dims, "" if kind == "float32" else kind))
     return outputs, updates
-
-
-def _named(shapes: Sequence[tuple[Dims, torch.Size]], dims: Sequence[str]) -> str | None:
-    """The dimensions of an output by name; None where sizes do not tell."""
-    rank = len(shapes[0][1])
-    if rank == 0 or any(len(shape) != rank for _, shape in shapes):
-        return None
-    output_dims = []
-    for axis in range(rank):
-        fitting = [dim for dim in dims if all(sizes[dim] == shape[axis] for sizes, shape in shapes)]
-        if len(fitting) != 1:
-            return None
-        output_dims.append(fitting[0])
-    return " ".join(output_dims)
-
-
-def _tolerance(trial: Trial, sizes: Dims, notes: list[str]) -> float:
-    """What an element may be off: more than usual where the function itself loses more in float32."""
-    try:
-        lost = lost_by(trial, sizes, "normal")
-    except Exception as error:
-        notes.append(f"the reference runs in its own types alone, not in float64: {described(error)}")
-        return TOLERANCE
-    if LOST * lost <= TOLERANCE:
-        return TOLERANCE
-    tolerance = 10.0 ** math.ceil(math.log10(LOST * lost))
-    notes.append(f"tolerance {tolerance:g}: in float32 the function itself loses {lost:.1g}")
-    return tolerance
 
 
 def lost_by(trial: Trial, sizes: Dims, drawn: str) -> float:

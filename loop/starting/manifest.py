@@ -37,16 +37,15 @@ class Sizes:
         self.shapes, self.fixed = shapes, fixed
         self.names = list(dict.fromkeys(name for shape in shapes for name in shape))
         self.free = [name for name in self.names if name not in fixed]
-        self.filter = {name for name in self.free if self._is_of_a_filter(name)}
-
-    def _is_of_a_filter(self, name: str) -> bool:
-        """Whether a dimension is one of a filter's own: only the last ones of a later tensor have it."""
-        having = [shape for shape in self.shapes if name in shape]
-        if len(having) != 1 or len(self.shapes) < 2 or having[0] is self.shapes[0]:
-            return False
-        others = {dim for shape in self.shapes if shape is not having[0] for dim in shape}
-        own = [dim for dim in having[0][1:] if dim not in others]
-        return name in own and (bool(SMALL.fullmatch(name)) or (len(having[0]) > 2 and len(own) > 1))
+        self.filter = set[str]()
+        """Dimensions of a filter's own: only the last ones of a later tensor have them."""
+        for name in self.free:
+            first, *others = (shape for shape in shapes if name in shape)
+            if len(shapes) > 1 and not others and first is not shapes[0]:
+                elsewhere = {dim for shape in shapes if shape is not first for dim in shape}
+                own = [dim for dim in first[1:] if dim not in elsewhere]
+                if name in own and (SMALL.fullmatch(name) or (len(first) > 2 and len(own) > 1)):
+                    self.filter.add(name)
 
     def tried(self) -> Iterator[dict[str, int]]:
         """Sizes that a function may run with; numbers that are given stay."""
@@ -107,8 +106,6 @@ dtypes: {{cpu: float32, cuda: float32}}
 variants:
   {variant}
 """
-Tensors = Sequence[tuple[str, str | None, str]]
-"""Name, dimensions and type of each."""
 
 
 def manifest(
@@ -123,6 +120,17 @@ def manifest(
     edges = facts["workloads"]["edges"]
     checked = "  edges:                          # only checked: add sizes at which your kernel may go wrong\n"
     none = "  # edges: [...]                  # name the sizes at which a kernel may go wrong: 1, 63 and 65"
+    above, values = set(facts["positive"]), []  # Kinds of values of a target without a generator.
+    inputs = [] if facts["generated"] else [name for name, _, _ in facts["inputs"]]
+    if above and inputs:
+        values.append(f"  positive: {_flow({name: SHIFT['positive'] for name in inputs if name in above})}\n")
+    for drawn in ("negative", "far") if inputs else ():
+        if any(entry.get("drawn") == drawn for entry in edges):
+            shifted = {name: SHIFT["positive" if name in above else drawn] for name in inputs}
+            values.append(f"  {drawn}: {_flow(shifted)}\n")
+    allowed, types = facts["tolerance"], {dtype for _, _, dtype in (*facts["inputs"], *facts["outputs"])}
+    least = {"float32": allowed, **FLOATS, **({"float64": allowed} if "float64" in types else {})}
+    errors = {dtype: _scalar(max(allowed, error)) for dtype, error in least.items()}
     return TEXT.format(
         path=MANIFEST,
         notes="".join(f"# guessed: {note}\n" for note in notes),
@@ -131,8 +139,8 @@ def manifest(
         signature="\n".join(_signature(facts)),
         generator=f'generator: {{python: "{own}"}}   # makes the inputs\n' if facts["generated"] else "",
         reference=f"{names['reference']}:{function}",
-        tolerance="\n".join(_tolerance(facts)),
-        values="" if facts["generated"] else _values(facts),
+        tolerance="\n".join(f"  {dtype}: {{atol: {error}, rtol: {error}}}" for dtype, error in errors.items()),
+        values="".join(["values:\n", *values]) if values else "",
         quick="\n".join(_entries(facts, facts["workloads"]["quick"])),
         edges=checked + "\n".join(_entries(facts, edges)) if edges else none,
         variant=variant,
@@ -143,54 +151,27 @@ def _signature(facts: Mapping[str, Any]) -> Iterator[str]:
     """The lines of the signature."""
     inputs, outputs, is_function = facts["inputs"], facts["outputs"], facts["kind"] == "function"
     if is_function:
-        yield f"  inputs: {_dims(inputs)}   # dimensions by name"
+        yield f"  inputs: {_flow({name: dims for name, dims, _ in inputs})}   # dimensions by name"
     else:
         others = ", ".join(f"{name} ({dims})" for name, dims, _ in inputs)
         yield f"  # inputs: `weights`, a dict of parameters and buffers by name; then {others}"
         yield f"  sizes: [{', '.join(facts['sizes'])}]"
     is_declared = bool(outputs) and (all(dims for _, dims, _ in outputs) or bool(facts["updates"]))
     none = "  # outputs: {output: N M}       # those of the reference; name their dimensions where these are sizes"
-    yield f"  outputs: {_dims(outputs)}" if is_declared else none
+    yield f"  outputs: {_flow({name: dims or '...' for name, dims, _ in outputs})}" if is_declared else none
     if facts["updates"]:
         yield f"  updates: {_flow(facts['updates'])}   # changed in place"
     tensors = (inputs if is_function else []) + (outputs if is_declared else [])
     if types := {name: dtype for name, _, dtype in tensors if dtype}:
         yield f"  types: {_flow(types)}"
-    if facts["attributes"]:
-        yield f"  attributes: {_flow({name: _attribute(name, facts) for name in facts['attributes']})}"
+    kinds = {name: "flag" if isinstance(value, bool) else "number" for name, value in facts["attributes"].items()}
+    attributes = {
+        name: f"{{kind: {kinds[name]}, default: {_scalar(facts['attributes'][name])}}}" for name in kinds
+    }
+    if attributes:
+        yield f"  attributes: {_flow(attributes)}"
     if facts["generated"]:
         yield "  parameters: {drawn: {kind: choice, choices: [normal, negative, far, ends]}}"
-
-
-def _dims(tensors: Tensors) -> str:
-    return _flow({name: dims or "..." for name, dims, _ in tensors})
-
-
-def _attribute(name: str, facts: Mapping[str, Any]) -> str:
-    value = facts["attributes"][name]
-    return f"{{kind: {'flag' if isinstance(value, bool) else 'number'}, default: {_scalar(value)}}}"
-
-
-def _tolerance(facts: Mapping[str, Any]) -> Iterator[str]:
-    own = facts["tolerance"]
-    types = {dtype for _, _, dtype in (*facts["inputs"], *facts["outputs"])}
-    every = {"float32": own, **FLOATS, **({"float64": own} if "float64" in types else {})}
-    for dtype, least in every.items():
-        value = _scalar(max(own, least))
-        yield f"  {dtype}: {{atol: {value}, rtol: {value}}}"
-
-
-def _values(facts: Mapping[str, Any]) -> str:
-    """Kinds of values of a target without a generator."""
-    above, lines = set(facts["positive"]), []
-    inputs = [name for name, _, _ in facts["inputs"]]
-    if above:
-        lines.append(f"  positive: {_flow({name: SHIFT['positive'] for name in inputs if name in above})}")
-    for drawn in ("negative", "far"):
-        if any(entry.get("drawn") == drawn for entry in facts["workloads"]["edges"]):
-            shifted = {name: SHIFT["positive" if name in above else drawn] for name in inputs}
-            lines.append(f"  {drawn}: {_flow(shifted)}")
-    return "values:\n" + "\n".join(lines) + "\n" if lines else ""
 
 
 def _entries(facts: Mapping[str, Any], entries: Iterable[Mapping[str, Any]]) -> Iterator[str]:

@@ -136,16 +136,37 @@ class Slots:
         kind, inner, nullable = kind_of(annotation)
         name = path.rpartition(".")[2]
         is_given = any(other.startswith(f"{path}.") for other in (*self.likes, *self.values))
-        if path in self.likes:
-            return self._tensors(path, kind, inner, several=several)
-        if path in self.values:
-            return self._value(path, kind)
+        if path in self.likes:  # A tensor, or a list of them; several shapes are those of a list.
+            self.used.add(path)
+            shapes, flat = self.likes[path], path.replace(".", "_")
+            if several or kind == "tensors" or len(shapes) > 1:
+                return self._slot(path, [_listed(flat, shapes)])
+            sizes = dict.fromkeys(dim for likes in self.likes.values() for like in likes for dim in like["dims"])
+            numbers = [n for n in self.values.values() if isinstance(n, int) and not isinstance(n, bool) and n > 1]
+            options = tensor_options(flat, shapes[0], inner, [*sizes, *map(str, numbers)])
+            return self._slot(path, options if kind else [*options, _listed(flat, shapes)])
+        if path in self.values:  # A number or a flag is an attribute, anything else stands as it is.
+            self.used.add(path)
+            value = self.values[path]
+            if isinstance(value, bool | int | float):
+                return self._slot(path, [self._attribute(path, value)])
+            return repr(tuple(value)) if isinstance(value, list) and kind != "list" else repr(value)
         if not is_given and default is not Parameter.empty:
-            return self._default(path, kind, default)
+            is_number = isinstance(default, bool | int | float) and not isinstance(default, enum.Enum)
+            if is_number and not AXIS.fullmatch(name) and (self.taken is None or name in self.taken):
+                return self._slot(path, [self._attribute(path, default)])
+            shown = default.__name__ if isinstance(default, type) else repr(default)
+            note = f"{path} stays at its default, {shown[:40]}; --set {path}=VALUE changes it"
+            is_tensor = default is None and kind in ("", "tensor")
+            self.notes.append(f"{path} stays None; --like {path}=N,M makes it a tensor" if is_tensor else note)
+            return None
         if not is_given and nullable:
             self.notes.append(f"{path} stays None")
             return "None"
-        if kind == "class" or is_given or (not kind and _is_object(name, reads.get(name, ()))):
+        attributes, keys = reads.get(name, ((), ()))
+        # It is called as configurations are, or something is read of it that no tensor has.
+        is_object = CONFIG.fullmatch(name) or keys or any(not hasattr(torch.Tensor, word) for word in attributes)
+        if kind == "class" or is_given or (not kind and is_object):
             return self._object(path, inner if kind == "class" else None, reads)
         options = self._options(path, name, kind, inner)
         if not options:
@@ -156,25 +177,6 @@ class Slots:
         self.options[path] = options
         return "{" + path + "}"
 
-    def _tensors(self, path: str, kind: str, hint: Any, *, several: bool) -> str:
-        """A tensor, or a list of them; several shapes are those of a list."""
-        self.used.add(path)
-        shapes, flat = self.likes[path], path.replace(".", "_")
-        if several or kind == "tensors" or len(shapes) > 1:
-            return self._slot(path, [_listed(flat, shapes)])
-        sizes = dict.fromkeys(dim for likes in self.likes.values() for like in likes for dim in like["dims"])
-        numbers = [n for n in self.values.values() if isinstance(n, int) and not isinstance(n, bool) and n > 1]
-        options = tensor_options(flat, shapes[0], hint, [*sizes, *map(str, numbers)])
-        return self._slot(path, options if kind else [*options, _listed(flat, shapes)])
-
-    def _value(self, path: str, kind: str) -> str:
-        """What `--set` gives: a number or a flag is an attribute, anything else stands as it is."""
-        self.used.add(path)
-        value = self.values[path]
-        if isinstance(value, bool | int | float):
-            return self._slot(path, [self._attribute(path, value)])
-        return repr(tuple(value)) if isinstance(value, list) and kind != "list" else repr(value)
-
     def _attribute(self, path: str, value: Scalar) -> Option:
         """A value that a workload can change."""
         name = path.rpartition(".")[2]
@@ -184,22 +186,13 @@ class Slots:
             name = f"{path.replace('.', '_')}_"
         return Option(name, attributes={name: value})
 
-    def _default(self, path: str, kind: str, default: Any) -> str | None:
-        """A number or a flag becomes an attribute; anything else stays as it is."""
-        name = path.rpartition(".")[2]
-        is_number = isinstance(default, bool | int | float) and not isinstance(default, enum.Enum)
-        if is_number and not AXIS.fullmatch(name) and (self.taken is None or name in self.taken):
-            return self._slot(path, [self._attribute(path, default)])
-        shown = default.__name__ if isinstance(default, type) else repr(default)
-        if default is not None or kind not in ("", "tensor"):
-            self.notes.append(f"{path} stays at its default, {shown[:40]}; --set {path}=VALUE changes it")
-        else:
-            self.notes.append(f"{path} stays None; --like {path}=N,M makes it a tensor")
-        return None
-
     def _object(self, path: str, kind: Any, reads: Mapping[str, Any]) -> str:
         """An object of the user's class, or one with the attributes that the code reads of it."""
         start = f"{path}."
+
+        def keywords(texts: Mapping[str, str | None]) -> str:
+            return ", ".join(f"{name}={text}" for name, text in texts.items() if text is not None)
+
         below = [other.removeprefix(start) for other in (*self.likes, *self.values) if other.startswith(start)]
         attributes, keys = reads.get(path.rpartition(".")[2], ((), ()))
         names = dict.fromkeys((*attributes, *keys, *sorted({name.partition(".")[0] for name in below})))
@@ -214,7 +207,7 @@ class Slots:
                 field.name: self.text(f"{path}.{field.name}", field.annotation, field.default, reads)
                 for field in parameters(kind)
             }
-            return f"{kind.__qualname__}({_keywords(texts)})"
+            return f"{kind.__qualname__}({keywords(texts)})"
         if not names:
             self.missing[path] = ""
             return ""
@@ -224,7 +217,7 @@ class Slots:
         if keys or not attributes:
             return "{" + ", ".join(f"{key!r}: {text}" for key, text in texts.items()) + "}"
         self.imports["from types import SimpleNamespace"] = None
-        return f"SimpleNamespace({_keywords(texts)})"
+        return f"SimpleNamespace({keywords(texts)})"
 
     def _options(self, path: str, name: str, kind: str, inner: Any) -> list[Option]:
         """What a value without a default is tried as; empty where that cannot be guessed."""
@@ -299,10 +292,6 @@ def _listed(flat: str, shapes: Sequence[Mapping[str, Any]]) -> Option:
 def _by_name(table: Sequence[tuple[str, Any]], name: str) -> Any:
     """What a table has for a name."""
     return next((value for pattern, value in table if re.fullmatch(pattern, name.lower())), None)
-
-
-def _keywords(texts: Mapping[str, str | None]) -> str:
-    return ", ".join(f"{name}={text}" for name, text in texts.items() if text is not None)
 
 
 def parameters(function: Any) -> Iterator[Parameter]:
@@ -384,9 +373,3 @@ def class_with(names: set[str], module: Any) -> Any:
                 if names <= inspect.signature(cls).parameters.keys():
                     return cls
     return None
-
-
-def _is_object(name: str, read: Any) -> bool:
-    """Whether a parameter is called as configurations are, or something is read of it that no tensor has."""
-    has_others = bool(read) and (bool(read[1]) or any(not hasattr(torch.Tensor, word) for word in read[0]))
-    return bool(CONFIG.fullmatch(name)) or has_others
