@@ -4,7 +4,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Literal
 
 import psutil
@@ -59,14 +58,9 @@ class LeftBehind(Printed):
     """All of it."""
 
 
-def folder() -> Path:
-    """Where worktrees are."""
-    return state_folder() / "worktrees"
-
-
 def worktrees() -> Iterator[LeftItem]:
-    """All worktrees."""
-    for tree in worktree.every(folder()):
+    """All worktrees that loop made."""
+    for tree in worktree.every(state_folder() / "worktrees"):
         (state, why), loses = _state(tree), ""
         if state not in ("in use", "waits"):
             edits = tree.edits()
@@ -75,15 +69,8 @@ def worktrees() -> Iterator[LeftItem]:
             elif edits:
                 files, lines = len(edits), sum(edits.values())
                 loses = f"edits: {files} file{'s' * (files != 1)}, {lines} line{'s' * (lines != 1)}"
-        yield LeftItem(
-            kind="worktree",
-            name=tree.root.name,
-            path=str(tree.root),
-            state=state,
-            why=why,
-            loses=loses,
-            remove=tree.remove,
-        )
+        about = {"kind": "worktree", "name": tree.root.name, "path": str(tree.root), "state": state}
+        yield LeftItem.model_validate({**about, "why": why, "loses": loses, "remove": tree.remove})
 
 
 def _state(tree: KeptWorktree) -> tuple[State, str]:
@@ -126,8 +113,7 @@ def clean(
     `names`: only these, whatever is lost with them; none: all that is left over. Raises UsageError for a name that
     is not there, or is needed.
     """
-    every = [*(cached() if cache else worktrees())]
-    by_name = {item.name: item for item in every}
+    by_name = {item.name: item for item in (cached() if cache else worktrees())}
     for name in names:
         if name not in by_name:
             raise UsageError(f"loop made nothing that is called {name!r}", hint=COMMAND)
@@ -135,28 +121,28 @@ def clean(
             raise UsageError(f"{name} is in use: {by_name[name].why}", hint="wait for it to end")
         if by_name[name].state == "waits":
             raise UsageError(f"a session waits for {name}", hint=f"end it: {by_name[name].why} --decline")
-    left = [item for item in every if item.state == "left over"]
+    left = [item for item in by_name.values() if item.state == "left over"]
     go = [by_name[name] for name in dict.fromkeys(names)] if names else [item for item in left if not item.loses]
     stay = [] if names else [item for item in left if item.loses]
-    kinds = [item.kind for item in go]
+    kinds, agreed = [item.kind for item in go], yes
     counted = ", ".join(f"{kind}: {kinds.count(kind)}" for kind in dict.fromkeys(kinds))
-    agreed = yes
-    if not as_json:
-        if every:
-            cells = [(item.kind, item.name, item.state, item.loses or "-", item.why) for item in every]
-            screen.table(("what", "name", "", "would lose", "why"), cells)
+    if not as_json and by_name:
+        cells = [(item.kind, item.name, item.state, item.loses or "-", item.why) for item in by_name.values()]
+        screen.table(("what", "name", "", "would lose", "why"), cells)
         agreed = agreed or (bool(go) and screen.confirm(f"Remove {counted}?"))
     for item in go if agreed else ():
         item.remove()
+    code = ExitCode.GATE_FAILED if stay and agreed else ExitCode.OK
     if as_json:
-        rows = tuple(item.model_copy(update={"removed": agreed and item in go}) for item in every)
+        rows = tuple(item.model_copy(update={"removed": agreed and item in go}) for item in by_name.values())
         screen.data(to_json(LeftBehind(found=rows)))
-    elif not go and not stay:
-        screen.say("nothing is left over")
-    elif go:
+        return code
+    if go:
         screen.say(f"removed: {counted}" if agreed else "nothing was removed; to do it: add --yes")
-    if stay and not as_json:
-        for item in stay:
-            screen.say(f"{item.name} stays: {item.loses}, in {item.path}")
+    for item in stay:
+        screen.say(f"{item.name} stays: {item.loses}, in {item.path}")
+    if stay:
         screen.say(f"look at them first; to lose them: {COMMAND} {' '.join(item.name for item in stay)}")
-    return ExitCode.GATE_FAILED if stay and agreed else ExitCode.OK
+    elif not go:
+        screen.say("nothing is left over")
+    return code

@@ -105,26 +105,24 @@ def check_definitions(path: Path | None, target: Path | None, screen: Screen, *,
     """Check one file, or everything the project defines; complaints to stdout, one a line."""
     complaints: tuple[str, ...] = ()
     try:
-        checked = _check_file(path, target) if path is not None else _check_all(target)
+        if path is not None:
+            checked = _check_file(path, target)
+        else:
+            setting = read_setting(target)
+            rates(setting.project)
+            histories()
+            found = [c for read in setting.patterns.values() for c in check_pattern(read, setting.patterns, {})]
+            for plan in setting.plans.values():
+                found += check_plan(plan, setting.patterns, setting.plans, setting.target.variants)
+            if found:
+                raise DefinitionError(found)
+            checked = len(setting.patterns) + len(setting.plans) + 2
         text = f"{checked} definitions, no complaints"
     except DefinitionError as error:
         complaints = tuple(str(complaint) for complaint in error.complaints)
         text = "\n".join(complaints)
     screen.data(to_json(CheckedDefinitions(ok=not complaints, complaints=complaints)) if as_json else text)
     return ExitCode.USAGE if complaints else ExitCode.OK
-
-
-def _check_all(target: Path | None) -> int:
-    """How many definitions there are. Raises DefinitionError."""
-    setting = read_setting(target)
-    rates(setting.project)
-    histories()
-    complaints = [c for read in setting.patterns.values() for c in check_pattern(read, setting.patterns, {})]
-    for plan in setting.plans.values():
-        complaints += check_plan(plan, setting.patterns, setting.plans, setting.target.variants)
-    if complaints:
-        raise DefinitionError(complaints)
-    return len(setting.patterns) + len(setting.plans) + 2
 
 
 def _check_file(path: Path, target: Path | None) -> int:
@@ -170,17 +168,15 @@ def schema_text(name: str) -> str:
     return re.sub(r"\n {3,}", " ", json.dumps(schema, indent=1)) + "\n"  # A definition a line.
 
 
-def write_schemas() -> list[Path]:
-    """Write all JSON Schemas where the bundled files point; their paths."""
-    folder = PACKAGE / "schema"
-    folder.mkdir(exist_ok=True)
-    for name in NAMES:
-        write_atomic(folder / f"{name}.json", schema_text(name))
-    return [folder / f"{name}.json" for name in NAMES]
-
-
 def show_schema(name: str, write: bool, screen: Screen) -> None:
-    """Print one JSON Schema, or write all of them."""
+    """Print one JSON Schema, or write all of them where the bundled files point."""
     if name not in NAMES:
         raise UsageError(f"no schema {name!r}", hint=f"there are {', '.join(NAMES)}")
-    screen.data("\n".join(map(str, write_schemas())) if write else schema_text(name))
+    if not write:
+        screen.data(schema_text(name))
+        return
+    folder = PACKAGE / "schema"
+    folder.mkdir(exist_ok=True)
+    for each in NAMES:
+        write_atomic(folder / f"{each}.json", schema_text(each))
+    screen.data("\n".join(str(folder / f"{each}.json") for each in NAMES))

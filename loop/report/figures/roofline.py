@@ -9,6 +9,8 @@ from loop.report.figures import svg
 from loop.report.figures.svg import Figure, Scale, logarithmic, plain_number, with_prefix
 
 LEFT, RIGHT, TOP, BOTTOM = 60.0, svg.WIDTH - 16, 44.0, 300.0
+ROOF_FACTS = ("flops", "bytes", "time_us", "flops_share", "bandwidth_share")
+"""Facts of a profile from which the roof follows."""
 MOST = 8
 """Variants that are shown; of more it is said how many."""
 
@@ -43,60 +45,12 @@ class Roof:
 
 def roof_of(profiles: Sequence[Profile]) -> Roof | None:
     """The highest that any profile was held against; None where none is known."""
-    roofs = [roof for profile in profiles if (roof := _roof(profile))]
-    if not roofs:
-        return None
-    return Roof(max(roof.flops_per_s for roof in roofs), max(roof.bytes_per_s for roof in roofs))
-
-
-def _roof(profile: Profile) -> Roof | None:
-    names = ("flops", "bytes", "time_us", "flops_share", "bandwidth_share")
-    known = [_positive(profile, name) for name in names]
-    if None in known:
-        return None
-    flops, moved, time_us, compute, bandwidth = (value or 0.0 for value in known)
-    return Roof(flops / time_us * 1e6 / compute, moved / time_us * 1e6 / bandwidth)
-
-
-def roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
-    """The figure; None where nothing was profiled of which operations, bytes and time are known."""
-    known = [point for profile in profiles if (point := _point(profile)) is not None]
-    points, rest = known[:MOST], len(known[MOST:])
-    if not points:
-        return None
-    roof = roof_of(profiles)
-    x = logarithmic(
-        [*(point.intensity for point in points), *([roof.flops_per_s / roof.bytes_per_s] if roof else [])],
-        *(LEFT, RIGHT),
-        room=3,
-    )
-    heights = [value for point in points for value in (point.reached, point.library) if value]
-    y = logarithmic([*heights, *([roof.flops_per_s] if roof else [])], BOTTOM, TOP, room=2)
-    parts = [
-        svg.text(12, 22, "Roofline", "big ink"),
-        *_axes(x, y),
-        *(_lines(roof, x, y) if roof else ()),
-        *_marks(points, x, y),
-        *_key(points, roof, rest, baseline),
-    ]
-    height = BOTTOM + 56 + 18 * (2 * len(points) + 1)
-    sentences = "; ".join(_words(point, roof) for point in points)
-    description = f"Each variant on the workload where it does worst, {baseline} hollow. {sentences}{_more(rest)}"
-    return svg.drawn("roofline", "Roofline with the variants on it", description, height, parts)
-
-
-def _point(profile: Profile) -> Point | None:
-    flops, bytes_, time_us = (_positive(profile, name) for name in ("flops", "bytes", "time_us"))
-    if flops is None or bytes_ is None or time_us is None:
-        return None
-    seconds, ratio = time_us * 1e-6, _positive(profile, "ratio")
-    return Point(
-        variant=profile.variant,
-        workload=profile.workload,
-        intensity=flops / bytes_,
-        reached=flops / seconds,
-        library=flops / seconds / ratio if ratio else None,
-    )
+    roofs = []
+    for profile in profiles:
+        flops, moved, time_us, compute, bandwidth = (_positive(profile, name) for name in ROOF_FACTS)
+        if flops and moved and time_us and compute and bandwidth:
+            roofs.append((flops / time_us * 1e6 / compute, moved / time_us * 1e6 / bandwidth))
+    return Roof(max(flops for flops, _ in roofs), max(moved for _, moved in roofs)) if roofs else None
 
 
 def _positive(profile: Profile, name: str) -> float | None:
@@ -104,7 +58,40 @@ def _positive(profile: Profile, name: str) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
 
 
-def _axes(x: Scale, y: Scale) -> Iterator[str]:
+def roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
+    """The figure; None where nothing was profiled of which operations, bytes and time are known."""
+    known = []
+    for profile in profiles:
+        flops, moved, time_us = (_positive(profile, name) for name in ROOF_FACTS[:3])
+        if flops and moved and time_us:
+            reached, ratio = flops / time_us * 1e6, _positive(profile, "ratio")
+            library = reached / ratio if ratio else None
+            known.append(Point(profile.variant, profile.workload, flops / moved, reached, library))
+    points, rest = known[:MOST], len(known[MOST:])
+    if not points:
+        return None
+    roof = roof_of(profiles)
+    intensities = [point.intensity for point in points]
+    heights = [value for point in points for value in (point.reached, point.library) if value]
+    if roof:
+        intensities.append(roof.flops_per_s / roof.bytes_per_s)
+        heights.append(roof.flops_per_s)
+    x, y = logarithmic(intensities, LEFT, RIGHT, room=3), logarithmic(heights, BOTTOM, TOP, room=2)
+    more = f"; and {say.count(rest, 'more variant')}" if rest else ""  # The report's table has them.
+    parts = [
+        svg.text(12, 22, "Roofline", "big ink"),
+        *_axes(x, y, roof),
+        *_marks(points, x, y),
+        *_key(points, roof, more, baseline),
+    ]
+    height = BOTTOM + 56 + 18 * (2 * len(points) + 1)
+    sentences = "; ".join(_words(point, roof) for point in points)
+    description = f"Each variant on the workload where it does worst, {baseline} hollow. {sentences}{more}"
+    return svg.drawn("roofline", "Roofline with the variants on it", description, height, parts)
+
+
+def _axes(x: Scale, y: Scale, roof: Roof | None) -> Iterator[str]:
+    """Both axes, and the roof where it is known."""
     for value in x.marks(6):
         yield svg.line(x(value), TOP, x(value), BOTTOM, "line", wide=0.5)
         yield svg.text(x(value), BOTTOM + 16, plain_number(value), "soft", anchor="middle")
@@ -115,12 +102,10 @@ def _axes(x: Scale, y: Scale) -> Iterator[str]:
     yield svg.line(LEFT, TOP, LEFT, BOTTOM, "soft")
     yield svg.text(RIGHT, BOTTOM + 34, "operations a byte moved, logarithmic", "soft", anchor="end")
     yield svg.text(RIGHT, 22, "operations a second, logarithmic", "soft", anchor="end")
-
-
-def _lines(roof: Roof, x: Scale, y: Scale) -> Iterator[str]:
+    if roof is None:
+        return
     compute, bandwidth = roof.flops_per_s, roof.bytes_per_s
-    ridge = compute / bandwidth
-    start = max(x.low, y.low / bandwidth)
+    ridge, start = compute / bandwidth, max(x.low, y.low / bandwidth)
     yield svg.path(((x(start), y(start * bandwidth)), (x(ridge), y(compute)), (x(x.high), y(compute))), "ink")
     yield svg.text(x(x.high) - 4, y(compute) - 6, f"{with_prefix(compute)}FLOP/s", anchor="end")
     middle = (start * ridge) ** 0.5
@@ -138,7 +123,7 @@ def _marks(points: Sequence[Point], x: Scale, y: Scale) -> Iterator[str]:
         yield svg.mark(x(point.intensity), y(point.reached), which)
 
 
-def _key(points: Sequence[Point], roof: Roof | None, rest: int, baseline: str) -> Iterator[str]:
+def _key(points: Sequence[Point], roof: Roof | None, more: str, baseline: str) -> Iterator[str]:
     y = BOTTOM + 58
     for which, point in enumerate(points):
         yield svg.mark(20, y - 4, which)
@@ -147,12 +132,7 @@ def _key(points: Sequence[Point], roof: Roof | None, rest: int, baseline: str) -
         yield svg.text(34, y + 18, f"at its worst, {workload}", "soft", room=svg.WIDTH - 46)
         y += 36
     hollow = f"hollow: {baseline} there" if any(point.library for point in points) else ""
-    yield svg.text(34, y, f"{hollow}{_more(rest)}".removeprefix("; "), "soft", room=svg.WIDTH - 46)
-
-
-def _more(rest: int) -> str:
-    """What is said of variants that have no room; the report's table has them."""
-    return f"; and {say.count(rest, 'more variant')}" if rest else ""
+    yield svg.text(34, y, f"{hollow}{more}".removeprefix("; "), "soft", room=svg.WIDTH - 46)
 
 
 def _words(point: Point, roof: Roof | None) -> str:
