@@ -5,7 +5,6 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from loop.cli import names
 from loop.cli.command import command
 
 Json = Annotated[bool, Option("--json", help="Print one JSON object on stdout.")]
@@ -17,23 +16,14 @@ Target = Annotated[
     Option(
         metavar="FOLDER",
         help="Folder with a target.yaml. Default: this folder; without one here, the bundled target.",
-        autocompletion=names.targets,
     ),
 ]
-Device = Annotated[
-    str, Option(metavar="NAME", help="auto, cpu or cuda.", autocompletion=lambda: ["auto", "cpu", "cuda"])
-]
+Device = Annotated[str, Option(metavar="NAME", help="auto, cpu or cuda.")]
 Variants = Annotated[
-    list[str] | None,
-    Option("--variant", metavar="NAME", help="Only this variant; may be repeated.", autocompletion=names.variants),
+    list[str] | None, Option("--variant", metavar="NAME", help="Only this variant; may be repeated.")
 ]
 VariantNames = Annotated[
-    list[str] | None,
-    Argument(
-        metavar="VARIANT",
-        help="Names of variants. Default: all that run on the device.",
-        autocompletion=names.variants,
-    ),
+    list[str] | None, Argument(metavar="VARIANT", help="Names of variants. Default: all that run on the device.")
 ]
 Threads = Annotated[int | None, Option(help="CPU threads of each process. Default: all cores but one.")]
 Seed = Annotated[int, Option(help="Seed of all inputs.")]
@@ -43,7 +33,6 @@ Sets = Annotated[
     Option(
         metavar="NAME",
         help="A workload set, or one workload by its sizes, as in 'B=1 H=2 S=65 D=64'; may be repeated.",
-        autocompletion=names.workload_sets,
     ),
 ]
 Gpu = Annotated[str, Option(metavar="NAME", help="A GPU of the target's `devices`; it need not be at hand.")]
@@ -69,20 +58,11 @@ KeepUntil = Annotated[
 ]
 Executor = Annotated[
     str,
-    Option(
-        metavar="NAME",
-        help="Spread work over GPUs as jobs, `--width` at a time: local, ssh, ray or slurm.",
-        autocompletion=lambda: ["local", "ssh", "ray", "slurm"],
-    ),
+    Option(metavar="NAME", help="Spread work over GPUs as jobs, `--width` at a time: local, ssh, ray or slurm."),
 ]
 Width = Annotated[int, Option(help="Candidates, or jobs of --executor, at a time.", min=1, max=256)]
-PatternName = Annotated[
-    str,
-    Argument(metavar="NAME", help="Name of a pattern; see `loop patterns list`.", autocompletion=names.patterns),
-]
-SessionName = Annotated[
-    str, Argument(metavar="ID", help="An id, its beginning, or last.", autocompletion=names.sessions)
-]
+PatternName = Annotated[str, Argument(metavar="NAME", help="Name of a pattern; see `loop patterns list`.")]
+SessionName = Annotated[str, Argument(metavar="ID", help="An id, its beginning, or last.")]
 JobId = Annotated[str, Argument(metavar="ID", help="An id of a job, or last.")]
 HostName = Annotated[str, Argument(metavar="HOST", help="Name or label in hosts.yaml.")]
 
@@ -252,14 +232,8 @@ def agents_install(
     """
 
 
-Plan = Annotated[
-    str | None,
-    Argument(help="Name of a plan; see `loop plan list`. Default: baseline.", autocompletion=names.plans),
-]
-Resume = Annotated[
-    str | None,
-    Option(metavar="ID", help="Go on with this session (an id, or last).", autocompletion=names.sessions),
-]
+Plan = Annotated[str | None, Argument(help="Name of a plan; see `loop plan list`. Default: baseline.")]
+Resume = Annotated[str | None, Option(metavar="ID", help="Go on with this session (an id, or last).")]
 
 
 @command(
@@ -484,9 +458,7 @@ def optimize(
     target: Annotated[
         Path | None, Argument(help="Folder with a target.yaml, or a task. Default: as `--target`.")
     ] = None,
-    plan: Annotated[
-        str, Option(help="The plan whose rounds are walked.", autocompletion=names.plans)
-    ] = "optimize",
+    plan: Annotated[str, Option(help="The plan whose rounds are walked.")] = "optimize",
     device: Device = "auto",
     variants: Variants = None,
     threads: Threads = None,
@@ -734,12 +706,7 @@ def sessions_import(
     agents="reads",
 )
 def sessions_compare(
-    names: Annotated[
-        list[str],
-        Argument(
-            metavar="ID", help="Two or more: ids, beginnings of ids, last, last~1.", autocompletion=names.sessions
-        ),
-    ],
+    names: Annotated[list[str], Argument(metavar="ID", help="Two or more: ids, beginnings of ids, last, last~1.")],
     target: Target = None,
     json: Json = False,
 ) -> None:

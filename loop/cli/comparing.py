@@ -9,7 +9,6 @@ from loop.base.places import project
 from loop.base.screen import Screen
 from loop.learning.comparison import LETTERS, ComparedSession, compare, sections
 from loop.model.index import SessionResults
-from loop.model.record import SessionHead
 from loop.model.verdict import Verdict
 from loop.report.sections import show
 from loop.session import recorded
@@ -41,10 +40,8 @@ def _find(root: Path, name: str) -> ComparedSession:
     """A session by id, beginning of an id, `last` or `last~1`. Raises LoopError for one recorded elsewhere."""
     known = recorded.find(root, name)
     if known is not None:
-        raise UsageError(
-            f"{known.id} was recorded elsewhere: on which workloads is not known, so it is compared with none",
-            hint=f"loop sessions show {known.id}",
-        )
+        why = "on which workloads is not known, so it is compared with none"
+        raise UsageError(f"{known.id} was recorded elsewhere: {why}", hint=f"loop sessions show {known.id}")
     folder = sessions.find(root, name)
     row, problem = row_of(folder.path)
     if row is None:
@@ -54,23 +51,8 @@ def _find(root: Path, name: str) -> ComparedSession:
     for verdict in record.verdicts if record else ():
         if verdict.against == "baseline":  # A wrong variant has no other.
             verdicts.setdefault(verdict.variant, {})[verdict.workload] = verdict
-    return ComparedSession(
-        started=head.started,
-        status=row.status or "open",
-        baseline=head.baseline,
-        plan=row.plan,
-        sets=head.plan.plan.workloads,
-        facts=_facts(head, row.environment.torch),
-        verdicts=verdicts,
-        seconds=row.seconds if record else None,
-        usd=row.usd if record else None,
-        **{name: getattr(row, name) for name in SessionResults.model_fields},
-    )
-
-
-def _facts(head: SessionHead, torch: str | None) -> dict[str, str | None]:
-    machine, gpu = head.machine, head.device == "cuda"
-    return {
+    machine, gpu, commit = head.machine, head.device == "cuda", head.revision.commit
+    facts = {
         "machine": machine.name,
         "system": machine.system,
         "processor": machine.processor,
@@ -79,11 +61,22 @@ def _facts(head: SessionHead, torch: str | None) -> dict[str, str | None]:
         "threads": str(head.threads),
         "GPU": (machine.gpus[0] if machine.gpus else None) if gpu else "not used",
         "driver": machine.driver if gpu else "not used",
-        "torch": torch,
+        "torch": row.environment.torch,
         "nvcc": machine.nvcc or "none",
         "compiler": machine.compiler or "none",
         "Python": machine.python,
         "loop": head.loop_version,
-        "commit": head.revision.commit
-        and head.revision.commit[:12] + (" + changes" if head.revision.dirty else ""),
+        "commit": commit and commit[:12] + (" + changes" if head.revision.dirty else ""),
     }
+    return ComparedSession(
+        started=head.started,
+        status=row.status or "open",
+        baseline=head.baseline,
+        plan=row.plan,
+        sets=head.plan.plan.workloads,
+        facts=facts,
+        verdicts=verdicts,
+        seconds=row.seconds if record else None,
+        usd=row.usd if record else None,
+        **{name: getattr(row, name) for name in SessionResults.model_fields},
+    )

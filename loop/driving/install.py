@@ -20,7 +20,7 @@ from loop.report.templates import environment
 
 BEGIN = "<!-- loop: begin. `loop agents install` writes what follows anew -->"
 END = "<!-- loop: end -->"
-NAME = "loop"
+TEMPLATES = environment(shipped("templates") / "agents")
 LOOK = ("status", "kernels list", "targets inspect", "plan next")
 START = ("init",)
 OTHER = ("kernels verify", "kernels measure", "bisect", "sessions compare", "patterns list", "cost show")
@@ -33,12 +33,23 @@ def skill() -> str:
     for command in (command for command in ALL if command.agents):
         needed = [p.name.upper() for p in command.parameters if p.default is Parameter.empty]
         lines.append({"words": " ".join([command.words, *needed]), "line": command.summary})
-    return _rendered(
-        "SKILL.md.j2",
+    rows = {command.words: command for command in ALL}
+
+    def examples(names: tuple[str, ...]) -> list[Markdown]:
+        """The first example of each command, as it is; what only reads is asked for JSON."""
+        texts = []
+        for command in (rows[name] for name in names):
+            text = command.examples[0].partition("   (")[0]
+            texts.append(text if "--json" in text or not command.agents else f"{text} --json")
+        return [Markdown(text) for text in texts]
+
+    return TEMPLATES.get_template("SKILL.md.j2").render(
+        begin=Markdown(BEGIN),
+        end=Markdown(END),
         version=__version__,
-        look=_examples(LOOK),
-        start=_examples(START),
-        other=_examples(OTHER),
+        look=examples(LOOK),
+        start=examples(START),
+        other=examples(OTHER),
         commands=lines,
         exit_codes={str(int(code or 0)): meaning for code, meaning in EXIT_CODES.items()},
         error_codes=ERROR_CODES,
@@ -47,21 +58,8 @@ def skill() -> str:
 
 def section(skill_path: Path) -> str:
     """The section of AGENTS.md; `skill_path`: where the skill is, from there."""
-    return _rendered("AGENTS.md.j2", skill=Markdown(skill_path.as_posix()))
-
-
-def _examples(names: tuple[str, ...]) -> list[Markdown]:
-    """The first example of each command, as it is; what only reads is asked for JSON."""
-    rows = {command.words: command for command in ALL}
-    chosen = [(rows[name], rows[name].examples[0].partition("   (")[0]) for name in names]
-    return [
-        Markdown(text if "--json" in text or not command.agents else f"{text} --json") for command, text in chosen
-    ]
-
-
-def _rendered(template: str, **values: object) -> str:
-    page = environment(shipped("templates") / "agents").get_template(template)
-    return page.render(begin=Markdown(BEGIN), end=Markdown(END), **values)
+    values = {"begin": Markdown(BEGIN), "end": Markdown(END), "skill": Markdown(skill_path.as_posix())}
+    return TEMPLATES.get_template("AGENTS.md.j2").render(values)
 
 
 SKILLS = (Path(".agents/skills/loop/SKILL.md"), Path(".claude/skills/loop/SKILL.md"))
@@ -94,18 +92,29 @@ def install(folder: Path | None, screen: Screen, *, yes: bool, as_json: bool) ->
     here = (folder or Path()).absolute()
     if not here.is_dir():
         raise UsageError(f"{here}: no such folder", hint="name the folder of your project")
-    before = {place: _read(here / place) for place in (*SKILLS, PAGE)}
+    before = {}
+    for place in (*SKILLS, PAGE):
+        try:
+            before[place] = (here / place).read_bytes().decode() if (here / place).exists() else ""
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{here / place}: is no UTF-8 text", hint="save it as UTF-8") from error
+        except OSError as error:
+            raise unusable(here / place, "read", error) from error
     for place in SKILLS:
         if before[place] and BEGIN not in before[place]:
             raise UsageError(f"{here / place}: it is not loop's, and stays", hint="move it away")
-    after = {place: skill() for place in SKILLS} | {PAGE: _page(here / PAGE, before[PAGE])}
+    after = {place: skill() for place in SKILLS}
+    page, part = before[PAGE], section(SKILLS[0])
+    above, begun, rest = page.partition(BEGIN)
+    _, ended, below = rest.partition(END)
+    if begun and not ended:
+        raise UsageError(f"{here / PAGE}: the mark that ends loop's part is gone", hint=f"put {END} behind it")
+    after[PAGE] = above + part.rstrip() + below if begun else f"{page.rstrip()}\n\n{part}".lstrip()
     todo = [place for place in after if after[place] != before[place]]
-    files = [
-        TouchedFile(
-            file=str(place), change="unchanged" if place not in todo else "updated" if before[place] else "made"
-        )
-        for place in after
-    ]
+    files = []
+    for place in after:
+        change = "unchanged" if place not in todo else "updated" if before[place] else "made"
+        files.append(TouchedFile.model_validate({"file": str(place), "change": change}))
     agreed = yes
     if not as_json:
         for file in files:
@@ -122,27 +131,3 @@ def install(folder: Path | None, screen: Screen, *, yes: bool, as_json: bool) ->
     if as_json:
         screen.data(to_json(AgentFiles(folder=str(here), files=tuple(files), written=agreed)))
     return ExitCode.OK if agreed or not todo else ExitCode.USAGE
-
-
-def _page(path: Path, text: str) -> str:
-    """AGENTS.md with our section in the place of an older one, or at its end."""
-    part = section(SKILLS[0])
-    if BEGIN not in text:
-        return f"{text.rstrip()}\n\n{part}".lstrip()
-    before, _, rest = text.partition(BEGIN)
-    _, ended, after = rest.partition(END)
-    if not ended:
-        raise UsageError(f"{path}: the mark that ends loop's part is gone", hint=f"put {END} behind it")
-    return before + part.rstrip() + after
-
-
-def _read(path: Path) -> str:
-    """What a file holds; empty where there is none."""
-    try:
-        return path.read_bytes().decode()
-    except FileNotFoundError:
-        return ""
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: is no UTF-8 text", hint="save it as UTF-8") from error
-    except OSError as error:
-        raise unusable(path, "read", error) from error

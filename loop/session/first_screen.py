@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from loop.base.errors import UsageError
@@ -331,12 +331,14 @@ def digest(record: SessionRecord, finished: Sequence[Finished], limit: int = LIM
         raise UsageError(f"--limit {limit}: expected {LEAST} or more", hint=f"--limit {LIMIT} is a comment's")
     if link and not _LINK.fullmatch(link):
         raise UsageError(f"--link {shortened(link, 60)}: expected a web address", hint="--link https://...")
-    screen = first_screen(record, finished)
-    ending = f"{code(shortened(record.head.target, 40))} {ENDINGS[record.status]}"
+    screen, target = first_screen(record, finished), shortened(record.head.target, 40)
+    ending = f"{code(target)} {ENDINGS[record.status]}"
     short = f"**{ending}: {escape(shortened(record.reason, 120))}.**"
     fitting = (text for text in map(quiet, (screen.headline, short)) if len(text.encode()) <= limit // 4)
-    title = f"### {code(shortened(record.head.target, 40))} on {escape(shortened(course.device(record.head), 40))}"
-    head = f"{marker(record.head.target)}\n{title}\n\n{next(fitting, f'**{ending}.**')}\n"
+    # By this comment a workflow finds its own comment again: `<!-- loop: my-kernel -->`.
+    mark = f"<!-- loop: {re.sub(r'[^A-Za-z0-9._]+', '-', record.head.target)[:80].strip('-')} -->"
+    title = f"### {code(target)} on {escape(shortened(course.device(record.head), 40))}"
+    head = f"{mark}\n{title}\n\n{next(fitting, f'**{ending}.**')}\n"
     command = record.head.report_command
     command = command if len(command.encode()) <= limit // 4 else f"loop report {shortened(record.head.id, 80)}"
     foot = f"\nThe whole report: {code(command)}{f', or [here](<{link}>)' if link else ''}.\n"
@@ -355,11 +357,6 @@ def digest(record: SessionRecord, finished: Sequence[Finished], limit: int = LIM
     return "".join([*parts, note, foot])
 
 
-def marker(target: str) -> str:
-    """The comment by which a workflow finds its own comment again: `<!-- loop: my-kernel -->`."""
-    return f"<!-- loop: {re.sub(r'[^A-Za-z0-9._]+', '-', target)[:80].strip('-')} -->"
-
-
 def quiet(text: str) -> str:
     """Markdown in which no `@name` calls somebody and no `#12` points at an issue; code calls nobody anyway.
 
@@ -370,33 +367,35 @@ def quiet(text: str) -> str:
 
 def _pieces(screen: FirstScreen, finished: Sequence[Finished]) -> Iterator[tuple[str, list[str]]]:
     """What is said, most important first, each with its name: in this order room is given away."""
-    yield "what is wrong", _after("\n", [f"- {_line(text)}\n" for text in screen.cause])
+
+    def bullets(texts: Iterable[str]) -> list[str]:
+        return [f"- {_line(text)}\n" for text in texts]
+
+    yield "what is wrong", ["\n", *bullets(screen.cause)]
     command = f"\n{block([screen.command])}\n" if screen.command else ""
     yield "what to do next", [f"\n**Next:** {_line(screen.next)}\n{command}"] if screen.next else []
     if screen.variants:  # Rows come with the worst first, so that the last ones are left out.
-        heads, rule, *rows = table(screen.variants, letters=LONGEST_CELL).split("\n")
-        yield "variants", _after(f"\n{heads}\n{rule}\n", [f"{row}\n" for row in rows])
+        heads, rule, first, *rows = table(screen.variants, letters=LONGEST_CELL).split("\n")
+        yield "variants", [f"\n{heads}\n{rule}\n{first}\n", *(f"{row}\n" for row in rows)]
     yield "the known good", [f"\n{paragraph(screen.known_good)}\n"] if screen.known_good else []
     for record in course.failed(finished):
-        name = course.name_of(record)
-        texts = [f"\n{code(name)} failed: {_line(record.message)}\n"]
+        texts = [f"\n{code(course.name_of(record))} failed: {_line(record.message)}\n"]
         lines = [line.rstrip() for line in plain(record.message).expandtabs(2).strip("\n").splitlines()]
         if len(lines) > 1:
             omitted = [f"... {len(lines) - LOG_LINES} more lines"] if len(lines) > LOG_LINES else []
             printed = [*(line[:LONGEST_MESSAGE] for line in lines[:LOG_LINES]), *omitted]
             texts.append(f"\n{block(printed, 'text')}\n")
         texts += [f"\nWhat usually cures it: {_line(record.hint)}\n"] if record.hint else []
-        yield f"what {name} said", texts
+        yield f"what {course.name_of(record)} said", texts
     for diagnosis in screen.wrong:
-        lines = [f"- {label}: {_line(text)}\n" for label, text in diagnosis.lines]
+        lines = bullets(f"{label}: {text}" for label, text in diagnosis.lines)
         lines += [f"- again: {code(shortened(diagnosis.command, LONGEST_MESSAGE))}\n"] if diagnosis.command else []
-        yield f"what else is wrong with {diagnosis.variant}", _after(f"\n{code(diagnosis.variant)}:\n\n", lines)
-    yield "cost", _after("\n", [f"- {_line(text)}\n" for text in screen.lines])
-
-
-def _after(head: str, lines: list[str]) -> list[str]:
-    """Lines, the first with what stands over all; nothing where there are none."""
-    return [head + lines[0], *lines[1:]] if lines else []
+        head = f"\n{code(diagnosis.variant)}:\n\n"
+        yield (
+            f"what else is wrong with {diagnosis.variant}",
+            [head + "".join(lines[:1]), *lines[1:]] if lines else [],
+        )
+    yield "cost", ["\n", *bullets(screen.lines)]
 
 
 def _line(text: str) -> str:
