@@ -203,15 +203,19 @@ class Command:
         What does the work gets the values that it has parameters for, `json` also as `as_json`. A parameter
         `request` is a dataclass, made of the values that are its fields.
         """
+        from loop.base.places import BUNDLED_TARGET, MANIFEST
+
         screen = screen or screen_for(bool(values.get("json") or values.get("events")))
         if values.get("on") or values.get("keep_until"):
             return int(_imported(ON_HOST)(self, values, screen))
         refuse_unknown(self.parameters, values)
-        if "target" in values and values["target"] is None and not values.get("path"):
-            _say_target(screen)
+        values, target = dict(values), values.get("target")
+        if "target" in values and target is None and not values.get("path") and not Path(MANIFEST).is_file():
+            screen.say(f"target: the bundled one ({BUNDLED_TARGET})")
+        if target is not None and target.name != MANIFEST and not (target / MANIFEST).is_file():
+            values |= _as_target(target, values)
         lists = [p.name for p in self.parameters if "list[" in str(p.annotation.__origin__)]
-        values = {**_with_task(values), "screen": screen}
-        values |= {name: tuple(values[name] or ()) for name in lists}
+        values |= {"screen": screen, **{name: tuple(values[name] or ()) for name in lists}}
         if not self.calls:
             return self.function(**values) or 0
         work = _imported(self.calls)
@@ -262,31 +266,16 @@ def default_of(parameter: Parameter) -> Any:
     return None if parameter.default is Parameter.empty else parameter.default
 
 
-def _with_task(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values, a task of somebody else's replaced by the target that is made of it, with its answers."""
-    from loop.base.places import MANIFEST
-
-    path = values.get("target")
-    if path is None or path.name == MANIFEST or (path / MANIFEST).is_file():
-        return {**values}
+def _as_target(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The target that is made of a task of somebody else's, with its answers; nothing where it is no task."""
     from loop.formats import table
-    from loop.formats.table import as_target
 
     if not table.is_foreign(path):
-        return {**values}
+        return {}
     field = "variant" if "variant" in values else "variants"
     answers = values.get(field) or ()
-    target, names = as_target(path, [answers] if isinstance(answers, str) else answers)
-    variants = {field: names[0] if isinstance(answers, str) else names} if answers else {}
-    return {**values, "target": target, **variants}
-
-
-def _say_target(screen: Any) -> None:
-    """Outside a target's folder: that the bundled target is taken."""
-    from loop.base.places import BUNDLED_TARGET, MANIFEST
-
-    if not Path(MANIFEST).is_file():
-        screen.say(f"target: the bundled one ({BUNDLED_TARGET})")
+    target, names = table.as_target(path, [answers] if isinstance(answers, str) else answers)
+    return {"target": target, **({field: names[0] if isinstance(answers, str) else names} if answers else {})}
 
 
 def screen_for(as_json: bool = False) -> Any:

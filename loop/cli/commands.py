@@ -5,6 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from loop.cli import names
 from loop.cli.command import command
 
 Json = Annotated[bool, Option("--json", help="Print one JSON object on stdout.")]
@@ -16,14 +17,23 @@ Target = Annotated[
     Option(
         metavar="FOLDER",
         help="Folder with a target.yaml. Default: this folder; without one here, the bundled target.",
+        autocompletion=names.targets,
     ),
 ]
-Device = Annotated[str, Option(metavar="NAME", help="auto, cpu or cuda.")]
+Device = Annotated[
+    str, Option(metavar="NAME", help="auto, cpu or cuda.", autocompletion=lambda: ["auto", "cpu", "cuda"])
+]
 Variants = Annotated[
-    list[str] | None, Option("--variant", metavar="NAME", help="Only this variant; may be repeated.")
+    list[str] | None,
+    Option("--variant", metavar="NAME", help="Only this variant; may be repeated.", autocompletion=names.variants),
 ]
 VariantNames = Annotated[
-    list[str] | None, Argument(metavar="VARIANT", help="Names of variants. Default: all that run on the device.")
+    list[str] | None,
+    Argument(
+        metavar="VARIANT",
+        help="Names of variants. Default: all that run on the device.",
+        autocompletion=names.variants,
+    ),
 ]
 Threads = Annotated[int | None, Option(help="CPU threads of each process. Default: all cores but one.")]
 Seed = Annotated[int, Option(help="Seed of all inputs.")]
@@ -33,6 +43,7 @@ Sets = Annotated[
     Option(
         metavar="NAME",
         help="A workload set, or one workload by its sizes, as in 'B=1 H=2 S=65 D=64'; may be repeated.",
+        autocompletion=names.workload_sets,
     ),
 ]
 Gpu = Annotated[str, Option(metavar="NAME", help="A GPU of the target's `devices`; it need not be at hand.")]
@@ -58,11 +69,20 @@ KeepUntil = Annotated[
 ]
 Executor = Annotated[
     str,
-    Option(metavar="NAME", help="Spread work over GPUs as jobs, `--width` at a time: local, ssh, ray or slurm."),
+    Option(
+        metavar="NAME",
+        help="Spread work over GPUs as jobs, `--width` at a time: local, ssh, ray or slurm.",
+        autocompletion=lambda: ["local", "ssh", "ray", "slurm"],
+    ),
 ]
 Width = Annotated[int, Option(help="Candidates, or jobs of --executor, at a time.", min=1, max=256)]
-PatternName = Annotated[str, Argument(metavar="NAME", help="Name of a pattern; see `loop patterns list`.")]
-SessionName = Annotated[str, Argument(metavar="ID", help="An id, its beginning, or last.")]
+PatternName = Annotated[
+    str,
+    Argument(metavar="NAME", help="Name of a pattern; see `loop patterns list`.", autocompletion=names.patterns),
+]
+SessionName = Annotated[
+    str, Argument(metavar="ID", help="An id, its beginning, or last.", autocompletion=names.sessions)
+]
 JobId = Annotated[str, Argument(metavar="ID", help="An id of a job, or last.")]
 HostName = Annotated[str, Argument(metavar="HOST", help="Name or label in hosts.yaml.")]
 
@@ -232,8 +252,14 @@ def agents_install(
     """
 
 
-Plan = Annotated[str | None, Argument(help="Name of a plan; see `loop plan list`. Default: baseline.")]
-Resume = Annotated[str | None, Option(metavar="ID", help="Go on with this session (an id, or last).")]
+Plan = Annotated[
+    str | None,
+    Argument(help="Name of a plan; see `loop plan list`. Default: baseline.", autocompletion=names.plans),
+]
+Resume = Annotated[
+    str | None,
+    Option(metavar="ID", help="Go on with this session (an id, or last).", autocompletion=names.sessions),
+]
 
 
 @command(
@@ -458,7 +484,9 @@ def optimize(
     target: Annotated[
         Path | None, Argument(help="Folder with a target.yaml, or a task. Default: as `--target`.")
     ] = None,
-    plan: Annotated[str, Option(help="The plan whose rounds are walked.")] = "optimize",
+    plan: Annotated[
+        str, Option(help="The plan whose rounds are walked.", autocompletion=names.plans)
+    ] = "optimize",
     device: Device = "auto",
     variants: Variants = None,
     threads: Threads = None,
@@ -706,7 +734,12 @@ def sessions_import(
     agents="reads",
 )
 def sessions_compare(
-    names: Annotated[list[str], Argument(metavar="ID", help="Two or more: ids, beginnings of ids, last, last~1.")],
+    names: Annotated[
+        list[str],
+        Argument(
+            metavar="ID", help="Two or more: ids, beginnings of ids, last, last~1.", autocompletion=names.sessions
+        ),
+    ],
     target: Target = None,
     json: Json = False,
 ) -> None:

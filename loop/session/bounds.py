@@ -166,14 +166,11 @@ class Bounds:
 
 @dataclass(frozen=True)
 class SessionLimits:
-    """What the user allows a session."""
+    """What the user allows all walks of a session: minutes and dollars; and which cloud is watched."""
 
     minutes: float | None = None
-    """Minutes of all its walks together."""
     usd: float | None = None
-    """Dollars, likewise."""
     watch: str = "auto"
-    """Which cloud is watched."""
 
     def check(self, head: SessionHead, card: RateCard) -> None:
         """Raises UsageError for what is no amount, no cloud, or not enough to begin with."""
@@ -189,11 +186,10 @@ class SessionLimits:
         unpriced = [missing.reason for missing in at_once.unmeasured if missing.resource == "gpu"]
         if unpriced:
             raise UsageError(f"--max-usd {self.usd:g}: what the GPU costs is not known", hint=unpriced[0])
-        if (least := at_once.usd) >= self.usd:
-            message = (
-                f"--max-usd {self.usd:g}: ${least:.4f} is charged as soon as a GPU is held, for its first minute"
-            )
-            raise UsageError(message, hint="allow more; `loop cost rates` shows the prices")
+        if at_once.usd >= self.usd:
+            minute = f"${at_once.usd:.4f} is charged as soon as a GPU is held, for its first minute"
+            hint = "allow more; `loop cost rates` shows the prices"
+            raise UsageError(f"--max-usd {self.usd:g}: {minute}", hint=hint)
 
     def bounds(self, head: SessionHead, card: RateCard, lines: Sequence[Line], ai: AiUse | None) -> Bounds:
         """The bounds of a session whose journal holds `lines`, the stricter one of minutes and dollars.

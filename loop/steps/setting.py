@@ -89,7 +89,11 @@ def choose_device(wanted: str, target: Target, variants: Sequence[str] = ()) -> 
     """
     there = bool(machine().gpus)
     if wanted == "auto":
-        return _automatic(target, variants, there)
+        names = [name for name in variants or target.variants if name in target.variants]
+        devices = {target.variants[name].device for name in names}
+        emulated = all(name in target.emulated for name in variants or target.variants)
+        on_gpu = "cuda" in devices and (there or (devices == {"cuda"} and not emulated))
+        return choose_device("cuda" if on_gpu else "cpu", target)
     if wanted not in ("cpu", "cuda"):
         close = nearest(wanted, ["cpu", "cuda", "auto"])
         raise UsageError(f"unknown device {wanted!r}", hint=f"--device {close[0] if close else 'auto'}")
@@ -107,15 +111,6 @@ def _no_gpu(target: Target) -> LoopError:
     emulated = " (there the emulator runs what is made for a GPU)" if target.emulated else ""
     other = f"run with --device cpu{emulated}, or " if target.emulated or target.variants_on("cpu") else ""
     return UsageError(message, hint=f"{other}{mend}")
-
-
-def _automatic(target: Target, variants: Sequence[str], gpu: bool) -> Device:
-    chosen = [target.variants[name] for name in variants or target.variants if name in target.variants]
-    devices = {variant.device for variant in chosen}
-    emulated = all(name in target.emulated for name in variants or target.variants)
-    if "cuda" in devices and (gpu or (devices == {"cuda"} and not emulated)):
-        return choose_device("cuda", target)
-    return choose_device("cpu", target)
 
 
 def choose_variants(names: Sequence[str], target: Target, device: Device) -> tuple[str, ...]:
@@ -178,30 +173,23 @@ def open_bench(setting: Setting, device: Device, threads: int, *, sanitize: bool
 def with_given(setting: Setting, names: Sequence[str]) -> Setting:
     """The setting, its target with a set for each workload that is given by its sizes, as in `B=1 H=2 S=65 D=64`.
 
-    Raises LoopError with the column of what does not fit.
+    Raises LoopError with the column of what does not fit, and a workload that fits.
     """
-    target = setting.target
+    target, dtype = setting.target, next(iter(setting.target.tolerance))
     sets: dict[str, tuple[Entry, ...]] = dict(target.workloads)
     for text in (name for name in names if "=" in name):
         try:
             sets[text] = ({**read_words(text)},)
-            (workload,) = expand(
-                target.model_copy(update={"workloads": sets}), [text], next(iter(target.tolerance))
-            )
+            (workload,) = expand(target.model_copy(update={"workloads": sets}), [text], dtype)
             if workload.dtype not in target.tolerance:
                 raise WorkloadError("dtype", f"one of {', '.join(target.tolerance)}", repr(workload.dtype))
         except WorkloadError as error:
             match = re.search(rf"(?:^|[\s,]){re.escape(error.key)}", text)
             column = (match.end() - len(error.key) if match else len(text)) + 1
-            hint = did_you_mean(error.key, error.known) or f"as in --workloads {_example(target)!r}"
+            example = spelled(entry_of(target.signature, expand(target, target.workloads, dtype)[0]))
+            hint = did_you_mean(error.key, error.known) or f"as in --workloads {example!r}"
             raise UsageError(f"--workloads {text!r}, column {column}: {error}", hint) from error
     return replace(setting, target=target.model_copy(update={"workloads": sets}))
-
-
-def _example(target: Target) -> str:
-    """A workload of the target's, as it is written on the command line."""
-    first = expand(target, target.workloads, next(iter(target.tolerance)))[0]
-    return spelled(entry_of(target.signature, first))
 
 
 def choose_sets(names: Sequence[str], target: Target) -> tuple[str, ...]:
