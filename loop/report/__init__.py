@@ -4,7 +4,6 @@ Text of a record may come from anywhere. `plain` takes controls out of it, `mark
 `templates` renders a page from plain values and escapes whatever is not `Markdown` already.
 `html` makes one file of a report: markdown-it reads the Markdown, and figures go inside.
 `figures` draws SVG that stands in the page and in a file of its own.
-`exports` writes samples as CSV.
 
 Begin with `markdown`, then read `findings` for an example of a part.
 """
