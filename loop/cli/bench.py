@@ -152,12 +152,10 @@ class StepRequest(BenchRequest):
 
     action: str = ""
     arguments: str = "{}"
-    """The action's arguments, a JSON object."""
     checks: Sequence[str] = ()
     budget_s: float = 60
     limit_s: float = 600
     samples: Path | None = None
-    """Where raw samples go."""
 
 
 def run_step(request: StepRequest, screen: Screen) -> int:

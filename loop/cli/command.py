@@ -123,7 +123,6 @@ class Command:
     """Class of what `--json` prints, with its module where that is not the one of `calls`; empty where none is."""
     agents: Agents = ""
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Values that no option gives."""
     rest: bool = False
     """Whether words behind the first that is no option belong to it."""
 

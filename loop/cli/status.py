@@ -48,17 +48,14 @@ class Running:
     step: str
     """`pattern/step`; empty between two."""
     title: str
-    """What the step does."""
     since: datetime.datetime | None
     """When it began, UTC."""
     step_s: float
-    """How long it has been at it."""
     step_budget_s: float
     """How long it is meant to take."""
     note: str
     """What it said last."""
     done: int
-    """Steps that have ended."""
     of: int
     """Steps that its plan lists."""
     seconds: float
@@ -78,7 +75,6 @@ class WaitingSession:
     """Paused, aborted, or open: killed before its end."""
     why: str
     command: str
-    """Goes on with it."""
     usd: float
 
 

@@ -60,9 +60,7 @@ class TaskRequest:
     json: bool = False
     answers: Sequence[str] = ()
     measure: bool = False
-    """Whether ours measures their speed, too."""
     controls: Sequence[str] = ()
-    """Names of the controls that an audit tries; all where none is named."""
 
     @property
     def terms(self) -> EvaluatorTerms:
@@ -132,13 +130,11 @@ class Row:
     make: str
     """Its short name, by which `--control` chooses it."""
     file: str
-    """The answer, as both judged it."""
     kind: Kind
     """`honest` has to pass; `idle` makes no difference to this task, and is not counted."""
     ours: str
     theirs: str
     why: str
-    """Why theirs is not right."""
     ours_why: str
     ours_cause: Cause
     """The same as a code."""

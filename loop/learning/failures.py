@@ -36,7 +36,6 @@ class Cure:
     commits: tuple[str, str] | None = None
     """Revisions of the target then and at the cure, where both were committed and differ."""
     sources: bool = False
-    """Whether the target's files had changed."""
 
 
 def remembered(rows: Sequence[SessionRow], key: str) -> tuple[list[str], Cure | None]:

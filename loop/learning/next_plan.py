@@ -28,7 +28,6 @@ class Present:
     """The target as it is now."""
 
     ground: str
-    """Hash of its files."""
     compiled: Collection[str] = ()
     """Variants that can be made faster."""
     tunable: Collection[str] = ()
@@ -92,17 +91,13 @@ class Idea:
     """One thing that the next session could do."""
 
     plan: str
-    """Name of the plan."""
     objective: str
-    """What for, in one sentence."""
     why: tuple[str, ...]
     """What in the records leads to it."""
     variant: str | None = None
     """The variant it is about; None for all."""
     resume: str | None = None
-    """The session to resume, instead of a new one."""
     take: KeptChange | None = None
-    """The kept change to take over before."""
     blamed: str = ""
     """The commit to revert or mend before."""
     repeats: StandingFailure | None = None

@@ -63,7 +63,6 @@ class Duration:
     scale: float
     """Scale of Student's t of the logarithm."""
     freedom: float
-    """Its degrees of freedom."""
     weight: float
     """Sum of the weights of the runs behind it; 0: only the estimate."""
 

@@ -29,13 +29,10 @@ class Used:
     seconds: float
     """From its first step to its last, by whichever clock can be believed."""
     device: Device
-    """Where it ran."""
     gpu: str | None = None
     """The GPU it ran on, as its driver names it; None where that is not known."""
     ai: AiUse | None = None
-    """What agents used; None where nothing is known."""
     ai_reason: str = NO_AI
-    """Why nothing is known of AI."""
     hosts: Sequence[HostUse] = ()
     """Other machines, with a price of their own, on which its jobs ran."""
 

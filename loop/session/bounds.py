@@ -36,7 +36,6 @@ class Allowance:
     words: str
     """What was given: `5 min`, `$0.10, which lasts for 7 s`."""
     spent_s: float = 0.0
-    """What earlier walks took."""
     expected: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
     """Pattern and step to the seconds that it is expected to take, and whether that was `measured`."""
 
@@ -93,7 +92,6 @@ class Ending:
     reason: str
     exit_code: int
     not_reached: str = "the session did not get there"
-    """Why steps were left undone."""
     cut: bool = False
     """Whether a bound broke it off, and the step that was under way."""
     unwatched: tuple[str, ...] = ()

@@ -26,7 +26,6 @@ class View:
     recalled: Recalled = lambda record: ()
     """What earlier sessions tell of a failed step."""
     calibration: str = ""
-    """How earlier predictions held."""
 
     @property
     def head(self) -> SessionHead:

@@ -138,7 +138,6 @@ class SessionRequest:
     plan: str | None = None
     """Name of a plan; `baseline` when none is named."""
     pattern: str | None = None
-    """Run this pattern alone instead of a plan."""
     target: Path | None = None
     device: str = "auto"
     variants: Sequence[str] = field(default_factory=tuple)
@@ -153,7 +152,6 @@ class SessionRequest:
     attended: bool = False
     """Whether an engineer attends to it, whose time is then charged as stated."""
     hypothesis: str = ""
-    """What the user thinks is wrong, and has changed something for."""
     decline: bool = False
     """Whether a session that waits for a change is to end without one."""
     again: bool = False

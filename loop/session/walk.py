@@ -140,7 +140,6 @@ class Ran:
     """What came of one run of a pattern, so far."""
 
     outputs: Mapping[str, Any] = field(default_factory=dict)
-    """Step to what it found."""
     status: Status = "passed"
     seconds: float = 0.0
     stopped: str | None = None
@@ -171,11 +170,9 @@ class Outcome:
     output: Mapping[str, Any] = field(default_factory=dict)
     samples: Mapping[str, Sequence[Segment]] = field(default_factory=dict)
     killed: bool = False
-    """Whether it was ended at its limit."""
     failure: MachineFailure | None = None
     """What failed of the machine, where that is why it is paused."""
     bug: bool = False
-    """Whether its action crashed."""
 
     @property
     def bad(self) -> bool:
@@ -199,17 +196,14 @@ class Walk:
     objective: Objective | None = None
     """What may end the walk early, and what answers a miss; None for walks without a plan of their own."""
     stopped: str | None = None
-    """Why the chain was stopped; None when it ran to its end."""
     enough: bool = False
     """Whether the plan's `stop_if` is true."""
     paused: bool = False
     """Whether somebody has to do something before it can go on."""
     failure: MachineFailure | None = None
-    """What failed of the machine, where that is why it is paused."""
     bug: bool = False
     """Whether an action crashed: a mistake of loop, not of the kernel."""
     folders: Folders = field(default_factory=Folders)
-    """What it writes to, and is watched for room."""
     refused: frozenset[Path] = field(init=False)
     """Those that could not be written from the first."""
     standing: dict[Key, Finished] = field(init=False)

@@ -61,11 +61,9 @@ class Known:
     standing: str = "proposed"
     """Proposed, applied, validated, doubtful or retired."""
     statistics: tuple[str, ...] = ()
-    """Its statistics in sentences."""
     share: str = "-"
     """How often it answers, `80-95 %`; a dash where it was never run."""
     runs: int = 0
-    """Runs that say something."""
 
 
 @dataclass(frozen=True)
@@ -76,14 +74,11 @@ class Contents:
     patterns: Mapping[str, Known]
     plans: Mapping[str, Plan]
     rows: tuple[SessionRow, ...]
-    """Sessions, oldest first."""
     damaged: tuple[SessionListing, ...] = ()
     reports: Mapping[str, Path] = field(default_factory=dict)
     """By session: its report in Markdown."""
     version: str = ""
-    """Of loop."""
     date: str = ""
-    """When, in words."""
 
     @cached_property
     def by_id(self) -> dict[str, SessionRow]:

@@ -32,9 +32,7 @@ class Workshop:
     notes: Path
     """Where briefs and patches are kept: a folder of the session."""
     resume: str
-    """The command that goes on with the session."""
     declined: bool = False
-    """Whether the user wants no further change."""
 
 
 @dataclass(frozen=True)
@@ -46,31 +44,24 @@ class Task:
     """Variants that are built, verified and measured."""
     machine: Machine
     seed: int
-    """Base of all input seeds."""
     folder: Path
     """The target's folder: where commands run."""
     emulated: tuple[str, ...] = ()
     """Variants made for a GPU that are verified under the emulator instead."""
     session: str = ""
-    """Id of the session; empty outside one."""
     ground: str = ""
-    """Hash of the target's files."""
     harness: str = ""
     """Hash of those that no compiler reads: manifest, reference, baseline, inputs."""
     hypothesis: str = ""
-    """What the user thinks is wrong, and has changed something for."""
     workshop: Workshop | None = None
     """Where the target may be edited; None outside a session."""
     patterns: tuple[Pattern, ...] = ()
     """Everything that the session could come to."""
     again: bool = False
-    """Whether what lost before is to be tried all the same."""
     card: RateCard | None = None
-    """Prices."""
     usd_per_hour: float = 0.0
     """What an hour of the session costs, AI left out."""
     campaign: Campaign = field(default_factory=Campaign)
-    """Who proposes changes, and when that ends."""
 
     @property
     def changes(self) -> bool:
@@ -109,7 +100,6 @@ class Context:
     finished: Sequence[Finished] = ()
     """Steps of this session that have ended, so far."""
     budget_s: float = 60.0
-    """What the step is meant to take."""
     kill_after_s: float = 600.0
     """When everything the step started is killed."""
 
@@ -149,7 +139,6 @@ class Action:
     """A kind of thing a step can do, as its function says it."""
 
     run: Callable[[Context, Any], Working[Output]]
-    """Does it, yielding ticks while it waits."""
     section: Callable[[Any], Section | None] | None = None
     """What its output adds to the report, where no section of the report's own shows it."""
 

@@ -39,12 +39,10 @@ class Part:
 
     title: str
     arguments: Model
-    """What stands under `with`."""
     variants: Sequence[str]
     sets: Sequence[str]
     """Workload sets that are timed."""
     checks: Sequence[str] = ()
-    """Those that are only checked."""
     times: bool = False
     """Whether it times something: it is kept from what would disturb it, and from devices of another group."""
     keeps: bool = False

@@ -71,7 +71,6 @@ class Figure:
     """One picture, and what is said in its place where it cannot be seen."""
 
     name: str
-    """Of its file, without the ending."""
     title: str
     description: str
     """What it shows, in words."""
