@@ -32,7 +32,6 @@ from loop.library.trust import is_trusted, made_of
 from loop.machine.gpus import VISIBLE
 from loop.model.dtypes import Device
 from loop.money import decisions as keeping
-from loop.money.model import StopCost
 from loop.repository import root_of
 from loop.repository.carried import carried, settings, take_branches
 from loop.steps.setting import allow_session, trusted_setting
@@ -105,34 +104,6 @@ def follow(folder: JobFolder, screen: Screen, there: There | None = None, *, can
         return _brought_back(folder, sent, host, there, last, screen)
 
 
-def _watched(folder: JobFolder, sent: Sent, there: There, screen: Screen) -> Seen:
-    """Show lines as they come until the job has ended; its last state."""
-    streams = _Streams(folder, sent, screen)
-    looks, failures, cut = 0, 0, 0.0
-    while True:
-        try:
-            look = there.look(folder.id, *streams.sizes)
-            if cut:
-                screen.say(f"{there.name} answers again")
-            cut, failures = 0.0, 0
-        except Unreachable as error:
-            cut = cut or time.time()
-            if time.time() - cut > AWAY_S:
-                raise
-            if failures == 1:  # The first attempt after a cut succeeds, as a rule.
-                screen.say(f"{error.message}; the job goes on there, and so does this command")
-            time.sleep(BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
-            failures += 1
-            continue
-        streams.take(look)
-        if look.ended:
-            streams.rest()
-            return look
-        if not look.more:
-            time.sleep(LOOKS_S[min(looks, len(LOOKS_S) - 1)])
-            looks += 1
-
-
 class _Streams:
     """Output of a job: kept in its folder here, and shown line by line."""
 
@@ -148,23 +119,41 @@ class _Streams:
         return [path.stat().st_size if path.exists() else 0 for path in paths]
 
     def take(self, look: Seen) -> None:
-        """Keep and show new output."""
+        """Keep and show new output; once the job has ended, also lines that have no end."""
         for name, data in ((TALK, look.talk), (OUT, look.out)):
             with (self.folder.path / name).open("ab") as file:
                 file.write(data)
             *lines, self.open[name] = (self.open[name] + data).split(b"\n")
-            for line in lines:
-                self._show(name, line)
+            for line in [*lines, *([self.open[name]] if look.ended and self.open[name] else [])]:
+                text = self.sent.here(line.decode(errors="replace"), self.folder.id)
+                (self.screen.data if name == OUT else self.screen.say)(text)
 
-    def rest(self) -> None:
-        """Show lines that have no end."""
-        for name, line in self.open.items():
-            if line:
-                self._show(name, line)
 
-    def _show(self, name: str, line: bytes) -> None:
-        text = self.sent.here(line.decode(errors="replace"), self.folder.id)
-        (self.screen.data if name == OUT else self.screen.say)(text)
+def _watched(folder: JobFolder, sent: Sent, there: There, screen: Screen) -> Seen:
+    """Show lines as they come until the job has ended; its last state."""
+    streams = _Streams(folder, sent, screen)
+    looks, failures, cut = 0, 0, 0.0
+    while True:
+        try:
+            look = there.look(folder.id, *streams.sizes)
+        except Unreachable as error:
+            cut = cut or time.time()
+            if time.time() - cut > AWAY_S:
+                raise
+            if failures == 1:  # The first attempt after a cut succeeds, as a rule.
+                screen.say(f"{error.message}; the job goes on there, and so does this command")
+            time.sleep(BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
+            failures += 1
+            continue
+        if cut:
+            screen.say(f"{there.name} answers again")
+        cut, failures = 0.0, 0
+        streams.take(look)
+        if look.ended:
+            return look
+        if not look.more:
+            time.sleep(LOOKS_S[min(looks, len(LOOKS_S) - 1)])
+            looks += 1
 
 
 def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, last: Seen, screen: Screen) -> int:
@@ -244,26 +233,20 @@ def leave(folder: JobFolder, sent: Sent, host: Listed, there: There, sessions: l
         screen.say(
             f"{name} costs ${rate:.2f} an hour ({(used or 'unknown terms').replace('_', ' ')}) while it runs:"
         )
-        stop, gap = _measured(sent, sessions, rate)
-        decision, lines = keeping.leave(rate, stop, gap, planned)
+        # What a stop costs, and the hours between sessions, as the sessions here on such a machine measured them.
+        rows = [row for row in index.rows(Path(sent.sessions), last=index.LOOKED_BACK) if not row.recorded]
+        device: Device = SessionFolder(sessions[-1]).head().device if sessions else "cuda"
+        here = [row for row in rows if row.device == device]
+        restart = keeping.restart_of(here, device)
+        card = rates(project(Path(sent.project) if sent.project else None, Path.cwd()))
+        stop = keeping.stop_cost(*restart, rate, *keeping.who_waits(card, None)) if restart else None
+        decision, lines = keeping.leave(rate, stop, keeping.gap_hours(here), planned)
         for line in lines:
             screen.say(f"  {line}")
     if decision == "keep":
         screen.say(f"{name} is kept" + (f"; stop it then: loop hosts stop {name}" if host.host.stop else ""))
     else:
         stop_machine(host, sent.project, screen)
-
-
-def _measured(sent: Sent, sessions: list[Path], rate: float) -> tuple[StopCost | None, float | None]:
-    """Cost of a stop, and hours between sessions, as the sessions here on such a machine measured them."""
-    rows = [row for row in index.rows(Path(sent.sessions), last=index.LOOKED_BACK) if not row.recorded]
-    device: Device = SessionFolder(sessions[-1]).head().device if sessions else "cuda"
-    here = [row for row in rows if row.device == device]
-    restart = keeping.restart_of(here, device)
-    if restart is None:
-        return None, keeping.gap_hours(here)
-    card = rates(project(Path(sent.project) if sent.project else None, Path.cwd()))
-    return keeping.stop_cost(*restart, rate, *keeping.who_waits(card, None)), keeping.gap_hours(here)
 
 
 def stop_machine(host: Listed, target: str | None, screen: Screen) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from loop.base.errors import LoopError
 from loop.base.locks import locked
+from loop.base.places import state_folder
 from loop.base.screen import Screen
 from loop.cli import clean
 from loop.model.record import Opened
@@ -35,7 +36,7 @@ def project(tmp_path: Path) -> Path:
 
 def made_for(project: Path, session: Path, name: str = "s-01234567") -> Path:
     """A worktree that says whose it is."""
-    root = (state_folder() / "worktrees") / name
+    root = state_folder() / "worktrees" / name
     note_owner(worktree.make(project, root), session)
     return root
 
@@ -101,10 +102,10 @@ def test_one_of_a_session_that_runs(project: Path, tmp_path: Path) -> None:
 def test_bisections(project: Path) -> None:
     """One of a process that runs is in use; one of a process that is gone is left over."""
     for pid in (os.getpid(), 2**22 + 1):
-        worktree.make(project, (state_folder() / "worktrees") / f"bisect-{pid}-0")
+        worktree.make(project, state_folder() / "worktrees" / f"bisect-{pid}-0")
     _, rows = run(yes=True)
     assert ["in use", "left over"] == [rows[f"bisect-{pid}-0"]["state"] for pid in (os.getpid(), 2**22 + 1)]
-    assert [f"bisect-{os.getpid()}-0"] == os.listdir((state_folder() / "worktrees"))
+    assert [f"bisect-{os.getpid()}-0"] == os.listdir(state_folder() / "worktrees")
 
 
 def test_without_a_yes_nothing_goes(project: Path, tmp_path: Path) -> None:

@@ -34,7 +34,6 @@ def test_lines_are_shown_with_the_paths_of_here(tmp_path: Path) -> None:
     )
     assert ("", f"in {tmp_path}/code/k.c: red\n") == (out.getvalue(), err.getvalue())
     streams.take(Seen("done", 0, b"1}\n", b" a line", more=False))
-    streams.rest()
     assert ('{"a":1}\n', "half a line") == (out.getvalue(), err.getvalue().splitlines()[-1])
     assert streams.sizes == [len((folder.path / name).read_bytes()) for name in (OUT, TALK)]
 
