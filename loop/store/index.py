@@ -49,6 +49,11 @@ class SessionListing(NamedTuple):
     readable: bool
     """Whether anything could be read of it: then it counts."""
 
+    @classmethod
+    def of(cls, entry: dict[str, Any]) -> "SessionListing":
+        """What the index keeps of a folder, as a line of a list."""
+        return cls(*(entry[name] for name in cls._fields))
+
 
 def rows(root: Path, *, last: int | None = None, target: str | None = None) -> "list[SessionRow]":
     """The sessions of a folder, oldest first: all, or the `last` so many, of one target.
@@ -64,12 +69,13 @@ def rows(root: Path, *, last: int | None = None, target: str | None = None) -> "
 
 def read(root: Path) -> "tuple[list[SessionRow], list[SessionListing]]":
     """All rows, and the folders that are damaged, of another format or copies."""
-    return _rows(_entries(root)), [row for row in listing(root) if row.problem]
+    entries = _entries(root)
+    return _rows(entries), [SessionListing.of(entry) for entry in entries if entry["problem"]]
 
 
 def listing(root: Path) -> list[SessionListing]:
     """A line for every session folder, oldest first, damaged ones and copies included."""
-    return [SessionListing(*(entry[name] for name in SessionListing._fields)) for entry in _entries(root)]
+    return [SessionListing.of(entry) for entry in _entries(root)]
 
 
 def _rows(entries: list[dict[str, Any]], last: int | None = None) -> "list[SessionRow]":
