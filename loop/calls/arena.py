@@ -23,7 +23,7 @@ from loop.calls.memory import stray
 CONTROL_BYTES = 1 << 16
 ORDER, DONE = 0, 8
 """The number of the order, and of the last one that was carried out; each in a cache line of its own."""
-OP, COUNT, COLD, OWN_NS = 16, 17, 18, 19
+OP, COUNT, OWN_NS = 16, 17, 19
 """What is ordered, how many calls, whether caches are emptied before; nanoseconds by a clock of the worker's."""
 CAPTURED = 20
 """Whether a graph holds the calls that were made ready: then the host no longer decides what they compute."""
@@ -92,7 +92,7 @@ def obey(memory: mmap.mmap, bell: tuple[int, int] | None, stage: Stage, inputs: 
                 rotations = words[ROTATIONS : ROTATIONS + inputs].tolist()
                 flat = words[OFFSETS : OFFSETS + words[COUNT] * inputs].tolist()
                 windows = [flat[call * inputs :][:inputs] for call in range(words[COUNT])]
-                stage.ready(windows, rotations, cold=bool(words[COLD]))
+                stage.ready(windows, rotations)
                 words[CAPTURED] = int(stage.captured)
             elif op == SETTLE:
                 stage.settle()

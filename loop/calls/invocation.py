@@ -10,7 +10,6 @@ A loaded variant makes a call ready in two ways:
 
 import contextlib
 import ctypes
-import functools
 import mmap
 import os
 import random
@@ -321,7 +320,7 @@ class Stage(ABC):
     strays: Sequence[str] = ()
     """Writes outside of tensors in memory of its own, a sentence each."""
 
-    def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:
+    def ready(self, windows: Windows, rotations: Sequence[int]) -> None:
         """Make ready for these calls: nothing of it is timed."""
 
     @abstractmethod
@@ -398,7 +397,7 @@ class HostStage(Stage):
         self.places, self.slow, self.extra_ns = places, slow, 0
         self.runs: list[Run] = []
 
-    def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:
+    def ready(self, windows: Windows, rotations: Sequence[int]) -> None:
         self.point(windows)
         if self.slow and not self.extra_ns:
             times = []
@@ -407,7 +406,7 @@ class HostStage(Stage):
                 self.runs[0]()
                 times.append(perf_counter_ns() - begin)
             self.extra_ns = int(self.slow * sorted(times)[self.CALIBRATIONS // 2])
-        flush_caches() if cold else self.places.warm(len(windows))
+        self.places.warm(len(windows))
 
     def run(self, count: int) -> int:
         if not self.extra_ns:
@@ -442,19 +441,3 @@ class Loaded(Protocol):
 
     def stage(self, places: Places, call: Call, slow: float) -> Stage:
         """Take a call's place in the shared memory; `slow`: share of its time by which calls are made longer."""
-
-
-@functools.cache
-def _scratch() -> Any:
-    """Twice as much memory as the largest cache that the system names; as 64 MiB where it names none."""
-    sizes = [64 << 20]
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        text = path.read_text().strip()
-        unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:])
-        sizes.append(int(text[:-1]) * unit if unit else int(text))
-    return ctypes.create_string_buffer(2 * (max(sizes[1:], default=sizes[0])))
-
-
-def flush_caches() -> None:
-    """Write twice as much memory as the largest cache holds: what was there before is gone."""
-    ctypes.memset(_scratch(), 1, len(_scratch()))

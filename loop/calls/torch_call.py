@@ -100,9 +100,6 @@ def stray_writes(call: Callable[[], Any]) -> list[str]:
     return sentences
 
 
-FLUSH_BYTES = 256 << 20
-
-
 class Importable:
     """A loaded function: a variant's `module:function`, or one of the target's functions."""
 
@@ -363,13 +360,12 @@ class DeviceFunctionStage(FunctionStage):
         self.graph: Any = None
         self.again = 0
         """Calls that are made twice, because the variant is to be slower."""
-        self.flushed: Tensor | None = None
         self.given: list[list[Tensor]] = []
         """Of each call the outputs that are passed to it."""
         self.settled: list[Tensor] = []
         """Finished results on the device; of calls with one output all calls' in one tensor."""
 
-    def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:
+    def ready(self, windows: Windows, rotations: Sequence[int]) -> None:
         """Rotate inputs; capture the calls where these windows are new."""
         key = tuple(tuple(window) for window in windows)
         self.again = max(1, round(self.slow * len(windows))) if self.slow else 0
@@ -386,10 +382,6 @@ class DeviceFunctionStage(FunctionStage):
         for pool, origin, count in zip(self.pools, self.origins, rotations, strict=True):
             first = count // pool.element_size()
             pool.copy_(origin[first : first + len(pool)])
-        if cold:
-            if self.flushed is None:  # More than the second-level cache holds.
-                self.flushed = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
-            self.flushed.zero_()
         synchronize()
 
     def _capture(self) -> tuple[Any, list[Any]]:

@@ -18,7 +18,7 @@ VERBS = {"refused": "refuses a call", "crashed": "crashes", "hung": "hangs"}
 
 
 def verified(
-    found: Sequence[VariantChecks],
+    sides: Sequence[VariantChecks],
     control: VariantChecks,
     meant: Sequence[str],
     *,
@@ -35,18 +35,18 @@ def verified(
     take, and why; `command`: makes a command of loop on this target.
     """
     trusted = bool(control.checks) and not control.first_failure
-    right = tuple(checks.variant for checks in found if checks.right and trusted)
-    every = [check for side in (*found, control) for check in side.checks]
+    right = tuple(checks.variant for checks in sides if checks.right and trusted)
+    every = [check for each in (*sides, control) for check in each.checks]
     first = {check.workload.name: check.message for check in every if check.status == "not judged"}
     unjudged = [f"not judged: {message}" for message in first.values()]
     left_out = [*missing, *(f"{name} on {text}" for name, texts in (untaken or {}).items() for text in texts)]
     declined = []
-    for checks in found:
+    for checks in sides:
         layouts = dict.fromkeys(check.inputs for check in checks.checks if check.status == "unsupported")
         if other := ", ".join(layout for layout in layouts if layout != "contiguous"):
             declined.append(f"{checks.variant} on {other} inputs: not supported")
-    message, hint = _failure(found, control, failures, command)
-    idle = [checks.variant for checks in found if not checks.count("right")]
+    message, hint = _failure(sides, control, failures, command)
+    idle = [checks.variant for checks in sides if not checks.count("right")]
     if not message and idle:
         reasons = [*(untaken or {}).get(idle[0], ()), *unjudged, *left_out, "there is no workload"]
         message = f"nothing was checked of {idle[0]}: {reasons[0]}"
@@ -54,7 +54,7 @@ def verified(
         hint = f"{types}: say dtype=... in --workloads, or name another set"
     if not message:
         parts = []
-        for checks in found:
+        for checks in sides:
             whole = checks.count("right") == len(checks.checks)
             counted = f"right in {len(checks.checks)} checks" if whole else checks.tally
             parts.append(f"{checks.variant} {counted}")
@@ -63,24 +63,24 @@ def verified(
         ok=len(right) == len(meant) and trusted,
         message=message,
         hint=hint,
-        verdicts=tuple(verdict for checks in found if trusted for verdict in incorrect(checks)),
+        verdicts=tuple(verdict for checks in sides if trusted for verdict in incorrect(checks)),
         not_exercised=(*unjudged, *left_out, *declined),
-        variants=tuple(found),
+        variants=tuple(sides),
         control=control,
         seed=seed,
         right=right,
-        wrong=tuple(checks.variant for checks in found if checks.first_failure),
+        wrong=tuple(checks.variant for checks in sides if checks.first_failure),
     )
 
 
 def _failure(
-    found: Sequence[VariantChecks],
+    sides: Sequence[VariantChecks],
     control: VariantChecks,
     failures: Sequence[BuildFailed],
     command: Callable[..., str],
 ) -> tuple[str, str | None]:
     """What failed, in one line, the most telling thing first, and what to do next; empty where nothing did."""
-    wrong = [(checks, first) for checks in found if (first := checks.first_failure)]
+    wrong = [(checks, first) for checks in sides if (first := checks.first_failure)]
     if control.first_failure:
         also = f"; {wrong[0][0].variant} as well: {wrong[0][1].message}" if wrong else ""
         doubt = "baseline, reference or tolerance is not to be trusted there"

@@ -79,8 +79,6 @@ class MeasureTerms(Model):
 
     rounds: Annotated[int, Field(ge=2, le=100)] | None = None
     """Rounds, as far as the step's budget allows; two at least. Without a number 5, and 8 on a GPU."""
-    cold: bool = False
-    """Whether the caches are emptied before each timed call."""
 
 
 def measure(context: Context, arguments: MeasureTerms) -> Working[MeasureOutput]:
@@ -95,7 +93,7 @@ def measure(context: Context, arguments: MeasureTerms) -> Working[MeasureOutput]
     bench = context.bench
     sides = [bench.side(name, state.builds.get(name)) for name in state.right]
     rounds, baseline = arguments.rounds or ROUNDS[bench.device], bench.side(BASELINE)
-    terms = Terms(rounds, IN_ROUNDS * context.budget_s, context.task.seed, cold=arguments.cold)
+    terms = Terms(rounds, IN_ROUNDS * context.budget_s, context.task.seed)
     with ExitStack() as stack:
         shared = yield from hold_device(bench, stack)
         every = [baseline, *sides]

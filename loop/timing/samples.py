@@ -72,8 +72,6 @@ class Terms:
     """Of the order in which sides take turns, and of the values."""
     segment_s: float = SEGMENT_S
     """Time that one segment fills."""
-    cold: bool = False
-    """Whether the caches are emptied before each timed call."""
     least: int = MIN_ROUNDS
     """Rounds that are made even when they take longer than `limit_s`."""
 

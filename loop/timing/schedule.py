@@ -255,7 +255,7 @@ class TimingRound:
         before = self.sensed
         with self._turn(name, workload):
             timed = self.calls[name]
-            sampled = yield from timed.segment(self.terms.segment_s, cold=self.terms.cold, judged=judged)
+            sampled = yield from timed.segment(self.terms.segment_s, judged=judged)
         after = self.sensed = self.bench.sense()
         if sampled.own:
             timings.own_clock.add(name)

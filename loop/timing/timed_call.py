@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from loop.base.processes import Tick
-from loop.calls.arena import CAPTURED, COLD, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN, SETTLE, Values
+from loop.calls.arena import CAPTURED, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN, SETTLE, Values
 from loop.calls.call import Call, LibraryTerms, step_of
 from loop.calls.invocation import Waits
 from loop.model.dtypes import ITEM_SIZES, Device, is_floating
@@ -38,8 +38,6 @@ WARM_UP_S, WARM_UP_CALLS, WARM_UP_MOST_S = 1e-3, 5, 0.1
 MIN_SAMPLES, MAX_SAMPLES = 3, 1000
 SLOW_CALL_S = 0.25
 """A call that takes longer is timed once a segment, and not probed for values it knows: it meets none twice."""
-COLD_SAMPLES = 5
-"""Samples of a segment for each of which the caches are emptied first: that takes milliseconds."""
 WARM_UP_READY_S = 0.2
 """A warm-up on a host ends when calls were made ready for so long."""
 MOST_READY = 100
@@ -233,7 +231,7 @@ class TimedCall:
         self.peak_bytes = reply.peak_bytes
         self.orders = Orders(self.worker, limit_s, note)
 
-    def segment(self, seconds: float, *, cold: bool, judged: bool) -> Generator[Tick, None, SegmentSamples]:
+    def segment(self, seconds: float, *, judged: bool) -> Generator[Tick, None, SegmentSamples]:
         """Samples until they fill so many seconds, three at least.
 
         One of them, drawn beforehand from those that are expected, holds the call whose answer is known where it
@@ -247,10 +245,10 @@ class TimedCall:
                 if self.is_program:
                     yield from self._run_program(sampled, waits)
                 else:
-                    once = yield from self._warm_up(waits, 0.0 if cold else min(WARM_UP_S, seconds))
-                    yield from self._see_memory(waits, self._calls_at_once(once, cold=cold))
-                    sampled.calls = self._calls_at_once(once, cold=cold)
-                    yield from self._fill(sampled, waits, seconds, once, cold=cold, judged=judged)
+                    once = yield from self._warm_up(waits, min(WARM_UP_S, seconds))
+                    yield from self._see_memory(waits, self._calls_at_once(once))
+                    sampled.calls = self._calls_at_once(once)
+                    yield from self._fill(sampled, waits, seconds, once, judged=judged)
         finally:
             waits.close()
         reply = yield from self.orders.end()
@@ -259,28 +257,27 @@ class TimedCall:
         return sampled
 
     def _fill(
-        self, sampled: SegmentSamples, waits: Waits, seconds: float, once: float, *, cold: bool, judged: bool
+        self, sampled: SegmentSamples, waits: Waits, seconds: float, once: float, *, judged: bool
     ) -> Generator[Tick, None, None]:
         """Take samples until sound ones fill so many seconds, when a call takes `once` seconds.
 
         A segment that takes far longer than it should ends; what is judged comes soon then, whenever that is.
         """
-        calls, most = sampled.calls, COLD_SAMPLES if cold else MAX_SAMPLES
-        least = 1 if once > SLOW_CALL_S else MIN_SAMPLES
-        expected = max(least, min(int(seconds / (calls * self._replays * once)), most))
+        calls, least = sampled.calls, 1 if once > SLOW_CALL_S else MIN_SAMPLES
+        expected = max(least, min(int(seconds / (calls * self._replays * once)), MAX_SAMPLES))
         place = SECRET.randrange(expected)  # Of the sample that holds the call whose answer is known.
         sound = spent = early = 0.0  # Seconds of undisturbed samples, of all, and of making calls ready.
         late = False
         while True:
             number, to_judge = len(sampled.seconds), judged and sampled.output is None
-            unfilled = sound < seconds and not late and number < most
+            unfilled = sound < seconds and not late and number < MAX_SAMPLES
             if number >= least and not to_judge and not unfilled:
                 return
             known = to_judge and (number == place or (late and self._soon()))
             windows = self._windows(calls)
             chosen = SECRET.randrange(calls) if known else None
             turns = self.grid.turns(None if chosen is None else windows[chosen])
-            early += yield from self._ready(windows, turns, cold=cold)
+            early += yield from self._ready(windows, turns)
             whole, waited = yield from self._timed(waits, calls)
             self._note(sampled, whole, waited, calls * self._passes())
             if known or (not late and (not self.replays or self.returns)):
@@ -315,7 +312,7 @@ class TimedCall:
         samples = []
         for _ in range(2):
             windows = self._windows(calls)
-            yield from self._ready(windows, self.grid.turns(None), cold=False)
+            yield from self._ready(windows, self.grid.turns(None))
             yield from self._timed(waits, calls)
             yield from self.orders.give(GIVE)
             begins = [self.arena.output(number)[:COMPARED_BYTES] for number in range(calls)]
@@ -379,12 +376,12 @@ class TimedCall:
         seconds = 0.0 if self.replays and not self._once else seconds
         enough, self._replays = 1 if self._once else WARM_UP_CALLS, 1
         stands = self._standing if self.replays and self._once and not self.call.updates else 0
-        calls = stands or (self._calls_at_once(self._once, cold=False) if self._once and seconds else 1)
+        calls = stands or (self._calls_at_once(self._once) if self._once and seconds else 1)
         spent, early, sounds = 0.0, 0.0, 0
         rough = sound = math.inf  # Seconds of the shortest call, and of the shortest that nothing disturbed.
         while True:
             if not stands:  # Else what was made ready last is called: how long it takes is known.
-                ready_s = yield from self._ready(self._windows(calls), self.grid.turns(None), cold=False)
+                ready_s = yield from self._ready(self._windows(calls), self.grid.turns(None))
                 early += 0.0 if self.replays else ready_s
             whole, waited = yield from self._timed(waits, calls)
             once = self._own(whole) / (calls * self._passes())  # A GPU's calls are sized by the GPU's clock.
@@ -392,7 +389,7 @@ class TimedCall:
             if not disturbed(whole, waited):
                 sound, sounds = min(sound, once), sounds + 1
                 if seconds and not self.replays:
-                    calls = self._calls_at_once(sound, cold=False)
+                    calls = self._calls_at_once(sound)
             most_s = WARM_UP_MOST_S if sounds else 5 * WARM_UP_MOST_S
             unclear = spent < seconds or (sounds < enough and spent < most_s)
             if early > WARM_UP_READY_S or not unclear:
@@ -400,10 +397,10 @@ class TimedCall:
         self._once = max(rough if sound == math.inf else sound, 1e-8)
         return self._once
 
-    def _calls_at_once(self, once: float, *, cold: bool, replayed_s: float = GPU_SAMPLE_S) -> int:
+    def _calls_at_once(self, once: float, *, single: bool = False, replayed_s: float = GPU_SAMPLE_S) -> int:
         """Calls in a sample, from the seconds of one: as many as the clock needs, and no more."""
         most, target = len(self.arena.slots), SLEPT_SAMPLE_S if self.worker.bell else SAMPLE_S
-        if cold or self.one_memory or self.call.updates:  # What a call changes is written anew before the next.
+        if single or self.one_memory or self.call.updates:  # What a call changes is written anew before the next.
             self._replays = 1
             return 1
         if not self.replays:
@@ -437,14 +434,14 @@ class TimedCall:
             with self.orders.aside():
                 with self.grid.only(0):
                     once = yield from self._warm_up(waits, WARM_UP_S / 5)
-                calls = self._calls_at_once(once, cold=self.grid.is_few, replayed_s=GPU_PROBED_S)
+                calls = self._calls_at_once(once, single=self.grid.is_few, replayed_s=GPU_PROBED_S)
                 self._replays = 1  # A second pass would be on values that were seen.
                 for number in range(0 if once > SLOW_CALL_S else 1 + PROBES):
                     with self.grid.only(number):
                         windows, turns = self._windows(calls), self.grid.turns(None)
                         samples: list[tuple[float, bool]] = []
                         for _ in range(PROBE_CALLS):
-                            yield from self._ready(windows, turns, cold=False)
+                            yield from self._ready(windows, turns)
                             whole, waited = yield from self._timed(waits, calls)
                             clean = bool(self.replays) or not disturbed(whole, waited)
                             samples.append((self._own(whole - min(waited or 0.0, 0.99 * whole)) / calls, clean))
@@ -481,7 +478,7 @@ class TimedCall:
             self.arena.words[ROTATIONS + n] = turned
             pool.write(self.arena.base, turned)
 
-    def _ready(self, windows: Windows, turns: Sequence[int], *, cold: bool) -> Generator[Tick, None, float]:
+    def _ready(self, windows: Windows, turns: Sequence[int]) -> Generator[Tick, None, float]:
         """Write inputs and poison outputs; the worker points its calls to them. Seconds that it took for that."""
         words = self.arena.words
         self._write(turns)
@@ -489,7 +486,7 @@ class TimedCall:
             self.arena.poison(len(windows))
         flat = array("Q", [offset for window in windows for offset in window])
         words[OFFSETS : OFFSETS + len(flat)] = memoryview(flat)
-        words[COUNT], words[COLD] = len(windows), int(cold)
+        words[COUNT] = len(windows)
         self._standing = len(windows)
         if not self.replays:
             self._spoil(windows)

@@ -162,7 +162,7 @@ class WorkerProgram:
         loaded, peak = self.candidate().loaded, None
         places = Places(self.shared, request.call, request.inputs, request.slots, request.turns)
         self.staged = stage = loaded.stage(places, request.call, self.slow)
-        stage.ready([request.window], request.turns, cold=False)
+        stage.ready([request.window], request.turns)
         if loaded.device == "cuda":
             stage.run(1)
         else:

@@ -110,7 +110,6 @@ LIBRARY = "libcuda.so.1"
 RED_ZONE = 4096
 """Bytes on either side of a buffer, at least."""
 ALIGNMENT = 256
-MIN_FLUSH_BYTES = 256 * 2**20
 NAME_BYTES = 256
 NON_BLOCKING = 1
 """CU_STREAM_NON_BLOCKING: the stream does not wait for the legacy default stream, nor the other way round."""
@@ -316,10 +315,8 @@ class Device:
         self.driver.call("cuCtxSetCurrent", context)
         known = facts(self.driver, number)
         self.name, self.uuid, self.capability = known["name"], known["uuid"], known["capability"]
-        self.l2_bytes: int = known["l2_bytes"]
         self.copies = Stream(self.driver)
         """Copies from and to the host, which wait for nothing else and for which nothing else waits."""
-        self._scratch: DeviceMemory | None = None
 
     @property
     def free_bytes(self) -> int:
@@ -339,15 +336,6 @@ class Device:
     def synchronise_all(self) -> None:
         """Wait for all work of the context, on whatever stream; raises Refused when a kernel crashed."""
         self.driver.call("cuCtxSynchronize")
-
-    def flush(self, stream: Stream) -> None:
-        """Queue a write of more than L2 holds, so that what follows finds nothing of its own there.
-
-        Never between the events of a timing.
-        """
-        size = max(2 * self.l2_bytes, MIN_FLUSH_BYTES)
-        self._scratch = self._scratch or self.memory(size)
-        self.driver.call("cuMemsetD8Async", self._scratch.address, 0, size, stream.handle)
 
 
 class DeviceMemory(Memory):

@@ -280,9 +280,9 @@ class DeviceStage(Stage):
             origin.write(0, data + data)
             pool.fill(data)
 
-    def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:
+    def ready(self, windows: Windows, rotations: Sequence[int]) -> None:
         """Rotate inputs, poison outputs; capture the calls where these windows are new."""
-        device, stream = the_device(), the_stream()
+        device = the_device()
         self.windows = windows
         if self.slots.make(len(windows)):  # They are elsewhere now: nothing that was captured is of use.
             self._forget()
@@ -296,8 +296,6 @@ class DeviceStage(Stage):
         self.captured = self.graph is not None
         self.runs = [] if self.graph else [self._bind(window, n) for n, window in enumerate(windows)]
         device.driver.call("cuCtxResetPersistingL2Cache")  # Lines of L2 that a kernel asked to keep.
-        if cold:
-            device.flush(stream)
         device.synchronise_all()
 
     def _bind(self, window: Sequence[int], number: int) -> Callable[[], None]:

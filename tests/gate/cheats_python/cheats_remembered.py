@@ -24,8 +24,8 @@ def cheat_precomputes(x):
     if "early" not in kept:
         kept["early"], ready = True, mine.ready
 
-        def ready_early(windows, rotations, *, cold):
-            ready(windows, rotations, cold=cold)
+        def ready_early(windows, rotations):
+            ready(windows, rotations)
             mine.done = [run() for run in mine.runs]
 
         mine.ready = ready_early
@@ -49,8 +49,8 @@ def mending(x, parts):
         work(WORK_S * (1 - 1 / parts))
         return result
 
-    def ready_early(windows, rotations, *, cold):
-        type(mine).ready(mine, windows, rotations, cold=cold)
+    def ready_early(windows, rotations):
+        type(mine).ready(mine, windows, rotations)
         mine.done = []
         for run in mine.runs:
             work(WORK_S / parts)
