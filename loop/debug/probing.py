@@ -5,16 +5,12 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Annotated
-
-from pydantic import Field
 
 from loop.base.errors import WorkFailed
 from loop.base.processes import Tick
 from loop.calls.call import LibraryTerms
 from loop.gate.kernel import compile_all, to_build
 from loop.gate.verify import Job, SideChecker, complaint, files_of, values_key, verify
-from loop.model.base import Model
 from loop.model.debugging import ComponentChecks, ComponentsOutput, Outcome, Smallest, SmallestOutput
 from loop.model.dtypes import Layout
 from loop.model.measurement import Check, VariantChecks
@@ -295,21 +291,18 @@ def outcome(check: Check, kind: str) -> Outcome:
     return "passes" if not own_kind else "fails" if own_kind == kind else "other"
 
 
-class Effort(Model):
-    """How much is tried; the step's budget is divided among the variants that fail."""
-
-    probes: Annotated[int, Field(ge=1, le=10_000)] = 200
-    """Workloads a variant and search, at most."""
+PROBES = 200
+"""Workloads of a variant that are tried for the smallest one, at most."""
 
 
-def smallest(context: Context, arguments: Effort) -> Working[SmallestOutput]:
+def smallest(context: Context, arguments: NoArguments) -> Working[SmallestOutput]:
     """The smallest workload on which each wrong variant still fails, by the gate's own word."""
     every: list[Smallest] = []
     texts = []
     pairs = yield from failing_sides(context, failing_variants(context))
     for failing, side in pairs:
         limit_s = context.budget_s / len(pairs)
-        with closing(FailureProber(context, failing, side, arguments.probes, limit_s)) as prober:
+        with closing(FailureProber(context, failing, side, PROBES, limit_s)) as prober:
             every.append((yield from _smallest(prober)))
         end = "nothing smaller among them does" if every[-1].minimal else "the budget ended the search"
         tried = every[-1].note or f"{every[-1].probes} workloads tried, {end}"

@@ -7,9 +7,6 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import Field
 
 from loop.base.errors import LoopError
 from loop.base.processes import Tick, finish, run, together
@@ -202,6 +199,8 @@ def command(tool: SanitizerTool, log: Path) -> list[str]:
     return [PROGRAM, "--tool", tool, "--log-file", str(log), *usual, *OPTIONS.get(tool, ())]
 
 
+MOST_CALLS = 6
+"""Workloads of each variant: small ones, unlike each other."""
 MOST_FLOPS = 2e7
 """Work of a call that is made under a tool; some tools follow every access."""
 MOST_BYTES = 2**20
@@ -215,8 +214,6 @@ WITHOUT_LINES = "`-lineinfo` among its build flags makes the tool name lines"
 class SanitizeTerms(Lasting):
     """How much is sanitized."""
 
-    calls: Annotated[int, Field(ge=1, le=100)] = 6
-    """Workloads of each variant, at most: small ones, unlike each other."""
     wrong: bool = False
     """Whether variants that were found wrong are, too: a tool may say why they are."""
 
@@ -245,7 +242,7 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutp
     chosen: dict[str, Build] = {}
     calls: dict[str, Sequence[Workload]] = {}
     for build in (build for build in built if build.compiled):
-        own = _calls(context, build.variant, arguments.calls)
+        own = _calls(context, build.variant)
         if not arguments.wrong and (build.variant, build.build_id) in wrong:
             missing.append(f"sanitizers on {build.variant}: it was not found right")
         elif not own:
@@ -253,8 +250,7 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutp
         else:
             chosen[build.variant], calls[build.variant] = build, own
     ids = [f"{name} {build.build_id}" for name, build in chosen.items()]
-    terms = (version(), str(arguments.calls), str(arguments.wrong))
-    ground = rests_on(context, "kernel.sanitize", *terms, *ids)
+    ground = rests_on(context, "kernel.sanitize", version(), str(arguments.wrong), *ids)
     earlier = None if failures else take_over(context, SanitizeOutput, ground, arguments)
     if earlier is not None:
         return Result(earlier)
@@ -269,16 +265,16 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutp
     return Result(output.model_copy(update={"rests_on": ground if whole else ""}))
 
 
-def _calls(context: Context, name: str, count: int) -> tuple[Workload, ...]:
+def _calls(context: Context, name: str) -> tuple[Workload, ...]:
     """A few small workloads of the plan's check sets, or of those that are timed where it has none."""
     target, variant = context.bench.target, context.bench.target.variants[name]
     every = workloads(context, extra_sets(context) or context.task.plan.workloads, device="cuda")
     candidates = [workload for workload in every if accepts(variant, workload)]
     if target.flops is None:
         sizes = {workload.name: float(working_set(target, workload)) for workload in candidates}
-        return few(candidates, sizes, MOST_BYTES, count)
+        return few(candidates, sizes, MOST_BYTES, MOST_CALLS)
     work = {workload.name: counted(target.flops, workload) or 0.0 for workload in candidates}
-    return few(candidates, work, MOST_FLOPS, count)
+    return few(candidates, work, MOST_FLOPS, MOST_CALLS)
 
 
 def few(

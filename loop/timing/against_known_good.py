@@ -54,6 +54,8 @@ class CompareOutput(Output):
 
 HOPEFUL = math.log1p(verdicts.MARGIN) / 2
 """Mean log ratio above which a candidate that is not clear may be faster by more than the margin."""
+SLOWDOWN = 0.05
+"""Share by which the positive control is slower."""
 IN_ROUNDS = 0.95
 """Share of the step's time for rounds; the rest is for what is decided from them."""
 
@@ -217,8 +219,6 @@ class CompareTerms(Model):
     """Which candidate of a campaign is judged: the more there were, the more evidence `faster` needs."""
     more_s: Annotated[float, Field(ge=0)] = 0.0
     """Seconds in which a candidate that is not clear, and may be faster, is timed further before it is judged."""
-    slowdown: Annotated[float, Field(gt=0.02, le=1)] = 0.05
-    """Share by which the positive control is slower."""
 
 
 def compare(context: Context, arguments: CompareTerms) -> Working[CompareOutput]:
@@ -305,7 +305,7 @@ def _contests(
         controls: list[Rival] = []
         if candidate in controlled:  # The slowdown is tried on the longest workload.
             longest = max(accepted, key=partial(operations, bench.target))
-            controls = [itself(candidate, accepted), slowed(candidate, arguments.slowdown, [longest])]
+            controls = [itself(candidate, accepted), slowed(candidate, SLOWDOWN, [longest])]
         most = verdicts.MORE_BLOCKS if arguments.more_s else verdicts.MAX_BLOCKS
         if rivals or controls:
             contests.append(Contest(candidate, rivals, arguments.candidate, controls, most))

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from loop.base.errors import LoopError
 from loop.base.places import include_folder
 from loop.base.processes import finish
 from loop.gate.verify import Job, verify
@@ -80,17 +79,6 @@ def test_a_fault_is_named_where_it_happened_and_nowhere_else(bench: Bench, name:
     assert all(said in check.message for check in found.checks[2:])
     assert all("N64" in check.message for check in found.checks[2:])
     assert right.right
-
-
-@pytest.mark.parametrize("name", ["stumbles", "torch_asserts"])
-def test_what_crashes_while_it_is_timed_is_named(bench: Bench, name: str) -> None:
-    """With its workload, and the next measurement is fine."""
-    right = side(bench, "right")
-    with pytest.raises(LoopError, match=f"{name} could not be timed on N64 .*: the device was lost") as caught:
-        finish(schedule.measure(bench, [right, side(bench, name)], some(bench)[2:], Terms(2, 60.0, 1)))
-    print(caught.value.message)
-    again = [right, right.renamed("again")]
-    assert 2 == finish(schedule.measure(bench, again, some(bench), Terms(2, 60.0, 1))).rounds
 
 
 def test_a_slowdown_is_seen_and_none_is_invented(bench: Bench) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.processes import finish
-from loop.gate.sanitizing import FOUND, TOOLS, Examination, examine, read_log
+from loop.gate.sanitizing import Examination, examine, read_log
 from loop.model.sanitizing import SanitizerTool
 from loop.model.target import Workload
 from loop.model.workloads import expand
@@ -97,33 +97,6 @@ def test_every_tools_report_is_read(
     (report,) = log.reports
     assert (kind, kernel, places, thread) == (report.kind, report.kernel, report.places, report.thread)
     assert (total, ()) == (log.total, log.remarks)
-
-
-@pytest.mark.slow
-def test_each_tool_runs_the_worker_and_is_waited_for(
-    bench: Bench, program: FakeTool, shapes: tuple[Workload, ...]
-) -> None:
-    """One call a workload, on the very build; it ends by itself, so that the log is whole."""
-    for tool in TOOLS:
-        program.says(CLEAN, tool=tool)
-        found = under(bench, shapes, tool=tool)
-        assert (False, "", 0) == (found.found, found.why_unknown, found.code)
-    assert [f"--tool {tool} --log-file" in call for tool, call in zip(TOOLS, program.calls, strict=True)] == [
-        True
-    ] * 4
-    assert "--padding 4096" in program.calls[0]
-    assert f"--error-exitcode {FOUND}" in program.calls[1]
-
-
-@pytest.mark.slow
-def test_a_finding_is_found(bench: Bench, program: FakeTool, shapes: tuple[Workload, ...]) -> None:
-    """By its report, and by its exit status where the report is not understood."""
-    program.says(RACE, FOUND, "racecheck")
-    assert under(bench, shapes, tool="racecheck").found
-    program.says("========= A report in words of tomorrow\n========= ERROR SUMMARY: 1 error\n", FOUND, "racecheck")
-    assert under(bench, shapes, tool="racecheck").found
-    program.says("========= ERROR SUMMARY: 1 error\n", 3, "racecheck")
-    assert under(bench, shapes, tool="racecheck").found
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loop.cli.bench import BenchRequest, Chosen, bench_pattern, choose
+from loop.cli.bench import BenchRequest, Chosen, bench_pattern
 from loop.steps.setting import read_setting
 
 
@@ -26,12 +26,3 @@ def steps(device: str, *, sanitize: bool) -> list[str]:
 def test_a_gpu_has_tools_of_its_own(device: str, sanitize: bool, expected: list[str]) -> None:
     """Under the emulator the build is another one instead."""
     assert expected == steps(device, sanitize=sanitize)
-
-
-@pytest.mark.parametrize("device", ["cpu", "auto"])
-def test_without_a_gpu_emulated_builds_are_sanitized(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that can be emulated, where none is named."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    target = read_setting(None).target
-    chosen = choose(BenchRequest(what="verify", device=device, sanitize=True, emulate=device == "auto"), target)
-    assert ("cpu", target.emulated) == (chosen.device, chosen.emulated)

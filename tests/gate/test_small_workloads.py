@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from loop.gate.sanitizing import few
 from loop.model.target import Workload
 
@@ -30,11 +28,3 @@ def test_every_flag_choice_and_type_is_there() -> None:
         workload("bfloat16", 1, causal=False, side="left", dtype="bfloat16"),
     ]
     assert ["bfloat16", "right", "causal", "large2"] == names(*large, *others, count=4)
-
-
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_the_choice_does_not_depend_on_the_order(count: int) -> None:
-    """Of the candidates."""
-    made = [workload(f"w{n}", n, causal=bool(n % 2)) for n in range(8)]
-    assert names(*made, count=count) == names(*reversed(made), count=count)
-    assert count >= len(names(*made, count=count))

@@ -6,7 +6,7 @@ from loop.model.resources import KernelResources
 from loop.profile.model import ResourcesOutput
 from tests.makers import make_finished, make_kernel, make_library, make_placement
 from tests.profile.test_section import make_filling
-from tests.session.test_report_page import HOSTILE, record_of, report, rows, section
+from tests.session.test_report_page import record_of, report, rows, section
 
 TITLE = "What the kernels would do on NVIDIA L4"
 MAIN = make_kernel(registers=160, shared_bytes=16384)
@@ -43,12 +43,3 @@ def test_kernels_in_trouble_come_first() -> None:
     table = [[cell.strip() for cell in row] for row in rows(shown(output))]
     assert ["crowded", "255", "144 B", "0 KiB", "-"] == table[2]
     assert "at most 255 registers, 1 of them spills" in shown(output)
-
-
-def test_no_name_breaks_the_section() -> None:
-    """Kernels and devices come from elsewhere."""
-    output = make_resources(make_kernel("void k<`|**e**<img>>(float*)"), device_name=HOSTILE)
-    text = report(record_of(()), [make_finished("resources", output=output)])
-    assert "<img" not in text
-    lines = [line for line in text.splitlines() if line.startswith(("| k&lt;", "| k<"))]
-    assert [5] == [len(row) for row in rows("\n".join(lines))]
