@@ -43,28 +43,27 @@ def laid_out(side: Side, workloads: Sequence[Workload]) -> dict[str, Workload]:
 def layouts_of(bench: Bench, side: Side, chosen: Workload | None, workload: Workload) -> Sequence[Layout]:
     """How the inputs of a workload are laid out, where `chosen` is the one on which layouts are tried.
 
-    Broadcast ones come with each set of values: each is broadcast along another axis.
+    Broadcast ones come with each set of values: each is broadcast along another axis. What cannot show a mistake is
+    left out.
     """
     if chosen is None or chosen.name != workload.name:
         return LAYOUTS[:1]
-    name, call = side.name, bench.call(workload, side.name)
+    call = bench.call(workload, side.name)
     if call.structure or call.updates:
         bench.notes[f"{', '.join(LAYOUTS[1:])} inputs: {GENERATED}"] = None
         return LAYOUTS[:1]
+    transposed = bench.call(workload, side.name, layout="transposed").inputs
+    broadcast = bench.call(workload, side.name, layout="broadcast").inputs
+    left_out = set[Layout]()
+    if all(tensor.strides("transposed") == tensor.strides("contiguous") for tensor in transposed):
+        left_out.add("transposed")
+    if all(tensor.same < 0 for tensor in broadcast):
+        left_out.add("broadcast")
+    elif not all(is_floating(output.dtype) for output in call.outputs):
+        left_out.add("broadcast")
+        bench.notes[f"broadcast inputs: {TIES_UNTRIED}"] = None
     tried = LAYOUTS if chosen.seed == workload.seed else (LAYOUTS[0], "broadcast")
-    return [layout for layout in tried if _has(bench, bench.call(workload, name, layout=layout), layout, call)]
-
-
-def _has(bench: Bench, call: Call, layout: Layout, known: Call) -> bool:
-    """Whether a call's inputs can be laid out so, and whether that can show a mistake; `known` has all outputs."""
-    if layout == "transposed":
-        return any(tensor.strides(layout) != tensor.strides("contiguous") for tensor in call.inputs)
-    if layout != "broadcast" or all(tensor.same < 0 for tensor in call.inputs):
-        return layout != "broadcast"
-    if all(is_floating(output.dtype) for output in known.outputs):
-        return True
-    bench.notes[f"broadcast inputs: {TIES_UNTRIED}"] = None
-    return False
+    return [layout for layout in tried if layout not in left_out]
 
 
 FIRST_CALLS = 2
@@ -133,20 +132,16 @@ def wrong_turns(bench: Bench, request: Compare, reply: Computed) -> Generator[Ti
         alone = Compare(request.call, (path,), before=request.before)
         finding = yield from bench.judge(alone, JUDGE_LIMIT_S, f"outputs of {request.call.key}, one by one")
         (wrong if is_wrong(finding) else right).append(turn)
-    return _which(wrong, right)
-
-
-def is_wrong(finding: Finding) -> bool:
-    """Whether an output is outside the tolerance."""
-    return finding.worst is not None or bool(finding.checker or finding.message)
-
-
-def _which(wrong: list[Turn], right: list[Turn]) -> Which:
     if not wrong or not right:
         return "all" if wrong else "none"
     if max(turn.last for turn in wrong) < min(turn.first for turn in right):
         return "first"
     return "later" if max(turn.last for turn in right) < min(turn.first for turn in wrong) else "mixed"
+
+
+def is_wrong(finding: Finding) -> bool:
+    """Whether an output is outside the tolerance."""
+    return finding.worst is not None or bool(finding.checker or finding.message)
 
 
 def cause_of(first: WrongTurns, again: WrongTurns) -> Cause:
@@ -158,11 +153,6 @@ def cause_of(first: WrongTurns, again: WrongTurns) -> Cause:
         return "first call"
     kept = first.which == "all" and not first.fresh and again.which in ("none", "later")
     return "later calls" if kept or (first.which == again.which == "later") else ""
-
-
-def named(check: Check, cause: Cause, turns: WrongTurns) -> Check:
-    """The check with this cause."""
-    return check.model_copy(update={"cause": cause, "message": f"{SAID[cause]}: {turns.message}"})
 
 
 CALL_LIMIT_S = 20.0
@@ -495,7 +485,9 @@ class SideChecker:
         again = yield from self._check(check.workload, check.inputs)
         turns = self._turns.get((values_key(check.workload), check.inputs), WrongTurns("none", fresh=True))
         cause = cause_of(before, turns) if again.passed or again.cause in OF_VALUES else ""
-        self.found = [named(other, cause, before) if cause and other is check else other for other in self.found]
+        if cause:
+            update = {"cause": cause, "message": f"{SAID[cause]}: {before.message}"}
+            self.found = [each.model_copy(update=update) if each is check else each for each in self.found]
 
     def before(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
         """Key of an earlier call with other values and the same output; empty where there is none."""

@@ -1,6 +1,6 @@
 """What is the gate worth? Mutation tests of it: mistakes and cheats are put into an honest variant.
 
-Begin with `negative_controls`: it lists them from the target's signature, with the reason for which the gate has
+Begin with `prove.controls`: it lists them from the target's signature, with the reason for which the gate has
 to reject each. `mistakes` makes them, in a worker. `prove` sends each through verification, like a candidate. The
 honest variant has to pass.
 
@@ -9,5 +9,5 @@ function, such as swapping the terms of a sum, is no control. A mistake whose er
 not counted: the target's inputs do not tell it. Programs have no controls. On a GPU, mistakes see copies on the
 host. Cheats that only timing finds are no controls: `make bench-cheats` times them.
 
-`actions` holds the step `kernel.prove_gate`. `section` says in the report how far verdicts can be trusted.
+`actions` holds the step `kernel.prove_gate`, and says in the report how far verdicts can be trusted.
 """
