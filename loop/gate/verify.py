@@ -43,8 +43,8 @@ def laid_out(side: Side, workloads: Sequence[Workload]) -> dict[str, Workload]:
 def layouts_of(bench: Bench, side: Side, chosen: Workload | None, workload: Workload) -> Sequence[Layout]:
     """How the inputs of a workload are laid out, where `chosen` is the one on which layouts are tried.
 
-    Broadcast ones come with each set of values: each is broadcast along another axis. What cannot show a mistake is
-    left out.
+    Broadcast ones come with each set of values: each is broadcast along another axis. What cannot show a mistake
+    is left out.
     """
     if chosen is None or chosen.name != workload.name:
         return LAYOUTS[:1]
