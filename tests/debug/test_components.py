@@ -52,15 +52,3 @@ def test_the_first_wrong_component_names_the_fault(
     """Those before it are right; those after it, which it makes wrong, are not looked at."""
     before = list(PARTS[: PARTS.index(expected)])
     assert (before, [expected], []) == seen(tmp_path, build_cache, variant, file, old, new)
-
-
-def test_a_kernel_that_does_not_build_with_its_components_is_said_to(tmp_path: Path, build_cache: Path) -> None:
-    """Each is named, with the compiler's word; the step goes on."""
-    right, wrong, missing = seen(
-        tmp_path, build_cache, "cpu", "cpu/parts.h", "#include <cmath>", "#error not today"
-    )
-    assert ([], []) == (right, wrong)
-    assert [f"{name} of cpu: no build with -DATTENTION_PARTS: " for name in PARTS] == [
-        text[: text.index("PARTS: ") + 7] for text in missing
-    ]
-    assert "not today" in missing[0]
