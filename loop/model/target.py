@@ -416,16 +416,12 @@ class Target(Model):
     @classmethod
     def _types_by_default(cls, variants: dict[str, Variant], info: ValidationInfo) -> dict[str, Variant]:
         """A variant whose types are not written takes those of the default that have a tolerance."""
-        known = info.data.get("tolerance", {})
-        chosen = {
-            name: tuple(dtype for dtype in variant.dtypes if dtype in known) for name, variant in variants.items()
-        }
-        return {
-            name: variant.model_copy(update={"dtypes": chosen[name]})
-            if chosen[name] and "dtypes" not in variant.model_fields_set
-            else variant
-            for name, variant in variants.items()
-        }
+        typed, known = dict(variants), info.data.get("tolerance", {})
+        for name, variant in variants.items():
+            dtypes = tuple(dtype for dtype in variant.dtypes if dtype in known)
+            if dtypes and "dtypes" not in variant.model_fields_set:
+                typed[name] = variant.model_copy(update={"dtypes": dtypes})
+        return typed
 
     @property
     def is_plain(self) -> bool:
@@ -435,16 +431,11 @@ class Target(Model):
     @property
     def functions(self) -> tuple[str, ...]:
         """Every function that judges or makes inputs: bundled names, and `module:function`."""
-        parts = self.components.values()
-        every: list[PythonFunction | None] = [
-            self.reference,
-            self.plain,
-            self.baseline,
-            self.generator,
-            self.checker,
-        ]
-        every += [self.modules.arguments if self.modules else None, *self.faults.values()]
-        every += [function for part in parts for function in (part.reference, part.plain, part.inputs, part.form)]
+        every: list[PythonFunction | None] = [self.reference, self.plain, self.baseline]
+        every += [self.generator, self.checker, self.modules.arguments if self.modules else None]
+        every += self.faults.values()
+        for part in self.components.values():
+            every += [part.reference, part.plain, part.inputs, part.form]
         return (*(function.python for function in every if function), *self.properties)
 
     def part(self, component: Component) -> "Target":

@@ -36,12 +36,9 @@ def tries(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
 
     There is one for each variant of a session: its last verification counts.
     """
-
-    def alike(then: SessionHead) -> bool:
-        return (then.target, then.target_folder, then.device) == (head.target, head.target_folder, head.device)
-
-    attempts = []
-    for folder, then, steps in _earlier(root, head, alike):
+    attempts, place = [], (head.target, head.target_folder, head.device)
+    alike = _earlier(root, head, lambda then: (then.target, then.target_folder, then.device) == place)
+    for folder, then, steps in alike:
         verified, searched = outputs_of(steps, VerifyOutput), outputs_of(steps, SmallestOutput)
         smallest = {case.variant: case.check.workload.name for output in searched for case in output.smallest}
         last = {checks.variant: checks for output in verified for checks in output.variants}

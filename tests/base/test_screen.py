@@ -9,24 +9,7 @@ import sys
 import pytest
 
 from loop.base.errors import ExitCode, MachineFailure, UsageError
-from loop.base.screen import Screen, fold
-
-COMMAND = "loop run session --resume 2026-11-21-120000-baseline --target /home/you/somewhere/else"
-
-
-@pytest.mark.parametrize(
-    ("text", "width", "expected"),
-    [
-        ("  passed one two three four", 17, "  passed one two\n    three four"),
-        (f"go on with: {COMMAND}", 30, f"go on with:\n  {COMMAND}"),
-        (f"see {'/long' * 20}", 30, f"see\n  {'/long' * 20}"),
-        ("  ├─ one two", 9, "  ├─ one\n       two"),
-    ],
-)
-def test_long_lines_are_folded_below_their_text(text: str, width: int, expected: str) -> None:
-    """Not below the branches of a tree; never a command or a path, which is there to be copied."""
-    assert expected == fold(text, width)
-
+from loop.base.screen import Screen
 
 HOSTILE = "a\x1b[31mred\x1b]0;title\x07 \x9b5A back\r\x08 \u202eturned\x1b"
 

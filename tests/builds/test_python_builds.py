@@ -76,13 +76,6 @@ def test_a_variant_is_made_of_what_it_imports_and_names(tmp_path: Path, text: st
     assert (*others, "scale.py") == files_of(["scale"], folder)
 
 
-def test_a_module_that_is_a_file_finds_what_lies_beside_it(tmp_path: Path) -> None:
-    """As the worker does; and a module of an installed package is made of no file here."""
-    folder = write(tmp_path, OTHERS)
-    assert ("answers/beside.py", "answers/one.py", "helper.py") == files_of(["answers/one.py"], folder)
-    assert () == files_of(["torch.nn"], folder)
-
-
 def test_the_copy_is_found_by_its_hash_as_long_as_it_holds_the_same(tmp_path: Path) -> None:
     """Where the folder lies does not matter, nor what it holds besides; a damaged copy is made again."""
     cache = tmp_path / "cache"

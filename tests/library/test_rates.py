@@ -51,23 +51,6 @@ def test_a_price_that_is_none_is_refused_where_it_stands(tmp_path: Path, price: 
     assert said in caught.value.message
 
 
-@pytest.mark.parametrize(
-    ("prices", "said"),
-    [
-        ("on_demand: 700.0", "machines.0.on_demand: expected a number below 500"),
-        ("on_demand: 1, spot: ", "expected a price, or no such line, got nothing"),
-        ("on_demand: 1, spot: -1", "expected a number above 0"),
-        ("count: 1", "expected on_demand, spot or both, got neither"),
-    ],
-)
-def test_a_machine_needs_a_price(tmp_path: Path, prices: str, said: str) -> None:
-    """On demand, spot or both; none of them blank."""
-    with pytest.raises(DefinitionError) as caught:
-        card(tmp_path / "p", CARD.replace("PRICE", "1") + MACHINE.replace("PRICES", prices))
-    assert "rates.yaml:8:" in caught.value.message
-    assert said in caught.value.message
-
-
 def test_an_own_card_goes_before_the_shipped_one(tmp_path: Path) -> None:
     """What it sets counts, what it does not set is still there, and it may name any of both."""
     text = CARD.replace("PRICE", "1.5").replace("gpu: mine", "gpu: aws/us-east-1/g5.xlarge")
