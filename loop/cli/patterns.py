@@ -111,11 +111,11 @@ def check_definitions(path: Path | None, target: Path | None, screen: Screen, *,
             setting = read_setting(target)
             rates(setting.project)
             histories()
-            found = [c for read in setting.patterns.values() for c in check_pattern(read, setting.patterns, {})]
+            mistakes = [c for read in setting.patterns.values() for c in check_pattern(read, setting.patterns, {})]
             for plan in setting.plans.values():
-                found += check_plan(plan, setting.patterns, setting.plans, setting.target.variants)
-            if found:
-                raise DefinitionError(found)
+                mistakes += check_plan(plan, setting.patterns, setting.plans, setting.target.variants)
+            if mistakes:
+                raise DefinitionError(mistakes)
             checked = len(setting.patterns) + len(setting.plans) + 2
         text = f"{checked} definitions, no complaints"
     except DefinitionError as error:

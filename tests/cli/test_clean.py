@@ -74,15 +74,6 @@ def test_one_with_an_edit_stays(project: Path, tmp_path: Path) -> None:
     assert (0, True) == (run(root.name, yes=True)[0], not root.exists())
 
 
-@pytest.mark.parametrize(("ended", "state"), [("", "waits"), ("paused", "waits"), ("passed", "left over")])
-def test_by_how_its_session_stands(project: Path, tmp_path: Path, ended: str, state: str) -> None:
-    """One that can go on keeps it."""
-    session = make_session(tmp_path / "sessions", "s", OPENED, status=ended)
-    root = made_for(project, session.path)
-    _, rows = run(yes=True)
-    assert (state, state == "waits") == (rows[root.name]["state"], root.exists())
-
-
 def test_one_of_a_session_that_runs(project: Path, tmp_path: Path) -> None:
     """It is in use, also when it is named; one that waits is refused with the command that ends its session."""
     session = make_session(tmp_path / "sessions", "s", OPENED, status="passed")

@@ -60,10 +60,3 @@ def test_every_recipe_works(tmp_path: Path) -> None:
     assert not found, "\n".join(found)
     code, printed = shell.bash("python -m pytest -q -p no:cacheprovider tests/test_layers.py", folder, own)
     assert 0 == code, printed
-
-
-def test_a_hunk_has_one_place() -> None:
-    """Lines with a blank stay, those with a minus go, those with a plus come."""
-    assert "a\nc\nd\n" == changed("a\nb\nd\n", " a\n-b\n+c\n")
-    with pytest.raises(AssertionError, match="2 places"):
-        changed("a\na\n", "+b\n a\n")

@@ -32,12 +32,3 @@ def test_numbers_and_names_may_differ_and_words_may_not() -> None:
     assert shell.agrees(printed, told)
     assert not shell.agrees(printed.replace("kept", "taken back"), told)
     assert not shell.agrees(printed + "more", told)
-
-
-def test_a_document_with_files_and_commands(tmp_path: Path) -> None:
-    """Files are written, commands run in the folder, ends are seen."""
-    text = "```c a/b.c\nint x;\n```\n```sh\ncat a/b.c; exit 3\n```\n```text exit=3\nint x;\n```\n"
-    ((block, expected, code, printed),) = shell.run(text, tmp_path)
-    assert (4, 3, "int x;\n") == (block.line, code, printed)
-    assert expected is not None
-    assert "exit=3" == expected.rest

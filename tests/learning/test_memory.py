@@ -68,18 +68,3 @@ def test_a_failure_that_was_seen_before_is_said_when_it_happens(folder: Path, tm
     assert f"seen before: {expected}" in said
     report = (tmp_path / "sessions" / last / "report.md").read_text()
     assert f"Seen before: {expected}" in report.replace("\\", "")
-
-
-@pytest.mark.slow
-def test_a_session_that_is_resumed_to_its_cure_says_so(folder: Path, tmp_path: Path) -> None:
-    """The next one that fails so is told of it, with what was edited in between."""
-    write(folder, "not yet")
-    add_commands(folder, "look", [COMMAND, "test -f over || kill -TERM $PPID; sleep 3"])
-    pattern = folder / "patterns" / "look.yaml"
-    pattern.write_text(pattern.read_text().replace("id: s1,", "id: s1, on_fail: continue,"))
-    run(folder, ExitCode.INTERRUPTED)
-    write(folder, "ready")
-    (folder / "over").write_text("")
-    run_again = loop("run", "session", "--resume", "last", "--target", str(folder))
-    assert 0 == run_again.returncode, run_again.stderr
-    assert "gone when that was resumed" in failing(folder)

@@ -57,18 +57,3 @@ def test_a_second_import_changes_nothing(mine: Path, tmp_path: Path) -> None:
     done = loop("sessions", "import", str(mine))
     assert (0, True) == (done.returncode, "0 sessions imported, 2 were there" in done.stderr), done.stderr
     assert before == {path: path.read_bytes() for path in (tmp_path / "sessions").rglob("*.json")}
-
-
-@pytest.mark.slow
-def test_a_recorded_session_is_shown_by_its_rows() -> None:
-    """Found by the beginning of its id as well."""
-    assert 0 == loop("sessions", "import", "history").returncode
-    name = next(row["id"] for row in listed() if row["id"].endswith("n+7g"))
-    done = loop("sessions", "show", name)
-    assert 0 == done.returncode, done.stderr
-    assert "recorded elsewhere as N+7G, number 9, October 2025" in done.stdout
-    assert [] == [line for line in done.stdout.splitlines() if len(line) > 80]
-    shown = json.loads(loop("sessions", "show", name, "--json").stdout)
-    assert 1.4 == shown["recorded"]["row"]["gpu_usd"]
-    several = loop("sessions", "show", "recorded-")
-    assert (2, True) == (several.returncode, "9 sessions begin so" in several.stderr)
