@@ -137,9 +137,28 @@ def set_up(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> 
     hosts = known.choose(known.hosts(own(here)), host)
     if any(listed.path.parent == here.target for listed in hosts) and not is_trusted(here):
         raise refusal(here)
-    ready = tuple(_row(listed, _set_up(listed, screen)) for listed in hosts)
+    ready = []
+    for listed in hosts:
+        name = listed.name
+        with reached(listed, screen) as there:
+            facts = remote.ask(there.connection)
+            remote.refuse_unfit(there.connection, facts)
+            if running := there.running():
+                hint = f"wait for it, or end it: loop jobs follow {running[0]} --cancel"
+                raise UsageError(f"{name}: job {running[0]} runs with the loop that is there", hint)
+            lacks = tuple(remote.lacks(there.connection, facts))
+            for line in lacks:
+                screen.say(f"{name}: {line}")
+            wait = "" if facts["torch"] else "; torch takes minutes"
+            screen.say(f"{name}: installing loop into ~/{remote.HOME}/venv, over Python {facts['python']}{wait}")
+            remote.install(there.connection, facts)
+            torch = f"torch {facts['torch']}" if facts["torch"] else "torch of its own"
+            gpus = f"{facts['gpus']}, driver {facts['driver']}" if facts["gpus"] else "no GPU"
+            screen.say(f"{name}: ready, with {torch} and {gpus}")
+            screen.say(f"  next: loop run session --on {name}")
+        ready.append(_row(listed, lacks))
     if as_json:
-        screen.data(to_json(HostList(hosts=ready)))
+        screen.data(to_json(HostList(hosts=tuple(ready))))
 
 
 def stop(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> None:
@@ -152,24 +171,3 @@ def stop(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> No
         stop_machine(listed, str(here.target), screen)
     if as_json:
         screen.data(to_json(HostList(hosts=tuple(map(_row, hosts)))))
-
-
-def _set_up(host: Listed, screen: Screen) -> tuple[str, ...]:
-    """What it lacks, once `loop` is there."""
-    with reached(host, screen) as there:
-        facts = remote.ask(there.connection)
-        remote.refuse_unfit(there.connection, facts)
-        if running := there.running():
-            hint = f"wait for it, or end it: loop jobs follow {running[0]} --cancel"
-            raise UsageError(f"{host.name}: job {running[0]} runs with the loop that is there", hint)
-        lacks = tuple(remote.lacks(there.connection, facts))
-        for line in lacks:
-            screen.say(f"{host.name}: {line}")
-        wait = "" if facts["torch"] else "; torch takes minutes"
-        screen.say(f"{host.name}: installing loop into ~/{remote.HOME}/venv, over Python {facts['python']}{wait}")
-        remote.install(there.connection, facts)
-        torch = f"torch {facts['torch']}" if facts["torch"] else "torch of its own"
-        gpus = f"{facts['gpus']}, driver {facts['driver']}" if facts["gpus"] else "no GPU"
-        screen.say(f"{host.name}: ready, with {torch} and {gpus}")
-        screen.say(f"  next: loop run session --on {host.name}")
-    return lacks

@@ -64,7 +64,7 @@ def start_session(
         SessionRequest,
         values,
         target=target,
-        asked=bounds(budget_minutes, max_usd),
+        asked=SessionLimits(budget_minutes, max_usd, watched()),
         ai=stated(ai_usd),
         attended=os.environ.get("LOOP_ATTENDED", "") not in ("", "0"),
         theirs=terms_of(evaluator, target),
@@ -75,7 +75,7 @@ def start_session(
 
 def start_pattern(*, screen: Screen, **values: Any) -> int:
     """`loop run pattern`: one pattern as a session."""
-    return _run(asked(SessionRequest, values, asked=bounds()), None, screen)
+    return _run(asked(SessionRequest, values, asked=SessionLimits(watch=watched())), None, screen)
 
 
 def start_campaign(
@@ -96,7 +96,7 @@ def start_campaign(
         values,
         target=target,
         plan=None if resume else "tune" if proposer == TUNER else plan,
-        asked=bounds(watch=watch_preemption),
+        asked=SessionLimits(watch=watch_preemption),
         campaign=campaign(**limits, proposer=proposer),
     )
     return _run(request, resume, screen)
@@ -109,9 +109,9 @@ def _run(request: SessionRequest, resume: str | None, screen: Screen) -> int:
     return run_session(request, screen) if resume is None else resume_session(resume, request, screen)
 
 
-def bounds(minutes: float | None = None, usd: float | None = None, watch: str | None = None) -> SessionLimits:
-    """What a session may take; `watch`: which cloud may take the machine away."""
-    return SessionLimits(minutes, usd, watch or os.environ.get("LOOP_WATCH_PREEMPTION") or "auto")
+def watched() -> str:
+    """Which cloud may take the machine away, where no option says it."""
+    return os.environ.get("LOOP_WATCH_PREEMPTION") or "auto"
 
 
 def terms_of(evaluator: Path | None, target: Path | None) -> EvaluatorTerms | None:
@@ -123,9 +123,8 @@ def terms_of(evaluator: Path | None, target: Path | None) -> EvaluatorTerms | No
     if not is_task:
         raise UsageError("--evaluator: the target is no task of another format", hint="loop targets inspect PATH")
     if evaluator is not None and not evaluator.is_dir():
-        raise UsageError(
-            f"{evaluator}: no such folder", hint="--evaluator is a checkout of the format's evaluator"
-        )
+        hint = "--evaluator is a checkout of the format's evaluator"
+        raise UsageError(f"{evaluator}: no such folder", hint=hint)
     return EvaluatorTerms(evaluator=str(evaluator.absolute()) if evaluator else None, evaluator_python=python)
 
 
@@ -139,34 +138,31 @@ def campaign(**fields: Any) -> Campaign:
         first = error.errors()[0]
         field = str(first["loc"][0])
         flag = f"--{FLAGS.get(field, field).replace('_', '-')}"
+        what, hint = f"{flag}: {first['msg'].lower()}", "loop optimize --help"
         if isinstance(first["input"], int | float):
             above = first.get("ctx", {}).get("gt", 0)
-            raise UsageError(
-                f"{flag} {first['input']:g}: expected a number above {above:g}", f"{flag} 10"
-            ) from error
-        raise UsageError(f"{flag}: {first['msg'].lower()}", hint="loop optimize --help") from error
+            what, hint = f"{flag} {first['input']:g}: expected a number above {above:g}", f"{flag} 10"
+        raise UsageError(what, hint) from error
 
 
 def trust_project(target: Path | None, variants: Sequence[str], screen: Screen, *, as_json: bool) -> None:
     """Show every command of a project or a stored session, and allow it. Saying so by name is the consent."""
     if target is not None and (target / sessions.HEAD).is_file():
         folder = SessionFolder(target.resolve())
-        lines = trust.session_runs(folder.head())
+        place, lines, note = folder.path, trust.session_runs(folder.head()), "allowed, for this session"
         trust.grant_session(folder.path, folder.head())
-        place, notes = folder.path, ["allowed, for this session"]
     else:
         setting = read_setting(target)
         if unknown := [name for name in variants if name not in setting.target.variants]:
             raise UsageError(f"{unknown[0]}: no answer to a task of another format", hint=f"loop trust {target}")
         project = setting.project
-        place, lines, notes = project.target, tuple(what_runs(project)), ["it ships with loop: always trusted"]
+        place, lines, note = project.target, tuple(what_runs(project)), "it ships with loop: always trusted"
         if not project.bundled:
-            notes = ["allowed, until what these definitions run changes"]
+            note = "allowed, until what these definitions run changes"
             trust.grant(project, trust.definition_hash(project), trust.hosts_hash(project))
     if as_json:
         screen.data(to_json(TrustGranted(target=str(place), runs=tuple(lines))))
         return
     for line in lines:
         screen.data(line)
-    for note in notes:
-        screen.say(note)
+    screen.say(note)

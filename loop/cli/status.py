@@ -174,41 +174,44 @@ def gather(target: Path | None, now: datetime.datetime) -> Status:
 def _running(folder: SessionFolder, card: RateCard, now: datetime.datetime) -> Running:
     """A session by its journal, which its own process goes on writing."""
     head, lines = folder.head(), folder.lines()
-    step, began = open_step(lines), lines[-1].at if lines else None
-    seconds = sessions.wall_seconds(lines) + max(0.0, (now - began).total_seconds() if began else 0.0)
+    step, began, plan = open_step(lines), lines[-1].at if lines else None, head.plan
+    since_s = (now - began).total_seconds() if began else 0.0
+    seconds = sessions.wall_seconds(lines) + max(0.0, since_s)
     notes = [tick.note for tick in ticks.read(folder.path / ticks.NAME) if step and tick.step == step.step]
+    done = finished(lines)
     return Running(
         id=head.id,
-        plan=head.plan.plan.name,
+        plan=plan.plan.name,
         step=f"{step.pattern}/{step.step}" if step else "",
         title=step.title if step else "",
         since=began if step else None,
-        step_s=(now - began).total_seconds() if step and began else 0.0,
+        step_s=since_s if step else 0.0,
         step_budget_s=step.budget_s if step else 0.0,
         note=notes[-1] if notes else "",
-        done=len(latest_attempts(finished(lines))),
-        of=sum(len(head.plan.find(name).pattern.steps) for name in head.plan.plan.patterns),
+        done=len(latest_attempts(done)),
+        of=sum(len(plan.find(name).pattern.steps) for name in plan.plan.patterns),
         seconds=seconds,
-        budget_s=head.plan.plan.budget.minutes * 60,
-        usd=charged(seconds, card, head, hosts=hosts_of(finished(lines))).usd,
+        budget_s=plan.plan.budget.minutes * 60,
+        usd=charged(seconds, card, head, hosts=hosts_of(done)).usd,
     )
 
 
 def _waiting(row: SessionListing, root: Path, card: RateCard) -> WaitingSession:
     """A session that can go on; what is wrong with its files where they cannot be read."""
-    folder = SessionFolder(root / row.folder)
-    status = row.status or "open"
+    folder, status = SessionFolder(root / row.folder), row.status or "open"
     try:
         head, record, lines = folder.head(), folder.record(), folder.lines()
     except LoopError as error:
         return WaitingSession(row.folder, status, error.message, "loop sessions list", row.usd or 0.0)
-    request = closing.waiting_for(finished(lines))
-    request = "" if head.resume_command in request else request  # It is said anyway.
-    step = open_step(lines)
-    killed = f"it ended without a word{f' in {step.pattern}/{step.step}' if step else ''}"
-    why = "; ".join(filter(None, (record.reason if record else killed, request)))
-    hosts = hosts_of(finished(lines))
-    usd = record.bill.usd if record else charged(sessions.wall_seconds(lines), card, head, hosts=hosts).usd
+    step, steps = open_step(lines), finished(lines)
+    why = f"it ended without a word{f' in {step.pattern}/{step.step}' if step else ''}"
+    request = closing.waiting_for(steps)
+    if record is not None:
+        why, usd = record.reason, record.bill.usd
+    else:
+        usd = charged(sessions.wall_seconds(lines), card, head, hosts=hosts_of(steps)).usd
+    if request and head.resume_command not in request:  # Else it is said anyway.
+        why = f"{why}; {request}"
     return WaitingSession(row.folder, status, why, head.resume_command, usd)
 
 
