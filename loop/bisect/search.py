@@ -11,7 +11,7 @@ The next try follows from the probes so far alone, so an interrupted search goes
 5. A culprit that explains too little of the whole step is not alone: both sides of it are searched.
 
 Between two commits that were observed lies a gap. Its score is the log likelihood that the step lies in it
-(`pairs.Pairs`, `runs.Runs`); the share of a commit is its part of exp(score). Commits that cannot be built leave
+(`Pairs`, `Runs`); the share of a commit is its part of exp(score). Commits that cannot be built leave
 their share to the next one that can.
 """
 

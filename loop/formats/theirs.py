@@ -116,7 +116,7 @@ def judged(asked: ForeignAnswer, evaluator: Evaluator) -> Judging:
         placed = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         package = asked.evaluator / evaluator.package if asked.evaluator and evaluator.package else None
         watched = [*(sorted(package.rglob("*.py")) if package else ()), *asked.task.files, *placed]
-        before = {path: content_hash(path.read_bytes()) for path in watched}
+        before = {path: content_hash(path.read_bytes()) for path in watched if path.is_file()}
         verdict = yield from _run(asked, evaluator, steps)
         now = {path: content_hash(path.read_bytes()) if path.is_file() else "gone" for path in before}
     finally:

@@ -69,8 +69,13 @@ def ask(round_: ProposalRound, first: int) -> Generator[Tick, None, None]:
         yield from together((_candidate(round_, number) for number in numbers), len(numbers))
     finally:
         sweep_orphans(before)
-        if round_.tree.head != round_.head or round_.tree.changed():  # By a proposer: it is what it was.
-            round_.tree.revert(round_.head)
+        _put_back(round_)
+
+
+def _put_back(round_: ProposalRound) -> None:
+    """Have the incumbent be what it was, whatever a proposer wrote there: edits are compared with it."""
+    if round_.tree.head != round_.head or round_.tree.changed():
+        round_.tree.revert(round_.head)
 
 
 def _candidate(round_: ProposalRound, number: int) -> Generator[Tick, None, None]:
@@ -127,6 +132,7 @@ def _proposed(round_: ProposalRound, number: int, copy: Worktree) -> Generator[T
         result = yield from run_errand(errand)
         results.append(result)
         write_atomic(page.with_name(f"{number:04}-{len(results)}.txt"), result.output)
+        _put_back(round_)
         edit = Taken.of(round_.brief, round_.tree, copy)
         fields = {
             "number": number,
@@ -141,6 +147,7 @@ def _proposed(round_: ProposalRound, number: int, copy: Worktree) -> Generator[T
             return Proposal(ended=ended, said=result.said, **fields)
         refused_by = yield from refused(context, round_.brief.variant, copy)
         if not refused_by:
+            _put_back(round_)
             patch = edit.as_patch(round_.tree, page.with_name(f"{number:04}.patch"))
             files = {"files": tuple(edit.files), "patch": str(patch)}
             return Proposal(ended="edited", said=result.said, **fields, **files)

@@ -144,7 +144,7 @@ class Bounds:
 
         Before a step: where it does not fit. While one runs: where no time is left.
         """
-        if self.watch is not None and self.watch.notice is not None:
+        if self.watch is not None and self.watch.notice:
             raise Stopped(self.watch.notice, ExitCode.PAUSED)
         why = None
         if self.allowance and isinstance(event, StepDue):

@@ -6,7 +6,6 @@ from collections import Counter
 
 import pytest
 
-from loop.bisect.hunt import TOUCHED
 from loop.bisect.model import Problem, SearchEnd, Try, WeighedCommit
 from loop.bisect.search import LOST_MOST, next_move
 from tests.bisect.simulated import STEP, History, Outcome, done, named, probe_of, problem, runs_of
@@ -94,17 +93,6 @@ def test_ends_of_the_same_program_are_nothing_to_search() -> None:
     answer = next_move(Problem(same), ())
     assert isinstance(answer, SearchEnd)
     assert ("no_regression", "not in the code") == (answer.outcome, answer.why.partition(":")[0])
-
-
-def test_the_prior_decides_where_to_look_first() -> None:
-    """A commit that touches the kernel's files is found in fewer builds; a wrong prior only costs some."""
-    weights = [TOUCHED if index in (11, 12, 40) else 1.0 for index in range(65)]
-    commits = tuple(WeighedCommit(str(index), weight) for index, weight in enumerate(weights))
-    asked = Problem(commits, metric="correctness")
-    for culprit, most in ((12, 6), (40, 7), (41, 9)):
-        found = done(asked, lambda one, at=culprit: [float(one.commit < at)] * one.batch)  # type: ignore[misc]
-        assert ("culprit", (culprit,)) == named(found)
-        assert most >= found.builds
 
 
 @pytest.mark.parametrize("metric", ["latency", "correctness"])

@@ -20,8 +20,11 @@ if number == 1:  # What does not compile comes back with the compiler's words.
     text = kernel.read_text()
     kernel.write_text(text + "oops" if "does not compile" not in pathlib.Path(brief).read_text() else {fast!r})
     (pathlib.Path(folder) / "target.yaml").write_text("no manifest")
-elif number == 2:
+elif number == 2:  # It edits the session's own worktree, too.
     kernel.write_text(kernel.read_text() + "// nothing but a comment")
+    copy = next(place for place in kernel.parents if place.name.endswith(".2"))
+    for manifest in copy.with_name(copy.name.removesuffix(".2")).rglob("target.yaml"):
+        manifest.write_text(manifest.read_text() + "# mine")
     done = subprocess.run([*{loop!r}, "kernels", "check", "ours", "--json"], cwd=folder, capture_output=True)
     pathlib.Path({printed!r}).write_bytes(done.stdout)
 elif number == 3:
@@ -55,6 +58,8 @@ def test_rounds_are_walked_until_the_proposer_has_nothing_more(project: Project,
     ]
     assert ["edited", "edited", "failed", "done"] == [proposal["ended"] for proposal in found]
     assert (["scale.c"], ["target.yaml"]) == (found[0]["files"], found[0]["left_out"])
+    assert ["scale.c"] == found[1]["files"]
+    assert "target.yaml" not in Path(found[1]["patch"]).read_text()
     assert 0.25 == found[0]["use"]["usd"], "two runs: the first did not compile"
     (step,) = json.loads(printed.read_text())["steps"]
     assert "the incumbent" == step["output"]["speeds"][0]["against"]
