@@ -69,71 +69,60 @@ def blind_spots(asking: Asking, reference: Function, drawn: DrawnInputs, request
         return looked
     try:
         inputs, other = (asking.inputs(call) for call in request.calls)
-        return _Reading(asking, reference, inputs).add_to(looked, other.tensors)
+        return _with_reads(looked, asking, reference, inputs, other.tensors)
     except (Refused, RuntimeError):  # It runs nowhere but where it was judged.
         return looked
 
 
-class _Reading:
-    """What of a call the reference reads: whatever is changed there changes an output."""
+def _with_reads(
+    looked: Looked, asking: Asking, reference: Function, inputs: Inputs, others: Sequence[Tensor]
+) -> Looked:
+    """With what the reference does not read, outputs that nothing changes, and weights nobody has trained.
 
-    def __init__(self, asking: Asking, reference: Function, inputs: Inputs) -> None:
-        self.asking, self.reference, self.inputs = asking, reference, inputs
-        try:
-            self.exact, self.right = True, self._outputs(inputs.tensors, inputs.call, exact=True)
-        except Refused:
-            self.exact, self.right = False, self._outputs(inputs.tensors, inputs.call, exact=False)
-        self.moved: set[str] = set()
-        """Outputs that were changed by something."""
+    Whatever is changed that it reads changes an output. `others`: the inputs under another seed.
+    """
+    call, tensors, moved = inputs.call, inputs.tensors, set[str]()
 
-    def add_to(self, looked: Looked, others: Sequence[Tensor]) -> Looked:
-        """With what is not read, outputs that nothing changes, and weights nobody has trained.
+    def outputs(values: list[Tensor], changed: Call, *, exact: bool) -> dict[str, Tensor]:
+        results, _ = asking.outputs("reference", reference, values, changed, exact=exact)
+        return {name: output.clone() for name, output in results.items()}
 
-        `others`: the inputs under another seed.
-        """
-        call, tensors = self.inputs.call, self.inputs.tensors
-        reads: dict[str, bool | None] = {}
-        for n, (file, tensor) in enumerate(zip(call.inputs, tensors, strict=True)):
-            if (changed := _changed(tensor, others[n])) is not None:
-                reads[file.name] = self._reads([*tensors[:n], changed, *tensors[n + 1 :]], call)
-        ignored = []  # Attributes of which some other value can be tried, and none changes an output.
-        for name in call.attributes:
-            values = other_values(call.attributes[name], self.asking.signature.attributes[name])
-            changes = [call.but(attributes={**call.attributes, name: value}) for _, value in values]
-            answers = [self._reads(tensors, changed) for changed in changes]
-            ignored += [name] if False in answers and True not in answers else []
-        initial = []  # Weights that are all 1 or all 0.
-        if self.asking.is_class:
-            module = instance_of(self.reference, self.asking.arguments, call.seed)
-            for name, weight in module.state_dict().items() if isinstance(module, torch.nn.Module) else ():
-                flat = weight.reshape(-1)
-                if (
-                    torch.is_floating_point(flat)
-                    and len(flat)
-                    and not _varies(flat)
-                    and float(flat[0]) in (0.0, 1.0)
-                ):
-                    initial.append(name)
-        tried = any(read is not None for read in reads.values())
-        unmoved = [name for name in self.right if tried and name not in self.moved]
-        unread = [name for name, read in reads.items() if read is False]
-        found = {"ignored": tuple(ignored), "unmoved": tuple(unmoved), "initial": tuple(initial)}
-        found["unread"] = tuple(unread) if set(unmoved) != set(self.right) else ()
-        return looked.model_copy(update=found)
+    try:
+        exact, right = True, outputs(tensors, call, exact=True)
+    except Refused:
+        exact, right = False, outputs(tensors, call, exact=False)
 
-    def _reads(self, tensors: list[Tensor], call: Call) -> bool | None:
+    def reads(values: list[Tensor], changed: Call) -> bool | None:
         """Whether a change changes an output; None where the reference refuses it."""
         try:
-            outputs = self._outputs(tensors, call, exact=self.exact)
+            now = outputs(values, changed, exact=exact)
         except (Refused, RuntimeError):
             return None
-        differ = {name for name, output in outputs.items() if not same_bits(output, self.right[name])}
-        self.moved |= differ
+        differ = {name for name, output in now.items() if not same_bits(output, right[name])}
+        moved.update(differ)
         return bool(differ)
 
-    def _outputs(self, tensors: list[Tensor], call: Call, *, exact: bool) -> dict[str, Tensor]:
-        outputs, _ = self.asking.outputs("reference", self.reference, tensors, call, exact=exact)
-        return {name: output.clone() for name, output in outputs.items()}
+    read: dict[str, bool | None] = {}
+    for n, (file, tensor) in enumerate(zip(call.inputs, tensors, strict=True)):
+        if (changed := _changed(tensor, others[n])) is not None:
+            read[file.name] = reads([*tensors[:n], changed, *tensors[n + 1 :]], call)
+    ignored = []  # Attributes of which some other value can be tried, and none changes an output.
+    for name in call.attributes:
+        values = other_values(call.attributes[name], asking.signature.attributes[name])
+        answers = [reads(tensors, call.but(attributes={**call.attributes, name: value})) for _, value in values]
+        ignored += [name] if False in answers and True not in answers else []
+    initial = []  # Weights that are all 1 or all 0.
+    module = instance_of(reference, asking.arguments, call.seed) if asking.is_class else None
+    for name, weight in module.state_dict().items() if isinstance(module, torch.nn.Module) else ():
+        flat = weight.reshape(-1)
+        if flat.is_floating_point() and len(flat) and not _varies(flat) and float(flat[0]) in (0.0, 1.0):
+            initial.append(name)
+    tried = any(answer is not None for answer in read.values())
+    unmoved = [name for name in right if tried and name not in moved]
+    unread = [name for name, answer in read.items() if answer is False]
+    changes = {"ignored": tuple(ignored), "unmoved": tuple(unmoved), "initial": tuple(initial)}
+    changes["unread"] = tuple(unread) if set(unmoved) != set(right) else ()
+    return looked.model_copy(update=changes)
 
 
 def _changed(tensor: Tensor, other: Tensor) -> Tensor | None:
