@@ -1,7 +1,7 @@
 """One call of a variant: its memory, what surrounds it, how it is made and timed. Runs in a worker.
 
 Read `call` (the nouns) and `invocation` (how a call is made ready for a check, and for timing) first. `library`,
-`external` and `torch_call` load the three kinds of variant, `compiled` and `cuda` hold the calls of a library.
+`external` and `torch_call` load the three kinds of variant, `cuda` the calls of a library on a device.
 
 A checked call has tensors between guard zones (`memory`; `cuda.driver` has that of a device, `torch_call` that of
 torch). A fault beside one is named (`invocation.FaultWatch`). A timed call lies in memory that the judge shares

@@ -5,7 +5,7 @@ A loaded variant makes a call ready in two ways:
 - `prepare` for a check: inputs in memory of the worker's own, with guard zones around them (`memory`).
 - `stage` for timing: inputs and outputs in the memory that the judge shares with the worker (`arena`).
 
-`compiled`, `external` and `torch_call` hold both for each kind of variant, `cuda` for compiled ones on a GPU.
+`library`, `external` and `torch_call` hold both for each kind of variant, `cuda` for compiled ones on a GPU.
 """
 
 import contextlib

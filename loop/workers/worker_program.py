@@ -103,9 +103,12 @@ class WorkerProgram:
             torch_call = importlib.import_module("loop.calls.torch_call")  # So that the seal covers it, too.
             if request.device == "cuda":
                 torch_call.need_device()
+        library = Compiled
+        if isinstance(terms, LibraryTerms) and terms.device == "cuda":
+            from loop.calls.cuda.stage import DeviceLibrary as library
         self.seal = Seal()
         if isinstance(terms, LibraryTerms):
-            loaded = Compiled(terms)
+            loaded = library(terms)
         elif isinstance(terms, FunctionTerms):
             search(request.folder)
             loaded = torch_call.Importable(terms, request.device)

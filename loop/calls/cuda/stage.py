@@ -16,7 +16,6 @@ from functools import partial
 from typing import NamedTuple
 
 from loop.calls.call import POISON, Call, Refused, refuse_late
-from loop.calls.compiled import CompiledCall
 from loop.calls.cuda.driver import (
     ALIGNMENT,
     Device,
@@ -29,6 +28,7 @@ from loop.calls.cuda.driver import (
     take_back_l2,
 )
 from loop.calls.invocation import Places, Run, Stage, Windows
+from loop.calls.library import Compiled, CompiledCall
 from loop.calls.memory import Memory, stray
 
 THREAD_LOCAL = 1
@@ -212,6 +212,16 @@ def the_device() -> Device:
 def the_stream() -> Stream:
     """The stream that variants are given."""
     return the_device().stream()
+
+
+class DeviceLibrary(Compiled):
+    """A loaded library whose kernels run on the device."""
+
+    def prepare(self, call: Call, layout: str = "contiguous") -> "DeviceCompiledCall":
+        return DeviceCompiledCall(self.invoke, call, layout)
+
+    def stage(self, places: Places, call: Call, slow: float) -> Stage:
+        return DeviceStage(self.invoke, places, call, slow)
 
 
 class DeviceCompiledCall(CompiledCall):
