@@ -103,9 +103,11 @@ class WorkerProgram:
             torch_call = importlib.import_module("loop.calls.torch_call")  # So that the seal covers it, too.
             if request.device == "cuda":
                 torch_call.need_device()
-        library = Compiled
+        library: type[Compiled] = Compiled
         if isinstance(terms, LibraryTerms) and terms.device == "cuda":
-            from loop.calls.cuda.stage import DeviceLibrary as library
+            from loop.calls.cuda.stage import DeviceLibrary
+
+            library = DeviceLibrary
         self.seal = Seal()
         if isinstance(terms, LibraryTerms):
             loaded = library(terms)

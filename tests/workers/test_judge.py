@@ -1,6 +1,6 @@
 """The judge alone, without its process: what it refuses to judge by, and where it works out an answer."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,41 +53,23 @@ def test_a_model_that_changes_its_input_judges_nothing(tmp_path: Path, monkeypat
     assert str(refused.value).endswith("then run the same command again")
 
 
-PLACES = {"cpu": "cpu", "cuda": "meta"}
-Limited = Callable[..., tuple[judge.Judge, Expect, dict[str, Any]]]
-
-
-@pytest.fixture
-def limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Limited:
-    """Makes a judge with a GPU of little memory; how many times its reference was called by device is noted.
-
-    Tensors without memory stand for those of the GPU.
-    """
-    noted: dict[str, Any] = {"cpu": 0, "meta": 0, "free": [1 << 40, 0]}
+def test_an_answer_that_does_not_fit_a_gpu_is_worked_out_on_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it was tried is not asked of the GPU again. Tensors without memory stand for those of the GPU."""
+    on, called = asking.Inputs.on, {"cpu": 0, "meta": 0}
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (noted["free"].pop(0), 1 << 40))
-    on = asking.Inputs.on
-    monkeypatch.setattr(asking.Inputs, "on", lambda inputs, device: on(inputs, PLACES[device]))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 40, 1 << 40))
+    monkeypatch.setattr(asking.Inputs, "on", lambda inputs, device: on(inputs, device.replace("cuda", "meta")))
+    one, request = expecting(write_task(tmp_path, "backward"), tmp_path, tmp_path, device="cuda")
+    right = one.reference
 
-    def made(**changes: Any) -> tuple[judge.Judge, Expect, dict[str, Any]]:
-        one, request = expecting(write_task(tmp_path, "backward"), tmp_path, tmp_path, **changes)
-        right = one.reference
+    def reference(gradient: torch.Tensor, x: torch.Tensor) -> Any:
+        called[gradient.device.type] += 1
+        if gradient.is_meta:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return right(gradient, x)
 
-        def reference(gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-            noted[gradient.device.type] += 1
-            if gradient.is_meta or noted["cpu"] in noted.get("fails", ()):
-                raise torch.OutOfMemoryError("CUDA out of memory")
-            found: torch.Tensor = right(gradient, x)
-            return found
-
-        one.reference = reference
-        return one, request, noted
-
-    return made
-
-
-def test_an_answer_that_does_not_fit_a_gpu_is_worked_out_on_the_cpu(limited: Limited) -> None:
-    """Also when nothing is left free by then: where it was tried is not asked of the GPU again."""
-    one, request, noted = limited(device="cuda")
+    one.reference = reference
     one.expect(request)
-    assert (1, "cpu") == (noted["meta"], one.answers[request.call.key].truths[0].reference.device.type)
+    assert (1, "cpu") == (called["meta"], one.answers[request.call.key].truths[0].reference.device.type)
