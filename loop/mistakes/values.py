@@ -48,30 +48,27 @@ def set_attribute(call: ErringCall) -> None:
 
 def wrong_number(call: ErringCall) -> None:
     """A number is off by half; one that was not given is 3/4."""
-    name = call.terms["attribute"]
-    call.compute(changed={name: _off(call.attributes[name])})
-
-
-def _off(number: float | None) -> float:
+    name, number = call.terms["attribute"], call.attributes[call.terms["attribute"]]
     if number is None or math.isnan(number) or number == 0:
-        return 0.75
-    if isinstance(number, int) or number.is_integer():
-        return number + max(1, abs(number) // 2)
-    return 1.5 * number
+        wrong = 0.75
+    elif isinstance(number, int) or number.is_integer():
+        wrong = number + max(1, abs(number) // 2)
+    else:
+        wrong = 1.5 * number
+    call.compute(changed={name: wrong})
 
 
 def round_inputs(call: ErringCall) -> None:
     """Inputs lose so many bits that it must show: those beyond bfloat16, or beyond what the tolerance forgives."""
-    call.compute([_rounded(array, call.terms) for array in call.inputs])
-
-
-def _rounded(array: Array, terms: Terms) -> Array:
-    bits = terms.get("mantissa", MANTISSA[array.dtype.name])
-    bits_left = min(BFLOAT16, bits - 3, int(-math.log2(64 * max(sum(terms["tolerance"].values()), 2.0**-64))))
-    fraction, exponent = numpy.frexp(values(array))
-    rounded = numpy.empty_like(array)
-    store(rounded, numpy.ldexp(numpy.round(fraction * 2.0 ** (bits_left + 1)) / 2.0 ** (bits_left + 1), exponent))
-    return rounded
+    inputs, tolerance = [], sum(call.terms["tolerance"].values())
+    for array in call.inputs:
+        bits = call.terms.get("mantissa", MANTISSA[array.dtype.name])
+        steps = 2.0 ** (1 + min(BFLOAT16, bits - 3, int(-math.log2(64 * max(tolerance, 2.0**-64)))))
+        fraction, exponent = numpy.frexp(values(array))
+        rounded = numpy.empty_like(array)
+        store(rounded, numpy.ldexp(numpy.round(fraction * steps) / steps, exponent))
+        inputs.append(rounded)
+    call.compute(inputs)
 
 
 def _with(inputs: list[Any], place: int, other: Any) -> list[Any]:

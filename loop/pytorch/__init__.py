@@ -129,9 +129,16 @@ def operator(variant: str, target: str | Path | None = None, device: str | torch
             key = (chosen.target.resolve(), variant)
             if key not in _operators:
                 _operators[key] = _make(chosen, variant, device)
-            elif device is not None:
-                _check_place(_operators[key], torch.device(device))
-            return _operators[key]
+            known = _operators[key]
+            where = torch.device(known.contract.device if device is None else device)
+            architecture = _architecture(variant, known.contract.device, where)
+            if device is not None and known.architecture not in (None, architecture):
+                raise UsageError(
+                    f"variant {variant} was built for {known.architecture} in this process, and {where} is "
+                    f"{architecture}",
+                    hint="an operator is made once: use another process for another kind of GPU",
+                )
+            return known
     except LoopError as error:
         if error.hint:
             error.add_note(error.hint)
@@ -164,17 +171,6 @@ def _make(chosen: Project, name: str, device: str | torch.device | None) -> Oper
     result = Operator(contract, library, declare(contract, library))
     result.architecture = architecture
     return result
-
-
-def _check_place(known: Operator, where: torch.device) -> None:
-    """Raise LoopError where a registered operator does not run on a device."""
-    architecture = _architecture(known.contract.name, known.contract.device, where)
-    if known.architecture not in (None, architecture):
-        raise UsageError(
-            f"variant {known.contract.name} was built for {known.architecture} in this process, and {where} is "
-            f"{architecture}",
-            hint="an operator is made once: use another process for another kind of GPU",
-        )
 
 
 def _architecture(name: str, right: str, where: torch.device) -> str:

@@ -31,14 +31,6 @@ def tail_of(errors: Tensor) -> Tensor:
     return counts.flip(0).cumsum(0).flip(0)
 
 
-def crowded_from(tail: Tensor, other: Tensor) -> float | None:
-    """The power of two that too many errors of another tail reach, by the largest factor; None where none has."""
-    crowds = other / (TIMES * tail + FEW)
-    most = crowds.max()
-    (places,) = (crowds == most).nonzero(as_tuple=True)
-    return 2.0 ** (FIRST + int(places[-1])) if most > 1 else None
-
-
 MAX_SLACK, MAX_FLOOR = 2.0, 1e-5
 MEAN_SLACK, MEAN_FLOOR = 1.5, 1e-6
 """A variant may lose this much more than the plain implementation in the same type, plus a floor."""
@@ -112,9 +104,13 @@ class Truth:
         """The same, with less allowed where more elements of an output are off than rounding explains."""
         if self.tail is None:
             return self
-        least = crowded_from(self.tail, beyond(self.tolerance, self.reference, output))
-        if least is None:
+        crowds = beyond(self.tolerance, self.reference, output) / (TIMES * self.tail + FEW)
+        most = crowds.max()
+        if most <= 1:
             return self
+        # The power of two that too many errors reach, by the largest factor.
+        (places,) = (crowds == most).nonzero(as_tuple=True)
+        least = 2.0 ** (FIRST + int(places[-1]))
         stated = allowed_by(self.tolerance, self.reference).clamp_(min=least * (1 - 2.0**-50))
         return replace(self, allowed=torch.minimum(self.allowed, stated))
 
