@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 from loop.base.processes import finish
+from loop.gate.model import PropertiesOutput
+from loop.gate.properties import properties
 from loop.gate.verify import Job, verify
 from loop.model.measurement import VariantChecks
 from loop.model.signature import PythonFunction
 from loop.model.workloads import expand
+from loop.steps.taken_over import Lasting
 from loop.workers.bench import Bench
-from tests.targets import make_builds
+from tests.targets import compiled, make_builds, make_context, open_bench, write_target
 from tests.two_stage import open_two_stage
 
 
@@ -62,3 +65,24 @@ def test_what_means_the_same_may_be_brought_into_one_form(bench: Bench) -> None:
     assert checked(bench, "right_partial", entry="right_doubled", form=form).right
     assert checked(bench, "right_partial", form=form).right
     assert not checked(bench, "half_weights_partial", form=form).right
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["half_twice"], "1 property holds in 3 checks"),
+        (["of_three_rows"], "1 property holds in 1 check"),
+        (["half_twice", "row_by_row"], "2 properties hold in 6 checks"),
+    ],
+)
+def test_properties_that_hold_are_counted(
+    names: list[str], expected: str, tmp_path: Path, build_cache: Path
+) -> None:
+    """Each on every workload that it applies to."""
+    named = [f"tiny_functions:{name}" for name in names]
+    target = write_target(tmp_path, {"right": compiled()}, properties=named)
+    with open_bench(tmp_path, target, build_cache) as bench:
+        output = finish(properties(make_context(bench, "right"), Lasting())).output
+    assert isinstance(output, PropertiesOutput)
+    assert (True, expected) == (output.ok, output.message)

@@ -8,9 +8,10 @@ import pytest
 
 from loop.actions import ACTIONS
 from loop.base.processes import finish
-from loop.gate.sanitizing import FOUND, TOOLS, SanitizeTerms
+from loop.gate.sanitizing import FOUND, TOOLS, SanitizeTerms, few
 from loop.model.record import Finished
 from loop.model.sanitizing import SanitizeOutput
+from loop.model.target import Workload
 from loop.workers.bench import Bench
 from tests.fake_tools import FakeTool
 from tests.makers import make_check, make_finished, make_verify
@@ -137,3 +138,27 @@ def test_a_step_that_runs_out_of_time_says_what_it_left(bench: Bench, program: F
     assert (True, (), ()) == (found.ok, found.clean, found.runs)
     expected = "memcheck, racecheck, synccheck and initcheck of right: the step's 0.001 s were over"
     assert (expected,) == found.not_exercised
+
+
+def workload(name: str, size: int = 4, **attributes: Any) -> Workload:
+    """A workload of that size."""
+    dtype = attributes.pop("dtype", "float16")
+    values = attributes.pop("values", "normal")
+    return Workload(name=name, sizes={"N": size}, attributes=attributes, dtype=dtype, values=values)
+
+
+def names(*candidates: Workload, most: float = 1000, count: int = 3) -> list[str]:
+    """Names of those that are chosen; the work of a workload is its size."""
+    work = {one.name: float(one.sizes["N"]) for one in candidates}
+    return [one.name for one in few(candidates, work, most, count)]
+
+
+def test_every_flag_choice_and_type_is_there() -> None:
+    """Before those with most work: three large ones do not push out the only small one of its kind."""
+    large = [workload(f"large{n}", 900 + n, causal=False, side="left") for n in range(3)]
+    others = [
+        workload("causal", 3, causal=True, side="left"),
+        workload("right", 2, causal=False, side="right"),
+        workload("bfloat16", 1, causal=False, side="left", dtype="bfloat16"),
+    ]
+    assert ["bfloat16", "right", "causal", "large2"] == names(*large, *others, count=4)

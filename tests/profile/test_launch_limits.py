@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from loop.model.profile import DeviceFacts
 from loop.model.resources import KernelLaunch, WorkloadLaunches
-from loop.profile.launch_limits import KernelFindings, Placed, place
+from loop.profile.launch_limits import Block, KernelFindings, Placed, place, resident
 from tests.makers import make_kernel, make_launch, make_library, make_workload
-from tests.profile.test_occupancy import L4
 
 KERNEL = make_kernel("k(float*)", symbol="_Zk", registers=160, shared_bytes=1024)
 
@@ -48,3 +48,46 @@ def test_a_launch_that_no_gpu_takes_has_no_place(fields: dict[str, Any], limited
     """Grid and block have limits of their own; 160 registers a thread are too many for 1024 threads."""
     _, held = place(make_launch(**fields), KERNEL, L4)
     assert (0, limited_by) == (held.blocks, held.limited_by)
+
+
+L4 = DeviceFacts(
+    name="NVIDIA L4",
+    sms=58,
+    shared_per_sm=102400,
+    shared_per_block=101376,
+    shared_static=49152,
+    registers_per_sm=65536,
+    threads_per_sm=1536,
+    blocks_per_sm=24,
+    l2_bytes=50331648,
+    bytes_per_s=300e9,
+    flops_per_s={"float16": 121e12},
+)
+
+
+@pytest.mark.parametrize(
+    ("block", "blocks", "limited_by"),
+    [
+        (Block(32), 24, "blocks a multiprocessor"),
+        (Block(128), 12, "threads"),
+        (Block(1024), 1, "threads"),
+        (Block(1), 24, "blocks a multiprocessor"),
+        (Block(128, 160, 16384), 3, "registers"),
+        (Block(128, 168), 3, "registers"),
+        (Block(128, 169), 2, "registers"),
+        (Block(128, 254, 24576), 2, "registers"),
+        (Block(256, 64), 4, "registers"),
+        (Block(96, 168), 4, "registers"),
+        (Block(128, 32, 49152), 2, "shared memory"),
+        (Block(128, 32, 101376), 1, "shared memory"),
+        (Block(128, 32, 101377), 0, "shared memory"),
+        (Block(128, 32, 0), 12, "threads"),
+        (Block(1024, 128), 0, "registers"),
+        (Block(1280), 0, "threads"),
+        (Block(2048), 0, "threads"),
+    ],
+)
+def test_resident_blocks_follow_the_limits(block: Block, blocks: int, limited_by: str) -> None:
+    """Registers by warps of 256 and fours of warps; shared memory with the KB that the system takes."""
+    found = resident(block, L4)
+    assert (blocks, limited_by) == (found.blocks, found.limited_by)
