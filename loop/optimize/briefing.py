@@ -47,8 +47,9 @@ def render_brief(templates: Path, brief: Brief) -> str:
     With what is known of the variant on its workload, each fact with its source, and why the rest is not known;
     changes of this session that were judged before; changes that earlier sessions took back.
     """
-    profile, facts = brief.profile, None
+    profile, facts, end, where = brief.profile, None, None, ""
     if profile is not None:
+        end, where = leaf(profile)
         known = {name: value(fact) for name, fact in profile.facts.items() if fact is not None}
         rows = tuple(
             (name, known.get(name, "unknown"), meaning, profile.sources.get(name) or profile.unknown.get(name, ""))
@@ -73,7 +74,8 @@ def render_brief(templates: Path, brief: Brief) -> str:
         .get_template(TEMPLATE)
         .render(
             brief=brief,
-            leaf=leaf(profile) if profile else None,
+            leaf=end,
+            where=where,
             facts=facts,
             tried=filled(columns(">Change", "Variant", "Outcome", ">Speed", "Why", "Patch"), tried),
             lost=filled(columns("Session", "Files", ">Speed", "Why it was taken back", "Patch"), lost),

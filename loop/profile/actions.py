@@ -2,7 +2,6 @@
 
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
@@ -40,41 +39,19 @@ ON_ROOF = ("flops_share", "bandwidth_share", "roof")
 ON_GPU = (*SHARES, "stall")
 
 
-@dataclass(frozen=True)
-class Leaf:
-    """Where one variant does worst, why, and what to do about it."""
-
-    variant: str
-    where: str
-    severity: str
-    tool: str
-    """Empty where nothing needs to be done."""
-    bottleneck: str
-    when: str
-    """The condition that matched; empty where none did."""
-    fix: str
-    gain: str
-    undecided: tuple[str, ...]
-    """Rules before it that could not be decided."""
-
-
-def leaf(profile: Profile) -> Leaf:
-    """Where the tree led for one profile."""
+def leaf(profile: Profile) -> tuple[Profile, str]:
+    """A profile with words for what was not decided, and the gain that is promised; where its variant does worst."""
     ratio, time_us = profile.facts.get("ratio"), profile.facts.get("time_us")
     figures = [say.times(ratio)] if isinstance(ratio, float) else []
     figures += [say.latency(time_us)] if isinstance(time_us, float) else []
-    promised = profile.promise.text if profile.promise else ""
-    return Leaf(
-        variant=profile.variant,
-        where=f"{profile.workload} ({', '.join(figures)})" if figures else profile.workload,
-        severity=profile.severity or "stop, it may be left alone",
-        tool=profile.tool or "",
-        bottleneck=profile.bottleneck or "not decided",
-        when=profile.when or "",
-        fix=profile.fix or "",
-        gain=f"{profile.gain or ''}{f' ({promised})' if promised else ''}",
-        undecided=profile.undecided,
-    )
+    promised = f" ({profile.promise.text})" if profile.promise else ""
+    words = {
+        "severity": profile.severity or "stop, it may be left alone",
+        "bottleneck": profile.bottleneck or "not decided",
+        "gain": f"{profile.gain or ''}{promised}",
+    }
+    where = f"{profile.workload} ({', '.join(figures)})" if figures else profile.workload
+    return profile.model_copy(update=words), where
 
 
 def facts_table(profiles: Sequence[Profile]) -> Table | None:

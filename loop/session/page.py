@@ -194,13 +194,13 @@ def bottleneck(view: View) -> Iterator[Section]:
     profiles = view.profiles
     fillings = [filling for output in outputs_of(view.finished, ParallelismOutput) for filling in output.fillings]
     yield Section(figure=roofline(profiles, view.head.baseline))
-    for end in map(leaf, profiles):
+    for end, where in map(leaf, profiles):
         when = f", for `{end.when}`" if end.when and end.when != "true" else ""
         lines = [f"Look with: {end.tool}"] if end.tool else []
         lines += [f"Fix: {end.fix}", f"Expected gain: {end.gain}"] if end.fix else []
         lines += [f"Not decided: {text}" for text in end.undecided]
-        where = f"`{end.variant}` does worst on {end.where}. Severity: {end.severity}. "
-        yield Section(note=f"{where}What holds it back: {end.bottleneck}{when}.", lines=tuple(lines))
+        worst = f"`{end.variant}` does worst on {where}. Severity: {end.severity}. "
+        yield Section(note=f"{worst}What holds it back: {end.bottleneck}{when}.", lines=tuple(lines))
     if not profiles:
         yield Section(note="Nothing was profiled.")
     yield Section(table=facts_table(profiles), after=notes(profiles))
