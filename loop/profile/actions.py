@@ -40,7 +40,7 @@ ON_GPU = (*SHARES, "stall")
 
 
 def leaf(profile: Profile) -> tuple[Profile, str]:
-    """A profile with words for what was not decided, and the gain that is promised; where its variant does worst."""
+    """A profile with words for what was not decided, and with its promised gain; where its variant does worst."""
     ratio, time_us = profile.facts.get("ratio"), profile.facts.get("time_us")
     figures = [say.times(ratio)] if isinstance(ratio, float) else []
     figures += [say.latency(time_us)] if isinstance(time_us, float) else []
