@@ -2,8 +2,8 @@
 
 A job holds both targets. It compiles them, checks what differs, and times it in pairs on one device, under its
 lock. The steps `change.build` and `change.compare` take over what was found, by the job's id: a hash of both, the
-terms and the session. Where a candidate was kept meanwhile the incumbent is another, and so is the id. What may not
-be kept by its job is taken back at once: the rest of the gate is for what gained.
+terms and the session. Where a candidate was kept meanwhile the incumbent is another, and so is the id. What may
+not be kept by its job is taken back at once: the rest of the gate is for what gained.
 """
 
 import math
