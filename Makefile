@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-coverage bench-choice bench-optimize bench-optimize-gpu bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-formats bench-formats-judged bench-gate bench-faults help house session test test-core test-rest test-all lint types check schema docs docs-check bench bench-verdict fuzz mutants soak clean
+.PHONY: bench-scale bench-coverage bench-choice bench-optimize bench-optimize-gpu bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-formats bench-formats-judged bench-gate bench-faults help house session test test-core test-rest test-all lint types check schema docs docs-check bench bench-verdict fuzz mutants soak clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -109,6 +109,10 @@ bench-optimize: $(VENV)/.tools  ## are winners of a campaign real, and does ever
 MINUTES ?= 10
 bench-optimize-gpu: $(VENV)/.tools  ## a campaign on a GPU, and its last figure again in fresh sessions: MINUTES=10
 	$(BIN)/python -m tests.bench.optimize_gpu --minutes $(MINUTES)
+
+GPUS ?=
+bench-scale: $(VENV)/.tools  ## verification and campaigns on 1, 2, 4, 8 GPUs (half an hour); writes tests/bench/SCALE.md: GPUS="1 2"
+	$(BIN)/python -m tests.bench.scale $(if $(GPUS),--gpus $(GPUS))
 
 FORMATS = $(foreach one,KERNELBENCH GPUMODE FLASHINFER SOL,$(if $($(one)),--$(shell echo $(one) | tr A-Z a-z) $($(one))))
 

@@ -1,0 +1,212 @@
+"""`make bench-scale`: verification and campaigns on 1, 2, 4, 8 GPUs of one host, by any executor.
+
+A row is the wall time of a command at a width, beside width 1; verdicts have to be the same at all. Rows are kept
+in recorded/scale.json as they come, and SCALE.md is made of them. Without a GPU, `--device cpu` tries the script.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from loop.base.documents import write_atomic
+from loop.machine.gpus import gpus
+from loop.machine.machine import machine
+from tests.bench.optimize_live import play
+from tests.bench.optimize_pool import PLAN, Kernel, Patch
+from tests.conftest import ROOT
+
+DONE, PAGE = ROOT / "tests" / "bench" / "recorded" / "scale.json", ROOT / "tests" / "bench" / "SCALE.md"
+LOOP = [sys.executable, "-c", "from loop.cli import main; main()"]
+MUST = {2: 1.9, 4: 3.5, 8: 6.0}
+MUST_OPTIMIZE = {2: 1.8, 4: 3.2, 8: 5.0}
+TARGET = """
+format: 2
+name: rms
+function: rms
+signature: {{inputs: {{x: N M}}, outputs: {{output: N M}}}}
+reference: {{python: "functions:rms"}}
+baseline: {{python: "functions:rms"}}
+tolerance: {{float32: {{atol: 1.0e-5, rtol: 1.0e-5}}}}
+dtypes: {{cpu: float32, cuda: float32}}
+workloads:
+  timed: [{{N: 512, M: 1024}}, {{N: 2000, M: 300}}]
+  edges: [{{N: 1, M: [1, 7, 33]}}, {{N: 3, M: 65}}]
+  held: [{{N: 128, M: 384}}]
+variants:
+  ours: {{kind: c_abi, device: {device}, sources: [{source}], entry: rms, build: {build}}}
+"""
+FUNCTIONS = "def rms(x):\n    return x / ((x * x).mean(-1, keepdim=True) + 1e-6).sqrt()\n"
+ENTRY = """#include <cmath>
+#include "loop_kernel.h"
+LOOP_EXPORT const char *loop_error(int error) { return error == 1 ? "not contiguous float32" : "unknown"; }
+LOOP_EXPORT int rms(const LoopTensor *in, LoopTensor *out, const double *, void *stream) {
+  if (in[0].dtype != LOOP_FLOAT32 || in[0].strides[0] != in[0].sizes[1]) return 1;
+  const int rows = in[0].sizes[0], m = in[0].sizes[1];
+  const float *x = static_cast<const float *>(in[0].data);
+  float *y = static_cast<float *>(out[0].data);
+"""
+CUDA = (
+    """#include <cuda_runtime.h>
+constexpr int kThreads = 32;
+constexpr int kRepeats = 1;
+__global__ void rms_kernel(const float *x, float *y, int m) {
+  __shared__ float sums[1024];
+  float sum = 0;
+  x += (size_t)blockIdx.x * m, y += (size_t)blockIdx.x * m;
+  for (int j = threadIdx.x; j < m; j += kThreads) sum += x[j] * x[j];
+  sums[threadIdx.x] = sum;
+  __syncthreads();
+  for (int half = kThreads / 2; half > 0; half /= 2) {
+    if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+    __syncthreads();
+  }
+  const float root = sqrtf(sums[0] / m + 1e-6f);
+  for (int j = threadIdx.x; j < m; j += kThreads) y[j] = x[j] / root;
+}
+"""
+    + ENTRY
+    + """  rms_kernel<<<rows, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(x, y, m);
+  return 0;
+}
+"""
+)
+CPU = (
+    ENTRY
+    + """  for (int i = 0; i < rows; i++, x += m, y += m) {
+    double sum = 0;
+    for (int j = 0; j < m; j++) sum += (double)x[j] * x[j];
+    const float root = std::sqrt((float)(sum / m) + 1e-6f);
+    for (int j = 0; j < m; j++) y[j] = x[j] / root;
+  }
+  return 0;
+}
+"""
+)
+FASTER = ("constexpr int kThreads = 32;", "constexpr int kThreads = 256;")
+WRONG = ("1e-6f", "1e-2f")
+
+
+def kernel(device: str, count: int) -> Kernel:
+    """A slow kernel, and patches: one that makes it faster, a wrong one, and such as change nothing."""
+    cuda = device == "cuda"
+    source, build = "kernel.cpp", "{compiler: g++, flags: [-O2]}"
+    if cuda:
+        source, build = "kernel.cu", '{compiler: nvcc, flags: [-O3, "-arch={arch}"]}'
+    manifest = TARGET.format(device=device, source=source, build=build)
+    files = {"target.yaml": manifest, "functions.py": FUNCTIONS, source: CUDA if cuda else CPU}
+    checks = "  if (in[0].dtype"  # Each of these runs once a call, on the host, and is code of its own.
+    neutral = [
+        Patch("neutral", f"check {n}", source, ((checks, f"  if (in[0].sizes[0] == -{n}) return {n};\n{checks}"),))
+        for n in range(2, count + 1)
+    ]
+    special = [Patch("wrong", "another epsilon", source, (WRONG,))]
+    special += [Patch("faster", "more threads", source, (FASTER,))] if cuda else []
+    patches = [*neutral[: count // 2], *special, *neutral[count // 2 :]][:count]
+    return Kernel("rms", "ours", files, tuple(patches))
+
+
+def verify(device: str, executor: str, width: int) -> dict[str, Any]:
+    """Wall seconds of `loop kernels verify` of all variants on all sets, and its verdicts."""
+    words = ["kernels", "verify", "--device", device, "--executor", executor, "--width", str(width), "--json"]
+    begun = time.monotonic()
+    done = subprocess.run([*LOOP, *words], stdout=subprocess.PIPE, text=True, check=False, cwd=ROOT)
+    seconds = time.monotonic() - begun
+    steps = json.loads(done.stdout)["steps"]
+    output = next(step["output"] for step in steps if step["step"] == "verify")
+    checks = sum(len(side["checks"]) for side in output["variants"])
+    said = [output["right"], output["wrong"], checks, sorted(output["not_exercised"])]
+    return {"seconds": seconds, "said": said, "jobs": _jobs(output["jobs"])}
+
+
+def optimize(device: str, executor: str, width: int, count: int) -> dict[str, Any]:
+    """Wall seconds of a campaign that a script proposes for, and what became of each candidate."""
+    chosen = kernel(device, count)
+    words = ["--device", device, "--executor", executor, "--width", str(width), "--seed", "7"]
+    with tempfile.TemporaryDirectory(prefix="loop-scale-") as top:
+        plan = PLAN.format(timed="timed", tuning="")
+        found = play(Path(top), chosen, plan, chosen.patches, words)
+        rows = [json.loads(line) for path in Path(top).glob("sessions/*/journal.jsonl") for line in path.open()]
+    ended = [row for row in rows if row["event"] == "finished"]
+    outcome = sorted([each["kind"], each["outcome"], each["idea"]] for each in found["outcome"])
+    steps: dict[str, float] = {}
+    for row in ended:
+        steps[row["step"]] = round(steps.get(row["step"], 0.0) + row["seconds"], 1)
+    jobs = {job["id"]: job for row in ended for job in (row["output"] or {}).get("jobs", ())}
+    return {"seconds": found["seconds"], "said": outcome, "steps": steps, "jobs": _jobs([*jobs.values()])}
+
+
+def _jobs(jobs: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
+    return [[job["uuid"][-6:], round(job["seconds"], 1), job["tries"]] for job in jobs]
+
+
+def page(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The page of all rows: the best run of each command and width beside width 1."""
+    lines = [
+        "# Figures of a fleet",
+        "",
+        "`make bench-scale`: wall time of a command at a width, and how many times as ",
+    ]
+    lines[-1] += "fast as at width 1 on the same day and machine."
+    lines += ["", "| What | Executor | Width | s | Times | Must | Same verdicts | On | Day |"]
+    lines += ["|:--|:--|--:|--:|--:|--:|:--|:--|:--|"]
+    best: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+    for row in rows:
+        key = (row["what"], row["executor"], row["on"], row["day"], row["width"])
+        best[key] = min(row, best.get(key, row), key=lambda one: one["seconds"])
+    for (*which, width), row in best.items():
+        first = best.get((*which, 1))
+        must = (MUST if row["what"].startswith("verify") else MUST_OPTIMIZE).get(width)
+        times = f"{first['seconds'] / row['seconds']:.2f}" if first and width > 1 else "-"
+        same = ("yes" if row["said"] == first["said"] else "no") if first and width > 1 else "-"
+        cells = (row["what"], row["executor"], width, f"{row['seconds']:.1f}", times, must or "-", same)
+        lines.append(f"| {' | '.join(map(str, cells))} | {row['on']} | {row['day']} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Measure, add to the rows that are stored, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gpus", type=int, nargs="+", help="widths; default: 1, 2, 4, 8 as far as there are GPUs")
+    parser.add_argument("--what", nargs="+", choices=("verify", "optimize"), default=("verify", "optimize"))
+    parser.add_argument("--executor", default="local")
+    parser.add_argument("--candidates", type=int, default=16)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument(
+        "--into", type=Path, default=DONE, help="a file of rows; the page is written for the stored one"
+    )
+    given = parser.parse_args()
+    there, facts = len(gpus().usable), machine()
+    on = (
+        f"{there} x {gpus().usable[0].name}, {facts.cores} cores"
+        if there
+        else f"{facts.processor}, {facts.cores} cores"
+    )
+    for what in given.what:
+        for width in given.gpus or [width for width in (1, 2, 4, 8) if width <= max(there, 1)]:
+            if what == "verify":
+                row = verify(given.device, given.executor, width)
+            else:
+                row = optimize(given.device, given.executor, width, given.candidates)
+            name = (
+                "verify, all variants and sets" if what == "verify" else f"optimize, {given.candidates} candidates"
+            )
+            day = str(datetime.datetime.now(datetime.UTC).date())
+            row = {"what": name, "executor": given.executor, "width": width, "on": on, "day": day, **row}
+            rows = [*(json.loads(given.into.read_text()) if given.into.exists() else []), row]
+            write_atomic(given.into, json.dumps(rows, indent=1) + "\n")
+            print(json.dumps({**row, "said": "..." if what == "verify" else row["said"]}), flush=True)
+    if given.into == DONE:
+        PAGE.write_text(page(json.loads(DONE.read_text())))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("LOOP_STATE", tempfile.mkdtemp(prefix="loop-scale-state-"))
+    main()
