@@ -25,9 +25,8 @@ from tests.bench.optimize_pool import FUNCTIONS, PLAN, Kernel, Patch, pool
 from tests.conftest import ROOT
 
 NOTES = """
-Before verification was cut by workloads, two H200 took 78.7 s at width 1, 57.8 s at width 2 (1.36). One of two shares
-takes 23.6 s alone, 2.9 s of it before the first call, and 30 s beside the other. Not measured: 4 and 8 GPUs, Ray, a
-campaign at width 1.
+Before verification was cut by workloads: 78.7 s at width 1, 57.8 s at width 2 (1.36). One of two shares alone takes
+23.6 s, beside the other 30 s. Not measured: 4 and 8 GPUs, Ray, a campaign at width 1.
 """
 DONE, PAGE = ROOT / "tests" / "bench" / "recorded" / "scale.json", ROOT / "tests" / "bench" / "SCALE.md"
 LOOP = [sys.executable, "-c", "from loop.cli import main; main()"]
