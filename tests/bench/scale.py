@@ -25,8 +25,8 @@ from tests.bench.optimize_pool import FUNCTIONS, PLAN, Kernel, Patch, pool
 from tests.conftest import ROOT
 
 NOTES = """
-Before verification was cut by workloads: 78.7 s at width 1, 57.8 s at width 2 (1.36). One of two shares alone takes
-23.6 s, beside the other 30 s. Not measured: 4 and 8 GPUs, Ray, a campaign at width 1.
+Before verification was cut by workloads: 78.7 s at width 1, 57.8 s at width 2 (1.36). One of two shares alone
+takes 23.6 s, beside the other 30 s. Not measured: 4 and 8 GPUs, Ray, a campaign at width 1.
 """
 DONE, PAGE = ROOT / "tests" / "bench" / "recorded" / "scale.json", ROOT / "tests" / "bench" / "SCALE.md"
 LOOP = [sys.executable, "-c", "from loop.cli import main; main()"]
@@ -192,8 +192,7 @@ def main() -> None:
             rows = [*(json.loads(given.into.read_text()) if given.into.exists() else []), row]
             write_atomic(given.into, json.dumps(rows, indent=1) + "\n")
             print(json.dumps({**row, "said": "..." if what == "verify" else row["said"]}), flush=True)
-    if given.into == DONE:
-        PAGE.write_text(page(json.loads(DONE.read_text())))
+    PAGE.write_text(page(json.loads(DONE.read_text())))
 
 
 if __name__ == "__main__":
