@@ -15,7 +15,6 @@ from loop.gate.model import BuildOutput
 from loop.library import targets
 from loop.library.trust import made_of
 from loop.model.change import DecisionOutput, JudgedOutput, TriedChange
-from loop.model.jobs import JobRun
 from loop.model.output import Output
 from loop.model.profile import GainOutcome
 from loop.model.verdict import SpeedVerdict, Verdict
@@ -70,7 +69,7 @@ def _on_change(result: Result[Output], **fields: Any) -> Result[JudgedOutput]:
 
 
 def build(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:
-    """Compile the edited target; which variants are others than before. A job may have compared them, too."""
+    """Compile the edited target; which variants are others than before."""
     at_hand = change_at_hand(context)
     unchanged(at_hand, _digest(at_hand))
     with candidate(context) as inner:
@@ -83,13 +82,9 @@ def build(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:
         known = [(incumbents.get(build.variant), build) for build in touched]
         old = [(find_id(build.variant, id_, context.bench.cache) if id_ else None, build) for id_, build in known]
         if touched and all(before and is_same_build(before, build) for before, build in old):
-            message, good = paired.UNCHANGED, False
-    jobs = tuple[JobRun, ...]()
-    if good and paired.applies(at_hand):
-        why, jobs = yield from paired.lost(at_hand)
-        message, good = why or message, not why
+            message, good = "the edit changes nothing that runs: the code is that of the incumbent", False
     names = tuple(build.variant for build in touched)
-    return Result(_on_change(Result(output), good=good, message=message, touched=names, jobs=jobs).output)
+    return Result(_on_change(Result(output), good=good, message=message, touched=names).output)
 
 
 def verify(context: Context, arguments: kernel.VerifyTerms) -> Working[JudgedOutput]:

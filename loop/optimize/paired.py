@@ -1,12 +1,10 @@
 """Candidates compared with the incumbent in jobs of an executor: all that wait to be judged, at the same time.
 
 A job holds both targets. It compiles them, checks what differs, and times it in pairs on one device, under its
-lock. The steps `change.build` and `change.compare` take over what was found, by the job's id: a hash of both, the
-terms and the session. Where a candidate was kept meanwhile the incumbent is another, and so is the id. What may
-not be kept by its job is taken back at once: the rest of the gate is for what gained.
+lock. The step `change.compare` takes over what was found, by the job's id: a hash of both, the terms and the
+session. Where a candidate was kept meanwhile the incumbent is another, and so is the id.
 """
 
-import math
 import shutil
 import tempfile
 from collections.abc import Generator, Mapping, Sequence
@@ -18,8 +16,8 @@ from pydantic import Field, ValidationError
 from loop.base.errors import LoopError, WorkFailed
 from loop.base.places import MANIFEST, Project
 from loop.base.processes import Tick
+from loop.base.stats import geometric_mean
 from loop.builds.build import buildable
-from loop.builds.resources import is_same_build
 from loop.gate import kernel
 from loop.gate.verify import Job, verify
 from loop.jobs.folder import JobFolder
@@ -31,8 +29,8 @@ from loop.model.jobs import JobRun
 from loop.model.plan import Step
 from loop.model.record import KnownGood
 from loop.model.target import Target
+from loop.model.verdict import SpeedVerdict
 from loop.model.workloads import accepts
-from loop.optimize.keeping import decision_on
 from loop.optimize.session_changes import INCUMBENT, ChangeAtHand, SessionChanges
 from loop.repository import export
 from loop.repository.worktree import Worktree
@@ -43,7 +41,6 @@ from loop.timing.readiness import ReadyVariants
 
 CANDIDATE, BESIDE = "candidate", "incumbent"
 """The two folders of a job."""
-UNCHANGED = "the edit changes nothing that runs: the code is that of the incumbent"
 
 
 class PairedTerms(CompareTerms):
@@ -65,10 +62,7 @@ def paired(context: Context, arguments: PairedTerms) -> Working[CompareOutput]:
         first = (failures or failed)[0]
         return Result(CompareOutput(ok=False, message=first.message, hint=first.hint))
     good = {build.variant: KnownGood(session=INCUMBENT, build_id=build.build_id, commit=None) for build in old}
-    pairs = zip(builds_now, old, strict=True)
-    builds = {now.variant: now for now, before in pairs if not is_same_build(before, now)}
-    if not builds:
-        return Result(CompareOutput(ok=False, message=UNCHANGED))
+    builds = {build.variant: build for build in builds_now if good[build.variant].build_id != build.build_id}
     timed = kernel.workloads(context, task.plan.workloads)
     sides = [bench.side(name, build) for name, build in builds.items()]
     checks = yield from verify(
@@ -105,33 +99,15 @@ def compared(
     return Result(CompareOutput.model_validate(found(job), strict=False), samples_of(job)), (job.ran,)
 
 
-def lost(at_hand: ChangeAtHand) -> Generator[Tick, None, tuple[str, tuple[JobRun, ...]]]:
-    """Why the change at hand may not be kept by its job, empty where it may; and the job."""
-    step = _step(at_hand.context, "change.compare")
-    if step is None:
-        return "", ()
-    result, jobs = yield from compared(at_hand, CompareTerms.model_validate(step.arguments))
-    return _why_lost(at_hand.context, result.output)[0], jobs
-
-
-def _why_lost(context: Context, output: CompareOutput) -> tuple[str, float]:
-    """Why a candidate may not be kept, empty where it may; and what it makes of the speed."""
-    step = _step(context, "change.decide")
-    least = step.arguments.get("gain", 0.0) if step else 0.0
-    outcome, reason, gain = decision_on(None, output.verdicts, least)
-    return "" if outcome == "kept" else reason if output.verdicts else output.message, gain or 0.0
-
-
 def best_first(
     context: Context, tree: Worktree, waiting: Sequence[Proposal]
 ) -> Generator[Tick, None, tuple[list[Proposal], tuple[JobRun, ...]]]:
-    """Have all that wait compared at the same time. And the jobs.
+    """Have all that wait compared at the same time; those that gained most come first. And the jobs.
 
-    First comes what may not be kept: it is settled while the incumbent is the one that it was compared with. Then
-    what gained most; what conflicts with what was kept, and what no job could compare, comes last.
+    What conflicts with what was kept, and what no job could compare, comes last.
     """
-    step = _step(context, "change.compare")
-    if step is None or not context.task.campaign.executor:
+    step = _compare_step(context)
+    if step is None or not context.task.campaign.executor or len(waiting) < 2:
         return list(waiting), ()
     as_then = _as_compared(context)
     terms, parts = CompareTerms.model_validate(step.arguments), dict[int, Part]()
@@ -146,19 +122,18 @@ def best_first(
             finally:
                 tree.revert()
         jobs = yield from done(as_then, "change.paired", [*parts.values()], _group(context))
-    places = {number: _place(context, job) for number, job in zip(parts, jobs, strict=True)}
-    ordered = sorted(waiting, key=lambda proposal: places.get(proposal.number, 0.0))
-    return ordered, tuple(job.ran for job in jobs)
+    gains = dict(zip(parts, map(_gain, jobs), strict=True))
+    return sorted(waiting, key=lambda proposal: -gains.get(proposal.number, 0.0)), tuple(job.ran for job in jobs)
 
 
-def _step(context: Context, action: str) -> Step | None:
+def _compare_step(context: Context) -> Step | None:
     steps = (step for pattern in context.task.patterns for step in pattern.steps)
-    return next((step for step in steps if step.action == action), None)
+    return next((step for step in steps if step.action == "change.compare"), None)
 
 
 def _as_compared(context: Context) -> Context:
     """With the times that the pattern gives. A running step's limit grows, and would make it another job."""
-    step = _step(context, "change.compare")
+    step = _compare_step(context)
     return replace(context, budget_s=step.budget_s, kill_after_s=step.kill_after_s) if step else context
 
 
@@ -193,10 +168,11 @@ def _group(context: Context) -> str:
     return next((job.group for job in jobs_of(context.finished) if job.timed and job.state == "done"), "")
 
 
-def _place(context: Context, job: JobFolder) -> float:
-    """The smaller, the sooner a candidate is judged: least where it may not be kept, else by its gain."""
+def _gain(job: JobFolder) -> float:
+    """What a candidate makes of the speed, in the mean; 0 where it may not be kept."""
     try:
-        why, gain = _why_lost(context, CompareOutput.model_validate(found(job), strict=False))
+        output = CompareOutput.model_validate(found(job), strict=False)
     except (WorkFailed, ValidationError):
         return 0.0
-    return -math.inf if why else -gain
+    ratios = [verdict.ratio for verdict in output.verdicts if isinstance(verdict, SpeedVerdict)]
+    return geometric_mean(ratios) if output.ok and ratios else 0.0
