@@ -56,7 +56,6 @@ class BenchRequest:
     threads: int | None = None
     seed: int = 0
     rounds: int = 3
-    cold: bool = False
     enough: bool = False
     """Whether the first failure of a variant ends its verification."""
     emulate: bool = False
@@ -127,7 +126,7 @@ def parameters_of(request: BenchRequest, chosen: Chosen) -> dict[str, bool | int
 def bench_pattern(request: BenchRequest, target: Target, chosen: Chosen) -> Pattern:
     """The pattern of a command: steps that have something to do, with what the user asked of them."""
     pattern = read_file(shipped("patterns") / "bench" / f"{request.what}.yaml", Pattern).value
-    arguments: dict[str, dict[str, Any]] = {"measure": {"rounds": request.rounds, "cold": request.cold}}
+    arguments: dict[str, dict[str, Any]] = {"measure": {"rounds": request.rounds}}
     arguments["verify"] = {"others_s": 0, **({"enough": True} if request.enough else {})}
     if request.what == "verify":
         arguments["verify"] |= {"threads": request.threads}

@@ -433,7 +433,6 @@ def kernels_measure(
     threads: Threads = None,
     seed: Seed = 0,
     rounds: Annotated[int, Option(help="Rounds, each in new processes.", min=2, max=100)] = 3,
-    cold: Annotated[bool, Option("--cold", help="Empty the caches before each timed call.")] = False,
     json: Json = False,
 ) -> None:
     """Verify variants, then time them next to the baseline."""
