@@ -3,7 +3,7 @@
 `actions` profiles each variant on its worst workload: roofline, launch, compiler, counters. `bottleneck` walks the
 pattern's decision tree with these facts. An unknown fact is never zero: a rule that reads one does not match. It
 also says what gain a leaf promises, and what came of such promises. `profile` asks the compiler, ncu and torch's
-profiler.
+profiler; `roof` measures what a processor reaches.
 
 `resource_actions` compiles for a GPU, judges budgets and writes that part of the report. `inspection` gathers the
 compiler's report, the launches that the host code makes in a dry run, and what sources claim to hold or to refuse.

@@ -21,10 +21,10 @@ from loop.profile.launch_limits import filling_of, gpu_at_hand
 from loop.profile.model import ProfileOutput
 from loop.profile.profile import SHARES, facts, watch
 from loop.profile.profile import source as source_of
+from loop.profile.roof import measure_roof
 from loop.report import format as say
 from loop.report.markdown import Table, columns, filled
 from loop.steps.context import Context, Result, Working
-from loop.timing.doubts import measure_roof
 from loop.timing.readiness import hold_device, ready
 
 SAID_ABOVE = ("device", "ratio", "time_us")

@@ -26,7 +26,7 @@ from loop.library import targets, trust
 from loop.library.definitions import hint_for
 from loop.model.target import CAbiVariant
 from loop.pytorch.c_dispatch import declare, open_library
-from loop.timing.contract import Contract, contract_of, meanings, wrong_value
+from loop.pytorch.contract import Contract, contract_of, meanings, wrong_value
 
 __all__ = ["Operator", "operator"]
 PLAIN = (bool, int, float, str, type(None))

@@ -22,7 +22,7 @@ from loop.calls.library import Compiled, check_build_id
 from loop.model.measurement import Build
 from loop.model.signature import OUTPUT
 from loop.model.target import BuildRecipe, CAbiVariant
-from loop.timing.contract import Contract, choices_in_words
+from loop.pytorch.contract import Contract, choices_in_words
 
 BUILD_LIMIT_S = 1800.0
 """nvcc takes minutes for a variant with many instances on a slow machine; then it is in the cache."""

@@ -13,5 +13,4 @@ draws which call of a segment is on values whose answer it knows. Nothing tells 
 The steps are `against_baseline` (`kernel.measure`) and `against_known_good` (`kernel.compare`). The first needs a
 few rounds. The second goes block by block: each variant against itself, itself made slower, and its known good.
 `readiness` says which variants may be timed, and holds the device. `theirs` is a task's own evaluator.
-`contract` is what an operator of PyTorch takes and gives; `pytorch` makes it.
 """

@@ -9,7 +9,7 @@ import pytest
 
 from loop.base.processes import finish
 from loop.machine import machine
-from loop.timing.doubts import measure_roof
+from loop.profile.roof import measure_roof
 
 
 def test_a_roof_is_what_this_processor_reaches(build_cache: Path) -> None:

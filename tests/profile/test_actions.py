@@ -19,8 +19,8 @@ from loop.model.workloads import expand
 from loop.profile.actions import ProfileTerms
 from loop.profile.model import ParallelismOutput, ProfileOutput
 from loop.profile.profile import TIME
+from loop.profile.roof import MachineRoof
 from loop.steps.context import Context, Task
-from loop.timing.doubts import MachineRoof
 from loop.workers.bench import Bench
 from tests import tiny_cuda
 from tests.fake_tools import FakeTool
