@@ -184,7 +184,7 @@ def _likes(texts: Sequence[str]) -> tuple[Likes, dict[str, int]]:
         name, _, shape = (part.strip() for part in text.partition("="))
         read = LIKE.fullmatch(shape.replace(" ", ""))
         words = read["dims"].split(",") if read else [""]
-        reserved = any(word in (*RESERVED, *OWN) or iskeyword(word) for word in (name, *words))
+        reserved = any(word in (*RESERVED, *OWN) for word in words) or any(map(iskeyword, (name, *words)))
         if not read or reserved or not PATH.fullmatch(name) or not all(map(SIZED.fullmatch, words)):
             hint = "such as --like x=N,M or --like x=64,1000; a type follows: --like places=N:int64"
             raise UsageError(f"--like {text!r}: expected a tensor with its sizes, by name or by number", hint=hint)

@@ -25,8 +25,8 @@ def softmax(x, dim=-1):
 def add(x, y):
     return x + twice(y) / 2
 
-def rows(x, y):
-    return x.sum(-1) + y.sum(-1)
+def rows(x, weight):
+    return x.sum(-1) + weight.sum(-1)
 
 def scale(x):
     return twice(x)
@@ -310,7 +310,7 @@ def test_a_folder_that_is_not_empty() -> None:
 
 
 def test_equal_sizes_are_one_dimension() -> None:
-    """Inputs stand in the order of the function's parameters."""
-    target = made("--from", "ops:rows", "--like", "y=8,N", "--like", "x=8,9")
-    assert ["x", "y"] == list(target.signature.inputs)
-    assert {"x": "M K", "y": "M N"} == target.signature.inputs
+    """Inputs stand in the order of the function's parameters; a tensor may have a name that no size has."""
+    target = made("--from", "ops:rows", "--like", "weight=8,N", "--like", "x=8,9")
+    assert ["x", "weight"] == list(target.signature.inputs)
+    assert {"x": "M K", "weight": "M N"} == target.signature.inputs
