@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from loop.base.places import shipped
-from loop.calls import torch_side
 from loop.library.definitions import read_file
 from loop.model.target import Target, Workload
 from loop.model.workloads import expand, fills
@@ -63,7 +62,7 @@ def _inputs(workload: Workload) -> Iterator[Tensor]:
     for index, (fill, tensor) in enumerate(zip(fills(TARGET, workload), call.inputs, strict=True)):
         axis = TARGET.signature.inputs[tensor.name].split().index(fill.nan_along) if fill.nan_along else None
         flat = make_tensor(fill, workload.seed, index, tensor, axis)
-        yield torch_side.window(flat, tensor).double()
+        yield flat[tensor.offset : tensor.offset + tensor.elements].reshape(tensor.shape).double()
 
 
 def same(one: Tensor, other: Tensor) -> bool:
