@@ -26,7 +26,7 @@ from tests.conftest import ROOT
 
 NOTES = """
 Before verification was cut by workloads: 78.7 s at width 1, 57.8 s at width 2 (1.36). One of two shares alone
-takes 23.6 s, beside the other 30 s. Not measured: 4 and 8 GPUs, Ray, a campaign at width 1.
+takes 23.6 s, beside the other 30 s. Not measured: 4 and 8 GPUs, Ray, campaigns.
 """
 DONE, PAGE = ROOT / "tests" / "bench" / "recorded" / "scale.json", ROOT / "tests" / "bench" / "SCALE.md"
 LOOP = [sys.executable, "-c", "from loop.cli import main; main()"]
