@@ -371,6 +371,22 @@ def question(variant: CAbiVariant, folder: Path, include: Path) -> str:
     return content_hash([*_recipe(variant, folder), str(include), *visible])[:32]
 
 
+def bytes_read(variant: Buildable, folder: Path) -> int:
+    """About how many bytes a compiler reads: sources, and files that they include by quoted names."""
+    if isinstance(variant, PythonVariant):
+        return 0
+    pending, sizes = [folder / source for source in variant.sources], dict[Path, int]()
+    while pending:
+        path = pending.pop().resolve()
+        if path not in sizes and path.is_file():
+            text = path.read_text(errors="replace")
+            sizes[path] = len(text)
+            pending += [
+                path.parent / name for name in re.findall(r'^\s*#\s*include\s+"([^"]+)"', text, re.MULTILINE)
+            ]
+    return sum(sizes.values())
+
+
 def find(name: str, variant: CAbiVariant, folder: Path, *, cache: Path, include: Path) -> Build | None:
     """The cached build of the files as they are now, if it is undamaged."""
     known = known_builds.find(question(variant, folder, include), folder, cache)

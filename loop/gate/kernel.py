@@ -216,7 +216,10 @@ def compile_all(
         except BuildFailed as failed:
             return failed.of(name)
 
-    attempts = yield from together((attempt(name, variants[name]) for name in variants), cores())
+    order = sorted(variants, key=lambda name: -build.bytes_read(variants[name], folder))
+    results = yield from together((attempt(name, variants[name]) for name in order), cores())
+    by_name = dict(zip(order, results, strict=True))
+    attempts = [by_name[name] for name in variants]
     built = tuple(each for each in attempts if isinstance(each, Build))
     return built, [each for each in attempts if isinstance(each, BuildFailed)]
 

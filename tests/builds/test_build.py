@@ -196,3 +196,10 @@ def test_a_long_message_of_a_compiler_is_cut(folder: Path) -> None:
         finish(scan(make_variant(), folder, include_folder()))
     assert LONGEST == len(caught.value.message)
     assert len(caught.value.log) > 100_000
+
+
+def test_what_a_compiler_reads_is_counted_with_quoted_includes(tmp_path: Path) -> None:
+    """So the longest compilation can begin first; a file counts once."""
+    (tmp_path / "b.h").write_text('#include "a.cpp"\n#include <vector>\n')
+    (tmp_path / "a.cpp").write_text('#include "b.h"\nint a;\n')
+    assert 22 + 35 == building.bytes_read(make_variant(sources=("a.cpp",)), tmp_path)
