@@ -6,6 +6,11 @@ from dataclasses import dataclass
 
 NOTE = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)
 DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.)*", re.MULTILINE | re.DOTALL)
+ALIASES = (
+    re.compile(r"\busing\s+(?P<name>\w+)\s*=\s*(?P<type>[\w: ]+?)\s*;"),
+    re.compile(r"\btypedef\s+(?P<type>[\w: ]+?)\s+(?P<name>\w+)\s*;"),
+    re.compile(r"(?m)^[ \t]*#[ \t]*define[ \t]+(?P<name>\w+)[ \t]+(?P<type>float|double|int|long|\w+_t)[ \t]*$"),
+)
 SIGNATURE = re.compile(
     r"(?P<template>template\s*<(?P<kinds>[^{};()]*?)>\s*)?(?P<before>[\w\s:*&<>,]*?[\s*&>])(?P<name>\w+)\s*"
     r"\((?P<parameters>[^{};]*)\)\s*(?:noexcept)?\s*(?:->\s*(?P<after>[\w:\s]+))?"
@@ -64,6 +69,8 @@ class CFunction:
     returns: str
     parameters: tuple[CParameter, ...]
     line: int
+    lacks: str = ""
+    """What is not known of it, in words: nothing calls it then."""
 
 
 def bare(text: str) -> str:
@@ -72,47 +79,29 @@ def bare(text: str) -> str:
 
 
 def functions(text: str) -> list[CFunction]:
-    """Functions with a body that no class encloses, in order; `text`: a source without comments.
-
-    A template counts where it is instantiated, as in `template void f<float, 8>(...);`, `float` before others.
-    """
+    """Functions with a body that no class encloses, in order; `text`: a source without comments."""
+    aliases = {match["name"]: match["type"] for pattern in ALIASES for match in pattern.finditer(text)}
     plain = DIRECTIVE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
-    instances: dict[str, list[str]] = {}
+    instances: dict[str, str] = {}
     for match in INSTANCE.finditer(plain):
-        name, arguments = match[1].rpartition("::")[2], [word.strip() for word in match[2].split(",")]
-        if name not in instances or arguments[0] == "float":
-            instances[name] = arguments
+        name = match[1].rpartition("::")[2]
+        if name not in instances or match[2].split(",")[0].strip() == "float":
+            instances[name] = match[2].strip()
     definitions = []
     for space, head, line in _heads(plain):
         read = SIGNATURE.fullmatch(" ".join(IGNORED.sub(" ", head).split()) or " ")
         if read is None or re.search("__global__|__device__|operator", head):
             continue
-        name, known, called = read["name"], dict[str, str](), f"{space}{read['name']}"
+        name, known, chosen, lacks = read["name"], dict(aliases), "", ""
         if read["template"]:
-            if name not in instances:
-                continue
-            kinds = [parameter.split("=")[0].split()[-1] for parameter in read["kinds"].split(",")]
-            known = dict(zip(kinds, instances[name], strict=False))
-            called = f"{called}<{', '.join(instances[name])}>"
+            types, lacks = _template_types(read["kinds"], instances.get(name))
+            known |= types
+            chosen = f"<{instances.get(name) or ', '.join(types.values())}>"
         texts = [part.strip() for part in _split(read["parameters"])]
-        parameters = []
-        for part in texts if texts != ["void"] else ():
-            plain_part = re.sub(r"(\w+)\s*\[\s*\w*\s*\]$", r"*\1", part.split("=")[0].strip())
-            words = re.sub(r"\bconst\b", " ", plain_part.replace("*", " ")).split()
-            own_name = words[-1] if len(words) > 1 else ""
-            kind = _type(" ".join(words[:-1] if own_name else words), known)
-            is_const = "*" not in plain_part
-            is_const = is_const or bool(re.match(r".*\bconst\b[^*]*\*|.*\w\s+const\s*\*", plain_part))
-            parameters.append(CParameter(part, kind, own_name, plain_part.count("*"), is_const))
-        returns = _type((read["after"] or read["before"]).strip(), known)
-        definitions.append(CFunction(name, called, returns, tuple(p for p in parameters if p.text), line))
+        parameters = tuple(_parameter(part, known) for part in texts if part and part != "void")
+        returns = _resolved((read["after"] or read["before"]).replace("const", " ").strip(), known)
+        definitions.append(CFunction(name, f"{space}{name}{chosen}", returns, parameters, line, lacks))
     return definitions
-
-
-def _type(text: str, known: Mapping[str, str]) -> str:
-    """A type with what stands for a template's parameter, without `const` and `std::`."""
-    plain = " ".join(re.sub(r"\bstd::|\bconst\b", "", text).split())
-    return known.get(plain, plain)
 
 
 def uncalled(candidates: list[CFunction], text: str) -> list[CFunction]:
@@ -120,6 +109,19 @@ def uncalled(candidates: list[CFunction], text: str) -> list[CFunction]:
     calls = [match[1] for match in CALLED.finditer(DIRECTIVE.sub("", text))]
     names = [function.name for function in candidates]
     return [function for function in candidates if calls.count(function.name) <= names.count(function.name)]
+
+
+def _template_types(kinds: str, instance: str | None) -> tuple[dict[str, str], str]:
+    """Template parameters to what stands for them, of an explicit instance or `float`; and what is not known."""
+    names = [parameter.split("=")[0].split() for parameter in kinds.split(",") if parameter.strip()]
+    if instance:
+        return {words[-1]: text.strip() for words, text in zip(names, instance.split(","), strict=False)}, ""
+    types = {words[-1]: "float" for words in names if words[0] in ("typename", "class")}
+    others = [words[-1] for words in names if words[-1] not in types]
+    if others and "=" not in kinds:
+        how = "instantiate it, as in `template void f<float, 8>(...);`"
+        return types, f"the template parameter `{others[0]}` has no value: {how}"
+    return types, ""
 
 
 def _split(text: str) -> Iterator[str]:
@@ -131,6 +133,23 @@ def _split(text: str) -> Iterator[str]:
             yield text[start:place]
             start = place + 1
     yield text[start:]
+
+
+def _parameter(text: str, known: Mapping[str, str]) -> CParameter:
+    plain = re.sub(r"(\w+)\s*\[\s*\w*\s*\]$", r"*\1", text.split("=")[0].strip())
+    words = re.sub(r"\bconst\b", " ", plain.replace("*", " ")).split()
+    name = words[-1] if len(words) > 1 else ""
+    kind = _resolved(" ".join(words[:-1] if name else words), known)
+    is_const = "*" not in plain or bool(re.match(r".*\bconst\b[^*]*\*|.*\w\s+const\s*\*", plain))
+    is_const = is_const or any("const" in value for key, value in known.items() if key in words)
+    return CParameter(text, kind, name, plain.count("*"), is_const)
+
+
+def _resolved(kind: str, known: Mapping[str, str]) -> str:
+    """A type with aliases followed and without `std::`."""
+    for _ in range(4):
+        kind = known.get(kind, kind)
+    return " ".join(re.sub(r"\bstd::|\bconst\b", "", kind).split())
 
 
 def _heads(text: str) -> Iterator[tuple[str, str, int]]:

@@ -83,6 +83,8 @@ class Glue:
     def text(self, facts: Mapping[str, Any]) -> tuple[str, list[str]]:
         """The source of the entry, and what was guessed. Raises UsageError for a parameter that is not clear."""
         name, parameters, returns = self.function.name, self.function.parameters, self.function.returns
+        if self.function.lacks:
+            raise self._unclear(self.function.lacks)
         if self.path.suffix == ".cu" and not any(parameter.type == STREAM for parameter in parameters):
             message = f"{self.path}:{self.function.line}: {name} does not say on which stream it launches"
             raise UsageError(message, hint=f"give it a parameter `{STREAM} stream`, and launch on that")

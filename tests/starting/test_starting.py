@@ -10,9 +10,11 @@ from typer.testing import CliRunner
 
 from loop.base.places import project
 from loop.cli import app
-from loop.library import targets
+from loop.formats.table import as_target
+from loop.library import targets, trust
 from loop.model.target import Target
 from loop.starting.source import of_source
+from tests.formats import tasks
 
 OPS = """
 from dataclasses import dataclass
@@ -100,6 +102,7 @@ import array, sys
 values = array.array("f", open(sys.argv[1], "rb").read())
 array.array("f", [2 * one for one in values]).tofile(open(sys.argv[2], "wb"))
 """
+ALIASES = "typedef float real;\nusing count_t = std::int64_t;\n"
 COUNTED = "x0, y0, loop_elements(&loop_in[0], LOOP_FLOAT32)"
 N = "loop_size(&loop_in[0], 0)"
 COMMAND = f"{sys.executable} program.py {{x}} {{output}}"
@@ -174,6 +177,7 @@ def test_a_function() -> None:
     ("parameters", "like", "call"),
     [
         ("const float* x, float* y, int n", "x=N,M", COUNTED),
+        ("const real* x, real* y, count_t n", "x=N,M", COUNTED),
         ("const float* a, float* c, int n", "a=N,N", f"x0, y0, {N}"),
         ("float *y, const float *x, int m, const int64_t n", "x=N,M", f"y0, x0, loop_size(&loop_in[0], 1), {N}"),
         ("const float *b, const float *a, float *c", "a=4 b=4", "(const float *)loop_data(&loop_in[1]), x0, y0"),
@@ -189,7 +193,9 @@ def test_a_function() -> None:
 )
 def test_a_plain_function_gets_an_entry(parameters: str, like: str, call: str) -> None:
     """Tensors by name or in order, sizes by name; a single other number is the count of elements."""
-    Path("f.cpp").write_text(f"#include <cstdint>\n#define restrict __restrict\nvoid f({parameters}) {{\n}}\n")
+    Path("f.cpp").write_text(
+        f"#include <cstdint>\n#define restrict __restrict\n{ALIASES}void f({parameters}) {{\n}}\n"
+    )
     text = entry("f.cpp", *like.split()).replace("(const float *)loop_data(&loop_in[0])", "x0")
     text = text.replace("(float *)loop_data(&loop_in[0])", "x0").replace("(float *)loop_data(&loop_out[0])", "y0")
     assert f"f({call});" in text
@@ -314,3 +320,12 @@ def test_equal_sizes_are_one_dimension() -> None:
     target = made("--from", "ops:rows", "--like", "weight=8,N", "--like", "x=8,9")
     assert ["x", "weight"] == list(target.signature.inputs)
     assert {"x": "M K", "weight": "M N"} == target.signature.inputs
+
+
+def test_a_task_of_another_format_is_allowed_by_its_path(here: Path) -> None:
+    """With its answers, as it is run."""
+    task, answer = tasks.kernelbench(here), here / "answer.py"
+    answer.write_text(tasks.ANSWER)
+    loop("trust", str(task), str(answer))
+    assert trust.is_trusted(project(as_target(task, [str(answer)])[0], here))
+    assert not trust.is_trusted(project(as_target(task)[0], here))
