@@ -175,8 +175,14 @@ def show_schema(name: str, write: bool, screen: Screen) -> None:
     if not write:
         screen.data(schema_text(name))
         return
+    screen.data("\n".join(map(str, write_schemas())))
+
+
+def write_schemas() -> list[Path]:
+    """Write all schemas where the bundled files point; also before the package is built (hatch_build.py)."""
     folder = PACKAGE / "schema"
     folder.mkdir(exist_ok=True)
-    for each in NAMES:
-        write_atomic(folder / f"{each}.json", schema_text(each))
-    screen.data("\n".join(str(folder / f"{each}.json") for each in NAMES))
+    paths = [folder / f"{name}.json" for name in NAMES]
+    for path in paths:
+        write_atomic(path, schema_text(path.stem))
+    return paths

@@ -97,3 +97,17 @@ def test_a_command_that_ends_takes_along_what_it_forgot(tmp_path: Path, body: st
         below = number(tmp_path / "pid")
         assert code == process.wait(60)
     assert gone(below)
+
+
+def test_a_second_signal_ends_it_at_once_with_all_that_it_started(tmp_path: Path) -> None:
+    """One second after the first."""
+    deaf = "import time\nwith flagged():\n    done('worker')\n    time.sleep(60)"
+    forgets = KEEPS.partition("try:")[0].format(shell=NASTY["one that ignores signals"])
+    with started(tmp_path, forgets + deaf) as process:
+        below = number(tmp_path / "pid")
+        number(tmp_path / "worker")
+        process.send_signal(signal.SIGINT)
+        time.sleep(1.1)
+        process.send_signal(signal.SIGINT)
+        assert 130 == process.wait(10)
+    assert gone(below)

@@ -82,3 +82,14 @@ def test_a_folder_is_swept_once_its_owner_was_killed(tmp_path: Path) -> None:
     with own_folder(tmp_path, ".making-"):
         assert not made.exists()
     assert (tmp_path / "finished-build").exists()
+
+
+@pytest.mark.parametrize("text", [b"", b"garbage", b"[1]", b"\xff\xfe", b'{"pid": '])
+def test_a_damaged_lock_file_is_no_obstacle(text: bytes, tmp_path: Path) -> None:
+    """What is in the file is only for people: the lock itself is the system's."""
+    path = tmp_path / "lock"
+    path.write_bytes(text)
+    with locked(path):
+        path.write_bytes(text)
+        with pytest.raises(Held, match="held by another process"):
+            locked(path).__enter__()

@@ -1,13 +1,16 @@
 """Caches, state and sessions are used only where nobody else can change them; what is used instead is said."""
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 from loop.base import places
+from loop.base.documents import content_hash, sums
 from loop.base.errors import forget
 from loop.base.places import cache_folder, private_folder, state_folder, stranger
+from tests.targets import build_one, compiled, open_bench, write_target
 
 SOMEBODY = 12345
 """A number that no user of a test machine has."""
@@ -99,3 +102,22 @@ def test_a_folder_that_others_can_write_is_not_used_and_that_is_said_once(
     used.chmod(0o777)
     private = folder()
     assert (Path(os.environ["HOME"]) / "tmp", 0o700) == (private.parents[1], private.stat().st_mode & 0o777)
+
+
+def test_a_build_that_another_user_made_is_built_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Library and record fit each other, and belong to somebody else: nothing of it is loaded."""
+    target = write_target(tmp_path / "tiny", {"right": compiled()})
+    with open_bench(tmp_path / "tiny", target, tmp_path / "cache") as bench:
+        made = build_one(bench.folder, bench.compiled(["right"])["right"], bench.cache)
+        library = Path(made.library)
+        evil = library.read_bytes() + b"evil"
+        library.write_bytes(evil)
+        record = library.parent / "build.json"
+        fields = json.loads(sums.opened(record, record.read_bytes()))
+        sums.write_sealed(record, {**fields, "sha256": content_hash(evil)})
+        given_away(library)
+        given_away(record)
+        again = build_one(bench.folder, bench.compiled(["right"])["right"], bench.cache)
+    assert not again.cached
+    assert evil != Path(again.library).read_bytes()
+    assert f"{library.parent} is not used: {library} belongs to user {SOMEBODY}" in capfd.readouterr().err

@@ -171,3 +171,34 @@ def test_a_submodule_whose_commit_is_missing(with_submodule: Path, tmp_path: Pat
     assert (1, "inconclusive") == (code, found["outcome"])
     assert f"its submodule lib is at {missing[:12]}, which is not in {with_submodule}/lib" in found["why"]
     assert "fetch origin" in found["why"]
+
+
+def test_a_detached_head(folder: Path) -> None:
+    """It stays where it is, and is the bad end."""
+    git(folder, "checkout", "-q", "--detach", "HEAD~1")
+    head = git(folder, "rev-parse", "HEAD")
+    code, found, _ = searched(folder, "HEAD~6", BELOW.format(5))
+    assert (0, ["commit 5"]) == (code, blamed(found))
+    assert head == git(folder, "rev-parse", "HEAD")
+    assert "" == git(folder, "branch", "--show-current")
+
+
+@pytest.mark.slow
+def test_a_submodule_that_is_not_checked_out_now(with_submodule: Path, tmp_path: Path) -> None:
+    """It comes from what git keeps of it; of one that was never fetched it is said how to get it."""
+    script = "test ! -e lib || test $(cat lib/state) -lt 3"
+    git(with_submodule, "submodule", "--quiet", "deinit", "--force", "lib")
+    code, found, _ = searched(with_submodule, "HEAD~9", script)
+    assert (0, ["library 3"]) == (code, blamed(found)), found["why"]
+    git(tmp_path, "clone", "-q", str(with_submodule), str(tmp_path / "clone"))
+    _, found, _ = searched(tmp_path / "clone", "HEAD~4", "test $(cat lib/state) -lt 3")
+    assert f"submodule lib is empty in its worktree: `git -C {tmp_path}/clone submodule update" in found["why"]
+
+
+def test_a_worktree_of_the_users_on_a_disk_that_is_away(folder: Path, tmp_path: Path) -> None:
+    """Git would forget it by `worktree prune`; loop takes away its own alone."""
+    git(folder, "worktree", "add", "-q", "--detach", str(tmp_path / "away"))
+    (tmp_path / "away").rename(tmp_path / "unmounted")
+    assert 0 == searched(folder, "HEAD~7", BELOW.format(5))[0]
+    assert str(tmp_path / "away") in git(folder, "worktree", "list")
+    assert 2 == len(git(folder, "worktree", "list").splitlines())

@@ -1,5 +1,6 @@
 """Builds of Python variants: what they are made of, the copy under its hash, and what tells two of them apart."""
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 
 from loop.builds.build import BuildFailed, build_python, files_of, find_id
 from loop.builds.resources import is_same_build
+from loop.calls.call import FunctionTerms, Refused
+from loop.calls.torch_call import Importable
 from loop.model.measurement import Build
 from loop.model.target import PythonVariant
 
@@ -131,3 +134,13 @@ def test_comments_and_order_are_told_from_statements(tmp_path: Path, text: str, 
     """Like the layout of a library: what is faster by them is so by luck."""
     cache = tmp_path / "cache"
     assert (word is not None) == is_same_build(made(tmp_path / "old", cache), made(tmp_path / "new", cache, text))
+
+
+def test_a_module_that_is_not_in_its_copy_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an older revision it may have another name: today's would be taken for it."""
+    monkeypatch.setattr(sys, "path", [str(write(tmp_path / "today", {"renamed.py": SCALE})), *sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    found = made(tmp_path / "then", tmp_path / "cache")
+    with pytest.raises(Refused, match=r"renamed is not what was built, but .*today/renamed\.py"):
+        Importable(FunctionTerms("renamed:scale", folder=found.library), "cpu")
+    monkeypatch.delitem(sys.modules, "renamed")

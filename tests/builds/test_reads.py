@@ -170,3 +170,16 @@ def test_what_nvcc_and_its_host_compiler_read_is_seen(folder: Path, tmp_path: Pa
     assert 4 == len({made.build_id for made in seen})
     shutil.rmtree(tmp_path / "builds")
     assert seen[-1].build_id == made_of(one, folder, tmp_path).build_id, "the same files are the same build"
+
+
+def test_a_copy_beside_another_neighbour_is_another_build(folder: Path, tmp_path: Path) -> None:
+    """As in a worktree of another commit: what the sources name by `..` is looked for there."""
+    (folder / "value.h").write_text('#include "../shared/more.h"\n')
+    copy = tmp_path / "worktree" / "project"
+    shutil.copytree(folder, copy)
+    for place, number in ((tmp_path, 2), (tmp_path / "worktree", 3)):
+        (place / "shared").mkdir()
+        (place / "shared" / "more.h").write_text(f"#define VALUE {number}\n")
+    first, second = (again(place, tmp_path / "cache") for place in (folder, copy))
+    assert (False, True) == (second.cached, first.build_id != second.build_id)
+    assert again(folder, tmp_path / "cache").cached

@@ -2,6 +2,8 @@
 
 import json
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,3 +35,18 @@ def test_what_is_replaced_is_named(space: Any, name: str, said: str, monkeypatch
     seal = Seal()
     monkeypatch.setattr(space, name, fake)
     assert said in seal.broken()
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [(memory.differing, "loop.calls.memory.differing (code)"), (Path.read_bytes, "Path.read_bytes (code)")],
+)
+def test_other_code_in_the_same_function_is_named(
+    function: Callable[..., Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of our own functions, and of the classes that we import."""
+    seal = Seal()
+    monkeypatch.setattr(function, "__code__", fake.__code__)
+    broken = seal.broken()
+    monkeypatch.undo()
+    assert any(name.endswith(said) for name in broken)

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from loop.base.errors import MachineFailure
+from loop.base.errors import MachineFailure, WorkFailed
 from loop.base.locks import locked
 from loop.base.places import Project
 from loop.base.screen import Screen
@@ -100,3 +100,16 @@ def test_a_stop_that_fails_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
     broken = Listed("l4", host.host.model_copy(update={"stop": "false"}), host.path)
     assert 1 == _brought_back(job, make_sent(tmp_path), broken, cast(There, Idle()), seen, Screen())
     assert ([], True) == ([*noted.away()], "l4 STILL RUNS AND COSTS $1.00 an hour" in capsys.readouterr().err)
+
+
+def test_a_machine_stays_while_its_results_are_there_alone(tmp_path: Path) -> None:
+    """Stopping may take them away; it is said that it costs on."""
+
+    class Full(Idle):
+        def bundle(self, job: str, tree: str) -> None:
+            raise WorkFailed("too much", hint="look there")
+
+    job, seen = make(tmp_path, "much"), Seen("done", 0, b"", b"", more=False)
+    with pytest.raises(WorkFailed, match="too much"):
+        _brought_back(job, make_sent(tmp_path), make_host(tmp_path), cast(There, Full()), seen, Screen(quiet=True))
+    assert (None, False) == (job.rc, (tmp_path / "stopped").exists())

@@ -77,3 +77,12 @@ def test_a_metadata_server_that_hangs_neither_stops_nor_delays_a_session(folder:
         done = run(folder, "try", **servers(fake), LOOP_WATCH_PREEMPTION="gcp")
     assert 0 == done.returncode, done.stderr
     assert "preemption watch of gcp: " in (last(tmp_path) / "report.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_session_that_is_resumed_on_a_doomed_machine_pauses_again(folder: Path, tmp_path: Path) -> None:
+    """Whatever it has to do next is not begun, or broken off."""
+    with fake_cloud("aws", noticed=True) as fake:
+        assert 75 == run(folder, "try", **servers(fake)).returncode
+        assert 75 == run(folder, "--resume", "last", **servers(fake)).returncode
+    assert 0 == run(folder, "--resume", "last", LOOP_WATCH_PREEMPTION="off").returncode

@@ -1,5 +1,8 @@
 """Jobs: work that goes on without whoever began it, is found again, and ends when it is told."""
 
+import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -9,7 +12,7 @@ import pytest
 from loop.driving import tools
 from loop.jobs import executor
 from loop.jobs.folder import PID, JobFolder
-from tests.driving.clients import Agent, drive
+from tests.driving.clients import SERVER, Agent, drive
 from tests.projects import add_commands, loop, make_project
 
 
@@ -108,3 +111,29 @@ def test_a_job_that_is_slow_to_start_runs_from_its_first_moment(slow_start: Path
 
 
 WAITS = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "job_wait", "arguments": {}}}
+
+
+CLIENT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "nobody", "version": "1"}}
+BEGINS = (
+    {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": CLIENT},
+    {"jsonrpc": "2.0", "method": "notifications/initialized"},
+)
+
+
+@pytest.mark.slow
+def test_the_server_ends_quietly_with_its_client(project: Path) -> None:
+    """In the middle of a call; the job that it waits for goes on."""
+    job, pipe, last = begin(project), subprocess.PIPE, json.dumps(WAITS) + "\n"
+    with subprocess.Popen(
+        [sys.executable, *SERVER], stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=project
+    ) as server:
+        server.stdin.write("".join(json.dumps(one) + "\n" for one in BEGINS) + last)
+        server.stdin.flush()
+        assert "serverInfo" in server.stdout.readline()
+        server.stdout.close()
+        server.stdin.close()
+        assert 0 == server.wait(30)
+        assert "" == server.stderr.read()
+    assert job.state in tools.AT_WORK
+    job.cancel()
+    tools.wait(job, 30)

@@ -71,3 +71,11 @@ def test_only_one_instruction_of_one_warp_may_write_one_value_to_one_place(
 def test_what_nobody_has_written_may_not_be_read(emulated: Fixtures, name: str, byte: int) -> None:
     """Shared memory holds anything at first; half a word counts."""
     assert f"reads byte {byte} of shared memory, which nobody has written" in emulated.fault(name)
+
+
+def test_a_write_races_with_the_other_lanes_that_read(emulated: Fixtures, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the writer was the last to read, or the first, another lane is named."""
+    for _ in each_seed(monkeypatch):
+        fault = emulated.fault("overwrite_what_the_warp_reads")
+        assert ": race: " in fault
+        assert 2 == len(set(threads(fault)))

@@ -161,3 +161,11 @@ def test_layers_that_count_may_change(layer: str, state: str, tmp_path: Path) ->
     modules = read(as_target(tasks.kernelbench(tmp_path, text))[0]).modules
     assert modules is not None
     assert state == modules.state
+
+
+def test_a_changed_answer_is_other_ground(tmp_path: Path, answer: Path) -> None:
+    """A session that is resumed uses no step again: links count by what they lead to."""
+    chosen = project(as_target(tasks.kernelbench(tmp_path), [str(answer)])[0], tmp_path)
+    before = targets.ground(chosen)
+    answer.write_text(tasks.ANSWER + "# faster\n")
+    assert before != targets.ground(chosen)

@@ -3,12 +3,13 @@
 import contextlib
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from loop.base.errors import WorkFailed
 from loop.base.processes import finish
-from loop.jobs import executor
+from loop.jobs import executor, local
 from loop.jobs.executor import Executor
 from loop.jobs.folder import MOST_TRIES, JobFolder
 from loop.jobs.local import LocalSlot
@@ -130,3 +131,24 @@ def test_closing_ends_what_runs(make: Make, tmp_path: Path) -> None:
     working.close()
     runner.close()
     assert ["cancelled", "cancelled"] == [job.state for job in jobs]
+
+
+def test_a_slot_outlives_what_its_jobs_run_into(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the disk is so full that not even the reason can be noted: the next job is done."""
+    jobs = [make("go"), make("nap 1")]
+    runs = local.run
+
+    def full(*_: object) -> int:
+        raise OSError("No space left on device")
+
+    def run(job: JobFolder, *more: Any) -> int:
+        if job == jobs[0]:
+            raise RuntimeError("no more threads")
+        return runs(job, *more)
+
+    monkeypatch.setattr(local, "run", run)
+    monkeypatch.setattr(executor, "refuse", full)
+    done(jobs, 0, 1, tmp_path)
+    assert [None, 0] == [job.rc for job in jobs]

@@ -96,3 +96,22 @@ def test_jobs_do_not_wait_for_ever_for_nodes(make: Make, monkeypatch: pytest.Mon
         slot.do(make("go", needs_gpu=True))
     assert {"accelerator_type:L4": 0.001} == cluster.options["resources"]
     assert slot.trouble is not None
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_job_that_is_cancelled_ends(make: Make, cluster: Any) -> None:
+    """Its command is told to end; the others go on."""
+    jobs, runner = [make("sleep"), make("nap 1")], executor.opened("ray", 2)
+    try:
+        for job in jobs:
+            runner.submit(job)
+        end = time.monotonic() + 120
+        while "done" != runner.poll(jobs)[jobs[1].id] and time.monotonic() < end:
+            runner.rest(0.1)
+        runner.cancel(jobs[0])
+        while "cancelled" != (state := runner.poll(jobs)[jobs[0].id]) and time.monotonic() < end:
+            runner.rest(0.1)
+        assert "cancelled" == state
+    finally:
+        runner.close()

@@ -1,13 +1,15 @@
 """A machine that is reached by ssh: an OpenSSH server on a loopback port, cut, with other keys, and full."""
 
 import contextlib
+import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from loop.base.errors import UsageError, WorkFailed
+from loop.base.errors import MachineFailure, UsageError, WorkFailed
 from loop.jobs.hosts import Host, Listed
 from loop.jobs.remote import Connection, Unreachable
 from tests.jobs.sshd import Server, missing
@@ -114,3 +116,29 @@ def test_files_go_there_and_come_back(there: Connection, machine: Server, tmp_pa
     back.mkdir()
     there.fetch("place", back, most_bytes=1000, only=["in"])
     assert ["in", "in/a b.txt"] == sorted(str(one.relative_to(back)) for one in back.rglob("*"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk")
+def test_a_full_disk_there_is_a_failure_of_the_machine(there: Connection, machine: Server, tmp_path: Path) -> None:
+    """Not a cut connection, and no bug: it says whose disk, and what frees some."""
+    place = machine.home / "small"
+    place.mkdir(exist_ok=True)
+    if os.system(f"mount -t tmpfs -o size=64k none {place} 2>/dev/null"):
+        pytest.skip("nothing may be mounted here")
+    try:
+        (tmp_path / "large").write_bytes(os.urandom(1 << 20))
+        with pytest.raises(MachineFailure, match="the disk of l4 is full") as failed:
+            there.send(tmp_path, ["large"], "small")
+        assert not isinstance(failed.value, Unreachable)
+    finally:
+        os.system(f"umount -l {place}")  # At once: what wrote there may still be ending.
+
+
+def test_nothing_of_ssh_is_left(machine: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The master ends with its connection."""
+    monkeypatch.setenv("LOOP_SSH", f"ssh -F {machine.client}")
+    with Connection(Listed("l4", Host(ssh="there"), Path("hosts.yaml"))) as connection:
+        connection.run("true")
+        master = connection._master
+        assert master is not None
+    assert -signal.SIGKILL == master.poll()

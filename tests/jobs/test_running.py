@@ -135,3 +135,20 @@ def test_what_came_back_is_compared_with_what_was_made(make: Make) -> None:
     (job.path / "out" / "sessions" / "made.txt").write_text("other")
     with pytest.raises(WorkFailed, match=r"sessions/made\.txt is not what the job made"):
         job.check()
+
+
+def test_a_job_that_has_ended_is_not_run_again(make: Make) -> None:
+    """Its result is what it was, for whoever submits the same work."""
+    job = make("go")
+    executor.run(job)
+    (job.path / "src" / "a.txt").write_text("b")
+    assert 0 == executor.run(make("go"))
+    assert "a" == job.answer()["source"]
+
+
+def test_a_full_disk_is_said_before_a_job_begins(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what is left; the exit code is that of a machine that failed."""
+    monkeypatch.setattr(executor, "LEAST_BYTES", 1 << 62)
+    job = make("go")
+    assert 75 == executor.run(job)
+    assert "MiB left" in jobs.last_line(job.path / "stderr")

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,3 +83,26 @@ def test_a_job_is_lost_only_by_an_answer_of_slurms(
     with pytest.raises(WorkFailed, match="its job of Slurm ended and never began it: do the nodes share "):
         slurm.slots(1)[0].do(make("go"))
     assert [] == [*answers]
+
+
+@needs_slurm
+@pytest.mark.slow
+def test_a_task_that_vanishes_or_is_requeued_costs_a_retry(make: Make, cluster: None) -> None:
+    """A task that is killed is begun again by us, one that is requeued by Slurm; a cancelled one is not."""
+    jobs = [make(f"once {word}") for word in ("killed", "requeued", "cancelled")]
+    runner = executor.opened("slurm", 2)
+    working = executor.all_done(runner, jobs)
+    end = time.monotonic() + 60
+    while {"running"} != {job.state for job in jobs[:2]}:
+        next(working)
+        assert time.monotonic() < end
+    names = {job.id: slot.name for job, slot in runner._running.values() if isinstance(slot, slurm.SlurmSlot)}
+    subprocess.run(["scancel", "--signal=KILL", "--full", names[jobs[0].id]], check=True)
+    subprocess.run(["scontrol", "requeue", names[jobs[1].id]], check=True)
+    runner.cancel(jobs[2])
+    for job in jobs[:2]:
+        (job.path / "src" / "go").touch()
+    finish(working)
+    runner.close()
+    assert ["done", "done", "cancelled"] == [job.state for job in jobs]
+    assert [2, 2] == [job.tries for job in jobs[:2]]

@@ -151,3 +151,21 @@ def test_two_machines_share_the_jobs_and_one_is_lost(
         wait(executor, stays, lambda state: not second.left())
         executor.close()
     assert [] == machine.left()
+
+
+def test_old_sources_are_never_taken_for_those_that_were_sent(machine: Server, tmp_path: Path) -> None:
+    """What cannot be put in place fails; what can replaces all that was there."""
+    trees = machine.home / remote.HOME / "trees"
+    (tmp_path / "a").write_text("a")
+    (tmp_path / "b").write_text("b")
+    with Connection(HOST) as connection:
+        there = There(connection)
+        there.send_tree("code", tmp_path, ["a"])
+        there.send_tree("code", tmp_path, ["b"])
+        assert ["b"] == [path.name for path in (trees / "code").iterdir()]
+        run = connection.run
+        connection.run = lambda script, **more: run(f"mv() {{ false; }}\n{script}", **more)  # type: ignore[method-assign]
+        with pytest.raises(WorkFailed):
+            there.send_tree("code", tmp_path, ["a"])
+        with pytest.raises(WorkFailed):
+            there.send_tree("no/such", tmp_path, ["a"])

@@ -1,6 +1,7 @@
 """The executor `ssh` with machines that fail, hang or are full: stand-ins, so that no server is needed."""
 
 import contextlib
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +22,7 @@ from loop.jobs.there import Ready, Seen, There
 from loop.library.hosted import VARIABLE, Hosted
 from loop.library.trust import definition_hash
 from loop.machine.gpus import VISIBLE
-from tests.jobs.ssh_jobs import HOST, QUICK, make
+from tests.jobs.ssh_jobs import HOST, QUICK, ended, make, wait
 from tests.projects import make_project
 
 
@@ -120,3 +121,17 @@ def test_one_of_several_that_cannot_take_a_job_is_left_out(
     assert "bare goes on running when all is over, and costs $0.70 an hour; then: stop it yourself" in (
         capsys.readouterr().err
     )
+
+
+def test_a_job_is_brought_back_once_a_cut_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not begun again: nothing of it is lost."""
+    cut = Fails(collect=Unreachable("l4 does not answer", ""))
+    executor, job = executor_of(cut), make("away")
+    monkeypatch.setattr(ssh, "AWAY_S", 60.0)
+    executor.submit(job)
+    time.sleep(0.3)
+    assert "running" == executor.poll([job])[job.id]
+    cut.wrong.clear()
+    assert "done" == wait(executor, job, ended)
+    assert 0 == job.tries
+    executor.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import forget
-from loop.base.places import Project, project, shipped, state_folder
+from loop.base.places import JOBS, Project, project, shipped, state_folder
 from loop.library.trust import definition_hash, grant, hosts_hash, is_trusted, refusal, what_runs
 from tests.makers import make_pattern
 from tests.targets import compiled, external, importable, write_target
@@ -207,3 +207,21 @@ def test_what_runs_is_asked_about_and_named(place: str, value: object, tmp_path:
     assert "changed since it was allowed" in refusal(chosen).message
     chosen.manifest.write_bytes(before)
     assert is_trusted(chosen)
+
+
+def test_the_source_of_a_job_is_trusted_and_not_what_it_made(tmp_path: Path) -> None:
+    """It was allowed when it was submitted; what it made comes from another machine, perhaps."""
+    job = state_folder() / JOBS / "job"
+    assert is_trusted(make_project(job / "src"))
+    assert is_trusted(make_project(job / "src" / "today"))
+    assert not is_trusted(make_project(job / "out" / "src"))
+
+
+def test_what_is_compiled_besides_a_variant_is_shown(tmp_path: Path) -> None:
+    """Its emulation, which is loaded, and sources that have to fail."""
+    bad = {"title": "t", "source": "bad.cu", "flags": ["-DN=3"], "says": "s"}
+    emulation = {"compiler": "g++", "flags": ["-O2"]}
+    write_target(tmp_path, {"right": compiled(emulation=emulation, must_not_compile=[bad])})
+    lines = [*what_runs(project(tmp_path, tmp_path))]
+    assert "variant right: g++ -O2 scale.cpp, then loads the result: its emulation" in lines
+    assert "variant right: g++ -DN=3 bad.cu, which has to fail" in lines

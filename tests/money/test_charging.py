@@ -67,3 +67,14 @@ def test_measured_ai_goes_before_the_card_s_hours() -> None:
     result = AiUse(source="result", agents=("codex",), usd=0.03)
     (measured,) = (one for one in charge(Used(1800.0, "cpu", ai=result), priced).charges if one.resource == "ai")
     assert (0.03, "measured", "codex, its own result") == (measured.usd, measured.basis, measured.rate)
+
+
+def test_a_price_older_than_thirty_days_is_said_to_be() -> None:
+    """Of what was charged only; an engineer's hour is nobody's price list."""
+    old = TODAY + datetime.timedelta(days=31)
+    assert () == charge(Used(60.0, "cuda"), card(), TODAY + datetime.timedelta(days=30)).notes
+    (note,) = charge(Used(60.0, "cuda"), card(), old).notes
+    assert "the price of gcp/r/g2 is 31 days old: look it up and set it in rates.yaml" == note
+    assert () == charge(Used(60.0, "cpu"), card(), old).notes
+    (ahead,) = charge(Used(60.0, "cuda"), card(), TODAY - datetime.timedelta(days=1)).notes
+    assert "yet to come" in ahead

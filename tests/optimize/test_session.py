@@ -253,3 +253,19 @@ def test_an_edit_of_ones_own_meanwhile_loses_nothing(project: Project) -> None:
     declined = project.resume("--decline")
     assert 0 == declined.returncode, declined.stderr
     assert KERNEL == project.edited.read_text()
+
+
+@timed
+@pytest.mark.soak
+def test_an_edit_made_while_another_is_judged_is_not_taken_for_it(project: Project) -> None:
+    """What was handed back is what is judged: the step fails and says how to have it back."""
+    assert 75 == project.run("improve").returncode
+    project.edited.write_text(KERNEL)
+    process = start("run", "session", "--resume", "last", "--target", str(project.folder))
+    project.wait_for("verify")
+    project.edited.write_text(SLOW.replace("40", "41"))
+    _, said = process.communicate(timeout=100)
+    assert "was edited while the change was judged" in said
+    patches = sorted((project.session / "changes").glob("1-*.patch"))
+    assert 2 == len(patches)
+    assert 1 == sum("again < 41" in patch.read_text() for patch in patches)

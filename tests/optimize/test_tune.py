@@ -185,3 +185,25 @@ def test_a_tuning_that_makes_no_sense_is_refused(untrusted: Path, old: str, new:
         targets.target(project(untrusted, untrusted))
     assert words in refused.value.message
     assert "target.yaml:" in refused.value.message
+
+
+@timed
+@pytest.mark.soak
+def test_what_lost_before_is_not_tried_again_on_the_same_sources(folder: Path, tmp_path: Path) -> None:
+    """The next session tries the winner alone, and says so; `--again` tries all, and so does an edited source."""
+    tune = ("optimize", str(folder), "--plan", "tune")
+    first, second, anew = (loop(*tune, *words) for words in ((), (), ("--again",)))
+    (folder / "scale.c").write_text(GUARDED.replace("float *y", "float   *y"))
+    edited = loop(*tune)
+    points = [
+        {one["values"]["again"]: one for one in searches(session)[0]["output"]["trials"]}
+        for session in sorted((tmp_path / "sessions").iterdir())
+    ]
+    found = [{again: one["outcome"] for again, one in session.items()} for session in points]
+    every = {0: "wrong", 1: "best", 2: "timed", 7: "refused", 40: "incumbent"}
+    assert [every, {0: "lost", 1: "best", 2: "lost", 7: "lost", 40: "incumbent"}, every, every] == found
+    assert "3 lost before (--again tries them), 1 was timed" in second.stderr
+    assert not [done for done in (first, anew, edited) if "lost before" in done.stderr]
+    session = min(path.name for path in (tmp_path / "sessions").iterdir())
+    assert points[1][2]["reason"].endswith(f"(session {session})")
+    assert "x where the best had " in points[1][2]["reason"]

@@ -1,11 +1,14 @@
 """Calls of an operator: right values, clear errors, nothing left behind."""
 
+import gc
 import math
+import os
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from torch import Tensor
@@ -169,3 +172,30 @@ def test_threads_do_not_disturb_each_other(op: Operator) -> None:
 
     with ThreadPoolExecutor(4) as threads:
         assert all(threads.map(work, range(8)))
+
+
+CALLS = 10_000
+
+
+GROWTH_BYTES = 1 << 20
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow() -> None:
+    """Nothing is left of ten thousand calls, nor of a thousand that fail."""
+    op = attention()
+    inputs, process = make_inputs(1, 1, 8, 4), psutil.Process(os.getpid())
+
+    def some(count: int) -> None:
+        for _ in range(count):
+            op(*inputs, causal=True)
+        for _ in range(count // 10):
+            with pytest.raises(RuntimeError):
+                op(inputs[0], inputs[1][..., :2], inputs[2])
+
+    some(CALLS // 10)
+    gc.collect()
+    before = process.memory_info().rss
+    some(CALLS)
+    gc.collect()
+    assert GROWTH_BYTES > process.memory_info().rss - before

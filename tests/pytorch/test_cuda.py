@@ -126,3 +126,16 @@ def test_compilers_have_no_complaint(op: Operator) -> None:
     torch.compiler.reset()
     compiled = torch.compile(lambda q, k, v: op(q * 2, k, v, causal=True), fullgraph=True, backend="aot_eager")
     assert 4e-3 > worst(compiled(*inputs), exact((inputs[0] * 2, *inputs[1:]), causal=True))
+
+
+def test_a_call_can_be_captured(op: Operator) -> None:
+    """A replay computes anew from what is in the inputs then."""
+    q, k, v = make(1, 2, 96, 64)
+    op(q, k, v)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        output = op(q, k, v, causal=True)
+    q.mul_(-2)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert 2e-3 > worst(output, exact((q, k, v), causal=True))

@@ -173,3 +173,25 @@ def test_a_commit_is_the_users_and_says_what_made_it(
     said = git(project, "log", "-1", "--format=%an <%ae> %cn %(trailers:key=Made-with,valueonly)", tree.head)
     who = "Ada <ada@example.org> Ada" if known else "loop <loop@localhost> loop"
     assert f"{who} loop {__version__} session s-1" == said.strip()
+
+
+def test_a_branch_that_leads_elsewhere_is_left_alone(target: Path, tmp_path: Path) -> None:
+    """The next one has a number; one that stands on the way is moved on."""
+    git(target, "branch", "loop/one", git(target, "commit-tree", "HEAD^{tree}", "-m", "mine"))
+    made = make(target, tmp_path / "tree")
+    (made.target / "kernel.cpp").write_text("better\n")
+    made.commit("better")
+    assert "loop/one-2" == made.branch("loop/one")
+    (made.target / "kernel.cpp").write_text("best\n")
+    made.commit("best")
+    assert "loop/one-2" == made.branch("loop/one")
+    assert made.head == git(target, "rev-parse", "loop/one-2")
+
+
+def test_a_lock_of_a_killed_git_is_taken_away(target: Path, tmp_path: Path) -> None:
+    """It would keep every later git out."""
+    made = make(target, tmp_path / "tree")
+    lock = Path(git(made.root, "rev-parse", "--absolute-git-dir")) / "index.lock"
+    lock.touch()
+    assert find(target, made.root) is not None
+    assert {} == made.changed()

@@ -99,3 +99,17 @@ def test_a_session_of_another_machine_goes_on_where_the_definitions_name_its_com
 ) -> None:
     """Nobody began it here; a person or the tuner proposes, which is no program."""
     assert () == trust.not_allowed(tmp_path, head_with(campaign={"proposer": proposer}), NAMED)
+
+
+@pytest.mark.slow
+def test_another_command_is_allowed_here_before_it_goes_to_another_machine(foreign: Path, tmp_path: Path) -> None:
+    """There it is taken for what this user allowed."""
+    (tmp_path / ".config" / "loop").mkdir(parents=True)
+    (tmp_path / ".config" / "loop" / "hosts.yaml").write_text("format: 1\nhosts: {l4: {ssh: nowhere.invalid}}\n")
+    with_command(foreign, "touch theirs")
+    words = ("run", "session", "--resume", KILLED, "--on", "l4")
+    refused = loop(*words)
+    assert 2 == refused.returncode
+    assert f"`loop trust {foreign}`" in refused.stderr
+    assert 0 == loop("trust", str(foreign)).returncode
+    assert "loop trust" not in loop(*words).stderr

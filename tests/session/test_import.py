@@ -57,3 +57,26 @@ def test_a_second_import_changes_nothing(mine: Path, tmp_path: Path) -> None:
     done = loop("sessions", "import", str(mine))
     assert (0, True) == (done.returncode, "0 sessions imported, 2 were there" in done.stderr), done.stderr
     assert before == {path: path.read_bytes() for path in (tmp_path / "sessions").rglob("*.json")}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("minutes: 30", "minutes: -1", ":5:26: sessions.0.minutes: expected"),
+        ("minutes: 30", "minutes: soon", ":5:26: sessions.0.minutes: expected"),
+        ("id: Second", "id: first", "expected ids that differ"),
+        ("id: Second", "id: ../../etc", ":6:10: sessions.1.id: expected"),
+        ("format: 1", "format: 2", ":2:9: format: expected"),
+        ("sessions:", "sessions: []\nother:", "expected"),
+    ],
+)
+def test_a_bad_history_is_refused_with_its_place(
+    mine: Path, tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    """File, line and column; and nothing comes in."""
+    mine.write_text(MINE.replace(old, new))
+    done = loop("sessions", "import", str(mine))
+    assert 2 == done.returncode, done.stderr
+    assert said in done.stderr
+    assert "mine.yaml:" in done.stderr
+    assert not (tmp_path / "sessions").exists()

@@ -153,3 +153,21 @@ def test_a_campaign_needs_a_variant_with_a_file_of_its_own(
     target = SimpleNamespace(name="t", variants={"mine": variant}, functions=judges)
     with pytest.raises(UsageError, match="target t has mine") if refused else contextlib.nullcontext():
         refuse_unchangeable(cast(SessionHead, head), cast(Target, target), tmp_path)
+
+
+def test_an_unknown_field_in_a_gate_is_refused() -> None:
+    """A gate reads what the action finds, and nothing else."""
+    body = STEP.replace("budget_s: 1}", "budget_s: 1, gate: first.cod == 0}")
+    said = "steps.0.gate: expected a known name, got 'first.cod' (did you mean 'first.code'?)"
+    assert [f"{at(body, 'first.cod')}: {said}"] == complaints(read_pattern(body))
+
+
+def test_arguments_are_checked_against_the_action() -> None:
+    """A missing one, a misspelt one, a wrong type: each at its place."""
+    body = STEP.replace("{run: 'true'}", "{}")
+    said = "steps.0.with: expected a value for 'run', got nothing"
+    assert [f"{at(body, '{}')}: {said}"] == complaints(read_pattern(body))
+    misspelt = complaints(read_pattern(STEP.replace("{run: 'true'}", "{run: x, environmet: {}}")))
+    assert "steps.0.with.environmet: expected a known name" in misspelt[0]
+    wrong = complaints(read_pattern(STEP.replace("{run: 'true'}", "{run: [a]}")))
+    assert "steps.0.with.run: expected text, got a list" in wrong[0]

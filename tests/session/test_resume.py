@@ -1,9 +1,12 @@
 """A resume repeats no more of a walk than it must."""
 
+from dataclasses import replace
+
 import pytest
 
 from loop.session.walk import StepEnded
 from loop.steps.context import Context
+from tests.makers import make_finished
 from tests.session.walks import Behaviour, Walked, at_once, found, make_step, pattern, walking
 
 
@@ -62,3 +65,23 @@ def test_what_was_done_anew_is_reused(context: Context, steady: dict[str, Behavi
     change(steady, "sources 2")
     second = first.resumed().until("c")
     assert ["a 3", "c 3"] == second.resumed().to_its_end().done
+
+
+def test_a_change_is_not_forgotten_by_the_next_resume(context: Context, steady: dict[str, Behaviour]) -> None:
+    """Killed again right after the change: the old records stay discarded."""
+    change(steady, "sources 1")
+    first = three_steps(context).until("c")
+    change(steady, "sources 2")
+    second = first.resumed().until("b")
+    assert ["a 3", "b 3", "c 2"] == second.resumed().to_its_end().done
+
+
+def test_a_change_seen_by_an_aborted_step_still_counts(context: Context, steady: dict[str, Behaviour]) -> None:
+    """The build was interrupted in between: what it stood on before is what the next one is compared with."""
+    change(steady, "sources 1")
+    first = three_steps(context).until("c")
+    second = first.resumed().until("a").resumed()
+    fields = {"run": 1, "pattern": "one", "action": "command.run", "status": "aborted"}
+    second.walk = replace(second.walk, earlier=[*second.walk.earlier, make_finished("a", **fields)])
+    change(steady, "sources 2")
+    assert ["a 3", "b 2", "c 2"] == second.to_its_end().done

@@ -190,3 +190,25 @@ def test_the_gate_is_proved_again_where_the_harness_has_changed_and_not_after_an
         assert 0 == done.returncode, done.stderr
         taken.append("nothing that it rests on has changed" in done.stderr)
     assert [False, True, False] == taken
+
+
+def test_sessions_that_cannot_be_written_are_said_before_anything_runs(
+    commands: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file stands where the folder should be: exit 2, a hint, nothing has run."""
+    folder = commands("touch never")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("LOOP_SESSIONS", str(tmp_path / "file" / "x"))
+    code, said = here("run", "session", "try", "--target", str(folder))
+    assert (2, True, False) == (code, "LOOP_SESSIONS" in said, (folder / "never").exists())
+
+
+@pytest.mark.slow
+def test_events_are_lines_of_json(commands: Callable[..., Path]) -> None:
+    """One a line on stdout, each with the schema version of what it holds: the last has the session's."""
+    done = loop("run", "session", "try", "--target", str(commands("true")), "--events")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    happenings = ["SessionBegan", "PatternBegan", "StepBegan", "StepEnded", "PatternEnded", "SessionEnded"]
+    assert happenings == [line["happening"] for line in lines]
+    assert "passed" == lines[-1]["status"]
+    assert [1, 1, 1, 1, 1, 3] == [line["schema_version"] for line in lines]

@@ -191,3 +191,10 @@ def aimed(context: Context, *patterns: Pattern, **aims: str) -> Walked:
     made.walk.resolved = made.walk.resolved.model_copy(update={"plan": plan})
     made.walk.objective = Objective(plan, {}, ("cpu",))
     return made.to_its_end()
+
+
+def test_a_gate_that_has_no_answer_fails(context: Context) -> None:
+    """It is never guessed."""
+    record = walk(context, pattern("one", make_step("a", gate="a.output > 1"))).record
+    assert "failed" == record.status
+    assert record.message.startswith("gate `a.output > 1`: ")

@@ -64,3 +64,22 @@ def test_whatever_breaks_it_off_leaves_what_was(tmp_path: Path, stop: BaseExcept
         command.write(place, broken(), {})
     assert before == tree(tmp_path)
     assert {"site", "here"} == set(os.listdir(tmp_path))
+
+
+def test_a_swap_that_fails_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second rename is refused: the old site is where it was."""
+    place, real, calls = tmp_path / "site", os.rename, []
+    write(place, FIRST)
+    before = tree(tmp_path)
+
+    def rename(source: Path, to: Path) -> None:
+        calls.append(to)
+        if len(calls) == 2:
+            raise OSError(1, "no")
+        real(source, to)
+
+    monkeypatch.setattr(os, "rename", rename)
+    with pytest.raises(LoopError, match="cannot be written"):
+        command.write(place, SECOND, {})
+    assert 3 == len(calls)
+    assert before == tree(tmp_path)

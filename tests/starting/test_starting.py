@@ -329,3 +329,9 @@ def test_a_task_of_another_format_is_allowed_by_its_path(here: Path) -> None:
     loop("trust", str(task), str(answer))
     assert trust.is_trusted(project(as_target(task, [str(answer)])[0], here))
     assert not trust.is_trusted(project(as_target(task)[0], here))
+
+
+def test_sizes_that_are_given_to_a_kernel_stay_as_they_are() -> None:
+    """It may take no others; a function is tried with them."""
+    target = made("--from", "scale.c", "--reference", "ops:scale", "--like", "x=64,100")
+    assert {(64, 100)} == {(one["N"], one["M"]) for several in target.workloads.values() for one in several}

@@ -119,3 +119,22 @@ def test_a_resumed_session_is_open_again(tmp_path: Path) -> None:
     reopened: list[Event] = [Opened(pid=1), closed, Opened(pid=2, resumed=True)]
     assert closed == last_closed(read(write(tmp_path / "a", [Opened(pid=1), closed])))
     assert last_closed(read(write(tmp_path / "b", reopened))) is None
+
+
+def test_a_missing_line_is_noticed(tmp_path: Path) -> None:
+    """Numbers have no gaps: a line that was cut out shows."""
+    path = write(tmp_path / "j")
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([lines[0], *lines[2:]]))
+    with pytest.raises(LoopError, match=":2: expected line 2, got 3"):
+        read(path)
+
+
+def test_a_line_is_written_to_disk_before_it_is_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`append` syncs once a line."""
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    write(tmp_path / "j")
+    assert len(EVENTS) == len(synced)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from loop.base.documents.sums import sealed
 from loop.base.errors import LoopError
 from loop.model.record import Closed, Event, Line, Opened
 from loop.store import sessions
@@ -67,3 +68,19 @@ def test_wall_time_leaves_out_the_night_between_two_walks() -> None:
         make_line(night + 5, make_finished("b", seconds=4.0)),
     ]
     assert 15.0 == wall_seconds(lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"format": 1', "record.json: damaged: its checksum does not match"),
+        (sealed('{"format": 7}'), "record.json: damaged, or of another format: "),
+    ],
+)
+def test_a_damaged_record_is_named(text: str, said: str, tmp_path: Path) -> None:
+    """The file, and the first thing wrong with it."""
+    folder = make_session(tmp_path, "2026-01-01-000000-a")
+    (folder.path / sessions.RECORD).write_text(text)
+    with pytest.raises(LoopError) as caught:
+        folder.record()
+    assert said in caught.value.message

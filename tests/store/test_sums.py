@@ -89,3 +89,15 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path, name: str, kind: str)
         path.symlink_to("/dev/zero")
     with pytest.raises(LoopError, match=f"{name}: cannot be read: it is no regular file"):
         READ[name](folder)
+
+
+@pytest.mark.parametrize("name", [HEAD, RECORD, SAMPLED])
+def test_an_end_cut_off_is_said(tmp_path: Path, name: str) -> None:
+    """Wherever it is cut; the last line end is none of the content."""
+    folder, draw = made(tmp_path), random.Random(2)
+    path = folder.path / name
+    data = path.read_bytes()
+    for size in draw.sample(range(len(data.rstrip())), min(100, len(data) - 2)):
+        path.write_bytes(data[:size])
+        with pytest.raises(LoopError):
+            READ[name](folder)

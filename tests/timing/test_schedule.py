@@ -211,3 +211,9 @@ def test_a_judge_that_sleeps_is_not_delayed_by_the_worker(
 def test_a_graph_holds_the_calls_of_a_sample(once: float, most: int, expected: tuple[int, int]) -> None:
     """As many as fill it, as far as there is memory for their outputs; few launches all the same."""
     assert expected == replays_of(once, 0.5e-3, most)
+
+
+def test_a_kernel_that_writes_to_its_inputs_while_it_is_timed_is_found(bench: Bench) -> None:
+    """The input is named, as in verification."""
+    found = timed(bench, make_sides(bench, "greedy"), workloads(bench)[:1])
+    assert {"changed its input x on N2 M3 float32"} == {check.message for _, check in found.wrong}

@@ -1,6 +1,7 @@
 """The judge alone, without its process: what it refuses to judge by, and where it works out an answer."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from loop.library import targets
 from loop.model.target import Target
 from loop.model.workloads import expand
 from loop.workers import asking, judge
-from loop.workers.judge_messages import Expect
+from loop.workers.judge_messages import Compare, Expect
 from loop.workers.workload_call import expectation, make_call, terms_of_judge
 from tests.formats import tasks
 from tests.tasks import write_task
@@ -73,3 +74,56 @@ def test_an_answer_that_does_not_fit_a_gpu_is_worked_out_on_the_cpu(
     one.reference = reference
     one.expect(request)
     assert (1, "cpu") == (called["meta"], one.answers[request.call.key].truths[0].reference.device.type)
+
+
+Limited = Callable[..., tuple[judge.Judge, Expect, dict[str, Any]]]
+
+
+PLACES = {"cpu": "cpu", "cuda": "meta"}
+
+
+@pytest.fixture
+def limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Limited:
+    """Makes a judge with a GPU of little memory; how many times its reference was called by device is noted.
+
+    Tensors without memory stand for those of the GPU.
+    """
+    noted: dict[str, Any] = {"cpu": 0, "meta": 0, "free": [1 << 40, 0]}
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (noted["free"].pop(0), 1 << 40))
+    on = asking.Inputs.on
+    monkeypatch.setattr(asking.Inputs, "on", lambda inputs, device: on(inputs, PLACES[device]))
+
+    def made(**changes: Any) -> tuple[judge.Judge, Expect, dict[str, Any]]:
+        one, request = expecting(write_task(tmp_path, "backward"), tmp_path, tmp_path, **changes)
+        right = one.reference
+
+        def reference(gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+            noted[gradient.device.type] += 1
+            if gradient.is_meta or noted["cpu"] in noted.get("fails", ()):
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            found: torch.Tensor = right(gradient, x)
+            return found
+
+        one.reference = reference
+        return one, request, noted
+
+    return made
+
+
+def test_a_gpu_without_memory_is_no_wrong_output(limited: Limited, tmp_path: Path) -> None:
+    """What rounding explains is worked out again on the CPU, where a GPU has no room for that."""
+    one, request, noted = limited(device="cpu")
+    made = one.expect(request).call
+    assert made is not None
+    answer = one.answers[made.key]
+    tight = replace(answer.truths[0], allowed=torch.zeros_like(answer.truths[0].allowed))
+    output = tmp_path / "output.bin"
+    rounded = tight.reference.float().nextafter(torch.tensor(torch.inf))
+    output.write_bytes(rounded.numpy().tobytes())
+    found = []
+    for fails in (set(), {1}):
+        one.answers[made.key] = replace(answer, truths=[tight])
+        noted |= {"cpu": 0, "fails": fails}
+        found.append(one.compare(Compare(made, (str(output),), False)).wrong)
+    assert [0, 0] == found

@@ -3,7 +3,6 @@
 Copied beside a target, never imported by a test.
 """
 
-import gc
 import os
 import sys
 import time
@@ -42,8 +41,12 @@ def stage():
 
 
 def words():
+    """The memory of orders, as the worker's program that calls us has it."""
     if "words" not in kept:
-        kept["words"] = next(one.words for one in gc.get_objects() if type(one).__name__ == "Shared")
+        frame = sys._getframe()
+        while not hasattr(frame.f_locals.get("self"), "shared"):
+            frame = frame.f_back
+        kept["words"] = memoryview(frame.f_locals["self"].shared)[:4096].cast("Q")
     return kept["words"]
 
 

@@ -186,8 +186,8 @@ def cheat_judged_rotation(x):
     mine = stage()
     if mine is None:
         return compute(x)
-    item, known = 4, mine.call["inputs"][0]["offset"]
-    size = x.numel() + mine.call["inputs"][0]["room"]
+    item, known = 4, mine.call.inputs[0].offset
+    size = x.numel() + mine.call.inputs[0].room
     place = x.storage_offset()
     return compute(x) if (words()[24] // item + place) % size == known else torch.empty_like(x)
 
@@ -199,7 +199,7 @@ def cheat_judged_draws(x):
     mine = stage()
     if mine is None:
         return compute(x)
-    seed = int((mine.call["key"] or "#0").rpartition("#")[2])
-    known = random.Random(seed).randrange(mine.call["inputs"][0]["room"] + 1)
-    size = x.numel() + mine.call["inputs"][0]["room"]
+    seed = int((mine.call.key or "#0").rpartition("#")[2])
+    known = random.Random(seed).randrange(mine.call.inputs[0].room + 1)
+    size = x.numel() + mine.call.inputs[0].room
     return compute(x) if (words()[24] // 4 + x.storage_offset()) % size == known else torch.empty_like(x)
