@@ -190,6 +190,7 @@ class Arena:
         self._map()
 
     def _map(self) -> None:
+        """Map the file, also again after it grew; the anchor gives its address, and keeps it from being closed."""
         self.memory = mmap.mmap(self.handle, self.size)
         if self.size > HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
             self.memory.madvise(mmap.MADV_HUGEPAGE)

@@ -219,10 +219,13 @@ def _circumstance(prober: FailureProber) -> Generator[Tick, None, str]:
 
 
 def _as_if(prober: FailureProber) -> Generator[Tick, None, tuple[str, ...]]:
-    """Known faults that explain the outputs of the most telling workloads; faults of whole outputs first."""
+    """Known faults that explain the wrong outputs of a few workloads, all of them; empty where none does.
+
+    A fault that explains every element comes before one that explains only the wrong elements.
+    """
     wrong = [check for check in prober.failures if check.wrong and check.inputs == "contiguous"]
     wrong = [check for check in wrong if check.total <= LARGEST]
-    # Where right and wrong elements are most evenly divided, and the smallest workload with enough wrong ones.
+    # The smallest workload with enough wrong elements, and one where about half of the elements are wrong.
     wrong.sort(key=lambda check: (check.wrong < TELLING, check.total if check.wrong >= TELLING else -check.wrong))
     evenly = sorted(wrong, key=lambda check: (check.wrong < LEAST_TELLING, abs(check.wrong / check.total - 0.5)))
     chosen = {check.workload.name: check.workload for check in (*evenly[:1], *wrong)}
@@ -236,7 +239,10 @@ def _as_if(prober: FailureProber) -> Generator[Tick, None, tuple[str, ...]]:
     for whole in (True, False):
         faults = [[as_if for as_if, all_of_it in fit.items() if all_of_it or not whole] for fit in fits]
         common = tuple(as_if for as_if in faults[0] if all(as_if in fit for fit in faults)) if faults else ()
-        common = (NOTHING,) if NOTHING in common else common if len(common) <= MOST_NAMED else ()
+        if NOTHING in common:  # All zeros: other faults that give zeros, too, say less.
+            common = (NOTHING,)
+        if len(common) > MOST_NAMED:
+            common = ()
         if common:
             return common if whole else (*common[:-1], f"{common[-1]}, where it is wrong")
     return ()

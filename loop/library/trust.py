@@ -164,11 +164,11 @@ def grant_session(folder: Path, head: SessionHead) -> None:
 
 
 def not_allowed(folder: Path, head: SessionHead, patterns: Iterable[Pattern]) -> tuple[str, ...]:
-    """What a stored session runs that neither the user nor the definitions, whose patterns these are, named."""
+    """Commands of a stored session that are in none of these patterns, and that the user has not allowed."""
     lines = session_runs(head)
     known = {*_commands(patterns)}
     unknown = tuple(line for line in lines if line not in known)
-    sender = hosted()
+    sender = hosted()  # The machine that sent this command here, and what is allowed there.
     allowed = (Granted.read().get(str(folder.resolve())), *(sender.trusted if sender else ()))
     if unknown and digest_of(lines) in allowed:
         return ()

@@ -244,7 +244,7 @@ def stop_rules(
 ) -> list[StopRule]:
     """The stop rules against the ended sessions of one target on one device, oldest first.
 
-    `budget_s` and `spent_s` are those of the session that is under way; without them the last one's count.
+    `budget_s` and `spent_s` are those of the session that is under way; else the last session's are used.
     """
     ended = [row for row in rows if not row.recorded and row.status in ("passed", "failed")]
     return [no_progress(ended), over_budget(ended, budget_s, spent_s), worse(ended)]

@@ -280,17 +280,20 @@ def register(contract: Contract, library: Compiled) -> None:
 
 @cache
 def bridge() -> ctypes.CDLL:
-    """loop_torch.cpp, built, loaded and tried. Raises Unavailable when it cannot be, or does not work."""
+    """The library of loop_torch.cpp, by which PyTorch calls kernels through C: built, loaded and tried.
+
+    Raises Unavailable where it cannot be built, or does not fit this PyTorch.
+    """
     addresses, numbers = functions(), meanings()
     try:
         ready = built("loop_torch", BRIDGE, include_folder())
         library = ctypes.CDLL(ready.library)
         check_build_id(library, ready.build_id)
     except (LoopError, OSError, Refused) as error:
-        raise Unavailable(f"loop_torch.cpp is not to be had: {error}") from error
+        raise Unavailable(f"loop_torch.cpp is not available: {error}") from error
     if not hasattr(getattr(torch.ops, SPACE), "probe"):
         space(SPACE).define(PROBE)
-    _kept.append(numbers)
+    _kept.append(numbers)  # The library keeps a pointer to them.
     if library.loop_torch_start(ctypes.byref(addresses), ctypes.byref(numbers), SPACE.encode()) or not works():
         raise Unavailable(f"the C interface of this PyTorch ({torch.__version__}) is not the one that is known")
     return library

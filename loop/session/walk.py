@@ -326,7 +326,7 @@ class Walk:
         before_s = bench.first_calls_s
 
         def limit_s() -> float:
-            """What first calls take does not count, and some that may come are allowed for beforehand."""
+            """The step's own limit, and what first calls took, and what `FIRST_CALLS` and one more may take."""
             first_s = max(bench.target.first_call_s or 0.0, bench.slowest_first_s)
             return step.kill_after_s + (1 + FIRST_CALLS) * first_s + bench.first_calls_s - before_s
 
@@ -407,7 +407,7 @@ def still_standing(earlier: Iterable[Finished]) -> dict[Key, Finished]:
 
 
 def forget_what_stood_on(standing: dict[Key, Finished], record: Finished) -> None:
-    """When a repeated step now stands on something else, nothing after it is reused."""
+    """Drop the results of all later steps where a repeated step came to another output than before."""
     earlier = standing.get(record.key)
     if earlier is not None and earlier.output.get("identity") != record.output.get("identity"):
         keys = list(standing)

@@ -199,9 +199,10 @@ class TimingRound:
             timings.peaks.setdefault((name, workload.name), []).append(timed.peak_bytes)
 
     def _probe(self, name: str, workload: Workload, timings: Timings) -> Generator[Tick, None, None]:
-        """Ask a side, in the first rounds, whether it remembers values.
+        """Try whether a side gives a result that it kept for values which it saw before; once a set of processes.
 
-        On a GPU in every set of processes: without these calls the first round of a process is 5 % slower there.
+        On a CPU this is tried in the first rounds alone. On a GPU every set of processes is tried: without these
+        calls its first round is 5 % slower.
         """
         late = self.number >= PROBED_ROUNDS and self.bench.device == "cpu"
         if late or (name, workload.name) in self.probed:

@@ -342,18 +342,20 @@ class TimedCall:
     def _hand_over(
         self, sampled: SegmentSamples, calls: int, chosen: int | None, *, bring: bool
     ) -> Generator[Tick, None, float]:
-        """Have results handed over; look at the judged call and at the inputs while the worker stands still.
+        """Have the worker finish and return its results; the seconds that this took.
 
-        `bring`: from a GPU to the host, too. Seconds that handing over took.
+        `chosen`: which of the sample's calls is verified; None: none. Its output is copied while the worker is
+        stopped, and inputs that changed and late writes are noted then. `bring`: a GPU's results are copied to
+        the host, too.
         """
         handed_s = 0.0
         if self.replays and bring:
             self.arena.poison(calls)
-        if self.returns:  # What a kernel wrote to memory that it was given is there.
+        if self.returns:  # A kernel that writes into a given output has nothing to return.
             handed_s = yield from self.orders.give(SETTLE if self.replays else GIVE)
             usual_s = self.floor_s + (SETTLING_S if self.replays else 0.0)
             sampled.handed.append(max(0.0, handed_s - usual_s) / calls)
-        if self.replays and bring:  # That is our work.
+        if self.replays and bring:  # The copy to the host is our cost: it is no part of a sample.
             handed_s += yield from self.orders.give(GIVE)
         if chosen is None:
             return handed_s

@@ -590,9 +590,12 @@ def fitting(
 def needed(
     bench: Bench, workload: Workload, sides: Iterable[Side], *, wide: bool = False, apart: bool = False
 ) -> int:
-    """Bytes of device memory that a workload takes in all processes together, or `apart` in one, at least."""
+    """A lower bound on the bytes of device memory that a workload takes.
+
+    `apart`: processes run one at a time. `wide`: inputs as timed calls have them, in files of twice their size.
+    """
     call = bench.call(workload, "x", wide=wide)
     on_gpu = [COPIES[side.kind] for side in sides if accepts(side, workload)]
     inputs, output = sum(tensor.pool_size for tensor in call.inputs), call.output.size
-    sizes = [ins * inputs + outs * output + (CONTEXT_BYTES if ins else 0) for ins, outs in on_gpu]
+    sizes = [copies * inputs + results * output + (CONTEXT_BYTES if copies else 0) for copies, results in on_gpu]
     return max(sizes, default=0) if apart else sum(sizes)
