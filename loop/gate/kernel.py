@@ -20,7 +20,7 @@ from loop.formats.target import ANSWERS
 from loop.gate.environment import must_fit
 from loop.gate.model import BuildOutput, ChangesOutput, LoadOutput, ShareOutput, SourcesOutput
 from loop.gate.verification import hung_out, merged, untaken, verified
-from loop.gate.verify import Job, TimeAllowance, laid_out, of_one_shape, values_key
+from loop.gate.verify import Job, TimeAllowance, of_one_shape, values_key
 from loop.gate.verify import verify as verify_sides
 from loop.library import targets
 from loop.library.definitions import read_file
@@ -443,7 +443,7 @@ def _parts(
 ) -> list[Part]:
     """The jobs of a verification: all variants on a share of the workloads each, so no reference comes twice."""
     bench, plan, shapes = context.bench, context.task.plan, of_one_shape(every)
-    layouts = {workload.name for side in sides for workload in laid_out(side, every).values()}
+    layouts = {workload.name for side in sides for workload in Job(side, every).laid_out.values()}
     costs = []
     for same in shapes:
         call = bench.call(same[0], "judge")

@@ -14,7 +14,7 @@ from loop.base.errors import WorkFailed
 from loop.base.processes import Tick
 from loop.calls.call import Call
 from loop.model.causes import Cause
-from loop.model.dtypes import Device, Layout, is_floating
+from loop.model.dtypes import Layout, is_floating
 from loop.model.measurement import BASELINE, Check, Fault, VariantChecks
 from loop.model.target import Target, Workload
 from loop.model.workloads import accepts, operations, unsupported
@@ -25,136 +25,8 @@ from loop.workers.messages import Compute, Computed, Turn
 from loop.workers.program import FORGED, Refusal, WorkerLost
 
 LAYOUTS: tuple[Layout, ...] = ("contiguous", "strided", "misaligned", "transposed", "broadcast")
-GENERATED = "tensors lie as the target's own generator makes them"
-TIES_UNTRIED = "equal values tie, and outputs are whole numbers"
-
-
-def laid_out(side: Side, workloads: Sequence[Workload]) -> dict[str, Workload]:
-    """The first workload of each type to lay out otherwise: no size is 0, and none 1 if possible."""
-    if side.kind == "command":  # It reads files.
-        return {}
-    chosen: dict[str, Workload] = {}
-    whole = [workload for workload in workloads if accepts(side, workload) and 0 not in workload.sizes.values()]
-    for workload in sorted(whole, key=lambda workload: 1 in workload.sizes.values()):
-        chosen.setdefault(workload.dtype, workload)
-    return chosen
-
-
-def layouts_of(bench: Bench, side: Side, chosen: Workload | None, workload: Workload) -> Sequence[Layout]:
-    """How the inputs of a workload are laid out, where `chosen` is the one on which layouts are tried.
-
-    Broadcast ones come with each set of values: each is broadcast along another axis. What cannot show a mistake
-    is left out.
-    """
-    if chosen is None or chosen.name != workload.name:
-        return LAYOUTS[:1]
-    call = bench.call(workload, side.name)
-    if call.structure or call.updates:
-        bench.notes[f"{', '.join(LAYOUTS[1:])} inputs: {GENERATED}"] = None
-        return LAYOUTS[:1]
-    transposed = bench.call(workload, side.name, layout="transposed").inputs
-    broadcast = bench.call(workload, side.name, layout="broadcast").inputs
-    left_out = set[Layout]()
-    if all(tensor.strides("transposed") == tensor.strides("contiguous") for tensor in transposed):
-        left_out.add("transposed")
-    if all(tensor.same < 0 for tensor in broadcast):
-        left_out.add("broadcast")
-    elif not all(is_floating(output.dtype) for output in call.outputs):
-        left_out.add("broadcast")
-        bench.notes[f"broadcast inputs: {TIES_UNTRIED}"] = None
-    tried = LAYOUTS if chosen.seed == workload.seed else (LAYOUTS[0], "broadcast")
-    return [layout for layout in tried if layout not in left_out]
-
-
 FIRST_CALLS = 2
 """Workloads that are checked once more as the first call of a fresh process. On a GPU one: CUDA starts slowly."""
-
-
-def values_key(workload: Workload) -> tuple[str, int]:
-    """The identity of a workload: its name and the seed of its values."""
-    return workload.name, workload.seed
-
-
-def of_one_shape(workloads: Iterable[Workload]) -> list[list[Workload]]:
-    """Every workload once; those of one name, which differ in their values, together."""
-    wanted: dict[str, dict[int, Workload]] = {}
-    for workload in workloads:
-        wanted.setdefault(workload.name, {})[workload.seed] = workload
-    return [list(seeds.values()) for seeds in wanted.values()]
-
-
-def shuffle(groups: list[list[Workload]]) -> None:
-    """Shuffle workloads, and the values of each, in an order that follows from their seeds."""
-    draw = _draw(chain(*groups))
-    draw.shuffle(groups)
-    for same in groups:
-        draw.shuffle(same)
-
-
-def _draw(workloads: Iterable[Workload]) -> random.Random:
-    return random.Random(repr([values_key(workload) for workload in workloads]))
-
-
-def checked_again(side: Side, workloads: Sequence[Workload], device: Device) -> set[tuple[str, int]]:
-    """Workloads to check again in a fresh process; none for programs, and none under the emulator."""
-    if side.kind == "command" or side.emulated:
-        return set()
-    keys = [values_key(workload) for workload in workloads if accepts(side, workload)]
-    most = 1 if device == "cuda" else FIRST_CALLS
-    return set(_draw(workloads).sample(keys, min(most, len(keys))))
-
-
-OF_VALUES = ("elements", "loose tolerance", "checker", "NaN", "plain error", "two outputs", "one output")
-"""Causes behind which a kernel may stand that depends on the calls before."""
-SAID: dict[Cause, str] = {
-    "first call": "wrong in the first call of its process, right afterwards",
-    "later calls": "right in the first call of its process, wrong in later ones: it keeps values between calls",
-}
-Which = Literal["none", "first", "later", "all", "mixed"]
-
-
-@dataclass(frozen=True)
-class WrongTurns:
-    """Which calls of a check gave wrong outputs."""
-
-    which: Which
-    """`first`: only the first ones; `later`: only the last ones."""
-    fresh: bool
-    """Whether no call of the process came before."""
-    message: str = ""
-    """What is wrong then."""
-
-
-def wrong_turns(bench: Bench, request: Compare, reply: Computed) -> Generator[Tick, None, Which]:
-    """Compare each output of a check with the reference, and see which calls gave the wrong ones."""
-    wrong, right = list[Turn](), list[Turn]()
-    for path, turn in zip(request.outputs, reply.turns, strict=False):
-        alone = Compare(request.call, (path,), before=request.before)
-        finding = yield from bench.judge(alone, JUDGE_LIMIT_S, f"outputs of {request.call.key}, one by one")
-        (wrong if is_wrong(finding) else right).append(turn)
-    if not wrong or not right:
-        return "all" if wrong else "none"
-    if max(turn.last for turn in wrong) < min(turn.first for turn in right):
-        return "first"
-    return "later" if max(turn.last for turn in right) < min(turn.first for turn in wrong) else "mixed"
-
-
-def is_wrong(finding: Finding) -> bool:
-    """Whether an output is outside the tolerance."""
-    return finding.worst is not None or bool(finding.checker or finding.message)
-
-
-def cause_of(first: WrongTurns, again: WrongTurns) -> Cause:
-    """What two checks of one call say, the second in a fresh process; empty where its place says nothing.
-
-    Both have to agree: what differs by chance, as in a race, differs from process to process.
-    """
-    if again.which == "first" and (first.which == "first" or (first.which == "all" and not first.fresh)):
-        return "first call"
-    kept = first.which == "all" and not first.fresh and again.which in ("none", "later")
-    return "later calls" if kept or (first.which == again.which == "later") else ""
-
-
 CALL_LIMIT_S = 20.0
 """A call that has not come back by then hangs, unless the reference took so long that it may need longer."""
 LONGEST_S = 900.0
@@ -179,13 +51,14 @@ Where they would take more, no process is kept: to start one again costs a third
 UNMOVED = 32.0
 """If two right outputs differ by more than this many rounding errors, one output cannot be right for both seeds: a
 right kernel may be 16 of them off on either side."""
-STALE = "; results of earlier calls are NaN by now: is it one of those?"
-TIES = "; wrong indices lead to equal values (ties): a `checker` in target.yaml can accept either"
 OF_ELEMENTS = ("elements", "loose tolerance", "NaN")
 """Causes that say that elements are wrong, and nothing else."""
+OF_VALUES = (*OF_ELEMENTS, "checker", "plain error", "two outputs", "one output")
+"""Causes behind which a kernel may stand that depends on the calls before."""
+Which = Literal["none", "first", "later", "all", "mixed"]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Job:
     """What one side is checked on."""
 
@@ -205,19 +78,31 @@ class Job:
     only: frozenset[str] | None = None
     """Names of the workloads that are checked here; the others are checked elsewhere. None: all."""
 
-    def covers(self, workload: Workload) -> bool:
-        """Whether a workload is checked here."""
-        return self.only is None or workload.name in self.only
+    @property
+    def own(self) -> list[Workload]:
+        """The workloads that are checked here."""
+        return [workload for workload in self.workloads if self.only is None or workload.name in self.only]
+
+    @property
+    def laid_out(self) -> dict[str, Workload]:
+        """Of each type the workload on which other layouts are tried: no size is 0, and none 1 if possible."""
+        if self.side.kind == "command" or not self.layouts:  # A program reads files.
+            return {}
+        chosen: dict[str, Workload] = {}
+        whole = [w for w in self.workloads if accepts(self.side, w) and 0 not in w.sizes.values()]
+        for workload in sorted(whole, key=lambda workload: 1 in workload.sizes.values()):
+            chosen.setdefault(workload.dtype, workload)
+        return chosen
 
 
-@dataclasses.dataclass
+@dataclass
 class TimeAllowance:
     """Seconds for optional workloads, the small ones first."""
 
     seconds: float
     workloads: Sequence[Workload]
     left_out: list[Workload] = dataclasses.field(default_factory=list)
-    """Those for which no time was left, or whose inputs and reference do not fit into memory."""
+    """Those for which no time was left."""
     begun: float | None = None
     seconds_of_work: float = 0.0
     """Seconds that one operation took, by the slowest of the workloads so far."""
@@ -245,21 +130,24 @@ def verify(
     elsewhere.
     """
     checkers = [SideChecker(job, KeptWorker(bench, job.side)) for job in jobs]
-    spare = {values_key(workload) for workload in allowance.workloads} if allowance else set()
-    every = of_one_shape(workload for job in jobs for workload in job.workloads if job.covers(workload))
-    groups = [same for same in every if values_key(same[0]) not in spare]
-    others = [same for same in every if values_key(same[0]) in spare]
+    optional = {values_key(workload) for workload in allowance.workloads} if allowance else set()
+    every = of_one_shape(workload for job in jobs for workload in job.own)
+    groups = [same for same in every if values_key(same[0]) not in optional]
+    others = [same for same in every if values_key(same[0]) in optional]
 
     def concerned(workload: Workload) -> bool:
         return any(checker.concerns(workload) and accepts(checker.side, workload) for checker in checkers)
 
     first = next(filter(concerned, chain(*every)), None)
-    shuffle(groups)
+    draw = _draw(chain(*groups))
+    draw.shuffle(groups)
+    for same in groups:
+        draw.shuffle(same)
     groups += others
+    unjudged, judged_some = list[Unjudged](), False
     try:
         for checker in checkers[:SIDE_BY_SIDE]:
             checker.worker.start()
-        unjudged, judged_some = list[Unjudged](), False
         for number, same in enumerate(groups, 1):
             begun = time.monotonic()
             if allowance and same in others and not allowance.fits(bench.target, same[0]):
@@ -313,18 +201,73 @@ def _check_all(
             yield from bench.discard(workload)
 
 
+def values_key(workload: Workload) -> tuple[str, int]:
+    """The identity of a workload: its name and the seed of its values."""
+    return workload.name, workload.seed
+
+
+def of_one_shape(workloads: Iterable[Workload]) -> list[list[Workload]]:
+    """Every workload once; those of one name, which differ in their values, together."""
+    wanted: dict[str, dict[int, Workload]] = {}
+    for workload in workloads:
+        wanted.setdefault(workload.name, {})[workload.seed] = workload
+    return [list(seeds.values()) for seeds in wanted.values()]
+
+
+def _draw(workloads: Iterable[Workload]) -> random.Random:
+    """Random numbers that follow from the seeds of workloads."""
+    return random.Random(repr([values_key(workload) for workload in workloads]))
+
+
+def in_order(parts: Sequence[VariantChecks], workloads: Sequence[Workload]) -> VariantChecks:
+    """The checks of one side that were made in several places, in the order of the workloads."""
+    places = {values_key(workload): place for place, workload in enumerate(workloads)}
+
+    def place(check: Check) -> tuple[int, int]:
+        return places.get(values_key(check.workload), len(places)), LAYOUTS.index(check.inputs)
+
+    checks = (check for part in parts for check in part.checks)
+    return parts[0].model_copy(update={"checks": tuple(sorted(checks, key=place))})
+
+
+@dataclass(frozen=True)
+class WrongTurns:
+    """Which calls of a check gave wrong outputs."""
+
+    which: Which
+    """`first`: only the first ones; `later`: only the last ones."""
+    fresh: bool
+    """Whether no call of the process came before."""
+    message: str = ""
+    """What is wrong then."""
+
+
+def cause_of(first: WrongTurns, again: WrongTurns) -> Cause:
+    """What two checks of one call say, the second in a fresh process; empty where its place says nothing.
+
+    Both have to agree: what differs by chance, as in a race, differs from process to process.
+    """
+    if again.which == "first" and (first.which == "first" or (first.which == "all" and not first.fresh)):
+        return "first call"
+    kept = first.which == "all" and not first.fresh and again.which in ("none", "later")
+    return "later calls" if kept or (first.which == again.which == "later") else ""
+
+
 class SideChecker:
     """One side with its worker, and what was found of it so far."""
 
     def __init__(self, job: Job, worker: KeptWorker) -> None:
         self.bench, self.job, self.side, self.worker = worker.bench, job, job.side, worker
-        self.keys = {values_key(workload) for workload in job.workloads if job.covers(workload)}
+        self.keys = {values_key(workload) for workload in job.own}
+        """Workloads that are checked here, once each."""
+        self.laid_out = job.laid_out
         self.found: list[Check] = []
-        self.laid_out = laid_out(job.side, job.workloads) if job.layouts else {}
-        """Of each type the workload on which other layouts are tried."""
-        is_again = job.layouts and not job.control
-        self.again = checked_again(job.side, job.workloads, self.bench.device) if is_again else set()
+        self.again = set[tuple[str, int]]()
         """Workloads that are checked once more as the first call of a fresh process."""
+        if job.layouts and not job.control and not (self.side.kind == "command" or self.side.emulated):
+            keys = [values_key(workload) for workload in job.workloads if accepts(self.side, workload)]
+            most = 1 if self.bench.device == "cuda" else FIRST_CALLS
+            self.again = set(_draw(job.workloads).sample(keys, min(most, len(keys))))
         self.first_call_s = 0.0
         """Seconds that the last first call of a process took."""
         self._turns: dict[tuple[tuple[str, int], Layout], WrongTurns] = {}
@@ -340,37 +283,72 @@ class SideChecker:
 
     def concerns(self, workload: Workload) -> bool:
         """Whether this side is still to be checked on a workload."""
-        over = self._hung >= MOST_HUNG or (self.job.enough and self.checks.first_failure)
-        return not over and values_key(workload) in self.keys and workload.dtype in self.side.dtypes
+        if values_key(workload) not in self.keys or workload.dtype not in self.side.dtypes:
+            return False
+        failed = [check for check in self.found if not check.passed]
+        return self._hung < MOST_HUNG and not (self.job.enough and failed)
 
     @property
     def _hung(self) -> int:
         return sum(check.status == "hung" for check in self.found)
+
+    def leave(self, workload: Workload, why: Unjudged) -> None:
+        """Note that a workload cannot be judged, if this side was to be checked on it."""
+        if self.concerns(workload) and accepts(self.side, workload):
+            self.found.append(Check(workload=workload, status="not judged", message=why.message))
+            self.keys.discard(values_key(workload))
 
     def check(self, workload: Workload) -> Generator[Tick, None, None]:
         """Add the checks of one workload in each of its layouts, if it concerns this side.
 
         Broadcast inputs that cannot be judged become a note, not a finding.
         """
-        layouts = layouts_of(self.bench, self.side, self.laid_out.get(workload.dtype), workload)
+        layouts = self._layouts(workload)
         if workload.name not in {check.workload.name for check in self.found}:
             # The first values of these sizes: contiguous comes last here, and first with the next values. So both
             # lie at the same addresses, one after the other, and who remembers by address is found.
             layouts = layouts[::-1]
         for layout in layouts:
-            if self.concerns(workload):
-                try:
-                    check = yield from self._check(workload, layout)
-                    if layout == "broadcast" and check.cause in OF_VALUES:
-                        yield from self._blame_layout(workload)
-                    self._add(check)
-                except WorkFailed as failed:
-                    if layout != "broadcast":
-                        raise
-                    self._turns.pop((values_key(workload), layout), None)
-                    self.bench.notes[f"{self.side.name} on {_place(workload, layout)}: {failed.message}"] = None
+            if not self.concerns(workload):
+                return
+            try:
+                check = yield from self._check(workload, layout)
+                if layout == "broadcast" and check.cause in OF_VALUES:
+                    yield from self._blame_layout(workload)
+                self._add(check)
+            except WorkFailed as failed:
+                if layout != "broadcast":
+                    raise
+                self._turns.pop((values_key(workload), layout), None)
+                self.bench.notes[f"{self.side.name} on {_place(workload, layout)}: {failed.message}"] = None
         if values_key(workload) in self.again and self.concerns(workload):
             yield from self._check_again(workload)
+
+    def _layouts(self, workload: Workload) -> Sequence[Layout]:
+        """How the inputs of a workload are laid out; what cannot show a mistake is left out.
+
+        Broadcast ones come with each set of values: each is broadcast along another axis.
+        """
+        chosen, bench = self.laid_out.get(workload.dtype), self.bench
+        if chosen is None or chosen.name != workload.name:
+            return LAYOUTS[:1]
+        call = bench.call(workload, self.side.name)
+        if call.structure or call.updates:
+            text = f"{', '.join(LAYOUTS[1:])} inputs: tensors lie as the target's own generator makes them"
+            bench.notes[text] = None
+            return LAYOUTS[:1]
+        transposed = bench.call(workload, self.side.name, layout="transposed").inputs
+        broadcast = bench.call(workload, self.side.name, layout="broadcast").inputs
+        left_out = set[Layout]()
+        if all(tensor.strides("transposed") == tensor.strides("contiguous") for tensor in transposed):
+            left_out.add("transposed")
+        if all(tensor.same < 0 for tensor in broadcast):
+            left_out.add("broadcast")
+        elif not all(is_floating(output.dtype) for output in call.outputs):
+            left_out.add("broadcast")
+            bench.notes["broadcast inputs: equal values tie, and outputs are whole numbers"] = None
+        tried = LAYOUTS if chosen.seed == workload.seed else (LAYOUTS[0], "broadcast")
+        return [layout for layout in tried if layout not in left_out]
 
     def _blame_layout(self, workload: Workload) -> Generator[Tick, None, None]:
         """Raise WorkFailed where a broadcast layout is not to blame: equal values may leave nothing but rounding.
@@ -382,17 +360,17 @@ class SideChecker:
         baseline = SideChecker(job, KeptWorker(self.bench, job.side))
         try:
             outputs = files_of(call, (yield from self.ask(workload, call, "contiguous", note)))
-            wrong = is_wrong((yield from self.bench.judge(Compare(call, outputs), JUDGE_LIMIT_S, note)))
+            finding = yield from self.bench.judge(Compare(call, outputs), JUDGE_LIMIT_S, note)
             for path in outputs:
                 Path(path).unlink(missing_ok=True)
-            rounding = not (yield from baseline.look(workload, "broadcast")).passed
+            control = yield from baseline.look(workload, "broadcast")
         except (WorkerLost, Refusal):
             return
         finally:
             baseline.worker.close()
-        if rounding:
+        if not control.passed:
             raise WorkFailed("equal values leave nothing but rounding, in any layout")
-        if wrong:
+        if _is_wrong(finding):
             raise WorkFailed("the same values are as wrong in contiguous memory")
 
     def _add(self, check: Check) -> None:
@@ -403,24 +381,17 @@ class SideChecker:
 
         What is wrong on the workload already is left.
         """
-        self.again = set() if self.first_call_s > SLOW_S else self.again - {values_key(workload)}
-        key, layout = values_key(workload), LAYOUTS[0]
-        if any(
-            not check.passed for check in self.found if (values_key(check.workload), check.inputs) == (key, layout)
-        ):
+        key = values_key(workload)
+        self.again = set() if self.first_call_s > SLOW_S else self.again - {key}
+        same = [check for check in self.found if (values_key(check.workload), check.inputs) == (key, LAYOUTS[0])]
+        if not all(check.passed for check in same):
             return
         self.worker.close()
-        check = yield from self._check(workload, layout, once=True)
+        check = yield from self._check(workload, LAYOUTS[0], once=True)
         if not check.passed:
             self._add(check)
-        if (key, layout) in self._turns:
-            self._turns[key, layout] = dataclasses.replace(self._turns[key, layout], which="first")
-
-    def leave(self, workload: Workload, why: Unjudged) -> None:
-        """Note that a workload cannot be judged, if this side was to be checked on it."""
-        if self.concerns(workload) and accepts(self.side, workload):
-            self.found.append(Check(workload=workload, status="not judged", message=why.message))
-            self.keys.discard(values_key(workload))
+        if (key, LAYOUTS[0]) in self._turns:
+            self._turns[key, LAYOUTS[0]] = dataclasses.replace(self._turns[key, LAYOUTS[0]], which="first")
 
     def look(self, workload: Workload, layout: Layout) -> Generator[Tick, None, Check]:
         """What one workload comes to in one layout, whether or not it is among the job's."""
@@ -428,9 +399,10 @@ class SideChecker:
         return (yield from self._check(workload, layout))
 
     def _check(self, workload: Workload, layout: Layout, *, once: bool = False) -> Generator[Tick, None, Check]:
-        beyond = unsupported(self.side, workload, layout)
-        if beyond:
-            words = f"not made: `takes` of {self.side.name} leaves out {beyond}, on {_place(workload, layout)}"
+        """One check; a call that gives no output is a check, too."""
+        place = _place(workload, layout)
+        if beyond := unsupported(self.side, workload, layout):
+            words = f"not made: `takes` of {self.side.name} leaves out {beyond}, on {place}"
             return Check(workload=workload, inputs=layout, status="unsupported", message=words, beyond=beyond)
         try:
             try:
@@ -441,17 +413,20 @@ class SideChecker:
             self.worker.close()  # A clock told that. It is a first call again: what held the machine up came once.
             return (yield from self._compute(workload, layout, once=once))
         except WorkerLost as lost:
-            return _silent(workload, layout, lost.kind, lost.cause, Fault(text=lost.how))
+            status, cause, fault = lost.kind, lost.cause, Fault(text=lost.how)
         except Refusal as refusal:
+            cause = refusal.cause
             fault = Fault(text=refusal.no.message, code=refusal.no.code, seed=refusal.no.seed)
             status = "refused"  # Only inputs of another layout may be declined, and only in so many words.
-            if refusal.cause == "raised":  # PyTorch raises where a kernel would write to overlapping elements.
+            if cause == "raised":  # PyTorch raises where a kernel would write to overlapping elements.
                 status = "unsupported" if layout == "broadcast" else "crashed"
-            elif refusal.cause == "declined" and layout != "contiguous":
+            elif cause == "declined" and layout != "contiguous":
                 status = "unsupported"
-            return _silent(workload, layout, status, refusal.cause, fault)
+        said = {"status": status, "message": f"{fault.text} on {place}", "cause": cause, "fault": fault}
+        return Check.model_validate({"workload": workload, "inputs": layout, **said})
 
     def _compute(self, workload: Workload, layout: Layout, *, once: bool = False) -> Generator[Tick, None, Check]:
+        """Make the call and have the judge compare its outputs."""
         yield from self.bench.expect(workload, layout=layout)
         call = self.bench.call(workload, self.side.name, layout=layout)
         note = f"{self.side.name} on {_place(workload, layout)}"
@@ -463,7 +438,7 @@ class SideChecker:
         finding = yield from self.bench.judge(request, JUDGE_LIMIT_S, note)
         check = judged(self.side, workload, layout, reply, finding)
         if self.job.layouts and check.cause in OF_VALUES:
-            which = yield from wrong_turns(self.bench, request, reply)
+            which = yield from self._wrong_turns(request, reply)
             _, message = complaint(self.side, reply.but(digests=()), finding, _place(workload, layout))
             turns = WrongTurns(which, fresh, message or check.message)
             self._turns[values_key(workload), layout] = turns
@@ -473,6 +448,20 @@ class SideChecker:
         if layout == "broadcast" and (expected is None or not abs(expected) < 1e300):
             raise WorkFailed("the reference gives no number there")
         return check
+
+    def _wrong_turns(self, request: Compare, reply: Computed) -> Generator[Tick, None, Which]:
+        """Compare each output of a check with the reference, and see which calls gave the wrong ones."""
+        wrong, right = list[Turn](), list[Turn]()
+        for path, turn in zip(request.outputs, reply.turns, strict=False):
+            alone = Compare(request.call, (path,), before=request.before)
+            note = f"outputs of {request.call.key}, one by one"
+            finding = yield from self.bench.judge(alone, JUDGE_LIMIT_S, note)
+            (wrong if _is_wrong(finding) else right).append(turn)
+        if not wrong or not right:
+            return "all" if wrong else "none"
+        if max(turn.last for turn in wrong) < min(turn.first for turn in right):
+            return "first"
+        return "later" if max(turn.last for turn in right) < min(turn.first for turn in wrong) else "mixed"
 
     def name_cause(self) -> Generator[Tick, None, None]:
         """Find out whether the first failure depends on earlier calls: repeat it in a fresh process."""
@@ -486,7 +475,10 @@ class SideChecker:
         turns = self._turns.get((values_key(check.workload), check.inputs), WrongTurns("none", fresh=True))
         cause = cause_of(before, turns) if again.passed or again.cause in OF_VALUES else ""
         if cause:
-            update = {"cause": cause, "message": f"{SAID[cause]}: {before.message}"}
+            when = "wrong in the first call of its process, right afterwards"
+            if cause == "later calls":
+                when = "right in the first call of its process, wrong in later ones: it keeps values between calls"
+            update = {"cause": cause, "message": f"{when}: {before.message}"}
             self.found = [each.model_copy(update=update) if each is check else each for each in self.found]
 
     def before(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
@@ -513,17 +505,6 @@ class SideChecker:
         return reply
 
 
-def in_order(parts: Sequence[VariantChecks], workloads: Sequence[Workload]) -> VariantChecks:
-    """The checks of one side that were made in several places, in the order of the workloads."""
-    places = {values_key(workload): place for place, workload in enumerate(workloads)}
-
-    def place(check: Check) -> tuple[int, int]:
-        return places.get(values_key(check.workload), len(places)), LAYOUTS.index(check.inputs)
-
-    checks = (check for part in parts for check in part.checks)
-    return parts[0].model_copy(update={"checks": tuple(sorted(checks, key=place))})
-
-
 def call_limit_s(bench: Bench, workload: Workload, *, emulated: bool = False) -> float:
     """Seconds after which a call hangs: they grow with what inputs and reference of the workload took."""
     least_s = CALL_LIMIT_S * (EMULATED if emulated else 1.0)
@@ -543,11 +524,9 @@ def _place(workload: Workload, layout: Layout) -> str:
     return workload.name if layout == "contiguous" else f"{workload.name} with {layout} inputs"
 
 
-def _silent(workload: Workload, layout: Layout, status: str, cause: Cause, fault: Fault) -> Check:
-    """A check of a call that gave no output."""
-    message = f"{fault.text} on {_place(workload, layout)}"
-    fields = {"status": status, "message": message, "cause": cause, "fault": fault}
-    return Check.model_validate({"workload": workload, "inputs": layout, **fields})
+def _is_wrong(finding: Finding) -> bool:
+    """Whether an output is outside the tolerance."""
+    return finding.worst is not None or bool(finding.checker or finding.message)
 
 
 def judged(side: Side, workload: Workload, layout: Layout, reply: Computed, finding: Finding) -> Check:
@@ -583,14 +562,18 @@ def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> tupl
         outputs = f"; {wrong}" if finding.wrong else ""
         return "outside", f"reads outside {reply.reads}: other bytes there change the output on {place}{outputs}"
     if finding.worst is not None:
-        is_lost = finding.worst.got is None and finding.worst.expected is not None
+        worst, is_nan = finding.worst.text, finding.worst.got is None
+        worst += "; by the stated tolerance zeros would be right" if finding.loose else ""
+        if finding.tied:
+            worst += "; wrong indices lead to equal values (ties): a `checker` in target.yaml can accept either"
         # All of it is NaN that should be none, as results of earlier calls are once they are read.
-        stale = side.kind == "python" and is_lost and finding.wrong == finding.total
-        again = STALE if stale else "; a second run gave another output: flaky" if reply.flaky else ""
-        worst = finding.worst.text + "; by the stated tolerance zeros would be right" * finding.loose
-        worst += TIES * finding.tied
-        cause: Cause = "NaN" if finding.worst.got is None else "loose tolerance" if finding.loose else "elements"
-        return cause, f"{wrong} on {place}; worst {worst}{again}"
+        stale = is_nan and finding.worst.expected is not None and finding.wrong == finding.total
+        if side.kind == "python" and stale:
+            worst += "; results of earlier calls are NaN by now: is it one of those?"
+        elif reply.flaky:
+            worst += "; a second run gave another output: flaky"
+        cause: Cause = "NaN" if is_nan else "loose tolerance" if finding.loose else "elements"
+        return cause, f"{wrong} on {place}; worst {worst}"
     if finding.checker:
         return "checker", f"the task's checker: {finding.checker} on {place}"
     if finding.unmoved > UNMOVED:
