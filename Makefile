@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-scale bench-coverage bench-choice bench-optimize bench-optimize-gpu bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-formats bench-formats-judged bench-gate bench-faults help house session test test-core test-rest test-all lint types check schema docs docs-check bench bench-verdict fuzz mutants soak clean
+.PHONY: bench-scale bench-coverage bench-choice bench-optimize bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-formats bench-formats-judged bench-gate bench-faults help house session test test-core test-rest test-all lint types check schema docs docs-check bench bench-verdict fuzz soak clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -107,9 +107,6 @@ bench-optimize: $(VENV)/.tools  ## are winners of a campaign real, and does ever
 	$(BIN)/python -m tests.bench.optimize --campaigns $(CAMPAIGNS) --live $(LIVE)  # --at-once 5: on many cores
 
 MINUTES ?= 10
-bench-optimize-gpu: $(VENV)/.tools  ## a campaign on a GPU, and its last figure again in fresh sessions: MINUTES=10
-	$(BIN)/python -m tests.bench.optimize_gpu --minutes $(MINUTES)
-
 GPUS ?=
 bench-scale: $(VENV)/.tools  ## verification and campaigns on 1, 2, 4, 8 GPUs (half an hour); writes tests/bench/SCALE.md: GPUS="1 2"
 	$(BIN)/python -m tests.bench.scale $(if $(GPUS),--gpus $(GPUS))
@@ -146,11 +143,7 @@ bench-faults: $(VENV)/.tools  ## faults in real sessions (an hour): CLASSES="ran
 	$(BIN)/python -m tests.faults $(CLASSES) $(FAULTS)
 
 fuzz: $(VENV)/.tools  ## the long runs of the fuzz tests
-	LOOP_FUZZ=10000 $(BIN)/python -m pytest tests/base/test_parse_fuzz.py tests/base/test_yaml_fuzz.py tests/base/test_expressions.py
-	LOOP_FUZZ=200 $(BIN)/python -m pytest tests/bisect/test_random_histories.py tests/bisect/test_dirty.py
-
-mutants: $(VENV)/.tools  ## put mistakes into the CUDA kernels, see which are found; writes tests/mutants/RESULTS.md
-	$(BIN)/python -m tests.mutants
+	LOOP_FUZZ=10000 $(BIN)/python -m pytest tests/base tests/gate/test_honest.py -k 'fuzz or expressions or honest'
 
 soak: $(VENV)/.tools  ## the tests that take longest
 	LOOP_SOAK=1 $(BIN)/python -m pytest -m soak

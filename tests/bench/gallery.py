@@ -9,10 +9,12 @@ judged. A last session measures the end against PyTorch. Records and reports are
 
 import argparse
 import json
+import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,7 @@ import yaml
 
 from loop.base.places import shipped
 from tests.bench.coverage_histories import check_out, make_history
-from tests.bench.optimize_gpu import cpu, replaced
-from tests.bench.optimize_live import play, session
+from tests.bench.optimize_live import LEAVER, play, session
 from tests.bench.optimize_pool import Kernel, Patch, pool
 
 STORY = """
@@ -61,10 +62,45 @@ LOOP_EXPORT int attention_hopper(const LoopTensor *inputs, LoopTensor *outputs, 
   return attention::enter<Ours>(inputs, outputs, attributes, stream);
 }
 """
+SEARCHED_CPU = """  scores:
+    title: KB of the first-level cache that one tile of scores may take on a CPU
+    variant: cpu
+    macro: ATTENTION_SCORES
+    values: {kb: [2, 16, 24]}
+    best:
+      cpu: {kb: 2}
+    workloads:
+      - {B: 1, H: 1, S: 256, D: 64, causal: [true, false]}
+"""
 TIMED = [
     {"B": 2, "H": 16, "S": 2048, "D": 128, "causal": [True, False]},
     {"B": 4, "H": 16, "S": 1024, "D": 64, "causal": True},
 ]
+
+
+def searching(manifest: str, name: str, instead: str) -> str:
+    """A manifest with another entry under `tuning`."""
+    made, found = re.subn(rf"(?m)^  {name}:\n(?:    .*\n)*?    macro:(?:.*\n)(?:    .*\n)*", instead, manifest)
+    assert found == 1, f"{found} entries of tuning are named {name}"
+    return made
+
+
+def replaced(text: str, *pairs: tuple[str, str]) -> str:
+    """A text in which each of these, which it has once, is another."""
+    for old, new in pairs:
+        assert text.count(old) == 1, f"{text.count(old)} times: {old}"
+        text = text.replace(old, new)
+    return text
+
+
+def cpu() -> Kernel:
+    """The bundled `cpu` without some of its ideas: one comes back by the tuner, others by patches."""
+    found = pool()[2]
+    manifest = searching((shipped("kernels") / "attention" / "target.yaml").read_text(), "scores", SEARCHED_CPU)
+    leaver = Patch("leaves", "a process on the GPU, and no edit", "", ((LEAVER, ""),))
+    files = {name: text for name, text in found.files.items() if name != "cpu/block.h"}
+    patches = tuple(one for one in found.patches if one.kind != "fork" and one.file != "cpu/block.h")
+    return replace(found, files={**files, "target.yaml": manifest}, patches=(*patches, leaver))
 
 
 def hopper(further: bool = False) -> Kernel:

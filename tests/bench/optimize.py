@@ -35,7 +35,6 @@ from loop.optimize import keeping
 from loop.timing import samples, verdicts
 from loop.timing.against_known_good import hopeful
 from tests.bench.busy import RECORDED, replay
-from tests.bench.optimize_gpu import page as gpu_page
 from tests.bench.optimize_live import LONGEST_MIN, live
 from tests.bench.optimize_live import page as live_page
 from tests.bench.optimize_pool import pool
@@ -309,7 +308,6 @@ def write(campaigns: int, lives: Sequence[Any]) -> None:
         f"- The last was gone {worst['late_s']:.1f} s after its deadline.",
         f"- Processes left: {sum(one['left'] for one in results)}.",
         *live_page(lives),
-        *gpu_page(),
         "",
         "No agent's program was at hand: presets are tested on their documented formats only.",
     ]

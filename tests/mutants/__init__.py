@@ -1,1 +1,0 @@
-"""How many mistakes in the CUDA kernels the emulator and the gate's bounds find."""
