@@ -1,6 +1,6 @@
 """The language of `when`, `gate` and formulas: Python's parser, an allow-list over its tree, our own evaluator.
 
-It has comparisons, and/or/not/in, constants, names, dotted access, + - * / // %, `a if c else b`, `is defined` and
+It has comparisons, and/or/not/in, constants, names, dotted access, + - * / // %, `a if c else b` and
 `is none`. There are no calls or indices. Nothing is executed: the evaluator walks the checked tree.
 """
 
@@ -11,13 +11,12 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from loop.base.documents.complaints import QUOTED, clip
+from loop.base.documents.complaints import clip, did_you_mean, quote
 from loop.base.errors import UsageError
 
 MAX_LENGTH = 1000
@@ -46,8 +45,8 @@ ALLOWED = (
     *(ast.Constant, ast.Name, ast.Attribute, ast.Load, ast.Tuple, ast.List),
 )
 LANGUAGE = "comparisons, and/or/not/in, names, numbers, + - * / // %, if-else"
-OUTSIDE = {"Call": "a call", "Subscript": "an index", "Pow": "a power", "BitOr": "a filter", "Dict": "a mapping"}
-"""What is outside the language, in words."""
+OUTSIDE = {"Subscript": "an index", "Pow": "a power", "BitOr": "a filter", "Dict": "a mapping"}
+"""What is outside the language, where Python's own word for it is another."""
 CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
 WORDS = frozenset((*CONSTANTS, *keyword.kwlist))
 """Nothing that an expression reads can have one of these names."""
@@ -58,7 +57,7 @@ T = TypeVar("T")
 class ExpressionError(UsageError):
     """An expression that cannot be read, or has no answer."""
 
-    def __init__(self, expected: str, got: str, column: int | None = None, *, of: str | None = None) -> None:
+    def __init__(self, expected: str, got: str, column: int | None = None, *, of: str = "") -> None:
         """`column`: where in the text, from 1; None for an error of evaluation. `of`: the expression's text."""
         self.expected, self.got, self.column = expected, got, column
         place = f"column {column}: " if column else ""
@@ -72,8 +71,6 @@ class Expression:
 
     text: str
     tree: ast.expr
-    names: frozenset[str]
-    """Dotted names it reads, except those it only asks about with `is defined`."""
 
     @classmethod
     @lru_cache(1000)
@@ -82,33 +79,31 @@ class Expression:
 
         Raises ExpressionError, with the column, when it holds anything outside the language.
         """
-        tree = _read(text)
-        return cls(text, tree, frozenset(_names(tree)))
+        return cls(text, _read(text))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Dotted names it reads."""
+        return frozenset(_names(self.tree))
 
     @property
     def parts(self) -> tuple["Expression", ...]:
-        """What `and` joins at the top, one by one; an expression without `and` is its own only part."""
-
-        def flat(tree: ast.expr) -> Iterator[ast.expr]:
-            if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And):
-                for part in tree.values:
-                    yield from flat(part)
-            else:
-                yield tree
-
-        return tuple(Expression(self.text, tree, frozenset(_names(tree))) for tree in flat(self.tree))
+        """What `and` joins at the top, each by itself; an expression without `and` is its own only part."""
+        if not (isinstance(self.tree, ast.BoolOp) and isinstance(self.tree.op, ast.And)):
+            return (self,)
+        return tuple(part for tree in self.tree.values for part in Expression(self.text, tree).parts)
 
     def evaluate_bool(self, values: Values) -> bool:
         """Its truth. Raises ExpressionError when a name is unknown or the result is no boolean."""
-        return self._answer(lambda: _truth(self.tree, values))
+        return self._answer(values, _truth)
 
     def evaluate_number(self, values: Values) -> float:
         """Its value, always finite. Raises ExpressionError when a name is unknown or the result is no number."""
-        return self._answer(lambda: _finite(self.tree, values))
+        return self._answer(values, _finite)
 
-    def _answer(self, answer: Callable[[], T]) -> T:
+    def _answer(self, values: Values, fitting: Callable[[object], T]) -> T:
         try:
-            return answer()
+            return fitting(_value(self.tree, values))
         except ExpressionError as error:
             raise ExpressionError(error.expected, error.got, of=self.text) from error
         except ZeroDivisionError as error:
@@ -133,27 +128,28 @@ def _read(text: str) -> ast.expr:
         column = begin + (error.offset or len(python) + 1)
         raise ExpressionError("an expression", f"a mistake: {error.msg}", column) from error
     except (ValueError, RecursionError, MemoryError) as error:
-        raise ExpressionError("an expression", f"one that cannot be read: {type(error).__name__}", 1) from error
+        got = f"one that cannot be read: {type(error).__name__}"
+        raise ExpressionError("an expression", got, 1) from error
     waiting: list[tuple[ast.AST, ast.expr, int]] = [(tree, tree, 1)]
     while waiting:
         node, around, depth = waiting.pop()
         place = node if isinstance(node, ast.expr) else around
-        if refused := _refused(node, depth):
-            column = begin + len(python.encode()[: place.col_offset].decode(errors="ignore")) + 1
-            raise ExpressionError(*refused, column)
-        if not _is_defined(node):
-            waiting += [(child, place, depth + 1) for child in ast.iter_child_nodes(node)]
+        refused = _refused(node)
+        if depth > MAX_DEPTH:
+            refused = f"at most {MAX_DEPTH} levels", "a deeper expression"
+        if refused:
+            before = python.encode()[: place.col_offset].decode(errors="ignore")
+            raise ExpressionError(*refused, begin + len(before) + 1)
+        waiting += [(child, place, depth + 1) for child in ast.iter_child_nodes(node)]
     return tree
 
 
-def _refused(node: ast.AST, depth: int) -> tuple[str, str] | None:
+def _refused(node: ast.AST) -> tuple[str, str] | None:
     """What is expected and what is there, where a node is outside the language; None for one that is in it."""
-    if depth > MAX_DEPTH:
-        return f"at most {MAX_DEPTH} levels", "a deeper expression"
-    if not isinstance(node, ALLOWED):
-        kind = type(node).__name__
-        return LANGUAGE, OUTSIDE.get(kind, f"a {kind.lower()}")
+    kind = type(node).__name__
     match node:
+        case _ if not isinstance(node, ALLOWED):
+            return LANGUAGE, OUTSIDE.get(kind, f"a {kind.lower()}")
         case ast.Attribute(attr=name) | ast.Name(id=name) if name.startswith("_"):
             return "a name", repr(name)
         case ast.Attribute() if (_dotted(node) or "none").partition(".")[0] in CONSTANTS:
@@ -164,24 +160,16 @@ def _refused(node: ast.AST, depth: int) -> tuple[str, str] | None:
             return "a name, number or text", f"a {type(value).__name__}"
         case ast.Tuple(elts=items) | ast.List(elts=items) if not all(map(_is_constant, items)):
             return "a list of constants", "something to work out"
-        case ast.Compare(ops=[ast.Is() | ast.IsNot()], comparators=[ast.Name(id="none" | "defined" as asked)]):
-            return None if _dotted(node.left) else (f"a name before `is {asked}`", "a value")
-        case ast.Compare(ops=signs) if any(isinstance(sign, ast.Is | ast.IsNot) for sign in signs):
-            return "`is defined` or `is none`", f"`is {clip(ast.unparse(node.comparators[0]))}`"
+        case ast.Compare(ops=signs, comparators=sides):
+            for sign, side in zip(signs, sides, strict=True):
+                if isinstance(sign, ast.Is | ast.IsNot) and ast.unparse(side) != "none":
+                    return "`is none`", f"`is {clip(ast.unparse(side))}`"
     return None
 
 
 def _is_constant(item: ast.expr) -> bool:
     value = item.operand if isinstance(item, ast.UnaryOp) and isinstance(item.op, ast.USub) else item
     return isinstance(value, ast.Constant) or (isinstance(value, ast.Name) and value.id in CONSTANTS)
-
-
-def _is_defined(node: ast.AST) -> bool:
-    """Whether a checked node is `a is defined` or `a is not defined`."""
-    match node:
-        case ast.Compare(ops=[ast.Is() | ast.IsNot()], comparators=[ast.Name(id="defined")]):
-            return True
-    return False
 
 
 def _dotted(node: ast.expr) -> str | None:
@@ -198,31 +186,34 @@ def _names(node: ast.AST) -> Iterator[str]:
     whole = _dotted(node) if isinstance(node, ast.expr) else None
     if whole is not None:
         yield from () if whole in CONSTANTS else (whole,)
-    elif not _is_defined(node):
+    else:
         for child in ast.iter_child_nodes(node):
             yield from _names(child)
 
 
-def _truth(node: ast.expr, values: Values) -> bool:
+def _truth(value: object) -> bool:
     """The answer, which has to be true or false: a count or a text is not taken for one."""
-    result = _value(node, values)
-    if not isinstance(result, bool):
-        raise ExpressionError("true or false", _shown(result))
-    return result
+    if not isinstance(value, bool):
+        raise ExpressionError("true or false", _shown(value))
+    return value
 
 
-def _number(node: ast.expr, values: Values) -> Any:
-    result = _value(node, values)
-    if not _is_number(result):
-        raise ExpressionError("a number", _shown(result))
-    return result
+def _number(value: object) -> Any:
+    """The value, which has to be a number: true and false are none."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ExpressionError("a number", _shown(value))
+    return value
 
 
-def _finite(node: ast.expr, values: Values) -> float:
-    result = float(_number(node, values))
-    if not math.isfinite(result):
-        raise ExpressionError("a finite number", _shown(result))
-    return result
+def _finite(value: object) -> float:
+    number = float(_number(value))
+    if not math.isfinite(number):
+        raise ExpressionError("a finite number", str(number))
+    return number
+
+
+def _shown(value: object) -> str:
+    return "a value that is not known" if value is None else quote(value)
 
 
 def _value(node: ast.expr, values: Values) -> Any:
@@ -232,53 +223,42 @@ def _value(node: ast.expr, values: Values) -> Any:
             return value
         case ast.Name(id=name):
             return CONSTANTS[name] if name in CONSTANTS else _known(name, node, values)
-        case ast.Attribute():
-            return _field(node, values)
+        case ast.Attribute(value=owner, attr=name):
+            return _known(name, node, _value(owner, values))
         case ast.Tuple(elts=items) | ast.List(elts=items):
             return [_value(item, values) for item in items]
         case ast.Compare():
             return _compare(node, values)
         case ast.BoolOp(op=ast.And(), values=parts):
-            return all(_truth(part, values) for part in parts)
+            return all(_truth(_value(part, values)) for part in parts)
         case ast.BoolOp(values=parts):
-            return any(_truth(part, values) for part in parts)
+            return any(_truth(_value(part, values)) for part in parts)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return not _truth(operand, values)
+            return not _truth(_value(operand, values))
         case ast.UnaryOp(operand=operand):
-            return -_number(operand, values)
+            return -_number(_value(operand, values))
         case ast.BinOp(left=left, op=sign, right=right):
-            return ARITHMETIC[type(sign)](_number(left, values), _number(right, values))
+            sides = _number(_value(left, values)), _number(_value(right, values))
+            return ARITHMETIC[type(sign)](*sides)
         case ast.IfExp(test=test, body=chosen, orelse=other):
-            return _value(chosen if _truth(test, values) else other, values)
+            return _value(chosen if _truth(_value(test, values)) else other, values)
     raise AssertionError(f"{type(node).__name__} passed the check")
 
 
-def _field(node: ast.Attribute, values: Values) -> Any:
-    """Keys of a mapping and fields of a model, and nothing else: no attribute of any object is ever read."""
-    owner = _value(node.value, values)
-    if owner is None:
-        raise ExpressionError(f"{_dotted(node.value)} to have a field {node.attr!r}", _shown(owner))
+def _known(name: str, node: ast.expr, owner: object) -> Any:
+    """A key of a mapping or a field of a model, and nothing else: no attribute of any object is ever read."""
+    if owner is None and isinstance(node, ast.Attribute):
+        raise ExpressionError(f"{_dotted(node.value)} to have a field {name!r}", _shown(owner))
+    known: Mapping[str, Any] = owner if isinstance(owner, Mapping) else {}
     if isinstance(owner, BaseModel):
-        owner = {name: getattr(owner, name) for name in type(owner).model_fields}
-    return _known(node.attr, node, owner if isinstance(owner, Mapping) else {})
-
-
-def _known(name: str, node: ast.expr, known: Values) -> Any:
+        known = {field: getattr(owner, field) for field in type(owner).model_fields}
     if name in known:
-        value = known[name]
-        return list(value) if isinstance(value, tuple) else value
-    close = get_close_matches(name, [str(candidate) for candidate in known], n=1)
-    hint = f" (did you mean {close[0]!r}?)" if close else ""
-    raise ExpressionError("a known name", f"{_dotted(node)!r}{hint}")
+        return list(known[name]) if isinstance(known[name], tuple) else known[name]
+    hint = did_you_mean(name, [str(candidate) for candidate in known])
+    raise ExpressionError("a known name", f"{_dotted(node)!r}{f' ({hint})' if hint else ''}")
 
 
 def _compare(node: ast.Compare, values: Values) -> bool:
-    if _is_defined(node):
-        try:
-            _value(node.left, values)
-        except ExpressionError:
-            return isinstance(node.ops[0], ast.IsNot)
-        return isinstance(node.ops[0], ast.Is)
     left = _value(node.left, values)
     for sign, operand in zip(node.ops, node.comparators, strict=True):
         right = _value(operand, values)
@@ -297,36 +277,16 @@ def _holds(sign: ast.cmpop, left: Any, right: Any) -> bool:
         case ast.In() | ast.NotIn():
             if isinstance(right, str) and not isinstance(left, str):
                 raise ExpressionError("text to look for in a text", _shown(left))
-            if not isinstance(right, list | tuple | set | frozenset | Mapping | str):
+            if not isinstance(right, list | set | frozenset | Mapping | str):
                 raise ExpressionError("a list, a mapping or text behind `in`", _shown(right))
-            inside = left in right if isinstance(right, str) else any(bool(left == member) for member in right)
+            inside = left in right if isinstance(right, str) else left in list(right)
             return inside is isinstance(sign, ast.In)
     shown, holds = ORDER[type(sign)]
-    if not (isinstance(left, str) and isinstance(right, str)):
+    for side in () if isinstance(left, str) and isinstance(right, str) else (left, right):
         # Only numbers and texts have an order. What is not known is neither large nor small.
-        for side, other in ((left, right), (right, left)):
-            if isinstance(side, float) and math.isnan(side):
-                raise ExpressionError(f"a number beside `{shown}`", "not-a-number")
-            if not _is_number(side) and (not isinstance(side, str) or _is_number(other)):
-                raise ExpressionError(f"a number beside `{shown}`", _shown(side))
+        if not isinstance(side, int | float) or isinstance(side, bool) or side != side:
+            raise ExpressionError(f"a number beside `{shown}`", _shown(side))
     return holds(left, right)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _shown(value: object) -> str:
-    """A value as a message shows it."""
-    if value is None:
-        return "a value that is not known"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return clip(repr(value[: 2 * QUOTED]))
-    if isinstance(value, float) or (isinstance(value, int) and abs(value) < MAX_NUMBER):
-        return clip(repr(value))
-    return f"a {type(value).__name__}"
 
 
 @dataclass(frozen=True)
@@ -345,7 +305,7 @@ def misses(condition: Expression, values: Values) -> tuple[Miss, ...]:
     """The parts of a condition that do not hold for these values. A part without an answer does not hold."""
     missed = []
     for part in condition.parts:
-        text, off = ast.unparse(part.tree), None
+        off = None
         got = "; ".join(_stated(name, values) for name in sorted(part.names))
         try:
             if part.evaluate_bool(values):
@@ -355,6 +315,7 @@ def misses(condition: Expression, values: Values) -> tuple[Miss, ...]:
             got = got or error.message
         share = 100 * (off or 0)
         by = "asked: " if off is None else f"{share:.0f} % off " if share >= 10 else f"{share:.2g} % off "
+        text = ast.unparse(part.tree)
         missed.append(Miss(text, f"{got}, {by}`{text}`", off))
     return tuple(missed)
 
@@ -365,25 +326,22 @@ def _stated(name: str, values: Values) -> str:
         value = _value(Expression.parse(name).tree, values)
     except ExpressionError:
         value = None
-    if isinstance(value, list | tuple):
+    if value is None:
+        return f"{name} is not known"
+    if isinstance(value, list):
         more = ["..."] if len(value) > MOST else []
         return f"{name} is {', '.join([*map(str, value[:MOST]), *more]) or 'empty'}"
-    if isinstance(value, float):
-        return f"{name} is {value:.3g}"
-    return f"{name} is not known" if value is None else f"{name} is {_shown(value)}"
+    return f"{name} is {value:.3g}" if isinstance(value, float) else f"{name} is {quote(value)}"
 
 
 def _off(tree: ast.expr, values: Values) -> float | None:
-    """How far the first two neighbours of a comparison that do not hold lie apart, as a share of what is asked.
+    """How far two sides of a comparison lie apart, as a share of what is asked; None where no number is asked.
 
     What is asked is the side that reads no name; where both read some, the right one.
     """
-    if not isinstance(tree, ast.Compare):
+    if not isinstance(tree, ast.Compare) or type(tree.ops[0]) not in ORDER or len(tree.ops) > 1:
         return None
-    sides = (tree.left, *tree.comparators)
-    for sign, left, right in zip(tree.ops, sides, sides[1:], strict=False):
-        if type(sign) in ORDER and not _truth(ast.Compare(left, [sign], [right]), values):
-            asked, quantity = (left, right) if not list(_names(left)) else (right, left)
-            limit = _finite(asked, values)
-            return abs(_finite(quantity, values) - limit) / abs(limit) if limit else None
-    return None
+    sides = tree.left, tree.comparators[0]
+    asked, quantity = sides if not list(_names(tree.left)) else reversed(sides)
+    limit = _finite(_value(asked, values))
+    return abs(_finite(_value(quantity, values)) - limit) / abs(limit) if limit else None

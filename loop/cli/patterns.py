@@ -7,7 +7,7 @@ from typing import Any
 
 from loop.actions import ACTIONS
 from loop.base.documents import to_json, write_atomic
-from loop.base.documents.mistakes import schema_of, schema_of_all
+from loop.base.documents.schemas import schema_of, schema_of_all
 from loop.base.errors import DefinitionError, ExitCode, Failed, UsageError
 from loop.base.places import PACKAGE, project
 from loop.base.screen import Screen, seconds_text

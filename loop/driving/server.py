@@ -13,7 +13,7 @@ from mcp.server.stdio import stdio_server
 
 from loop import __version__
 from loop.base.documents import did_you_mean
-from loop.base.documents.mistakes import Untitled
+from loop.base.documents.schemas import Untitled
 from loop.base.errors import LoopError, UsageError
 from loop.cli import answered
 from loop.driving import tools

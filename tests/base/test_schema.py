@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 from pydantic import Field
 
-from loop.base.documents.mistakes import schema_of
+from loop.base.documents.schemas import schema_of
 from loop.model.base import Model
 from loop.model.plan import Pattern, Plan
 from loop.model.target import Target

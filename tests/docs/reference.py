@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.actions import ACTIONS
-from loop.base.documents.mistakes import schema_of
+from loop.base.documents.schemas import schema_of
 from loop.base.errors import ERROR_CODES, EXIT_CODES
 from loop.cli.patterns import SCHEMAS, schema_text
 from loop.model.base import Model

@@ -57,7 +57,7 @@ def test_a_projects_host_goes_before_the_users(own: Path, tmp_path: Path) -> Non
     [
         ("hosts: {l4: {shh: a}}", "2:14", "did you mean 'ssh'?"),
         ("hosts: {l4: {ssh: -oProxyCommand=x}}", "2:19", "[user@]address[:port]"),
-        ("hosts: {l4: {ssh: a, usd_per_hour: 700}}", "2:36", "below 500"),
+        ("hosts: {l4: {ssh: a, usd_per_hour: 700}}", "2:36", "less than 500"),
         ("hosts: {}", "2:8", "at least 1"),
     ],
 )

@@ -72,7 +72,7 @@ def test_a_file_is_named_as_what_it_defines(tmp_path: Path) -> None:
         (
             "kind: number",
             "kind: nubmer",
-            "expected one of flag, choice, number, text, got 'nubmer' (did you mean 'number'?)",
+            "expected 'flag', 'choice', 'number' or 'text', got 'nubmer' (did you mean 'number'?)",
         ),
         ("entry: scale", "entyr: scale", "did you mean 'entry'?"),
         ("float32: {atol", "float64: {atol", "expected types with a tolerance, got float32"),
@@ -170,7 +170,7 @@ def test_mistakes_in_a_component_are_found_where_they_stand(old: str, new: str, 
             "values: {wide: {x: {scale: 2.0}}}",
             "expected a name of its own (normal, wide, constant are there always)",
         ),
-        ("values: {odd: {x: {kind: gaussian}}}", "expected one of normal, constant, one_hot, got 'gaussian'"),
+        ("values: {odd: {x: {kind: gaussian}}}", "expected 'normal', 'constant' or 'one_hot', got 'gaussian'"),
         ("memory: 8 * K", "memory: expected a known name, got 'K'"),
     ],
 )

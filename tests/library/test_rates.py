@@ -36,11 +36,11 @@ def card(folder: Path, text: str) -> RateCard:
 @pytest.mark.parametrize(
     ("price", "said"),
     [
-        ("0", "expected a number above 0"),
-        ("700.0", "expected a number below 500"),
+        ("0", "expected greater than 0"),
+        ("700.0", "expected less than 500"),
         (".nan", "expected a finite number"),
-        ("", "expected a number, got nothing"),
-        ("free", "expected a number, got 'free'"),
+        ("", "expected a valid number, got nothing"),
+        ("free", "expected a valid number, got 'free'"),
     ],
 )
 def test_a_price_that_is_none_is_refused_where_it_stands(tmp_path: Path, price: str, said: str) -> None:

@@ -56,11 +56,11 @@ SIGNATURE = {"inputs": {"ids": "N", "table": "V D"}, "outputs": {"rows": "N D"}}
         ),
         (
             {"generator": {"python": "embedding:make", "passes": "somehow"}},
-            "generator.passes: expected one of positional, keywords, one, got 'somehow'",
+            "generator.passes: expected 'positional', 'keywords' or 'one', got 'somehow'",
         ),
         (
             {"checker": {"python": "embedding:check", "given": ["outputs", "seed"]}},
-            "checker.given.1: expected one of inputs, expected, outputs, got 'seed'",
+            "checker.given.1: expected 'inputs', 'expected' or 'outputs', got 'seed'",
         ),
         (
             {"modules": {}, "variants": {"c": {"kind": "command", "device": "cpu", "run": ["x"]}}},
@@ -140,5 +140,5 @@ def test_format_2_has_outputs_only(tmp_path: Path) -> None:
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     """It is not read as if it were one that is known."""
-    with pytest.raises(DefinitionError, match=r"target.yaml:2:\d+: format: expected one of 2, got 3"):
+    with pytest.raises(DefinitionError, match=r"target.yaml:2:\d+: format: expected 2, got 3"):
         read(tmp_path, format=3)

@@ -198,7 +198,7 @@ def test_every_launch_is_held_against_its_device(bench: Bench) -> None:
         ("'dramm > 0.7'", "f.yaml:4:17: with.tree.0.when: expected a fact, as 'dram', got 'dramm'"),
         ("ratio >", "f.yaml:4:17: with.tree.0.when: expected an expression, got a mistake: invalid syntax"),
         ("f(ratio)", "got a call at column 1 of it"),
-        ("true", "expected text, got true"),
+        ("true", "expected a valid string, got true"),
     ],
 )
 def test_a_mistake_in_the_tree_is_found_where_it_stands(when: str, expected: str) -> None:

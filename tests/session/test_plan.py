@@ -170,4 +170,4 @@ def test_arguments_are_checked_against_the_action() -> None:
     misspelt = complaints(read_pattern(STEP.replace("{run: 'true'}", "{run: x, environmet: {}}")))
     assert "steps.0.with.environmet: expected a known name" in misspelt[0]
     wrong = complaints(read_pattern(STEP.replace("{run: 'true'}", "{run: [a]}")))
-    assert "steps.0.with.run: expected text, got a list" in wrong[0]
+    assert "steps.0.with.run: expected a valid string, got a list" in wrong[0]

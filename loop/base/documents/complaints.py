@@ -1,6 +1,5 @@
 """Where each value of a file stands, how a message shows it, and what is wrong there."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,10 +8,8 @@ from loop.base.errors import Complaint
 
 QUOTED = 60
 """Characters of a value that a message shows."""
-LONGEST_PATH = 12
-"""Steps of a path that a complaint shows."""
 LONGEST_SIDE = 200
-"""Characters of one side of a complaint."""
+"""Characters of a path, or of one side of a complaint."""
 Place = tuple[str | int, ...]
 """Keys and indices that lead to a value."""
 Position = tuple[int, int]
@@ -32,8 +29,6 @@ def quote(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, str):
         return clip(repr(value[: 2 * QUOTED]))
-    if isinstance(value, float) and not math.isfinite(value):
-        return {math.inf: ".inf", -math.inf: "-.inf"}.get(value, ".nan")
     if isinstance(value, int | float):
         return clip(repr(value))
     kind = type(value).__name__
@@ -71,10 +66,8 @@ class Document:
 
 
 def dotted(place: Place) -> str:
-    """A place as complaints write it: `steps.0.budget_s`. Long and unprintable keys are shortened."""
-    texts = [str(step) for step in place]
-    words = [clip(text if text.isprintable() and text else repr(text[:100])) for text in texts]
-    return ".".join(words if len(words) <= LONGEST_PATH else [*words[:4], "...", *words[-4:]])
+    """A place as complaints write it: `steps.0.budget_s`."""
+    return clip(".".join(map(str, place)), LONGEST_SIDE)
 
 
 def complain(

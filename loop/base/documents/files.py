@@ -30,20 +30,40 @@ HINTS = {
 def write_atomic(path: Path, content: str | bytes, *, lasting: bool = True) -> None:
     """Write a file so that a reader sees the old content or the new, never a part; on disk when it returns.
 
-    Links are followed. A device or a pipe is written into.
+    Links are followed; a device or a pipe is written into. The mode of an old file stays.
     `lasting`: False for what nobody needs after a loss of power. It costs no wait for the disk.
     Raises LoopError when the disk refuses; the old file is then untouched.
     """
-    data = encoded(content) if isinstance(content, str) else content
+    # Only our JSON can hold lone surrogates: a backslash escape means the same there.
+    data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
+    folder = folder_beside(path)
+    temporary = (folder or Path()) / f".{os.urandom(8).hex()}.tmp"
     try:
-        if folder_beside(path) is None:
-            with path.open("ab", buffering=0) as stream:
-                while data:
-                    data = data[stream.write(data) :]
-        else:
-            _replace(Path(os.path.realpath(path)), data, lasting=lasting)
+        if folder is None:
+            path.write_bytes(data)
+            return
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            if lasting:
+                os.fsync(file.fileno())
+        target = Path(os.path.realpath(path))
+        if target.exists():
+            temporary.chmod(target.stat().st_mode & 0o777)
+        os.replace(temporary, target)
+        if lasting:
+            handle = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
     except OSError as error:
         raise unusable(path, "written", error) from error
+    finally:
+        if folder is not None:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
 
 def folder_beside(path: Path) -> Path | None:
@@ -56,35 +76,6 @@ def folder_beside(path: Path) -> Path | None:
     if path.is_block_device() or path.is_socket():
         raise UsageError(f"{path}: is a disk or a socket, and is not written to", hint="name a file")
     return Path(os.path.realpath(path)).parent
-
-
-def _replace(path: Path, data: bytes, *, lasting: bool) -> None:
-    """Put a new file in the place of the old one, in one go. The mode of the old one stays."""
-    temporary = path.parent / f".{os.urandom(8).hex()}.tmp"
-    try:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            if lasting:
-                os.fsync(file.fileno())
-        if path.exists():
-            temporary.chmod(path.stat().st_mode & 0o777)
-        os.replace(temporary, path)
-        if lasting:
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-
-
-def encoded(text: str) -> bytes:
-    """Text as a file holds it. Only our JSON can hold lone surrogates: a backslash escape means the same there."""
-    return text.encode(errors="backslashreplace")
 
 
 def unusable(
@@ -144,17 +135,16 @@ def content_hash(content: str | bytes | Iterable[str | bytes]) -> str:
 def hash_files(paths: Iterable[Path], root: Path) -> str:
     """SHA-256 in hex over names relative to `root` and contents, whatever the order of the paths.
 
-    Raises LoopError for a file that cannot be read or is not below `root`.
+    Raises LoopError for a file that cannot be read, ValueError for one that is not below `root`.
     """
     import hashlib
 
     parts: dict[str, bytes] = {}
     for path in paths:
-        if not path.is_relative_to(root):
-            raise UsageError(f"{path}: expected a file below {root}, got one outside")
         try:
             with path.open("rb") as file:
-                parts[path.relative_to(root).as_posix()] = hashlib.file_digest(file, "sha256").digest()
+                digest = hashlib.file_digest(file, "sha256").digest()
         except OSError as error:
             raise unusable(path, "read", error) from error
+        parts[path.relative_to(root).as_posix()] = digest
     return content_hash(part for pair in sorted(parts.items()) for part in pair)

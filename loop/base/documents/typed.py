@@ -1,15 +1,22 @@
-"""Plain data to frozen models. Every mistake is said in words, at its line and column."""
+"""Plain data to frozen models. What pydantic says of data that does not fit gets its line and column."""
 
 import json
-from typing import TYPE_CHECKING, TypeVar
+import re
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from loop.base.documents.complaints import Document, Place
-from loop.base.errors import DefinitionError
+from loop.base.documents.complaints import Document, Place, complain, did_you_mean, quote
+from loop.base.errors import Complaint, DefinitionError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
 T = TypeVar("T", bound="BaseModel")
+SIDES = re.compile(r"(?:Input should be|(?:Value error, )?expected) (.*?)(?:, got (.*))?", re.DOTALL)
+"""What pydantic, and validators of ours, say was expected, and what was there."""
+OF_CHOICES = ("literal_error", "enum", "union_tag_invalid")
+WHOLE = (*OF_CHOICES, "int_from_float", "too_short")
+"""What is said of a value as a whole, besides that it is of another type."""
+ABSENT = ("missing", "union_tag_not_found")
 
 
 def parse(model: type[T], document: Document, place: Place = ()) -> T:
@@ -29,8 +36,84 @@ def parse(model: type[T], document: Document, place: Place = ()) -> T:
     try:
         # Strict validation of JSON is the meaning we want: lists become tuples and text becomes dates, but text
         # is no number and true is no integer.
-        return model.model_validate_json(json.dumps(data), strict=True, by_alias=True, by_name=False)
+        text = json.dumps(data)
+        return model.model_validate_json(text, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
-        from loop.base.documents.mistakes import complaints
+        mistakes = error.errors(include_url=False)
+        raise DefinitionError(_complaints(model, document, place, data, mistakes)) from error
 
-        raise DefinitionError(complaints(model, document, place, data, error)) from error
+
+def _complaints(
+    model: type[T], document: Document, start: Place, data: Any, mistakes: list[Any]
+) -> list[Complaint]:
+    """One complaint for each mistake, in the order of the file. Only those that are shown get a hint.
+
+    `data`: the part of the document at `start`. Branches of a union that were not meant say at one place what
+    else could stand there: that is one complaint, or none where another branch has a mistake further inside.
+    """
+    groups: dict[tuple[Any, ...], list[Any]] = {}
+    for mistake in mistakes:
+        place, kind = _place(data, mistake), mistake["type"]
+        own = None if kind.endswith("_type") or kind in WHOLE else mistake["loc"]
+        groups.setdefault((place, own), []).append(mistake)
+    inside = {place[:end] for place, _ in groups for end in range(len(place))}
+    placed = []
+    for (place, own), items in groups.items():
+        if own is None and place in inside:
+            continue
+        key = items[0]["type"] == "extra_forbidden" or items[0]["loc"][-1:] == ("[key]",)
+        placed.append((document.position((*start, *place), key=key), (*start, *place), key, items))
+    complaints: list[Complaint] = []
+    for _, place, key, items in sorted(placed, key=lambda group: group[0]):
+        expected, got, wrong, choices = _said(model, items)
+        shown = len(complaints) < DefinitionError.SHOWN
+        hint = did_you_mean(wrong, choices) if shown and isinstance(wrong, str) else None
+        complaints.append(complain(document, place, expected, got, hint, key=key))
+    return complaints
+
+
+def _place(data: Any, mistake: Any) -> Place:
+    """Where an error is in the data.
+
+    pydantic puts the names of union branches between the steps: ("run", "tuple[str, ...]", 0). The data tell
+    which parts are steps.
+    """
+    place: list[str | int] = []
+    for part in mistake["loc"][:-1] if mistake["type"] == "missing" else mistake["loc"]:
+        known = isinstance(data, dict) and part in data
+        if known or (isinstance(data, list) and isinstance(part, int) and part < len(data)):
+            data = data[part]
+            place.append(part)
+    if mistake["type"] == "union_tag_invalid":
+        place.append(mistake["ctx"]["discriminator"].strip("'"))
+    return tuple(place)
+
+
+def _said(model: type[T], items: list[Any]) -> tuple[str, str, Any, list[str]]:
+    """What was expected, what there is, and the wrong word with those that it could have been."""
+    from loop.base.documents.schemas import field_names
+
+    first = items[0]
+    kind, value = first["type"], first["input"]
+    if kind in ABSENT:
+        name = repr(first["loc"][-1]) if kind == "missing" else first["ctx"]["discriminator"]
+        return f"a value for {name}", "nothing", None, []
+    if kind == "extra_forbidden":
+        name = str(first["loc"][-1])
+        return "a known name", quote(name), name, field_names(model)
+    if kind == "union_tag_invalid":
+        value, expected = first["ctx"]["tag"], first["ctx"]["expected_tags"]
+        return f"one of {expected}", quote(value), value, re.findall(r"'([^']*)'", expected)
+    choices = [
+        name
+        for item in items
+        if item["type"] in OF_CHOICES
+        for name in re.findall(r"'([^']*)'", item["ctx"]["expected"])
+    ]
+    sides = [SIDES.fullmatch(item["msg"]) for item in items]
+    stated = [match for match in sides if match]
+    if not stated:
+        text = first["msg"].removeprefix("Value error, ")
+        return "what fits", f"{quote(value)}: {text}", value, choices
+    expected = " or ".join(dict.fromkeys(match[1] for match in stated))
+    return expected, stated[0][2] or quote(value), value, choices

@@ -4,7 +4,6 @@ PyYAML's own loader accepts duplicate keys, reads `no` as false and `12:30:45` a
 without limit and leaks RecursionError and ValueError; so it is used for its grammar only.
 """
 
-import math
 import re
 import sys
 from collections.abc import Iterator
@@ -18,16 +17,13 @@ from loop.base.errors import Complaint, DefinitionError
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 40
-MAX_VALUES = 50_000
-"""Keys and values of one file: a file of 1 MiB can hold half a million, and each costs time and memory."""
-MAX_DIGITS = 300
-"""Characters of a number; a longer one is refused unread."""
 PARSER: Any = getattr(yaml, "CLoader", yaml.Loader)
 """libyaml's parser where PyYAML was built with it: twenty times faster, the same events."""
-
-INTEGER = re.compile(r"[-+]?[0-9]+\Z")
-OTHER_INTEGER = re.compile(r"0o[0-7]+\Z|0x[0-9a-fA-F]+\Z")
-FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
+NUMBERS = (
+    (re.compile(r"[-+]?[0-9]+\Z"), int),
+    (re.compile(r"0o[0-7]+\Z|0x[0-9a-fA-F]+\Z"), lambda text: int(text, 0)),
+    (re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z"), float),
+)
 SPECIAL = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -37,7 +33,6 @@ SPECIAL = {
     **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
 }
 """Plain scalars of the YAML 1.2 core schema that are not numbers or text."""
-
 FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 """Control characters, lone surrogates, byte-order marks, and line ends that only some editors count."""
 
@@ -52,10 +47,9 @@ def load_yaml(source: Path | str, name: str | None = None) -> Document:
         text = _read(source, name)
     else:
         name, text = name or "<text>", source.removeprefix("\ufeff")
-        if len(text.encode(errors="surrogatepass")) > MAX_BYTES:
-            raise _error(name, (1, 1), "at most 1 MiB", f"{len(text)} characters")
     if foreign := FORBIDDEN.search(text):
-        raise _error(name, _position_after(text[: foreign.start()]), "printable text", _named(foreign[0]))
+        place = _position_after(text[: foreign.start()])
+        raise _error(name, place, "printable text", f"the character U+{ord(foreign[0]):04X}")
     return _Builder(name, text).document()
 
 
@@ -82,12 +76,8 @@ def _read(path: Path, name: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        before = data[: error.start].decode(errors="replace")
-        raise _error(name, _position_after(before), "UTF-8 text", f"byte 0x{data[error.start]:02x}") from error
-
-
-def _named(character: str) -> str:
-    return quote(character) if character.isprintable() else f"the character U+{ord(character):04X}"
+        place = _position_after(data[: error.start].decode(errors="replace"))
+        raise _error(name, place, "UTF-8 text", f"byte 0x{data[error.start]:02x}") from error
 
 
 def _position_after(before: str) -> Position:
@@ -99,38 +89,35 @@ def _error(name: str, position: Position, expected: str, got: str, path: str = "
     return DefinitionError([Complaint(name, *position, path, expected, got)])
 
 
+def _events(name: str, text: str) -> Iterator[Any]:
+    """Parser events; a mistake in the grammar becomes a DefinitionError in the parser's own words."""
+    try:
+        source = PARSER(text)
+        while source.check_event():
+            yield source.get_event()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        if error.context_mark and "quoted" in str(error.context):
+            mark = error.context_mark  # An open quote is noticed at the end of the file.
+        place = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        raise _error(name, place, "YAML", error.problem or "a mistake in it") from error
+    except (ValueError, LookupError, RecursionError, OverflowError, yaml.YAMLError) as error:
+        raise _error(name, (1, 1), "YAML", f"{type(error).__name__}: {error}"[:80]) from error
+
+
 class _Builder:
     """Builds data from parser events. It checks each event before it goes on."""
 
     def __init__(self, name: str, text: str) -> None:
-        self.name, self.text, self.count = name, text, 0
-        self.events = self._events()
-
-    def _events(self) -> Iterator[Any]:
-        """Parser events; a mistake in the grammar becomes a DefinitionError in the parser's own words."""
-        try:
-            source = PARSER(self.text)
-            while source.check_event():
-                yield source.get_event()
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            if error.context_mark and "quoted" in str(
-                error.context
-            ):  # An open quote is noticed at the end of the file.
-                mark = error.context_mark
-            place = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-            raise _error(self.name, place, "YAML", error.problem or "a mistake in it") from error
-        except (ValueError, IndexError, KeyError, RecursionError, OverflowError, yaml.YAMLError) as error:
-            raise _error(self.name, (1, 1), "YAML", f"{type(error).__name__}: {error}"[:80]) from error
+        self.name, self.events = name, _events(name, text)
 
     def document(self) -> Document:
         """The one document of the text."""
         if not any(isinstance(event, yaml.DocumentStartEvent) for event in self.events):
             raise _error(self.name, (1, 1), "a YAML document", "an empty file")
-        event = next(self.events)
-        if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and not (event.value or event.anchor):
+        data, marks = self._value(next(self.events), ())
+        if data is None:
             raise _error(self.name, (1, 1), "a YAML document", "an empty file")
-        data, marks = self._value(event, ())
         for event in self.events:
             if isinstance(event, yaml.DocumentStartEvent):
                 raise self._complain(event, (), "one document", "a second one")
@@ -140,6 +127,7 @@ class _Builder:
         return _error(self.name, _start(event), expected, got, dotted(place))
 
     def _value(self, event: Any, place: Place) -> tuple[Any, Marks | Position]:
+        """The value that begins with an event, and where it and what is in it stand."""
         self._admit(event, place)
         if isinstance(event, yaml.ScalarEvent):
             return self._scalar(event, place), _start(event)
@@ -164,49 +152,44 @@ class _Builder:
         return fields, marks
 
     def _admit(self, event: Any, place: Place) -> None:
-        """Refuse too many values, and aliases, anchors and tags: aliases explode, and tags construct objects."""
-        self.count += 1
-        if self.count > MAX_VALUES:
-            raise self._complain(event, place[:3], f"at most {MAX_VALUES} keys and values", "more")
+        """Refuse aliases, anchors and tags: aliases explode, and tags construct objects."""
         if isinstance(event, yaml.AliasEvent):
-            raise self._complain(event, place, "a value written out", f"the alias {quote(f'*{event.anchor}')}")
+            got = f"the alias {quote(f'*{event.anchor}')}"
+            raise self._complain(event, place, "a value written out", got)
         if event.anchor:
-            raise self._complain(event, place, "a value without an anchor", quote("&" + event.anchor))
+            got = quote("&" + event.anchor)
+            raise self._complain(event, place, "a value without an anchor", got)
         if event.tag is not None:
             raise self._complain(event, place, "a value without a tag", quote(event.tag))
 
     def _key(self, event: Any, place: Place) -> str:
+        """The text of a key; the merge key of YAML 1.1 is none."""
         self._admit(event, place)
-        if not isinstance(event, yaml.ScalarEvent):
-            raise self._complain(event, place, "a word as a key", "a structure")
-        key = self._scalar(event, place)
-        if not isinstance(key, str):
+        key = self._scalar(event, place) if isinstance(event, yaml.ScalarEvent) else {}
+        if not isinstance(key, str) or (key == "<<" and not event.style):
             raise self._complain(event, place, "a word as a key", f"{quote(key)}; quote it if it is text")
-        if key == "<<" and not event.style:
-            raise self._complain(event, place, "a key", "the merge key <<")
         return key
 
     def _scalar(self, event: Any, place: Place) -> Any:
         """The value of one scalar: text where it is quoted, else what the core schema reads it as."""
         text: str = event.value
         if event.style:
-            foreign = FORBIDDEN.search(text) if event.style == '"' else None
-            if foreign:  # Escapes bring in what the file itself may not hold.
-                raise self._complain(event, place, "printable text", _named(foreign[0]))
+            if foreign := FORBIDDEN.search(text):  # Escapes bring in what the file itself may not hold.
+                got = f"the character U+{ord(foreign[0]):04X}"
+                raise self._complain(event, place, "printable text", got)
             return text
         if text in SPECIAL:
             return SPECIAL[text]
-        if not (INTEGER.match(text) or OTHER_INTEGER.match(text) or FLOAT.match(text)):
+        read = next((read for form, read in NUMBERS if form.match(text)), None)
+        if read is None:
             return text
-        number: float = math.inf
-        if len(text) <= MAX_DIGITS:
-            if INTEGER.match(text):
-                number = int(text)
-            else:
-                number = int(text, 0) if OTHER_INTEGER.match(text) else float(text)
-        if abs(number) > sys.float_info.max:  # Exact of integers too, which `math.isinf` may fail to convert.
-            raise self._complain(event, place, "a number that a double can hold", quote(text))
-        return number
+        try:
+            number = read(text)  # ValueError: Python reads no integer of more than 4,300 digits.
+            if abs(number) <= sys.float_info.max:
+                return number
+        except ValueError:
+            pass
+        raise self._complain(event, place, "a number that a double can hold", quote(text))
 
 
 def _start(event: Any) -> Position:

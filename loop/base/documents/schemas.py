@@ -1,0 +1,120 @@
+"""JSON schemas of our models. Imported only where one is asked for, or where a name was mistyped."""
+
+import ast
+import functools
+import inspect
+import textwrap
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any, get_args
+
+from pydantic import BaseModel, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+MEANINGS = {
+    "against": "What it was compared with.",
+    "as_of": "When it was true.",
+    "attempt": "1, or more after a resume.",
+    "budget_s": "Seconds that it is meant to take.",
+    "build_id": "Hash of its build; null where nothing is built.",
+    "cause": "What is wrong, as a code.",
+    "device": "Where it runs: cpu or cuda.",
+    "good": "Whether the change passes this step.",
+    "hint": "What to do next.",
+    "interval": "Where the ratio lies, at 99 %.",
+    "message": "What came of it, in a line.",
+    "not_exercised": "What was not run, and why.",
+    "ok": "Whether it found nothing wrong.",
+    "right": "Names of the variants that are right.",
+    "seed": "Base seed of the inputs.",
+    "threads": "CPU threads of each process.",
+    "verdict": "What may be said of it.",
+    "wrong": "Names of those that are wrong.",
+}
+"""What a field of that name means where its model says nothing else, and the name does not say it."""
+
+
+class Untitled(GenerateJsonSchema):
+    """Without the titles that pydantic makes of names."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def model_schema(self, schema: Any) -> dict[str, Any]:
+        fields = super().model_schema(schema)
+        fields.pop("title", None)
+        return fields
+
+
+def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """The schema of a model."""
+    schema = model.model_json_schema(by_alias=True, schema_generator=Untitled)
+    for inner in models_of(model):
+        place = schema if inner is model else schema.get("$defs", {}).get(inner.__name__, {})
+        _describe(inner, place.get("properties", {}))
+    return {"$schema": DRAFT, **schema}
+
+
+def schema_of_all(kinds: Mapping[str, Any]) -> dict[str, Any]:
+    """One schema of values of several types, by name; readers of it have to bear fields that they do not know."""
+    adapters = [(name, "serialization", TypeAdapter(kind)) for name, kind in kinds.items()]
+    schemas, schema = TypeAdapter.json_schemas(adapters, by_alias=True, schema_generator=Untitled)  # type: ignore[arg-type]
+    for inner in models_of(*(model for kind in kinds.values() for model in models_in(kind))):
+        _describe(inner, schema["$defs"].get(inner.__name__, {}).get("properties", {}))
+    for inner in schema["$defs"].values():
+        inner.pop("additionalProperties", None)
+    return {"$schema": DRAFT, **schema, "properties": {name: schemas[name, "serialization"] for name in kinds}}
+
+
+def models_of(*models: type[BaseModel]) -> list[type[BaseModel]]:
+    """Models and all that their fields lead to."""
+    every = list(models)
+    for model in every:  # Grows while it is walked.
+        for info in model.model_fields.values():
+            every += [inner for inner in models_in(info.annotation) if inner not in every]
+    return every
+
+
+def models_in(annotation: Any) -> list[type[BaseModel]]:
+    """All models inside an annotation such as `tuple[Step, ...]` or `A | B`."""
+    if isinstance(annotation, type) and hasattr(annotation, "model_fields"):
+        return [annotation]
+    return [model for inner in get_args(annotation) for model in models_in(inner)]
+
+
+@functools.cache
+def field_names(model: type[BaseModel]) -> list[str]:
+    """Names that files use for fields of a model and of all models inside it."""
+    names: dict[str, None] = {}
+    for inner in models_of(model):
+        names |= {info.alias or name: None for name, info in inner.model_fields.items()}
+    return list(names)
+
+
+def _describe(model: type[BaseModel], properties: dict[str, Any]) -> None:
+    """Put the docstring below each field, else what is usual, into its schema.
+
+    pydantic can do the first, but does it at every import.
+    """
+    texts: dict[str, str] = {}
+    for owner in reversed(model.__mro__):
+        if issubclass(owner, BaseModel) and owner is not BaseModel:
+            texts |= _docstrings(owner)
+    for name, info in model.model_fields.items():
+        shown, inner = properties.get(info.alias or name), models_in(info.annotation)[:1]
+        usual = MEANINGS.get(name) or "".join((kind.__doc__ or "").partition("\n")[0] for kind in inner)
+        if shown is not None and (text := texts.get(name) or usual):
+            shown["description"] = text
+
+
+def _docstrings(owner: type) -> dict[str, str]:
+    """Field to the text below it."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    texts = {}
+    for field, following in pairwise(body.body):
+        match field, following:
+            case (ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str() as text))):
+                texts[name] = inspect.cleandoc(text)
+    return texts
