@@ -329,9 +329,6 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
         if ready.free_kb < needed_kb:
             why = f"{there.name} has {ready.free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
             raise UsageError(why, f"free some there: ssh {shlex.join(there.connection.words)} 'du -sh {HOME}/*'")
-        if ready.skew_s:
-            clock = f"the clock of {there.name} is {ready.skew_s / 60:+.0f} min from here"
-            screen.say(f"{clock}: dates there are off")
         project = f"{ready.home}/{HOME}/trees/{sending.tree}"
         # The sessions that the next one learns from, and the one that is resumed.
         recent = [session.id for session in sessions.every(root)[-PAST:]]

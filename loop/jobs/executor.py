@@ -14,38 +14,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
-from loop.base.documents import did_you_mean, to_json, write_atomic
+from loop.base.documents import did_you_mean, write_atomic
 from loop.base.documents.sums import write_sealed
 from loop.base.errors import ExitCode, LoopError, UsageError, WorkFailed, remark
 from loop.base.locks import locked
 from loop.base.processes import Tick, python_path
 from loop.base.screen import TALKS
-from loop.jobs.folder import (
-    ENDED,
-    HEARTBEAT,
-    LOCK,
-    MADE,
-    MANIFEST,
-    MOST_TRIES,
-    OUT,
-    RC,
-    SESSIONS,
-    SRC,
-    TALK,
-    TRIES,
-    WHERE,
-    Job,
-    JobFolder,
-    devices,
-    groups,
-    hashes,
-    last_line,
-    write_runner,
-)
+from loop.jobs import folder as named
+from loop.jobs.folder import ENDED, MOST_TRIES, JobFolder, devices, groups, hashes, last_line
 from loop.model.jobs import State, Where
 
 LOOP = (sys.executable, "-P", "-c", "from loop.cli import main; main()")
@@ -57,11 +36,24 @@ TIED = (
 deadlock, for an executor has threads."""
 LOOK_S = 0.05
 """Between two looks at a command that runs."""
-BEAT_S = 1.0
 COMMAND_ENDS_S = 30.0
 """Time for a command to end in good order once it is told; then its group is killed."""
 LEAST_BYTES = 64 << 20
 """Room on the disk without which no job begins."""
+REST_S = 0.1
+"""Longest time between two looks at jobs; the end of a job is noticed at once."""
+MENDS_S = 1.0
+"""Seconds between two looks at a slot in trouble."""
+ENDS_S = 60.0
+"""Longest time for slots to end their jobs when an executor is closed."""
+FAILURES = 2
+"""A slot that loses so many jobs in a row gets no further job, unless it is the last of its kind."""
+AGAIN = frozenset({ExitCode.PAUSED, ExitCode.OVER_BUDGET})
+"""Exit codes of a machine that failed, or of a job that hung: the job is run again."""
+WRONG = (LoopError, OSError, RuntimeError, ValueError, MemoryError)
+"""A lost or full disk, a torn file, a machine without room for one more thread."""
+NAMES = ("local", "ssh", "ray", "slurm")
+"""Executors; each is a module here with functions `check()` and `slots(width)`."""
 
 
 def run(folder: JobFolder, env: Mapping[str, str] | None = None, where: Where | None = None) -> int:
@@ -72,85 +64,63 @@ def run(folder: JobFolder, env: Mapping[str, str] | None = None, where: Where | 
     run by somebody else, UsageError where there is no job.
     """
     job = folder.job
-    with locked(folder.path / LOCK):
+    with locked(folder.path / named.LOCK):
         if (code := folder.rc) is not None:
             return code
-        write_runner(folder, os.getpid())
+        folder.write_runner(os.getpid())
         tries = folder.tries + 1
-        write_atomic(folder.path / TRIES, str(tries))
+        write_atomic(folder.path / named.TRIES, str(tries))
         known = where or devices(gpu=job.needs_gpu)[0]
         began, clock = time.time(), time.monotonic()
-        digests = hashes(folder.path / SRC)
-        wrong = sorted(name for name in job.files if digests.get(name) != job.files[name])
-        missing = [program for program in job.programs if shutil.which(program) is None]
-        free, why = shutil.disk_usage(folder.path).free, ""
+        facts: dict[str, float] = {"began": began}
+        why, code = _obstacle(folder), ExitCode.PAUSED
         if tries > MOST_TRIES:
             why = f"begun {MOST_TRIES} times, and never brought to an end: it is not begun again"
-        elif wrong:
-            torn = "a copy was torn, or the folder is not shared"
-            why = f"{folder.path / SRC / wrong[0]} is not what was submitted: {torn}"
-        elif missing:
-            why = f"no {missing[0]} on {platform.node()}"
-        elif free < LEAST_BYTES:
-            why = f"{folder.path}: {free >> 20} MiB left on {platform.node()}"
-        if why:
-            write_sealed(folder.path / WHERE, known.model_copy(update={"began": began}))
-            return refuse(folder, why, ExitCode.CANNOT_TELL if tries > MOST_TRIES else ExitCode.PAUSED)
-        code = _run(folder, job, {**os.environ, **(env or {})})
-        facts = {"began": began, "seconds": time.monotonic() - clock, "timed": job.times}
-        write_sealed(folder.path / WHERE, known.model_copy(update=facts))
-        return _ended(folder, code)
+            code = ExitCode.CANNOT_TELL
+        elif not why:
+            code = _command(folder, env or {})
+            facts |= {"seconds": time.monotonic() - clock, "timed": job.times}
+        write_sealed(folder.path / named.WHERE, known.model_copy(update=facts))
+        return folder.refuse(why, code) if why else folder.end(code)
 
 
-def refuse(folder: JobFolder, why: str, code: int = ExitCode.PAUSED) -> int:
-    """Note that a job was not done, and why; the exit code, which says that the machine failed."""
-    (folder.path / TALK).write_text(f"{why}\n")
-    return _ended(folder, code)
+def _obstacle(folder: JobFolder) -> str:
+    """Why this machine cannot begin a job; empty where it can."""
+    job, host = folder.job, platform.node()
+    digests = hashes(folder.path / named.SRC)
+    wrong = sorted(name for name in job.files if digests.get(name) != job.files[name])
+    if wrong:
+        torn = "a copy was torn, or the folder is not shared"
+        return f"{folder.path / named.SRC / wrong[0]} is not what was submitted: {torn}"
+    missing = [program for program in job.programs if shutil.which(program) is None]
+    if missing:
+        return f"no {missing[0]} on {host}"
+    free = shutil.disk_usage(folder.path).free
+    return f"{folder.path}: {free >> 20} MiB left on {host}" if free < LEAST_BYTES else ""
 
 
-def _ended(folder: JobFolder, code: int) -> int:
-    """Note what was made, then how it ended."""
-    write_atomic(folder.path / MANIFEST, to_json(hashes(folder.path / MADE)), lasting=False)
-    write_atomic(folder.path / RC, str(int(code)))
-    return int(code)
-
-
-def begin(folder: JobFolder) -> None:
-    """Run a job apart from this process, and return at once; it goes on when this process ends."""
-    with (folder.path / TALK).open("wb") as talk:
-        process = subprocess.Popen(
-            [*LOOP, "job", "run", str(folder.path)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=talk,
-            env={**os.environ, "PYTHONPATH": python_path()},
-            start_new_session=True,
-        )
-        write_runner(folder, process.pid)  # It runs from its first moment on, however long it takes to start.
-    threading.Thread(target=process.wait, daemon=True).start()  # Else it would stay as a zombie.
-
-
-def _run(folder: JobFolder, job: Job, env: dict[str, str]) -> int:
+def _command(folder: JobFolder, env: Mapping[str, str]) -> int:
     """Run a job's command, whose heart beats each second; its exit code, 124 where it ran into its limit."""
-    (folder.path / SESSIONS).mkdir(parents=True, exist_ok=True)
-    own = {} if job.folder else {"LOOP_SESSIONS": str(folder.path / SESSIONS)}
-    with (folder.path / OUT).open("wb") as out, (folder.path / TALK).open("wb") as talk:
+    job, sessions = folder.job, folder.path / named.SESSIONS
+    sessions.mkdir(parents=True, exist_ok=True)
+    own = {} if job.folder else {"LOOP_SESSIONS": str(sessions)}
+    with (folder.path / named.OUT).open("wb") as out, (folder.path / named.TALK).open("wb") as talk:
         command = subprocess.Popen(
             [*TIED, *job.words],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=talk,
-            cwd=job.folder or folder.path / SRC,
-            env={**env, **own, TALKS: "1", "PYTHONPATH": python_path()},
+            cwd=job.folder or folder.path / named.SRC,
+            env={**os.environ, **env, **own, TALKS: "1", "PYTHONPATH": python_path()},
             start_new_session=True,
         )
     begun, beats = time.monotonic(), -1
     try:
         while (code := command.poll()) is None:
             seconds = time.monotonic() - begun
-            if seconds // BEAT_S > beats:
-                beats = int(seconds // BEAT_S)
-                (folder.path / HEARTBEAT).write_text(str(beats))
+            if int(seconds) > beats:
+                beats = int(seconds)
+                (folder.path / named.HEARTBEAT).write_text(str(beats))
             if job.ttl_s is not None and seconds > job.ttl_s:
                 return ExitCode.OVER_BUDGET
             if folder.cancelled:
@@ -164,30 +134,27 @@ def _run(folder: JobFolder, job: Job, env: dict[str, str]) -> int:
 
 def _end(command: "subprocess.Popen[bytes]") -> None:
     """End a command in good order; kill its group where it does not."""
-    if command.poll() is not None:
-        return
     for number, seconds in ((signal.SIGTERM, COMMAND_ENDS_S), (signal.SIGKILL, None)):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(command.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            command.wait(seconds)
-            return
+        if command.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(command.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                command.wait(seconds)
 
 
-REST_S = 0.1
-"""Longest time between two looks at jobs; the end of a job is noticed at once."""
-MENDS_S = 1.0
-"""Seconds between two looks at a slot in trouble."""
-ENDS_S = 60.0
-"""Longest time for slots to end their jobs when an executor is closed."""
-FAILURES = 2
-"""A slot that loses so many jobs in a row gets no further job, unless it is the last of its kind."""
-AGAIN = frozenset({ExitCode.PAUSED, ExitCode.OVER_BUDGET})
-"""Exit codes of a machine that failed, or of a job that hung: the job is run again."""
-WRONG = (LoopError, OSError, RuntimeError, ValueError, MemoryError)
-"""A lost or full disk, a torn file, a machine without room for one more thread."""
-NAMES = {"local": "loop.jobs.local", "ssh": "loop.jobs.ssh", "ray": "loop.jobs.ray", "slurm": "loop.jobs.slurm"}
-"""Executor to its module; each has functions `check()` and `slots(width)`."""
+def begin(folder: JobFolder) -> None:
+    """Run a job apart from this process, and return at once; it goes on when this process ends."""
+    with (folder.path / named.TALK).open("wb") as talk:
+        process = subprocess.Popen(
+            [*LOOP, "job", "run", str(folder.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=talk,
+            env={**os.environ, "PYTHONPATH": python_path()},
+            start_new_session=True,
+        )
+        folder.write_runner(process.pid)  # It runs from its first moment on, however long it takes to start.
+    threading.Thread(target=process.wait, daemon=True).start()  # Else it would stay as a zombie.
 
 
 class Slot:
@@ -226,39 +193,34 @@ class Executor:
 
     def __init__(self, slots: Sequence[Slot]) -> None:
         self.slots = list(slots)
-        self._queue: deque[JobFolder] = deque()
+        self._queue: list[JobFolder] = []
         self._running: dict[str, tuple[JobFolder, Slot]] = {}
-        self._failed: set[str] = set()
-        """Ids of jobs whose end could not be noted in their folders."""
+        self._unnoted: set[str] = set()
+        """Ids of jobs that failed, which their folders do not say."""
         self._changed = threading.Condition()
         self._closed = threading.Event()
         self._news = threading.Event()
         """Set when a job ends."""
-        self._threads = [
-            threading.Thread(target=self._work, args=[slot], name=slot.uuid or slot.host, daemon=True)
-            for slot in self.slots
-        ]
-        for thread in self._threads:
+        self._threads = [threading.Thread(target=self._work, args=[slot], daemon=True) for slot in slots]
+        for slot, thread in zip(slots, self._threads, strict=True):
+            thread.name = slot.uuid or slot.host
             thread.start()
 
     def submit(self, job: JobFolder) -> None:
         """Put it at the end of the queue. A job for a GPU runs on a processor where there is no GPU."""
         with self._changed:
-            self._failed.discard(job.id)
+            self._unnoted.discard(job.id)
             self._queue.append(job)
             self._changed.notify_all()
 
-    def poll(self, jobs: Sequence[JobFolder]) -> Mapping[str, State]:
-        """Id of each job to its state. Raises LoopError where every slot is in trouble."""
+    def state(self, job: JobFolder) -> State:
+        """Where a job stands that was submitted here. Raises LoopError where every slot is in trouble."""
         with self._changed:
+            busy = job in self._queue or job.id in self._running
             troubles = [slot.trouble for slot in self.slots if slot.trouble]
-            busy = {*self._running, *(job.id for job in self._queue)}
-            failed = {*self._failed}
-        if busy and len(troubles) == len(self.slots):
-            raise troubles[-1]
-        return {
-            job.id: "running" if job.id in busy else "failed" if job.id in failed else job.state for job in jobs
-        }
+            if busy and len(troubles) == len(self.slots):
+                raise troubles[-1]
+            return "running" if busy else "failed" if job.id in self._unnoted else job.state
 
     def rest(self, seconds: float) -> None:
         """Wait for so long at most; no longer where a job has ended since the last rest."""
@@ -272,11 +234,11 @@ class Executor:
             if job in self._queue:
                 self._queue.remove(job)
 
-    def avoid(self, uuid: str) -> None:
+    def avoid(self, where: Where | None) -> None:
         """Give a device no further job, where there is another one of its kind."""
         with self._changed:
             for slot in self.slots:
-                slot.aside = slot.aside or slot.uuid == uuid
+                slot.aside = slot.aside or (where is not None and slot.uuid == where.uuid)
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -297,11 +259,10 @@ class Executor:
                 elif (job := self._next(slot)) is None:
                     return
                 else:
-                    noted = _done(slot, job)
+                    is_noted = _done(slot, job)
                     with self._changed:
                         del self._running[job.id]
-                        if not noted:
-                            self._failed.add(job.id)
+                        self._unnoted |= set() if is_noted else {job.id}
                         self._changed.notify_all()
                     self._news.set()
         finally:
@@ -341,18 +302,16 @@ def _done(slot: Slot, job: JobFolder) -> bool:
         if job.state not in ENDED:
             raise WorkFailed("the process that ran it died")
         slot.lost = slot.lost + 1 if (job.rc or 0) < 0 else 0
-        return True
     except WRONG as error:
         slot.lost += 1
         try:
             job.forget()
-            if job.tries == tries:
-                write_atomic(job.path / TRIES, str(tries + 1))
-            refuse(job, str(error))
-            return True
+            write_atomic(job.path / named.TRIES, str(max(job.tries, tries + 1)))
+            job.refuse(str(error))
         except WRONG as why:
             remark(f"job {job.id} failed, and that cannot be noted: {why}")
             return False
+    return True
 
 
 def check(name: str) -> None:
@@ -367,11 +326,11 @@ def opened(name: str, width: int) -> Executor:
 
 
 def _module(name: str) -> Any:
+    """The module of an executor. Raises UsageError where there is none of that name."""
     if name not in NAMES:
-        raise UsageError(
-            f"no executor {name!r}", hint=did_you_mean(name, [*NAMES]) or f"there are {', '.join(NAMES)}"
-        )
-    return importlib.import_module(NAMES[name])
+        hint = did_you_mean(name, NAMES) or f"there are {', '.join(NAMES)}"
+        raise UsageError(f"no executor {name!r}", hint=hint)
+    return importlib.import_module(f"loop.jobs.{name}")
 
 
 def all_done(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, None, None]:
@@ -381,31 +340,27 @@ def all_done(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, N
     jobs are ended. The state of a job that could not be done says why.
     """
     open_ = {job.id: job for job in jobs if job.state != "done"}
-    waiting = dict(open_)
+    submitted: set[str] = set()
     try:
         while open_:
-            for id_, job in tuple(waiting.items()):
-                if (state := job.state) == "running":
+            for job in [*open_.values()]:
+                is_ours = job.id in submitted
+                state = executor.state(job) if is_ours else job.state
+                if state == "running":
                     continue
-                del waiting[id_]
-                if state == "done":
-                    del open_[id_]
+                if state == "done" or (is_ours and not again(job, state)):
+                    del open_[job.id]
                     continue
-                if job.refused:  # Since then a person may have mended the machine.
-                    (job.path / TRIES).unlink(missing_ok=True)
+                if is_ours:
+                    why = last_line(job.path / named.TALK) if job.refused else f"it ended with {job.rc}"
+                    remark(f"job {job.id} is begun again: {why}")
+                if is_ours and job.refused:
+                    executor.avoid(job.where)
+                elif job.refused:  # Since then a person may have mended the machine.
+                    (job.path / named.TRIES).unlink(missing_ok=True)
                 job.forget()
                 executor.submit(job)
-            for id_, state in executor.poll([job for job in open_.values() if job.id not in waiting]).items():
-                job = open_[id_]
-                if again(job, state):
-                    why = last_line(job.path / TALK) if job.refused else f"it ended with {job.rc}"
-                    remark(f"job {id_} is begun again: {why}")
-                    if job.refused and (where := job.where) is not None:
-                        executor.avoid(where.uuid)
-                    job.forget()
-                    executor.submit(job)
-                elif state in ENDED:
-                    del open_[id_]
+                submitted.add(job.id)
             yield Tick(f"{len(jobs) - len(open_)} of {len(jobs)} jobs done")
             executor.rest(REST_S)
     finally:
@@ -429,12 +384,12 @@ def all_trusted(executor: Executor, jobs: Sequence[JobFolder], group: str = "") 
     for job, why in repeated:
         where = job.where
         remark(f"device {where.uuid if where else ''} is set aside: {why}")
-        executor.avoid(where.uuid if where else "")
+        executor.avoid(where)
         job.forget()
     yield from all_done(executor, [job for job, _ in repeated])
     for job, why in strangers(jobs, group):
         job.forget()
-        refuse(job, f"{why}, and ratios of two kinds of devices are not mixed")
+        job.refuse(f"{why}, and ratios of two kinds of devices are not mixed")
 
 
 def strangers(jobs: Sequence[JobFolder], group: str = "") -> list[tuple[JobFolder, str]]:
@@ -442,5 +397,6 @@ def strangers(jobs: Sequence[JobFolder], group: str = "") -> list[tuple[JobFolde
     timed = [(job, where) for job in jobs if job.job.times and (where := job.where) is not None]
     sizes = {name: len(devices) for name, devices in groups(where for _, where in timed).items()}
     chosen = group or max(sizes, key=lambda name: sizes[name], default="")
-    apart = [(job, where.group) for job, where in timed if where.group != chosen]
-    return [(job, f"it is {name}; the others are {chosen}") for job, name in apart]
+    return [
+        (job, f"it is {where.group}; the others are {chosen}") for job, where in timed if where.group != chosen
+    ]

@@ -3,7 +3,7 @@
 job.json        what is to be done (`Job`)
 src/            the files it works on; their hashes are in job.json
 tries           how often it was begun
-pid             who runs it (`write_runner`)
+pid             who runs it (`JobFolder.write_runner`)
 heartbeat       a number that grows each second while it runs
 cancel          there once it is to end; whoever runs it looks for it
 stdout, stderr  what the command printed
@@ -11,6 +11,7 @@ where.json      what it ran on (`Where`)
 out/            what it made: `out/sessions` are its sessions
 manifest.json   hashes of all in out/
 rc              the command's exit code, written last
+sent.json       there for a job that one command sent to another machine (`loop.jobs.there.Sent`)
 """
 
 import contextlib
@@ -19,7 +20,6 @@ import json
 import os
 import platform
 import shutil
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field
 
 import loop
-from loop.base.documents import content_hash, write_atomic
+from loop.base.documents import content_hash, to_json, write_atomic
 from loop.base.documents.sums import read_sealed, write_sealed
 from loop.base.errors import ExitCode, UsageError, WorkFailed
 from loop.base.locks import boot_id
@@ -39,6 +39,20 @@ from loop.machine.machine import installed, processor_identity
 from loop.model.base import Model
 from loop.model.jobs import JobRun, State, Where
 
+WHAT, SRC, TRIES, PID, HEARTBEAT, CANCEL = "job.json", "src", "tries", "pid", "heartbeat", "cancel"
+OUT, TALK, WHERE, MADE, MANIFEST, RC = "stdout", "stderr", "where.json", "out", "manifest.json", "rc"
+SENT, LOCK = "sent.json", "lock"
+SESSIONS = f"{MADE}/sessions"
+MOST_TRIES = 3
+"""So often a job is begun that ends without a word: a kernel that kills its machine must not go on for ever."""
+STALE_S = 30.0
+"""A heartbeat of another machine that is older by the clock of the file system they share has ended."""
+ENDED: tuple[State, ...] = ("done", "failed", "cancelled")
+TELLING = frozenset({ExitCode.OK, ExitCode.GATE_FAILED})
+"""Exit codes of a command that has an answer: a gate that failed is one."""
+
+Device = TypeVar("Device", bound=Where)
+
 
 @functools.cache
 def devices(*, gpu: bool) -> tuple[Where, ...]:
@@ -47,14 +61,8 @@ def devices(*, gpu: bool) -> tuple[Where, ...]:
     known = {"host": platform.node(), "torch": installed("torch") or "", "loop": loop.__version__}
     if detected is None or not detected.usable:
         return (Where(uuid=processor_identity()[:16], **known),)
-    cuda = ".".join(map(str, detected.cuda)) if detected.cuda else ""
-    return tuple(
-        Where(device=there.name, uuid=there.uuid, driver=detected.driver or "", cuda=cuda, **known)
-        for there in detected.usable
-    )
-
-
-Device = TypeVar("Device", bound=Where)
+    known |= {"driver": detected.driver or "", "cuda": ".".join(map(str, detected.cuda or ()))}
+    return tuple(Where(device=there.name, uuid=there.uuid, **known) for there in detected.usable)
 
 
 def groups(places: Iterable[Device]) -> dict[str, list[Device]]:
@@ -63,22 +71,6 @@ def groups(places: Iterable[Device]) -> dict[str, list[Device]]:
     for place in places:
         by_name.setdefault(place.group, []).append(place)
     return by_name
-
-
-WHAT, SRC, OUT, TALK, RC, PID = "job.json", "src", "stdout", "stderr", "rc", "pid"
-HEARTBEAT, CANCEL, LOCK, TRIES, WHERE, MADE, MANIFEST = (
-    "heartbeat", "cancel", "lock", "tries", "where.json", "out", "manifest.json",
-)  # fmt: skip
-SESSIONS = f"{MADE}/sessions"
-SENT = "sent.json"
-"""There for a job that one command sent to another machine (`sent`)."""
-MOST_TRIES = 3
-"""So often a job is begun that ends without a word: a kernel that kills its machine must not go on for ever."""
-STALE_S = 30.0
-"""A heartbeat of another machine that is older by the clock of the file system they share has ended."""
-ENDED: tuple[State, ...] = ("done", "failed", "cancelled")
-TELLING = frozenset({ExitCode.OK, ExitCode.GATE_FAILED})
-"""Exit codes of a command that has an answer: a gate that failed is one."""
 
 
 class Job(Model):
@@ -121,10 +113,14 @@ class JobFolder:
         """Its name."""
         return self.path.name
 
-    @property
+    @functools.cached_property
     def job(self) -> Job:
-        """What is to be done. Raises LoopError where that is damaged, or there is no job."""
-        return _read(self.path)
+        """What is to be done, as it was submitted. Raises LoopError where that is damaged, or there is no job."""
+        try:
+            return read_sealed(Job, self.path / WHAT)
+        except OSError as error:
+            message = f"{self.path}: no job there: {error.strerror}"
+            raise UsageError(message, hint="`loop jobs` lists what there is") from error
 
     @property
     def rc(self) -> int | None:
@@ -134,16 +130,15 @@ class JobFolder:
 
     @property
     def state(self) -> State:
-        """Where it stands, by its files alone."""
+        """Where it stands, by its files alone. One that was sent away runs, as far as is known here."""
         code = self.rc
         if code is not None:
             return "done" if code in TELLING else "cancelled" if self.cancelled else "failed"
-        runner = read_text(self.path / PID)
         if (self.path / SENT).exists():
-            return "running"  # On another machine, as far as is known here.
-        if not runner:
+            return "running"
+        if not (runner := read_text(self.path / PID)):
             return "cancelled" if self.cancelled else "queued"
-        return "running" if _alive(runner, self.path) else "lost"
+        return "running" if self._is_run_by(runner) else "lost"
 
     @property
     def refused(self) -> bool:
@@ -174,26 +169,44 @@ class JobFolder:
         known = where.model_dump() if where else {}
         if where is None and (began := modified(self.path / PID)):
             known = {"began": began, "seconds": max(0.0, modified(self.path / HEARTBEAT) - began)}
-        return JobRun(
-            id=self.id, title=job.title or " ".join(job.words), state=self.state, tries=self.tries, **known
-        )
+        title = job.title or " ".join(job.words)
+        return JobRun(id=self.id, title=title, state=self.state, tries=self.tries, **known)
 
     def answer(self) -> dict[str, Any]:
         """What the command printed as JSON. Raises WorkFailed where that is not all there."""
-        text = read_text(self.path / OUT)
         try:
-            document = json.loads(text)
+            document = json.loads(read_text(self.path / OUT))
             assert isinstance(document, dict)
             return document
         except (ValueError, AssertionError, RecursionError) as error:
             talk = last_line(self.path / TALK) or "nothing"
             what = "no machine could do it" if self.refused else "its command printed no result; it said"
-            message = f"job {self.id}: {what}: {talk}"
-            raise WorkFailed(message, hint=f"see {self.path / TALK}") from error
+            raise WorkFailed(f"job {self.id}: {what}: {talk}", hint=f"see {self.path / TALK}") from error
 
     def cancel(self) -> None:
         """Ask it to end, as Ctrl-C does; returns at once."""
         (self.path / CANCEL).touch()
+
+    def write_runner(self, pid: int) -> None:
+        """Note who runs it: its number with its start, the run of the system, and its namespace."""
+        write_atomic(self.path / PID, f"{name_of(pid)} {_system()}", lasting=False)
+
+    def end(self, code: int) -> int:
+        """Note what was made, then how it ended: its exit code, which is returned."""
+        write_atomic(self.path / MANIFEST, to_json(hashes(self.path / MADE)), lasting=False)
+        write_atomic(self.path / RC, str(int(code)))
+        return int(code)
+
+    def refuse(self, why: str, code: int = ExitCode.PAUSED) -> int:
+        """Note that it was not done, and why; the exit code, which says that the machine failed."""
+        (self.path / TALK).write_text(f"{why}\n")
+        return self.end(code)
+
+    def forget(self) -> None:
+        """Make it as if it had never been begun; how often it was begun stays."""
+        for name in (RC, PID, CANCEL, HEARTBEAT, OUT, TALK, WHERE, MANIFEST):
+            (self.path / name).unlink(missing_ok=True)
+        shutil.rmtree(self.path / MADE, ignore_errors=True)
 
     def check(self, earlier: Sequence[str] = ()) -> None:
         """Compare what came back with its manifest. Raises WorkFailed for a file that is missing or differs.
@@ -204,28 +217,29 @@ class JobFolder:
             manifest = json.loads(read_text(self.path / MANIFEST))
         except ValueError:
             raise WorkFailed(f"{self.path}: {MANIFEST} is missing or torn", hint="run the job again") from None
-        digests = hashes(self.path / MADE)
-        names = [name for name in manifest if not any(name.startswith(f"{folder}/") for folder in earlier)]
-        wrong = sorted(name for name in names if digests.get(name) != manifest[name])
+        digests, given = hashes(self.path / MADE), tuple(f"{folder}/" for folder in earlier)
+        own = [name for name in sorted(manifest) if not name.startswith(given)]
+        wrong = [name for name in own if digests.get(name) != manifest[name]]
         if wrong:
             message = f"{self.path / MADE}: {wrong[0]} is not what the job made ({len(wrong)} files differ)"
             raise WorkFailed(message, hint="copy it again, or run the job again")
 
-    def forget(self) -> None:
-        """Make it as if it had never been begun; how often it was begun stays."""
-        for name in (RC, PID, CANCEL, HEARTBEAT, OUT, TALK, WHERE, MANIFEST):
-            (self.path / name).unlink(missing_ok=True)
-        shutil.rmtree(self.path / MADE, ignore_errors=True)
+    def _is_run_by(self, runner: str) -> bool:
+        """Whether a runner still runs: asked of the system where it is this one, else by its heartbeat."""
+        name, _, system = runner.partition(" ")
+        if system == _system():
+            return bool(name) and name_of(int(name.partition("-")[0])) == name
+        mark = self.path / ".now"
+        with contextlib.suppress(OSError):  # The file system's clock: two machines' may differ by hours.
+            mark.touch()
+        return modified(mark) - max(modified(self.path / HEARTBEAT), modified(self.path / PID)) < STALE_S
 
 
-@functools.lru_cache(maxsize=4096)
-def _read(path: Path) -> Job:
-    """A job as it was submitted: that never changes, and whoever waits for many jobs asks often."""
-    try:
-        return read_sealed(Job, path / WHAT)
-    except OSError as error:
-        message = f"{path}: no job there: {error.strerror}"
-        raise UsageError(message, hint="`loop jobs` lists what there is") from error
+def _system() -> str:
+    """Which run of which system this is, and which namespace of process numbers."""
+    with contextlib.suppress(OSError):
+        return f"{boot_id()} {os.readlink('/proc/self/ns/pid')}"
+    return f"{boot_id()} "
 
 
 def jobs_folder() -> Path:
@@ -259,10 +273,9 @@ def identity(words: Sequence[str], files: Mapping[str, str], within: str = "") -
     return content_hash(parts)[:24]
 
 
-def every(parent: Path | None = None) -> list[JobFolder]:
+def every() -> list[JobFolder]:
     """All jobs, the oldest first."""
-    folder = parent or jobs_folder()
-    paths = [path for path in folder.glob("*") if (path / WHAT).is_file()]
+    paths = [path for path in jobs_folder().glob("*") if (path / WHAT).is_file()]
     return [JobFolder(path) for path in sorted(paths, key=lambda path: modified(path / WHAT))]
 
 
@@ -281,30 +294,6 @@ def hashes(folder: Path, files: Iterable[Path] | None = None) -> dict[str, str]:
         for path in sorted(chosen)
         if path.is_file() and (files is not None or not path.is_symlink())
     }
-
-
-def write_runner(folder: JobFolder, pid: int) -> None:
-    """Note who runs a job: its number with its start, the run of the system, and its namespace."""
-    write_atomic(folder.path / PID, f"{name_of(pid)} {_system()}", lasting=False)
-
-
-def _system() -> str:
-    try:
-        return f"{boot_id()} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return f"{boot_id()} "
-
-
-def _alive(runner: str, folder: Path) -> bool:
-    """Whether a runner still runs: asked of the system where it is this one, else by its heartbeat."""
-    name, _, system = runner.partition(" ")
-    if system == _system():
-        return bool(name) and name_of(int(name.partition("-")[0])) == name
-    mark = folder / ".now"
-    with contextlib.suppress(OSError):  # The clock of the file system: that of two machines may differ by hours.
-        mark.touch()
-        return modified(mark) - max(modified(folder / HEARTBEAT), modified(folder / PID)) < STALE_S
-    return time.time() - modified(folder / HEARTBEAT) < STALE_S
 
 
 def read_text(path: Path) -> str:

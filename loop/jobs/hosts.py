@@ -82,9 +82,9 @@ class Listed:
         return self.before_colon.replace("[", "").replace("]", "")
 
     @property
-    def port(self) -> str | None:
-        """The port, where it is not that of ssh's own configuration."""
-        return ADDRESS.sub(lambda match: match["port"] or "", self.host.ssh) or None
+    def port(self) -> str:
+        """The port; empty where it is that of ssh's own configuration."""
+        return ADDRESS.sub(lambda match: match["port"] or "", self.host.ssh)
 
 
 def hosts(project: Path | None) -> dict[str, Listed]:
@@ -93,24 +93,24 @@ def hosts(project: Path | None) -> dict[str, Listed]:
     `project`: folder of a target that is no bundled one. Raises DefinitionError with file, line and column, and
     UsageError where others could change the user's file.
     """
-    listed: dict[str, Listed] = {}
     own = config_folder() / FILE
     if own.is_file() and (why := stranger(own)):
         raise UsageError(f"{own}: it names commands, and others can change it: {why}", f"chmod go-w {own}")
-    for path in (own, project / FILE) if project is not None else (own,):
-        if path.is_file():
-            read = read_file(path, Hosts).value.hosts
-            listed |= {name: Listed(name, host, path) for name, host in read.items()}
-    return listed
+    return {**_listed(own), **(_listed(project / FILE) if project is not None else {})}
+
+
+def _listed(path: Path) -> dict[str, Listed]:
+    """The machines of one file by name; none where it is not there."""
+    named = read_file(path, Hosts).value.hosts if path.is_file() else {}
+    return {name: Listed(name, host, path) for name, host in named.items()}
 
 
 def told(project: Path) -> Iterator[str]:
     """What a project's own file has run, and which machines of the user's it replaces, a line each."""
-    path = project / FILE
-    if not path.is_file():
-        return
-    users = hosts(None)
-    for name, host in read_file(path, Hosts).value.hosts.items():
+    theirs = _listed(project / FILE)
+    users = hosts(None) if theirs else {}
+    for name, listed in theirs.items():
+        host = listed.host
         instead = f", in place of your own {name} of {users[name].path}" if name in users else ""
         yield f"host {name}: ssh {host.ssh}, and there {host.python}{instead}"
         yield from (f"host {name}: {command}" for command in (host.start, host.stop) if command is not None)

@@ -1,13 +1,13 @@
 """The executor `local`: one job at a time on each GPU of this machine, and jobs for processors beside them."""
 
 import contextlib
+import math
 import os
 import re
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from loop.base.locks import Held, locked
+from loop.base.locks import locked
 from loop.jobs.executor import Slot, run
 from loop.jobs.folder import JobFolder, devices, jobs_folder, read_text
 from loop.machine.gpus import VISIBLE
@@ -20,11 +20,10 @@ def check() -> None:
 
 def slots(width: int) -> list[Slot]:
     """`width` GPUs at most, and as many jobs for processors beside them."""
-    places = [place for place in devices(gpu=True) if place.device != "cpu"]
-    gpus = [LocalSlot(place, {VISIBLE: place.uuid}) for place in places]
-    for slot, cores in zip(gpus, parted(len(gpus)), strict=True):
-        slot.cores = cores
-    return [*gpus[:width], *(LocalSlot(devices(gpu=False)[0], {}) for _ in range(width))]
+    gpus = [place for place in devices(gpu=True) if place.device != "cpu"]
+    shares = zip(gpus, parted(len(gpus)), strict=True)
+    processors = [LocalSlot(devices(gpu=False)[0]) for _ in range(width)]
+    return [*[LocalSlot(place, cores) for place, cores in shares][:width], *processors]
 
 
 def parted(count: int) -> list[list[int]]:
@@ -43,13 +42,10 @@ def parted(count: int) -> list[list[int]]:
 
 
 class LocalSlot(Slot):
-    """A GPU or a processor of this machine. `variables`: environment by which a command knows its GPU."""
+    """A GPU or a processor of this machine. `cores`: numbers of those that its jobs keep to; none: all."""
 
-    cores: Sequence[int] = ()
-    """Numbers of the cores that its jobs keep to; none: all."""
-
-    def __init__(self, where: Where, variables: Mapping[str, str], locks: Path | None = None) -> None:
-        self.where, self.variables = where, variables
+    def __init__(self, where: Where, cores: Sequence[int] = (), locks: Path | None = None) -> None:
+        self.where, self.cores = where, cores
         self.uuid, self.gpu = where.uuid, where.device != "cpu"
         self.locks = locks or jobs_folder() / ".slots"
 
@@ -58,11 +54,7 @@ class LocalSlot(Slot):
         if self.cores:
             os.sched_setaffinity(0, self.cores)  # Of this thread, and so of what it starts.
         with contextlib.ExitStack() as stack:
-            self.locks.mkdir(parents=True, exist_ok=True)
-            while self.gpu:
-                try:
-                    stack.enter_context(locked(self.locks / self.uuid))
-                    break
-                except Held:
-                    time.sleep(0.05)
-            run(job, self.variables, self.where)
+            if self.gpu:
+                self.locks.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked(self.locks / self.uuid, math.inf))
+            run(job, {VISIBLE: self.uuid} if self.gpu else {}, self.where)

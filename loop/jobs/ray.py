@@ -21,7 +21,7 @@ import loop
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.processes import python_path
 from loop.jobs.executor import Slot, run
-from loop.jobs.folder import LOCK, PID, RC, SRC, WHAT, JobFolder, devices, jobs_folder, write_runner
+from loop.jobs.folder import LOCK, PID, RC, SRC, WHAT, JobFolder, devices, jobs_folder
 
 ROOM_S = 120.0
 """Longest time for which a cluster may have no node that a job can use."""
@@ -98,7 +98,7 @@ class RaySlot(Slot):
         needs = {"num_cpus": 1, "num_gpus": int(gpu), "resources": {self.kind: 0.001} if gpu and self.kind else {}}
         # Jobs are begun again by the executor, which counts their tries.
         remote = ray.remote(run_there).options(runtime_env={"env_vars": variables()}, max_retries=0, **needs)
-        write_runner(job, os.getpid())
+        job.write_runner(os.getpid())
         task = remote.remote(loop.__version__, job.id, pack(job.path, but=(LOCK,)), gpu=gpu)
         room_at, cancelled = time.monotonic(), False
         while not ray.wait([task], timeout=LOOK_S)[0]:

@@ -14,11 +14,10 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
-from loop.base.errors import MachineFailure, UsageError, WorkFailed
+from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
 from loop.base.locks import own_folder
 from loop.base.places import PACKAGE, private_folder, shipped
 from loop.base.processes import die_with_parent
@@ -37,26 +36,27 @@ OPTIONS = (
     "RemoteCommand=none",
 )
 T = TypeVar("T")
-Pipe = int | IO[bytes]
 SSH = "LOOP_SSH"
 """In the environment: the program and its options, instead of `ssh`."""
 BEGIN, END = b"loop-begins-here\n", b"loop-ends-here\n"
 """What comes before the first was printed by a login shell; an answer without the second was cut."""
-LONGEST_SOCKET = 85
-"""Bytes of a socket's path that leave room for the suffix under which ssh binds it."""
+LONGEST_FOLDER = 69
+"""Bytes of a folder's path that leave room for the name under which ssh binds its socket there."""
 ANSWER_S = 30.0
 """Longest time for a short script."""
+COPY_S = 3600.0
+"""Longest time for a copy, or for an installation."""
 ANSWER_CAP = 1 << 20
 """Bytes of an answer that are read."""
 BACK_OFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 """Waits between attempts to connect; the last is repeated."""
-
-
+RSYNC_CUT = (10, 12, 30, 35, 255)
+"""Exit codes of rsync for a connection that was cut or timed out."""
 FULL = "No space left on device"
 REFUSED = {
     "REMOTE HOST IDENTIFICATION HAS CHANGED": (
         "its host key has changed: somebody may pose as it",
-        "if you made it anew: {forget}, then look at its key and accept it: ssh {words} true",
+        "if you made it anew: ssh {words} true names the call of ssh-keygen that forgets the old one",
     ),
     "Host key verification failed": (
         "its host key is not known here",
@@ -70,8 +70,6 @@ REFUSED = {
     "Bad configuration option": ("ssh refuses its configuration", "ssh {words} true"),
 }
 """What ssh prints, what that means, and what a person has to do; for anything else another attempt may succeed."""
-FORGET = re.compile(r"^ *(ssh-keygen .*-R .*)$", re.MULTILINE)
-"""What Debian's ssh says that makes it forget a key."""
 
 
 class Unreachable(MachineFailure):
@@ -87,7 +85,7 @@ class Connection:
         self._master: subprocess.Popen[bytes] | None = None
         self._rooms = contextlib.ExitStack()
         parent = private_folder("ssh")
-        if len(os.fsencode(parent)) > LONGEST_SOCKET - 16:
+        if len(os.fsencode(parent)) > LONGEST_FOLDER:
             parent = Path(self._rooms.enter_context(tempfile.TemporaryDirectory(prefix="loop-", dir="/tmp")))
         self._socket = self._rooms.enter_context(own_folder(parent, "s")) / "s"
 
@@ -118,13 +116,13 @@ class Connection:
         with tempfile.TemporaryFile() as errors:
             self._master = _started([*self._ssh, "-M", "-N", self.listed.address], stderr=errors)
             end = time.monotonic() + ANSWER_S
-            while self._master.poll() is None and not self._socket.exists() and time.monotonic() < end:
+            while self._master.poll() is None and time.monotonic() < end:
+                if self._socket.exists():
+                    return
                 time.sleep(0.005)
-            if self._master.poll() is None and self._socket.exists():
-                return
             self.hang_up()
             errors.seek(0)
-            raise self._refused(errors.read(ANSWER_CAP))
+            raise self._error(errors.read(ANSWER_CAP), is_cut=True)
 
     def hang_up(self) -> None:
         """End the master; whatever runs through it fails."""
@@ -139,95 +137,78 @@ class Connection:
 
         Raises Unreachable, UsageError for what a person has to mend, and WorkFailed where the script fails.
         """
-        self.connect()
         stdin = b"echo " + BEGIN + script.encode() + b"\necho " + END
-        completed = self._done([*self._ssh, self.listed.address, "exec sh -s"], limit_s, stdin)
-        _, begun, answer = completed.stdout.partition(BEGIN)
-        if not begun or completed.returncode == 255:
-            raise self._refused(completed.stderr)
-        if completed.returncode:
-            raise self._failed(completed.stderr)
+        code, out, errors = self._done([*self._ssh, self.listed.address, "exec sh -s"], limit_s, stdin)
+        _, begun, answer = out.partition(BEGIN)
+        if not begun or code == 255:
+            raise self._error(errors, is_cut=True)
+        if code:
+            raise self._error(errors, is_cut=False)
         if not answer.endswith(END) and len(answer) < ANSWER_CAP:
-            raise self._refused(b"")
+            raise self._error(b"", is_cut=True)
         return answer.removesuffix(END)[:ANSWER_CAP]
 
-    def send(
-        self, root: Path, names: Iterable[str], place: str, *, beside: str = "", limit_s: float = 3600.0
-    ) -> None:
+    def send(self, root: Path, names: Iterable[str], place: str, *, beside: str = "") -> None:
         """Copy files below `root` to a folder below the home there, which exists. Raises as `run`.
 
         `beside`: a folder, as seen from that one, whose files stand in for those that are the same.
         """
         # To rsync a name that begins with # or ; is a remark.
         listed = "".join(f"./{name}\0" for name in names).encode(errors="surrogateescape")
-        options = ["--files-from=-", "--from0", "--no-owner", "--no-group", "--partial"]
-        options += [f"--link-dest={beside}"] if beside else []
-        self._rsync([*options, f"{root}/", f"{self.listed.before_colon}:{place}/"], limit_s, listed)
+        options = ["--files-from=-", "--from0", *([f"--link-dest={beside}"] if beside else [])]
+        self._rsync([*options, f"{root}/", f"{self.listed.before_colon}:{place}/"], listed)
 
     def fetch(
-        self,
-        place: str,
-        into: Path,
-        *,
-        most_bytes: int,
-        only: Sequence[str],
-        but: Sequence[str] = (),
-        limit_s: float = 3600.0,
+        self, place: str, into: Path, *, most_bytes: int, only: Sequence[str], but: Sequence[str] = ()
     ) -> None:
         """Copy plain files of these names and folders from there, none over so many bytes. Raises as `run`."""
-        options = ["--no-links", "--no-devices", "--no-specials", "--no-owner", "--no-group", "--partial"]
+        options = ["--no-links", "--no-devices", "--no-specials"]
         options += ["--chmod=D700,F600", f"--max-size={most_bytes}"]
         options += [f"--exclude=/{name}" for name in but]
         options += [word for name in only for word in (f"--include=/{name}", f"--include=/{name}/**")]
-        self._rsync([*options, "--exclude=*", f"{self.listed.before_colon}:{place}/", f"{into}/"], limit_s)
+        self._rsync([*options, "--exclude=*", f"{self.listed.before_colon}:{place}/", f"{into}/"], b"")
 
-    def _rsync(self, words: Sequence[str], limit_s: float, stdin: bytes = b"") -> None:
+    def _rsync(self, words: Sequence[str], stdin: bytes) -> None:
+        always = ["-a", "--timeout=60", "--no-owner", "--no-group", "--partial", "-e", shlex.join(self._ssh)]
+        code, _, errors = self._done(["rsync", *always, *words], COPY_S, stdin)
+        if code:
+            raise self._error(errors, is_cut=code in RSYNC_CUT)
+
+    def _done(self, command: Sequence[str], limit_s: float, stdin: bytes) -> tuple[int, bytes, bytes]:
+        """Exit code, output and errors of a program that talks to the machine. Files take these: a pipe stays
+        open as long as a child of a child lives."""
         self.connect()
-        done = self._done(["rsync", "-a", "--timeout=60", "-e", shlex.join(self._ssh), *words], limit_s, stdin)
-        if done.returncode in RSYNC_CUT and FULL.encode() not in done.stderr:
-            raise self._refused(done.stderr)
-        if done.returncode:
-            raise self._failed(done.stderr)
-
-    def _done(self, command: Sequence[str], limit_s: float, stdin: bytes) -> subprocess.CompletedProcess[bytes]:
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
             child = _started(command, stdin=subprocess.PIPE, stdout=out, stderr=errors)
             try:
                 child.communicate(stdin, timeout=limit_s)
             except subprocess.TimeoutExpired:
                 self.hang_up()  # A connection that stands still is none.
-                raise Unreachable(f"{self.name} does not answer", self._hint) from None
+                raise Unreachable(f"{self.name} does not answer", self._look) from None
             finally:
                 child.kill()
                 child.wait()
             out.seek(0)
             errors.seek(0)
-            return subprocess.CompletedProcess(
-                command, child.returncode, out.read(2 * ANSWER_CAP), errors.read(ANSWER_CAP)
-            )
+            return child.returncode, out.read(2 * ANSWER_CAP), errors.read(ANSWER_CAP)
 
-    def _refused(self, errors: bytes) -> MachineFailure | UsageError:
-        """What ssh says of a connection that is not there."""
-        text = errors.decode(errors="replace")
-        known = next((known for words, known in REFUSED.items() if words in text), None)
-        if known is None:
-            why = _telling(text) or "the connection was cut"
-            return Unreachable(f"{self.name} cannot be reached: {why}", self._hint)
-        forget = FORGET.search(text)
-        by_address = f"ssh-keygen -R {self.listed.address.rpartition('@')[2]}"
-        parts = {"words": shlex.join(self.words), "name": self.name, "path": self.listed.path}
-        parts["forget"] = forget[1].strip() if forget else by_address
-        return UsageError(f"{self.name} cannot be reached: {known[0]}", known[1].format(**parts))
-
-    def _failed(self, errors: bytes) -> MachineFailure | WorkFailed:
-        """What a script or a copy says that failed there."""
+    def _error(self, errors: bytes, *, is_cut: bool) -> LoopError:
+        """What ssh or rsync says: of a connection that is not there, or of what failed at the other end."""
         text = errors.decode(errors="replace")
         if FULL in text:
             return self.full()
-        return WorkFailed(f"{self.name}: {_telling(text) or 'a script failed there'}", self._hint)
+        lines = [line.strip() for line in text.splitlines() if not line.startswith("rsync error:")]
+        last = next((line[:300] for line in reversed(lines) if line), "")
+        if not is_cut:
+            return WorkFailed(f"{self.name}: {last or 'a script failed there'}", self._look)
+        parts = {"words": shlex.join(self.words), "name": self.name, "path": self.listed.path}
+        for words, (why, mend) in REFUSED.items():
+            if words in text:
+                return UsageError(f"{self.name} cannot be reached: {why}", mend.format(**parts))
+        return Unreachable(f"{self.name} cannot be reached: {last or 'the connection was cut'}", self._look)
 
     @property
-    def _hint(self) -> str:
+    def _look(self) -> str:
         return f"look whether it runs: ssh {shlex.join(self.words)} true"
 
     def full(self) -> MachineFailure:
@@ -236,47 +217,34 @@ class Connection:
         return MachineFailure(f"the disk of {self.name} is full", hint)
 
 
-def patiently(call: Callable[[], T], seconds: float = 60.0, report: Callable[[str], None] = lambda why: None) -> T:
-    """What a call gives, tried again for so long while the machine does not answer; `report` gets why."""
-    end, attempt = time.monotonic() + seconds, 0
-    while True:
-        try:
-            return call()
-        except Unreachable as error:
-            wait = BACK_OFF_S[min(attempt, len(BACK_OFF_S) - 1)]
-            if time.monotonic() + wait > end:
-                raise
-            report(error.message)
-        time.sleep(wait)
-        attempt += 1
-
-
-def filled(script: str, **values: str) -> str:
-    """A script whose words between @ are replaced by values, as they are: none is looked for in another."""
-    return re.sub("@([A-Z]+)@", lambda match: values[match[1]], script)
-
-
-RSYNC_CUT = (10, 12, 30, 35, 255)
-"""Exit codes of rsync for a connection that was cut or timed out."""
-
-
-def _telling(text: str) -> str:
-    """The line that says most: ssh's and rsync's last, without what rsync says of itself."""
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("rsync error:")]
-    return lines[-1][:300] if lines else ""
-
-
-def _started(
-    command: Sequence[str], stderr: IO[bytes], stdin: int = subprocess.DEVNULL, stdout: Pipe = subprocess.DEVNULL
-) -> subprocess.Popen[bytes]:
+def _started(command: Sequence[str], **pipes: Any) -> subprocess.Popen[bytes]:
     """A child that no terminal signals or asks, and that ends with this process."""
-    pipes: dict[str, Any] = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, **pipes}
     env = {**os.environ, "LC_ALL": "C"}
     try:
         return subprocess.Popen(command, env=env, start_new_session=True, preexec_fn=die_with_parent, **pipes)
     except FileNotFoundError as error:
         hint = f"install it: apt-get install {'rsync' if command[0] == 'rsync' else 'openssh-client'}"
         raise UsageError(f"{command[0]} is not installed", hint) from error
+
+
+def patiently(call: Callable[[], T], seconds: float = 60.0, report: Callable[[str], None] = lambda why: None) -> T:
+    """What a call gives, tried again for so long while the machine does not answer; `report` gets why."""
+    end, waits = time.monotonic() + seconds, list(BACK_OFF_S)
+    while True:
+        try:
+            return call()
+        except Unreachable as error:
+            if time.monotonic() + waits[0] > end:
+                raise
+            report(error.message)
+        time.sleep(waits[0])
+        waits = waits[1:] or waits
+
+
+def filled(script: str, **values: str) -> str:
+    """A script whose words between @ are replaced by values, as they are: none is looked for in another."""
+    return re.sub("@([A-Z]+)@", lambda match: values[match[1]], script)
 
 
 HOME = ".loop"
@@ -287,12 +255,23 @@ MADE_BY = f"{HOME}/venv/made-by"
 """For which interpreter the environment was made."""
 DATA = ("patterns", "kernels", "templates", "sessions/plans", "sessions/history", "sessions/rates.yaml")
 """What ships beside the package, as the project's own build has it."""
-INSTALL_S = 3600.0
-SKEW_S = 60.0
-"""Clocks that differ by more are named."""
 OLDEST_PYTHON = (3, 11)
-FREE_GB = {"with torch there": 1.0, "without": 12.0}
-"""Room that an installation needs."""
+FREE_GB = {True: 1.0, False: 12.0}
+"""Room that an installation needs: with a torch that is there, and without."""
+ASK = """
+say() { printf '%s=%s\\n' "$1" "$(printf %s "$2" | head -n 1 | head -c 200)"; }
+say free_kb "$(df -Pk "$HOME" | awk 'NR == 2 {print $4}')"
+say python "$(@PYTHON@ -c 'import platform; print(platform.python_version())' 2>/dev/null)"
+say venv "$(@PYTHON@ -c 'import ensurepip, venv; print("yes")' 2>/dev/null)"
+torch() { "$1" -c 'import importlib.metadata as m; print(m.version("torch"))' 2>/dev/null; }
+say torch "$(torch @PYTHON@ || { [ "$(cat @MADEBY@ 2>/dev/null)" = @PYTHON@ ] && torch @OURS@; })"
+say gcc "$(g++ --version 2>/dev/null)"
+say nvcc "$( (nvcc --version || /usr/local/cuda/bin/nvcc --version) 2>/dev/null | tail -n 1)"
+say gpus "$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | paste -sd ';')"
+say driver "$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null)"
+say rsync "$(rsync --version 2>/dev/null)"
+say setsid "$(command -v setsid)"
+"""
 
 
 def package() -> dict[str, Path]:
@@ -316,38 +295,13 @@ def digest(files: Mapping[str, Path]) -> str:
     return whole.hexdigest()[:32]
 
 
-@dataclass(frozen=True)
-class HostFacts:
-    """What a machine says of itself; empty for what is not there."""
-
-    facts: Mapping[str, str]
-    asked_at: float
-    """Seconds since 1970 here, in the middle of the question."""
-
-    def __getitem__(self, name: str) -> str:
-        return self.facts.get(name, "")
-
-    @property
-    def skew_s(self) -> float:
-        """How far its clock is ahead of this one."""
-        return float(self["now"] or self.asked_at) - self.asked_at
-
-
-ASK = """
-say() { printf '%s=%s\\n' "$1" "$(printf %s "$2" | head -n 1 | head -c 200)"; }
-say now "$(date +%s)"
-say free_kb "$(df -Pk "$HOME" | awk 'NR == 2 {print $4}')"
-say python "$(@PYTHON@ -c 'import platform; print(platform.python_version())' 2>/dev/null)"
-say venv "$(@PYTHON@ -c 'import ensurepip, venv; print("yes")' 2>/dev/null)"
-torch() { "$1" -c 'import importlib.metadata as m; print(m.version("torch"))' 2>/dev/null; }
-say torch "$(torch @PYTHON@ || { [ "$(cat @MADEBY@ 2>/dev/null)" = @PYTHON@ ] && torch @OURS@; })"
-say gcc "$(g++ --version 2>/dev/null)"
-say nvcc "$( (nvcc --version || /usr/local/cuda/bin/nvcc --version) 2>/dev/null | tail -n 1)"
-say gpus "$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | paste -sd ';')"
-say driver "$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null)"
-say rsync "$(rsync --version 2>/dev/null)"
-say setsid "$(command -v setsid)"
-"""
+def ask(there: Connection) -> dict[str, str]:
+    """What the machine says of itself, by the words of `ASK`; empty for what is not there. Raises as
+    `Connection.run`."""
+    script = filled(ASK, OURS=PYTHON, MADEBY=MADE_BY, PYTHON=_named(there))
+    lines = there.run(script, limit_s=120).decode(errors="replace").splitlines()
+    facts = dict.fromkeys(re.findall(r"^say (\w+)", ASK, re.MULTILINE), "")
+    return facts | dict(line.partition("=")[::2] for line in lines if "=" in line)
 
 
 def _named(there: Connection) -> str:
@@ -356,41 +310,36 @@ def _named(there: Connection) -> str:
     return f'"$HOME"/{shlex.quote(path[2:])}' if path.startswith("~/") else shlex.quote(path)
 
 
-def ask(there: Connection) -> HostFacts:
-    """What the machine has. Raises as `Connection.run`."""
-    begun = time.time()
-    script = filled(ASK, OURS=PYTHON, MADEBY=MADE_BY, PYTHON=_named(there))
-    lines = there.run(script, limit_s=120).decode(errors="replace").splitlines()
-    facts = dict(line.partition("=")[::2] for line in lines if "=" in line)
-    return HostFacts(facts, (begun + time.time()) / 2)
-
-
-def refuse_unfit(there: Connection, facts: HostFacts) -> None:
+def refuse_unfit(there: Connection, facts: Mapping[str, str]) -> None:
     """Raise UsageError for the first thing without which nothing can run there."""
     host, ssh = there.listed, f"ssh {shlex.join(there.words)}"
-    apt, python, name = f"{ssh} 'sudo apt-get install -y {{}}'", host.host.python, host.name
-    oldest, named = ".".join(map(str, OLDEST_PYTHON)), f"python: in {host.path}"
-    version = tuple(int(part) for part in facts["python"].split(".")[:2] if part.isdigit())
-    free_gb, needed = (
-        int(facts["free_kb"] or 0) / 1e6,
-        FREE_GB["with torch there" if facts["torch"] else "without"],
-    )
-    old = f"`{python}` of {name} is Python {facts['python']}; loop needs {oldest} or newer"
-    full = f"{name} has {free_gb:.1f} GB free in its home; an installation needs {needed:g}"
+    python, named, version = host.host.python, f"python: in {host.path}", facts["python"]
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    oldest = ".".join(map(str, OLDEST_PYTHON))
+    free_gb, needed_gb = int(facts["free_kb"] or 0) / 1e6, FREE_GB[bool(facts["torch"])]
+    apt = f"{ssh} 'sudo apt-get install -y {{}}'"
     for is_wrong, why, hint in (
-        (not version, f"{name} has no `{python}`", f"name its interpreter: {named}"),
-        (version < OLDEST_PYTHON, old, f"name a newer one: {named}"),
-        (not facts["rsync"], f"{name} has no rsync", apt.format("rsync")),
-        (not facts["setsid"], f"{name} has no setsid", apt.format("util-linux")),
-        (not facts["venv"], f"`{python}` of {name} makes no environments", apt.format("python3-venv")),
-        (free_gb < needed, full, f"free some: {ssh} 'du -xh --max-depth=1 | sort -h'"),
+        (not numbers, f"has no `{python}`", f"name its interpreter: {named}"),
+        (
+            numbers < OLDEST_PYTHON,
+            f"has Python {version} as `{python}`; loop needs {oldest} or newer",
+            f"name a newer one: {named}",
+        ),
+        (not facts["rsync"], "has no rsync", apt.format("rsync")),
+        (not facts["setsid"], "has no setsid", apt.format("util-linux")),
+        (not facts["venv"], f"has a `{python}` that makes no environments", apt.format("python3-venv")),
+        (
+            free_gb < needed_gb,
+            f"has {free_gb:.1f} GB free in its home; an installation needs {needed_gb:g}",
+            f"free some: {ssh} 'du -xh --max-depth=1 | sort -h'",
+        ),
     ):
         if is_wrong:
-            raise UsageError(why, hint=hint)
+            raise UsageError(f"{host.name} {why}", hint=hint)
 
 
-def lacks(there: Connection, facts: HostFacts) -> Iterator[str]:
-    """What is missing or odd there, with what mends it; `loop` runs all the same."""
+def lacks(there: Connection, facts: Mapping[str, str]) -> Iterator[str]:
+    """What is missing there, with what mends it; `loop` runs all the same."""
     if not facts["gcc"]:
         apt = f"ssh {shlex.join(there.words)} 'sudo apt-get install -y g++'"
         yield f"no compiler: kernels in C and C++ cannot be built; {apt}"
@@ -400,9 +349,6 @@ def lacks(there: Connection, facts: HostFacts) -> Iterator[str]:
         yield "no NVIDIA driver answers: nvidia-smi names no GPU; install the driver there"
     if not facts["torch"]:
         yield f"no torch for `{there.listed.host.python}`: it is downloaded into loop's own environment"
-    if abs(facts.skew_s) > SKEW_S:
-        ahead = "ahead" if facts.skew_s > 0 else "behind"
-        yield f"its clock is {abs(facts.skew_s) / 60:.0f} min {ahead}: dates of sessions are off by that"
 
 
 INSTALL = """
@@ -432,24 +378,22 @@ rm -f pip.log
 """
 
 
-def install(there: Connection, facts: HostFacts) -> None:
+def install(there: Connection, facts: Mapping[str, str]) -> None:
     """Copy the package that runs here into an environment of ours there. Raises as `Connection.run`."""
     try:
         every = importlib.metadata.requires("kernel-loop") or []
     except importlib.metadata.PackageNotFoundError as error:
         why = "this loop was never installed, so nobody says what it needs"
         raise UsageError(why, "pip install -e .") from error
-    files = package()
-    there.run(
-        f"cd {HOME} 2>/dev/null || mkdir -m 700 {HOME} && cd {HOME} && mkdir -p jobs trees package package.new"
-    )
+    files, rooms = package(), "jobs trees package package.new"
+    there.run(f"cd {HOME} 2>/dev/null || mkdir -m 700 {HOME} && cd {HOME} && mkdir -p {rooms}")
     there.send(PACKAGE.parent, files, f"{HOME}/package.new", beside="../package")
-    processor = not facts["gpus"] and not facts["torch"]
-    index = "--extra-index-url https://download.pytorch.org/whl/cpu" if processor else ""
+    on_processor = not facts["gpus"] and not facts["torch"]
+    index = "--extra-index-url https://download.pytorch.org/whl/cpu" if on_processor else ""
     needs = shlex.join(requirement for requirement in every if "extra ==" not in requirement)
     script = filled(INSTALL, HOME=HOME, INDEX=index, NEEDS=needs, DIGEST=digest(files), PYTHON=_named(there))
     try:
-        there.run(script, limit_s=INSTALL_S)
+        there.run(script, limit_s=COPY_S)
     except WorkFailed as error:
         again = f"mend that, then: loop hosts setup {there.name}"
         raise WorkFailed(f"loop cannot be installed: {error.message}", hint=again) from error

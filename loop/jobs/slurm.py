@@ -73,24 +73,15 @@ class SlurmSlot(Slot):
 
     def do(self, job: JobFolder) -> None:
         """Submit it, and wait for its exit code. Raises WorkFailed where Slurm takes no jobs, or loses it."""
-        terms, tries = job.job, job.tries
-        options = [f"--output={job.path}/slurm.txt", "--job-name=loop"]
-        options += ["--gres=gpu:1"] if terms.needs_gpu else []
-        options += ["--exclusive"] if terms.alone else []
-        options += [f"--time={math.ceil(terms.ttl_s / 60) + 1}"] if terms.ttl_s else []
-        options += shlex.split(os.environ.get(OPTIONS, ""))
-        command = f"PYTHONPATH={shlex.quote(python_path())} exec {shlex.join([*RUN, str(job.path)])}"
-        answer = _said(["sbatch", "--parsable", *options, f"--wrap={command}"])
-        self.name = answer.partition(";")[0].strip()
-        named_at, cancelled = time.monotonic(), False
-        while True:
-            if job.cancelled and not cancelled:  # Where it runs already, whoever runs it ends it in good order.
-                cancelled = True
+        tries = job.tries
+        self.name = _said(_submission(job)).partition(";")[0].strip()
+        named_at, is_told = time.monotonic(), False
+        while (state := job.state) not in ENDED:
+            if job.cancelled and not is_told:  # Where it runs already, whoever runs it ends it in good order.
+                is_told = True
                 with contextlib.suppress(WorkFailed):
                     _said(["scancel", "--state=PENDING", self.name])
-            if (state := job.state) in ENDED:
-                break
-            if self.listing.has(self.name):
+            elif self.listing.has(self.name):
                 named_at = time.monotonic()
             elif self.listing.answered - named_at > SEEN_S and state != "running":
                 never = f" and never began it: do the nodes share {job.path.parent}?" if job.tries == tries else ""
@@ -98,6 +89,18 @@ class SlurmSlot(Slot):
             time.sleep(LOOK_S)
         if job.rc is not None:
             job.check()
+
+
+def _submission(job: JobFolder) -> list[str]:
+    """The command that gives a job to Slurm."""
+    terms = job.job
+    options = ["--parsable", f"--output={job.path}/slurm.txt", "--job-name=loop"]
+    options += ["--gres=gpu:1"] if terms.needs_gpu else []
+    options += ["--exclusive"] if terms.alone else []
+    options += [f"--time={math.ceil(terms.ttl_s / 60) + 1}"] if terms.ttl_s else []
+    options += shlex.split(os.environ.get(OPTIONS, ""))
+    command = f"PYTHONPATH={shlex.quote(python_path())} exec {shlex.join([*RUN, str(job.path)])}"
+    return ["sbatch", *options, f"--wrap={command}"]
 
 
 def _said(command: Sequence[str]) -> str:

@@ -8,7 +8,6 @@ import contextlib
 import datetime
 import os
 import time
-from collections.abc import Mapping
 
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, remark
 from loop.base.places import MANIFEST, Project
@@ -37,37 +36,8 @@ def check() -> None:
     _chosen()
 
 
-def slots(width: int) -> list[Slot]:
-    """GPUs of the machines that LOOP_HOSTS names, else of all of the user's own; at most `width`.
-
-    A machine that does not answer, or whose disk is full, is left out. Raises MachineFailure where all are.
-    """
-    usable: list[Slot] = []
-    unfit: list[MachineFailure] = []
-    for host in _chosen():
-        if len(usable) < width:
-            try:
-                with Connection(host) as connection:
-                    if There(connection).ready().free_kb << 10 < LEAST_BYTES:
-                        raise connection.full()
-            except MachineFailure as error:
-                unfit.append(error)
-                continue
-            variables: list[Mapping[str, str]] = [{VISIBLE: str(number)} for number in host.host.gpus or ()]
-            usable += [SshSlot(host, gpu) for gpu in (variables or [{}])[: width - len(usable)]]
-            prices, stops = host.host.prices, host.host.stop is not None
-            if stops or prices:
-                costs = f", and costs ${prices.at(None)[0]:.2f} an hour" if prices else ""
-                end = f"loop hosts stop {host.name}" if stops else "stop it yourself"
-                remark(f"{host.name} goes on running when all is over{costs}; then: {end}")
-    if unfit and not usable:
-        raise unfit[0]
-    for failure in unfit:
-        remark(f"{failure.message}: the others do its jobs")
-    return usable
-
-
 def _chosen() -> list[Listed]:
+    """The machines that LOOP_HOSTS names, else all of the user's own."""
     listed = known.hosts(None)
     words = [word for word in os.environ.get(CHOSEN, "").split(",") if word]
     chosen = {host.name: host for word in words or listed for host in known.choose(listed, word)}
@@ -76,11 +46,42 @@ def _chosen() -> list[Listed]:
     return [*chosen.values()]
 
 
-class SshSlot(Slot):
-    """One GPU of a machine, over a connection of its own. `variables`: by which a job knows its GPU."""
+def slots(width: int) -> list[Slot]:
+    """GPUs of the machines that LOOP_HOSTS names, else of all of the user's own; at most `width`.
 
-    def __init__(self, host: Listed, variables: Mapping[str, str]) -> None:
-        self.listed, self.host, self.variables = host, host.name, variables
+    A machine that does not answer, or whose disk is full, is left out. Raises MachineFailure where all are.
+    """
+    usable: list[Slot] = []
+    unfit: list[MachineFailure] = []
+    for host in _chosen():
+        if len(usable) == width:
+            break
+        try:
+            with Connection(host) as connection:
+                if There(connection).ready().free_kb << 10 < LEAST_BYTES:
+                    raise connection.full()
+        except MachineFailure as error:
+            unfit.append(error)
+            continue
+        gpus = host.host.gpus or (None,)
+        usable += [SshSlot(host, gpu) for gpu in gpus[: width - len(usable)]]
+        prices, stops = host.host.prices, host.host.stop is not None
+        if stops or prices:
+            costs = f", and costs ${prices.at(None)[0]:.2f} an hour" if prices else ""
+            end = f"loop hosts stop {host.name}" if stops else "stop it yourself"
+            remark(f"{host.name} goes on running when all is over{costs}; then: {end}")
+    if unfit and not usable:
+        raise unfit[0]
+    for failure in unfit:
+        remark(f"{failure.message}: the others do its jobs")
+    return usable
+
+
+class SshSlot(Slot):
+    """One GPU of a machine, over a connection of its own. `number`: of the GPU, where the file names any."""
+
+    def __init__(self, host: Listed, number: int | None = None) -> None:
+        self.listed, self.host, self.number = host, host.name, number
         self.connection = Connection(host)
         self.there = There(self.connection)
         self.left: set[str] = set()
@@ -88,29 +89,30 @@ class SshSlot(Slot):
 
     def do(self, job: JobFolder) -> None:
         """Send it, look at it until it ends, and bring back what it made."""
-        there, variables, asked = self.there, {**self.variables, **environment(self.listed, job)}, False
+        there, variables, is_asked = self.there, environment(self.listed, job), False
+        variables |= {} if self.number is None else {VISIBLE: str(self.number)}
         try:
             patiently(self._forget_left, AWAY_S)
             self.left.add(job.id)
             patiently(lambda: there.submit(job, variables), AWAY_S)
             while (state := patiently(lambda: there.look(job.id), AWAY_S).state) in ("queued", "running"):
-                if job.cancelled and not asked:
+                if job.cancelled and not is_asked:
                     patiently(lambda: there.cancel(job.id), AWAY_S)
-                    asked = True
+                    is_asked = True
                 time.sleep(LOOK_S)
             if state == "lost":
                 raise WorkFailed(f"the process that ran it on {self.host} died")
             patiently(lambda: there.collect(job, OUT, TALK, RC, TRIES), AWAY_S)
         except (MachineFailure, UsageError) as error:  # A cut, or what a person has to mend.
-            away = isinstance(error, Unreachable)
-            remark(f"{f'{self.host} stays away' if away else error.message}: its jobs are done elsewhere")
+            why = f"{self.host} stays away" if isinstance(error, Unreachable) else error.message
+            remark(f"{why}: its jobs are done elsewhere")
             self.trouble = error
             raise
         job.check()
-        where = job.where
-        self.uuid = where.uuid if where else ""
+        self.uuid = job.where.uuid if job.where else ""
 
     def _forget_left(self) -> None:
+        """End and remove what is still there."""
         if self.left:
             self.there.forget(*self.left)
             self.left.clear()

@@ -10,28 +10,17 @@ import contextlib
 import re
 import shlex
 import shutil
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from loop.base.documents.sums import read_sealed, write_sealed
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.locks import Held
-from loop.jobs.folder import (
-    CANCEL,
-    LOCK,
-    MADE,
-    MANIFEST,
-    SENT,
-    SESSIONS,
-    TELLING,
-    WHERE,
-    JobFolder,
-    every,
-    read_text,
-)
-from loop.jobs.remote import HOME, PYTHON, SKEW_S, Connection, digest, filled, package
+from loop.jobs import folder as named
+from loop.jobs.folder import SESSIONS, JobFolder, every, read_text
+from loop.jobs.remote import ANSWER_S, HOME, PYTHON, Connection, digest, filled, package
 from loop.library.hosted import read_terms
 from loop.model.base import Model
 from loop.model.jobs import State, Where
@@ -77,13 +66,13 @@ class Sent(Model):
 
 def write(folder: JobFolder, sent: Sent) -> None:
     """Note where a job is, before it is sent."""
-    write_sealed(folder.path / SENT, sent)
+    write_sealed(folder.path / named.SENT, sent)
 
 
 def read(folder: JobFolder) -> Sent | None:
     """Where a job is; None for one of this machine."""
     with contextlib.suppress(OSError):
-        return read_sealed(Sent, folder.path / SENT)
+        return read_sealed(Sent, folder.path / named.SENT)
     return None
 
 
@@ -107,44 +96,43 @@ def take_in(folder: JobFolder, sent: Sent) -> list[Path]:
         if not session.is_dir() or session.is_symlink() or not SESSION.fullmatch(name) or name in sent.past:
             continue
         taken_in.append(place)
+        is_resumed = name == sent.resumed
+        if place.exists() and not is_resumed and read_text(place / HEAD) == read_text(session / HEAD):
+            continue  # With the same head an interrupted call has put it here already.
         if place.exists():
-            # With the same head an interrupted call has put it here already.
-            if name != sent.resumed and read_text(place / HEAD) == read_text(session / HEAD):
-                continue
             lines = read_text(place / journal.NAME)
             goes_on = read_text(session / journal.NAME).startswith(lines[: lines.rfind("\n") + 1])
-            if name != sent.resumed or not goes_on:
-                why = "went on here meanwhile" if name == sent.resumed else "is there already"
+            if not is_resumed or not goes_on:
+                why = "went on here meanwhile" if is_resumed else "is there already"
                 raise WorkFailed(f"{place} {why}", hint=f"move it aside, then: loop jobs follow {folder.id}")
-        root.mkdir(parents=True, exist_ok=True)
-        fresh, old = root / f".{name}.new", root / f".{name}.old"
-        for stale in (fresh, old):
-            shutil.rmtree(stale, ignore_errors=True)
-        shutil.copytree(session, fresh)
-        if place.exists():
-            place.rename(old)
-        fresh.rename(place)
-        shutil.rmtree(old, ignore_errors=True)
-    shutil.rmtree(folder.path / MADE, ignore_errors=True)
+        _swap_in(session, place)
+    shutil.rmtree(folder.path / named.MADE, ignore_errors=True)
     return taken_in
 
 
-HOMES = re.compile(r"/[\w./+@-]{1,200}")
-"""Paths that a script takes for one word."""
+def _swap_in(session: Path, place: Path) -> None:
+    """Copy a session to its place, which holds the old one or the new one at any moment."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    fresh, old = place.with_name(f".{place.name}.new"), place.with_name(f".{place.name}.old")
+    for stale in (fresh, old):
+        shutil.rmtree(stale, ignore_errors=True)
+    shutil.copytree(session, fresh)
+    if place.exists():
+        place.rename(old)
+    fresh.rename(place)
+    shutil.rmtree(old, ignore_errors=True)
+
+
 CHUNK = 1 << 16
 """Bytes of one stream that one look brings."""
 BEGINS_S = 60.0
 """Time for whoever runs a job to say so."""
 LARGEST_FILE = 1 << 30
 """Bytes of a file that is brought back."""
-LARGEST_KB = 4 << 20
-"""KiB of a job's results that are brought back."""
 TERMS = "terms"
 """File with the cloud and the terms of the machine, as `loop.cloud.clouds` prints them."""
 BRANCHES = "branches.bundle"
 """File with the branches of sessions that were kept there."""
-TREE = "tree"
-"""File with the name of the project's folder in which a job runs."""
 
 # alive JOB: whether the process that its `pid` names runs: by number, start, and the run of the system.
 # busy TREE: jobs that run in that folder.
@@ -165,8 +153,7 @@ busy() {{
 }}
 """
 READY = """
-printf '%s\\n' "$HOME" "$(head -c 64 venv/loop-digest 2>/dev/null)" "$(df -Pk . | awk 'NR == 2 {print $4}')" \
-  "$(date +%s)"
+printf '%s\\n' "$HOME" "$(head -c 64 venv/loop-digest 2>/dev/null)" "$(df -Pk . | awk 'NR == 2 {print $4}')"
 busy @TREE@
 """
 BEGIN = """
@@ -201,7 +188,7 @@ made() {{ git -C trees/@TREE@ "$@" --branches='loop/*' --not HEAD; }}
 """
 PAST = """
 mkdir -p trees/@TREE@.past && cd trees/@TREE@.past || exit 1
-for one in *; do case " @KEPT@ " in *" $one "*) ;; *) rm -rf "./$one" || exit 1 ;; esac; done
+for name in *; do case " @KEPT@ " in *" $name "*) ;; *) rm -rf "./$name" || exit 1 ;; esac; done
 """
 LOOK = """
 if ! cd jobs/@ID@ 2>/dev/null; then echo "gone - 0 0 0"; printf '\\n\\n\\n'; else
@@ -215,6 +202,12 @@ if ! cd jobs/@ID@ 2>/dev/null; then echo "gone - 0 0 0"; printf '\\n\\n\\n'; els
   tail -n 1 begun 2>/dev/null | head -c 300 | tr -d '\\n'; echo
 fi
 """
+FORGET = f"""
+for job in @JOBS@; do [ -d $job ] && touch $job/{named.CANCEL}; done
+n=0
+for job in @JOBS@; do while alive $job && [ $n -lt 350 ]; do sleep 0.1; n=$((n + 1)); done; done
+rm -rf @JOBS@
+"""
 LOOKED = re.compile(
     r"(?P<state>queued|running|lost|gone) (?P<rc>-|-?\d{1,4}) "
     r"(?P<out>\d{1,12}) (?P<talk>\d{1,12}) (?P<age>-?\d{1,12})"
@@ -222,16 +215,13 @@ LOOKED = re.compile(
 """The first line of a look."""
 
 
-@dataclass(frozen=True)
-class Ready:
+class Ready(NamedTuple):
     """A machine that can take a job."""
 
     home: str
     """Its user's home."""
     free_kb: int
     """Room there."""
-    skew_s: float
-    """How far its clock is ahead."""
 
 
 @dataclass(frozen=True)
@@ -252,13 +242,19 @@ class Seen:
     """Why it did not begin."""
     gone: bool = False
     """Whether nothing of it is there, as on a machine that was made anew."""
-    sizes: tuple[int, int] = (0, 0)
-    """Bytes of both streams there."""
 
     @property
     def ended(self) -> bool:
         """Whether nothing more comes."""
         return not self.more and self.state not in ("queued", "running")
+
+
+class Busy(Held):
+    """A job runs in that project's folder there."""
+
+    def __init__(self, host: str, job: str) -> None:
+        super().__init__(Path(host), f"job {job} of this project")
+        self.hint = f"wait for it: loop jobs follow {job}; or end it: loop jobs follow {job} --cancel"
 
 
 class There:
@@ -268,121 +264,93 @@ class There:
         self.connection = connection
         self.name = connection.name
 
+    def _run(self, script: str, limit_s: float = ANSWER_S, **values: str) -> list[str]:
+        """Lines that a script prints in `~/.loop` there, with its words between @ replaced by values."""
+        text = self.connection.run(SHELL + filled(script, **values), limit_s=limit_s)
+        return text.decode(errors="replace").split("\n")
+
     def ready(self, tree: str = "-") -> Ready:
         """What has to be known before anything is sent. Raises UsageError where this `loop` is not there."""
-        before = time.time()
-        script = SHELL + filled(READY, TREE=tree)
-        lines = self.connection.run(script).decode(errors="replace").splitlines()
-        home, loop_there, free, now, *running = [*lines, "", "", "", ""][: max(4, len(lines))]
-        again = f"loop hosts setup {self.name}"
-        if not HOMES.fullmatch(home):
-            raise WorkFailed(f"{self.name} names no home", again)
+        home, loop_there, free, *running = self._run(READY, TREE=tree)
         if loop_there != digest(package()):
-            raise UsageError(f"{self.name} has {'another' if loop_there else 'no'} loop", again)
-        if running:
+            what = "another" if loop_there else "no"
+            raise UsageError(f"{self.name} has {what} loop", f"loop hosts setup {self.name}")
+        if running[0]:
             raise Busy(self.name, running[0][:80])
-        skew_s = float(now) - (before + time.time()) / 2 if now.isdigit() else 0.0
-        return Ready(home, int(free) if free.isdigit() else 0, skew_s if abs(skew_s) > SKEW_S else 0.0)
+        return Ready(home, int(free) if free.isdigit() else 0)
 
     def send_tree(self, tree: str, root: Path, names: Iterable[str], config: str = "") -> None:
         """Have the folder of a project hold these files and no others; `config`: text of its `.git/config`."""
         new = f"trees/{tree}.new"
-        self.connection.run(f"{SHELL} rm -rf {new} && mkdir -p trees/{tree} {new} || exit 1")
+        self._run(f"rm -rf {new} && mkdir -p trees/{tree} {new} || exit 1")
         self.connection.send(root, names, f"{HOME}/{new}", beside=f"../{tree}")
         if config:
-            self.connection.run(f"{SHELL} printf %s {shlex.quote(config)} >{new}/.git/config || exit 1")
-        self.connection.run(SHELL + filled(SWAP, TREE=tree))
+            self._run("printf %s @CONFIG@ >@NEW@/.git/config || exit 1", CONFIG=shlex.quote(config), NEW=new)
+        self._run(SWAP, TREE=tree)
 
     def send_past(self, tree: str, root: Path, names: Iterable[str], sessions: Sequence[str]) -> None:
         """Have these sessions, and no others, lie beside a project's folder: its jobs look back on them."""
-        self.connection.run(SHELL + filled(PAST, TREE=tree, KEPT=" ".join(sessions)))
+        self._run(PAST, TREE=tree, KEPT=" ".join(sessions))
         if sessions:
             self.connection.send(root, names, f"{HOME}/trees/{tree}.past")
 
     def submit(self, folder: JobFolder, variables: Mapping[str, str], tree: str = "-") -> None:
         """Send a job's folder and begin it there; nothing where it has been begun."""
-        place = f"{HOME}/jobs/{folder.id}"
-        self.connection.run(f"{SHELL} mkdir -p jobs/{folder.id} || exit 1")
+        self._run("mkdir -p jobs/@ID@ || exit 1", ID=folder.id)
         inside = [path.relative_to(folder.path).as_posix() for path in sorted(folder.path.rglob("*"))]
-        inside = [name for name in inside if name != LOCK]
-        self.connection.send(folder.path, inside, place)
+        names = [name for name in inside if name != named.LOCK]
+        self.connection.send(folder.path, names, f"{HOME}/jobs/{folder.id}")
         exports = "; ".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items()) or ":"
-        values = {"EXPORTS": exports, "PYTHON": f'"$HOME/{PYTHON}"', "ASKED": shlex.quote(ASKED)}
-        self.connection.run(SHELL + filled(BEGIN, ID=folder.id, TREE=tree, **values))
+        python, asked = f'"$HOME/{PYTHON}"', shlex.quote(ASKED)
+        self._run(BEGIN, ID=folder.id, TREE=tree, EXPORTS=exports, PYTHON=python, ASKED=asked)
 
     def look(self, job: str, out: int = 0, talk: int = 0) -> Seen:
         """A job, with what it printed after so many bytes of both streams. Nothing is believed but by its form."""
-        script = filled(LOOK, ID=job, OUT=str(out), TALK=str(talk), CHUNK=str(CHUNK))
-        lines = self.connection.run(SHELL + script).decode(errors="replace").split("\n")
+        lines = self._run(LOOK, ID=job, OUT=str(out), TALK=str(talk), CHUNK=str(CHUNK))
         match = LOOKED.fullmatch(lines[0]) if len(lines) >= 4 else None
         if match is None:
             raise WorkFailed("the machine answers nonsense", "run the same command again")
         streams = [base64.b64decode(line.encode())[:CHUNK] for line in lines[1:3]]
-        sizes = int(match["out"]), int(match["talk"])
         code = int(match["rc"]) if match["rc"] != "-" else None
-        begins = match["state"] == "queued" and int(match["age"]) <= BEGINS_S
-        state: State = "running" if match["state"] == "running" else "queued" if begins else "lost"
+        state: State = "lost"
         if code is not None:
-            state = "done" if code in TELLING else "failed"
-        return Seen(
-            state=state,
-            code=code,
-            out=streams[0],
-            talk=streams[1],
-            more=out + len(streams[0]) < sizes[0] or talk + len(streams[1]) < sizes[1],
-            why=lines[3],
-            gone=match["state"] == "gone",
-            sizes=sizes,
-        )
+            state = "done" if code in named.TELLING else "failed"
+        elif match["state"] == "running":
+            state = "running"
+        elif match["state"] == "queued" and int(match["age"]) <= BEGINS_S:
+            state = "queued"
+        more = out + len(streams[0]) < int(match["out"]) or talk + len(streams[1]) < int(match["talk"])
+        gone = match["state"] == "gone"
+        return Seen(state, code, streams[0], streams[1], more, why=lines[3], gone=gone)
 
     def cancel(self, job: str) -> None:
         """Ask a job to end, as Ctrl-C does."""
-        self.connection.run(f"{SHELL} [ ! -d jobs/{job} ] || touch jobs/{job}/{CANCEL} || exit 1")
+        self._run(f"[ ! -d jobs/{job} ] || touch jobs/{job}/{named.CANCEL} || exit 1")
 
     def bundle(self, job: str, tree: str) -> None:
         """Have the branches of sessions in a project's folder stand in a file beside a job's results."""
-        self.connection.run(SHELL + filled(BUNDLE, ID=job, TREE=tree))
+        self._run(BUNDLE, ID=job, TREE=tree)
 
     def collect(self, folder: JobFolder, *more: str, earlier: Sequence[str] = ()) -> None:
         """Bring what a job made into its folder here, with these files and without what it was given below `out/`.
 
-        Notes what it ran on, by the name that the machine has here, and what an hour of it costs. Raises
-        WorkFailed for too much.
+        Notes what it ran on, by the name that the machine has here, and what an hour of it costs.
         """
-        place = f"jobs/{folder.id}"
-        size = self.connection.run(f"{SHELL} du -sk {place} | cut -f 1").strip()
-        if not size.isdigit():
-            raise WorkFailed(f"{self.name} has no job {folder.id} any more", "loop hosts")
-        if int(size) > LARGEST_KB:
-            too_much = f"{self.name}: job {folder.id} made more than {LARGEST_KB >> 20} GiB"
-            raise WorkFailed(too_much, f"look there: ~/{HOME}/{place}")
-        only, but = (MADE, MANIFEST, WHERE, TERMS, *more), [f"{MADE}/{name}" for name in earlier]
-        self.connection.fetch(f"{HOME}/{place}", folder.path, most_bytes=LARGEST_FILE, only=only, but=but)
+        only = (named.MADE, named.MANIFEST, named.WHERE, TERMS, *more)
+        but = [f"{named.MADE}/{name}" for name in earlier]
+        place = f"{HOME}/jobs/{folder.id}"
+        self.connection.fetch(place, folder.path, most_bytes=LARGEST_FILE, only=only, but=but)
         prices = self.connection.listed.host.prices
         _, terms = read_terms(read_text(folder.path / TERMS))
-        usd = prices.at(terms)[0] if prices else None
+        facts = {"host": self.name, "usd_per_hour": prices.at(terms)[0] if prices else None}
         where = folder.where or Where(host=self.name)
-        write_sealed(folder.path / WHERE, where.model_copy(update={"host": self.name, "usd_per_hour": usd}))
+        write_sealed(folder.path / named.WHERE, where.model_copy(update=facts))
 
     def forget(self, *jobs: str) -> None:
         """Remove jobs; what still runs is ended in good order first."""
-        names = " ".join(f"jobs/{job}" for job in jobs)
-        ends = f"for job in {names}; do [ -d $job ] && touch $job/{CANCEL}; done"
-        waits = "while alive $job && [ $n -lt 350 ]; do sleep 0.1; n=$((n + 1)); done"
-        self.connection.run(
-            f"{SHELL} {ends}\nn=0; for job in {names}; do {waits}; done\nrm -rf {names}", limit_s=60
-        )
+        self._run(FORGET, limit_s=60, JOBS=" ".join(f"jobs/{job}" for job in jobs))
 
     def running(self) -> list[str]:
         """Jobs that run there, whoever sent them."""
         script = 'for job in jobs/*/; do [ ! -e "$job/rc" ] && alive "$job" && basename "$job"; done; true'
-        return self.connection.run(SHELL + script).decode(errors="replace").split()
-
-
-class Busy(Held):
-    """A job runs in that project's folder there."""
-
-    def __init__(self, host: str, job: str) -> None:
-        super().__init__(Path(host), f"job {job} of this project")
-        self.hint = f"wait for it: loop jobs follow {job}; or end it: loop jobs follow {job} --cancel"
-        self.job = job
+        return [name for name in self._run(script) if name]

@@ -19,7 +19,7 @@ LONG = ("run", "step", "command.run", '--with={"run": "sleep 60"}')
 
 def opened(*hosts: Listed) -> Executor:
     """An executor with a slot on each machine."""
-    return Executor([SshSlot(host, {}) for host in hosts])
+    return Executor([SshSlot(host) for host in hosts])
 
 
 def make(name: str, *words: str, **fields: float) -> JobFolder:
@@ -30,7 +30,7 @@ def make(name: str, *words: str, **fields: float) -> JobFolder:
 def wait(executor: Executor, job: JobFolder, done: Callable[[State], bool]) -> State:
     """Poll until a state is right."""
     end = time.monotonic() + 60
-    while not done(state := executor.poll([job])[job.id]):
+    while not done(state := executor.state(job)):
         assert time.monotonic() < end, state
         time.sleep(0.05)
     return state

@@ -36,20 +36,13 @@ def test_hosts_are_named(own: Path) -> None:
     """By name and by label; with the address and port that ssh is called with, and a price for each kind."""
     found = hosts.hosts(None)
     assert ("me@34.1.2.3", "2222") == (found["l4"].address, found["l4"].port)
-    assert ("h100", None) == (found["h100"].address, found["h100"].port)
+    assert ("h100", "") == (found["h100"].address, found["h100"].port)
     assert (0.28, "spot") == found["l4"].host.prices.at("spot")  # type: ignore[union-attr]
     assert (3, "on_demand") == found["h100"].host.prices.at(None)  # type: ignore[union-attr]
     assert [found["l4"]] == hosts.choose(found, "l4") == hosts.choose(found, "ada")
     with pytest.raises(UsageError) as wrong:
         hosts.choose(found, "h10")
     assert "did you mean 'h100'?" == wrong.value.hint
-
-
-def test_a_projects_host_goes_before_the_users(own: Path, tmp_path: Path) -> None:
-    """Both files are read; of one name, that of the project counts."""
-    write(tmp_path / "project", "format: 1\nhosts: {l4: {ssh: other}}\n")
-    found = hosts.hosts(tmp_path / "project")
-    assert {"l4": "other", "h100": "h100"} == {name: one.host.ssh for name, one in found.items()}
 
 
 @pytest.mark.parametrize(
@@ -91,3 +84,4 @@ def test_what_a_projects_file_runs_is_told(tmp_path: Path, monkeypatch: pytest.M
         "host l4: go",
         "host l4: halt",
     ] == [*hosts.told(project.parent)]
+    assert {"l4": "theirs"} == {name: listed.host.ssh for name, listed in hosts.hosts(project.parent).items()}

@@ -13,7 +13,6 @@ from loop.jobs import executor, local
 from loop.jobs.executor import Executor
 from loop.jobs.folder import MOST_TRIES, JobFolder
 from loop.jobs.local import LocalSlot
-from loop.machine.gpus import VISIBLE
 from loop.model.jobs import Where
 from tests.jobs.small import Make, make
 
@@ -23,8 +22,8 @@ __all__ = ["make"]
 def slots(gpus: int, processors: int, locks: Path) -> list[LocalSlot]:
     """Slots of a machine with so many GPUs."""
     places = [Where(host="h", device="L4", uuid=f"GPU-{n}") for n in range(gpus)]
-    made = [LocalSlot(place, {VISIBLE: place.uuid}, locks) for place in places]
-    return [*made, *(LocalSlot(Where(host="h", uuid="x86"), {}, locks) for _ in range(processors))]
+    made = [LocalSlot(place, locks=locks) for place in places]
+    return [*made, *(LocalSlot(Where(host="h", uuid="x86"), locks=locks) for _ in range(processors))]
 
 
 def done(jobs: list[JobFolder], gpus: int, processors: int, locks: Path) -> None:
@@ -149,6 +148,6 @@ def test_a_slot_outlives_what_its_jobs_run_into(
         return runs(job, *more)
 
     monkeypatch.setattr(local, "run", run)
-    monkeypatch.setattr(executor, "refuse", full)
+    monkeypatch.setattr(JobFolder, "refuse", full)
     done(jobs, 0, 1, tmp_path)
     assert [None, 0] == [job.rc for job in jobs]

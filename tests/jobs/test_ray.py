@@ -107,10 +107,10 @@ def test_a_job_that_is_cancelled_ends(make: Make, cluster: Any) -> None:
         for job in jobs:
             runner.submit(job)
         end = time.monotonic() + 120
-        while "done" != runner.poll(jobs)[jobs[1].id] and time.monotonic() < end:
+        while "done" != runner.state(jobs[1]) and time.monotonic() < end:
             runner.rest(0.1)
         runner.cancel(jobs[0])
-        while "cancelled" != (state := runner.poll(jobs)[jobs[0].id]) and time.monotonic() < end:
+        while "cancelled" != (state := runner.state(jobs[0])) and time.monotonic() < end:
             runner.rest(0.1)
         assert "cancelled" == state
     finally:

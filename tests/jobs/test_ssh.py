@@ -11,7 +11,7 @@ from loop.base.errors import UsageError, WorkFailed
 from loop.base.processes import finish
 from loop.jobs import remote, ssh
 from loop.jobs.executor import all_done
-from loop.jobs.folder import HEARTBEAT, PID, Job, JobFolder, hashes, prepare, write_runner
+from loop.jobs.folder import HEARTBEAT, PID, Job, JobFolder, hashes, prepare
 from loop.jobs.hosts import Host, Listed
 from loop.jobs.remote import Connection
 from loop.jobs.there import There
@@ -113,7 +113,7 @@ def test_a_folder_in_which_a_job_runs_is_not_replaced(machine: Server, tmp_path:
     with Connection(HOST) as connection:
         there = There(connection)
         there.send_tree("shared", tmp_path, ["a"])
-        write_runner(job, os.getpid())
+        job.write_runner(os.getpid())
         with pytest.raises(WorkFailed, match="job at-work of this project runs there"):
             there.send_tree("shared", tmp_path, ["a"])
         assert ["at-work"] == there.running()

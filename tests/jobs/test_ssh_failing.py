@@ -21,7 +21,6 @@ from loop.jobs.ssh import SshSlot
 from loop.jobs.there import Ready, Seen, There
 from loop.library.hosted import VARIABLE, Hosted
 from loop.library.trust import definition_hash
-from loop.machine.gpus import VISIBLE
 from tests.jobs.ssh_jobs import HOST, QUICK, ended, make, wait
 from tests.projects import make_project
 
@@ -55,7 +54,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def executor_of(*machines: Fails) -> Executor:
     """Jobs on these machines."""
-    slots = [SshSlot(HOST, {}) for _ in machines]
+    slots = [SshSlot(HOST) for _ in machines]
     for slot, machine in zip(slots, machines, strict=True):
         slot.there = cast(There, machine)
     return Executor(slots)
@@ -102,7 +101,7 @@ def test_one_of_several_that_cannot_take_a_job_is_left_out(
     def ready(there: There) -> Ready:
         if there.name == "off":
             raise Unreachable("off cannot be reached: Connection refused", "")
-        return Ready("/home/me", 1000 if there.name == "full" else 10**6, 0.0)
+        return Ready("/home/me", 1000 if there.name == "full" else 10**6)
 
     monkeypatch.setattr(There, "ready", ready)
     costs = HOST.host.model_copy(update={"stop": "true"})
@@ -117,7 +116,7 @@ def test_one_of_several_that_cannot_take_a_job_is_left_out(
     with pytest.raises(Unreachable, match="off cannot be reached"):
         ssh.slots(4)
     hosts[:] = [Listed("bare", HOST.host, HOST.path)]
-    assert [{VISIBLE: "0"}] == [slot.variables for slot in ssh.slots(1) if isinstance(slot, SshSlot)]
+    assert [0] == [slot.number for slot in ssh.slots(1) if isinstance(slot, SshSlot)]
     assert "bare goes on running when all is over, and costs $0.70 an hour; then: stop it yourself" in (
         capsys.readouterr().err
     )
@@ -130,7 +129,7 @@ def test_a_job_is_brought_back_once_a_cut_is_over(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(ssh, "AWAY_S", 60.0)
     executor.submit(job)
     time.sleep(0.3)
-    assert "running" == executor.poll([job])[job.id]
+    assert "running" == executor.state(job)
     cut.wrong.clear()
     assert "done" == wait(executor, job, ended)
     assert 0 == job.tries
