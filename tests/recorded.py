@@ -5,7 +5,7 @@ from pathlib import Path
 from loop.profile.profile import CONFLICTS, STALL, WAVEFRONTS
 
 FOLDER = Path(__file__).parent / "timing" / "recorded"
-"""Of compute-sanitizer: `memcheck` and `racecheck` of mutated kernels, `no-driver` without a GPU; the others have
+"""Of compute-sanitizer: `memcheck` and `racecheck` of mutated kernels; the others have
 the form of its manual."""
 CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
 

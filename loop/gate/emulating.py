@@ -13,37 +13,38 @@ from loop.steps.taken_over import Lasting, rests_on, take_over
 MOST_FLOPS = 1e9
 """Work that the emulator is not asked to do: a scalar kernel takes several seconds for this much."""
 
-LARGE = "too much work for it"
-
 
 def emulate(context: Context, arguments: Lasting) -> Working[VerifyOutput]:
     """Every variant that the emulator can run, on every workload of the plan against float64, in a GPU's types."""
-    if not context.task.emulated:
-        return Result(_nothing(context))
-    bench, timed_sets = context.bench, context.task.plan.workloads
-    built, failures = yield from compile_all(context, bench.emulations(context.task.emulated))
+    bench, timed_sets, meant = context.bench, context.task.plan.workloads, context.task.emulated
+    if not meant:
+        there = ", ".join(bench.target.emulated)
+        why = "they run on the GPU here" if bench.device == "cuda" else "not selected"
+        message = "nothing to emulate" if there else "no variant can be emulated"
+        missing = [f"{there} under the emulator: {why}"] if there else []
+        return Result(VerifyOutput(ok=True, message=message, not_exercised=tuple(missing)))
+    built, failures = yield from compile_all(context, bench.emulations(meant))
     ground = rests_on(context, "kernel.emulate", *(build.build_id for build in built))
     earlier = None if failures else take_over(context, VerifyOutput, ground, arguments)
     if earlier is not None:
         return Result(earlier)
     wanted = distinct(workloads(context, [*timed_sets, *extra_sets(context)], device="cuda"))
     checked = [workload for workload in wanted if not too_much(bench.target, workload)]
-    others = beyond(wanted, workloads(context, other_sets(context), device="cuda"))
     timed = {workload.name for workload in workloads(context, timed_sets, device="cuda")}
     jobs = [Job(bench.side(build.variant, build, emulated=True), checked) for build in built]
     on_timed = [workload for workload in checked if workload.name in timed]
     library = Job(bench.side(BASELINE), on_timed, layouts=False)
     *every, control = yield from verify(bench, [*jobs, library])
     names = [build.variant for build in built]
-    without = [name for name in context.task.emulated if name not in names]
-    missing = [f"{name} under the emulator: it has no build" for name in without]
-    missing += [f"{workload.name} under the emulator: {LARGE}" for workload in wanted if workload not in checked]
+    others = beyond(wanted, workloads(context, other_sets(context), device="cuda"))
+    missing = [f"{name} under the emulator: it has no build" for name in meant if name not in names]
+    missing += [f"{w.name} under the emulator: too much work for it" for w in wanted if w not in checked]
     missing += [f"under the emulator, {text}" for text in unverified(context, names, others, "cuda")]
     missing += [text for checks in every for text in hung_out(checks)]
     output = verified(
         [checks.model_copy(update={"emulated": True}) for checks in every],
         control,
-        context.task.emulated,
+        meant,
         seed=context.task.seed,
         command=context.command,
         failures=failures,
@@ -56,11 +57,3 @@ def emulate(context: Context, arguments: Lasting) -> Working[VerifyOutput]:
 def too_much(target: Target, workload: Workload) -> bool:
     """Whether a workload is too much work for the emulator, by the manifest's count of operations."""
     return (counted(target.flops, workload) or 0.0) > MOST_FLOPS
-
-
-def _nothing(context: Context) -> VerifyOutput:
-    there = context.bench.target.emulated
-    why = "they run on the GPU here" if context.bench.device == "cuda" else "not selected"
-    missing = f"{', '.join(there)} under the emulator: {why}" if there else ""
-    message = "nothing to emulate" if there else "no variant can be emulated"
-    return VerifyOutput(ok=True, message=message, not_exercised=(missing,) if missing else ())

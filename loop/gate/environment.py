@@ -2,82 +2,27 @@
 
 import os
 import shutil
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+from loop.base.processes import Tick
 from loop.builds import build
 from loop.builds.build import BuildFailed
 from loop.gate.model import DeviceOutput, ExtensionOutput, LibrariesOutput, NumpyOutput, TorchOutput
 from loop.gate.verify import Job, verify
 from loop.machine import machine
-from loop.machine.gpus import Gpu, gpus
-from loop.machine.machine import nvcc_release, too_new
+from loop.machine.gpus import gpus
 from loop.model.base import Model
 from loop.model.dtypes import Device
 from loop.model.plan import Text
 from loop.model.target import CAbiVariant
 from loop.model.workloads import expand
 from loop.steps.context import Context, NoArguments, Result, Working
-from loop.workers.judge_messages import Examined
-
-USUAL = "/usr/local"
-"""Where NVIDIA's installer puts toolkits; a distribution's package puts nvcc on the PATH."""
-
-
-def must_fit(variant: CAbiVariant) -> None:
-    """Raise BuildFailed where a variant cannot be compiled for the GPU here, or its code could not run there.
-
-    What the driver would say at the first launch, `invalid device function` or less, helps nobody.
-    """
-    compiler, gpu = variant.build.compiler, _gpu_of(variant)
-    problem = misfit(variant)
-    if gpu is not None and shutil.which(compiler) is None:
-        other = elsewhere()
-        where = f"{other} is there: put its folder on the PATH, or name it in target.yaml"
-        hint = where if other else machine.fitting_toolkit(gpu.architecture, gpus().cuda)
-        problem = f"{compiler}: no such compiler on the PATH", hint
-    if problem is not None:
-        raise BuildFailed(*problem, "", no_compiler=True)
-
-
-def misfit(variant: CAbiVariant) -> tuple[str, str] | None:
-    """Why code of a variant's nvcc does not fit the GPU here, and what mends it; None where it does.
-
-    For another compiler, or one that is not there, nothing is known.
-    """
-    here, gpu = gpus(), _gpu_of(variant)
-    release = nvcc_release(variant.build.compiler) if gpu else None
-    if gpu is None or release is None:
-        return None
-    conflict = machine.too_new("code from nvcc", release, here.cuda, here.driver)
-    if conflict:
-        return conflict, machine.older_toolkit(release, here.cuda)
-    unknown = machine.unknown_gpu(release, gpu.architecture)
-    if unknown and machine.builds_for(variant.build.flags, gpu.architecture):
-        return f"{unknown} ({gpu.name})", machine.fitting_toolkit(gpu.architecture, here.cuda)
-    return None
-
-
-def _gpu_of(variant: CAbiVariant) -> Gpu | None:
-    """The GPU that nvcc builds a variant for; None where nvcc does not build it, or there is no GPU."""
-    by_nvcc = variant.device == "cuda" and Path(variant.build.compiler).name == "nvcc"
-    return gpus().first if by_nvcc else None
-
-
-def elsewhere() -> str:
-    """An nvcc that is installed and not on the PATH, the newest; empty when none is found."""
-
-    def age(folder: Path) -> list[int]:
-        """`cuda` itself, then `cuda-13.0` before `cuda-12.4`."""
-        words = folder.name.removeprefix("cuda").strip("-").split(".")
-        return [-int(word) for word in words if word.isdecimal()] or [-1_000_000]
-
-    homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
-    folders = [*map(Path, homes), *sorted(Path(USUAL).glob("cuda*"), key=age)]
-    return next((str(folder / "bin/nvcc") for folder in folders if (folder / "bin/nvcc").is_file()), "")
-
 
 EXAMINE_LIMIT_S = 120.0
+USUAL = "/usr/local"
+"""Where NVIDIA's installer puts toolkits; a distribution's package puts nvcc on the PATH."""
 
 
 class Requirement(Model):
@@ -89,8 +34,7 @@ class Requirement(Model):
 
 def torch(context: Context, arguments: Requirement) -> Working[TorchOutput]:
     """torch: present, new enough, built for what is here."""
-    examined = yield from context.bench.examine("torch", EXAMINE_LIMIT_S)
-    output = TorchOutput.model_validate(_known(examined))
+    output = TorchOutput.model_validate((yield from _examined(context, "torch")))
     conflict, hint = no_torch(output, arguments.at_least, context.bench.device)
     if output.ok and conflict:
         output = output.model_copy(update={"ok": False, "message": conflict, "hint": hint})
@@ -108,18 +52,24 @@ def no_torch(output: TorchOutput, at_least: str, device: Device) -> tuple[str, s
         conflict = f"torch {output.version} is a CPU build, the session runs on cuda"
         return conflict, "pip install --force-reinstall torch, from an index with CUDA builds"
     older = f"CUDA {here.cuda[0]}" if here.cuda else "an older CUDA"
-    conflict = too_new("torch built for CUDA", output.cuda_build, here.cuda, here.driver)
+    conflict = machine.too_new("torch built for CUDA", output.cuda_build, here.cuda, here.driver)
     return conflict, f"install a newer driver, or a torch that is built for {older}"
 
 
 def numpy(context: Context, arguments: Requirement) -> Working[NumpyOutput]:
     """NumPy: present, new enough, and of one mind with torch about memory."""
-    examined = yield from context.bench.examine("numpy", EXAMINE_LIMIT_S)
-    output = NumpyOutput.model_validate(_known(examined))
+    output = NumpyOutput.model_validate((yield from _examined(context, "numpy")))
     if output.ok and not new_enough(output.version, arguments.at_least):
         message = f"NumPy {output.version} is older than {arguments.at_least}"
         output = output.model_copy(update={"ok": False, "message": message})
     return Result(output.model_copy(update={"identity": f"numpy {output.version}"}))
+
+
+def new_enough(version: str, at_least: str) -> bool:
+    """Whether a version such as `2.13.0+cpu` is `2.4` or newer."""
+    versions = [text.split("+")[0].split(".")[:3] for text in (version, at_least)]
+    have, want = ([int("".join(filter(str.isdigit, word)) or 0) for word in words] for words in versions)
+    return have >= want
 
 
 def device(context: Context, arguments: NoArguments) -> Working[DeviceOutput]:
@@ -140,8 +90,8 @@ def device(context: Context, arguments: NoArguments) -> Working[DeviceOutput]:
     if problem:
         output = DeviceOutput(ok=False, message=problem[0], hint=problem[1], device=bench.device, **facts)
     else:
-        examined = yield from bench.examine("device", EXAMINE_LIMIT_S)
-        output = DeviceOutput.model_validate({"name": machine.processor, **facts, **_known(examined)})
+        examined = yield from _examined(context, "device")
+        output = DeviceOutput.model_validate({"name": machine.processor, **facts, **examined})
     message = f"{where or bench.device}: {output.message}"
     identity = f"{bench.device} {output.name} {machine.name} {output.driver}"
     return Result(output.model_copy(update={"message": message, "identity": identity}))
@@ -149,8 +99,13 @@ def device(context: Context, arguments: NoArguments) -> Working[DeviceOutput]:
 
 def libraries(context: Context, arguments: NoArguments) -> Working[LibrariesOutput]:
     """Shared libraries: all found, no runtime twice."""
-    examined = yield from context.bench.examine("libraries", EXAMINE_LIMIT_S)
-    return Result(LibrariesOutput.model_validate(_known(examined)))
+    return Result(LibrariesOutput.model_validate((yield from _examined(context, "libraries"))))
+
+
+def _examined(context: Context, check: str) -> Generator[Tick, None, dict[str, Any]]:
+    """Fields of a check's output, as the process that will judge finds them."""
+    examined = yield from context.bench.examine(check, EXAMINE_LIMIT_S)
+    return {**examined.facts, "ok": examined.ok, "message": examined.message}
 
 
 def extension(context: Context, arguments: NoArguments) -> Working[ExtensionOutput]:
@@ -178,12 +133,42 @@ def extension(context: Context, arguments: NoArguments) -> Working[ExtensionOutp
     return Result(ExtensionOutput(ok=True, message=message, extension="ready"))
 
 
-def _known(examined: Examined) -> dict[str, Any]:
-    return {**examined.facts, "ok": examined.ok, "message": examined.message}
+def must_fit(variant: CAbiVariant) -> None:
+    """Raise BuildFailed where a variant cannot be compiled for the GPU here, or its code could not run there.
+
+    What the driver would say at the first launch, `invalid device function` or less, helps nobody.
+    """
+    compiler, gpu = variant.build.compiler, gpus().first
+    problem = misfit(variant)
+    if gpu is not None and _by_nvcc(variant) and shutil.which(compiler) is None:
+        homes = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
+        usual = [Path(USUAL) / "cuda", *sorted(Path(USUAL).glob("cuda-*"), reverse=True)]  # The newest first.
+        programs = [folder / "bin/nvcc" for folder in (*homes, *usual)]
+        hint = machine.fitting_toolkit(gpu.architecture, gpus().cuda)
+        if other := next(filter(Path.is_file, programs), None):
+            hint = f"{other} is there: put its folder on the PATH, or name it in target.yaml"
+        problem = f"{compiler}: no such compiler on the PATH", hint
+    if problem is not None:
+        raise BuildFailed(*problem, "", no_compiler=True)
 
 
-def new_enough(version: str, at_least: str) -> bool:
-    """Whether a version such as `2.13.0+cpu` is `2.4` or newer."""
-    versions = [text.split("+")[0].split(".")[:3] for text in (version, at_least)]
-    have, want = ([int("".join(filter(str.isdigit, word)) or 0) for word in words] for words in versions)
-    return have >= want
+def misfit(variant: CAbiVariant) -> tuple[str, str] | None:
+    """Why code of a variant's nvcc does not fit the GPU here, and what mends it; None where it does.
+
+    For another compiler, or one that is not there, nothing is known.
+    """
+    here = gpus()
+    gpu, release = here.first, machine.nvcc_release(variant.build.compiler) if _by_nvcc(variant) else None
+    if gpu is None or release is None:
+        return None
+    conflict = machine.too_new("code from nvcc", release, here.cuda, here.driver)
+    if conflict:
+        return conflict, machine.older_toolkit(release, here.cuda)
+    unknown = machine.unknown_gpu(release, gpu.architecture)
+    if unknown and machine.builds_for(variant.build.flags, gpu.architecture):
+        return f"{unknown} ({gpu.name})", machine.fitting_toolkit(gpu.architecture, here.cuda)
+    return None
+
+
+def _by_nvcc(variant: CAbiVariant) -> bool:
+    return variant.device == "cuda" and Path(variant.build.compiler).name == "nvcc"

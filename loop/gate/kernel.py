@@ -1,7 +1,6 @@
-"""Build, load, verify and measure the selected variants."""
+"""Build, load and verify the selected variants, and find the build of a known good."""
 
 import functools
-import subprocess
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,84 +43,12 @@ from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 MOST_ASKED, SLOW_S = 4, 0.2
 """Workloads on which the reference is asked what it reads, and seconds that inputs and answer of one may take."""
 UNREAD = ("unread", "ignored", "unmoved", "initial")
-
-
-def look(bench: Bench, workloads: Sequence[Workload], *, ask: bool = True) -> Generator[Tick, None, Looked]:
-    """What the values showed that were drawn so far; `ask`: also what of these workloads the reference reads.
-
-    It is asked on quick ones: no more work than on one that was judged in a moment.
-    """
-    work = functools.partial(operations, bench.target)
-    quick_work = max((work(w) for w in workloads if bench.took.get(w.name, SLOW_S) < SLOW_S), default=0.0)
-    quick = [workload for workload in workloads if ask and work(workload) <= quick_work]
-    looked: list[Looked] = []
-    asked = [*_unlike(quick)][: MOST_ASKED - 1]  # What small sizes leave without effect, the largest may show.
-    largest = max(quick, key=lambda workload: sum(workload.sizes.values()), default=None)
-    asked += [largest] if largest and largest not in asked else []
-    for workload in asked or (None,):
-        looked.append((yield from bench.look(workload)))
-        if not any(getattr(looked[-1], name) for name in UNREAD):
-            break
-    unread = dict[str, tuple[str, ...]]()
-    for name in UNREAD:  # Unread is only what no look found to be read.
-        first, *others = (getattr(look, name) for look in looked)
-        unread[name] = tuple(name for name in first if all(name in other for other in others))
-    return looked[-1].model_copy(update=unread)
-
-
-def _unlike(workloads: Iterable[Workload]) -> Iterator[Workload]:
-    """The smallest workload for each kind of values and set of attributes; sizes above one come first."""
-    kinds = set[tuple[str, ...]]()
-    for workload in sorted(
-        workloads, key=lambda workload: (min(workload.sizes.values(), default=2) < 2, sum(workload.sizes.values()))
-    ):
-        kind = (workload.values, *map(str, workload.attributes.values()))
-        if 0 not in workload.sizes.values() and kind not in kinds:
-            kinds.add(kind)
-            yield workload
-
-
-def blind_spots(looked: Looked, target: Target, zeros: Sequence[str]) -> Iterator[str]:
-    """Sentences on what the values of a target cannot show. `zeros`: workloads on which zeros would be right."""
-    never = "a kernel that never reads"
-    for names, what, who in (
-        (looked.fixed, "{} the same under every seed", f"{never} {{}} would pass"),
-        (looked.single, "{} one value everywhere", "a kernel that reads one element of {} would pass"),
-        (looked.positive, "{} never negative", "a kernel that is wrong below zero would pass"),
-        (looked.unread, "{} not read by the reference on the workloads tried", f"{never} {{}} would pass"),
-    ):
-        if names:
-            plural = len(names) > 1
-            verb, them = ("are", "them") if plural else ("is", "it")
-            listed = f"input{'s' * plural} {', '.join(names)} {verb}"
-            yield f"{what.format(listed)}: {who.format(them)}"
-    if looked.unmoved:
-        yield f"output {', '.join(looked.unmoved)} is the same whatever the inputs are: a constant would pass"
-    if looked.initial:
-        yield (
-            f"weights {', '.join(looked.initial)} are all 1 or all 0, as the constructor leaves them: "
-            "a kernel that ignores them would pass"
-        )
-    if looked.ignored:
-        yield f"attribute {', '.join(looked.ignored)} changes no output: a kernel that ignores it would pass"
-    yield from _one_value(target, looked.ignored)
-    if zeros:
-        listed = ", ".join(zeros[:3]) + (f" and {len(zeros) - 3} more" if len(zeros) > 3 else "")
-        yield f"the right output is zero within what is allowed on {listed}: a kernel that writes zeros would pass"
-    if looked.finite:
-        yield "no input is NaN or infinite: a kernel that is wrong on these would pass"
-
-
-def _one_value(target: Target, ignored: Sequence[str]) -> Iterator[str]:
-    """Attributes that no workload changes."""
-    every = expand(target, target.workloads, next(iter(target.dtypes.values())))
-    values = {name: {str(workload.attributes[name]) for workload in every} for name in target.signature.attributes}
-    only = [
-        f"{name}={next(iter(some))}" for name, some in values.items() if len(some) == 1 and name not in ignored
-    ]
-    if only:
-        which = "it" if len(only) == 1 else "them"
-        yield f"every workload has {', '.join(only)}: a kernel that ignores {which} would pass"
+AS_LONG_BYTES, LAID_OUT = 1 << 21, 8
+"""Bytes of a call that take as long as what surrounds a check, and how many times as long all layouts take."""
+SHOWN = 20
+"""Changed files that are listed."""
+Built = tuple[tuple[Build, ...], list[BuildFailed]]
+"""Builds of the variants that compile, and the failures of the others."""
 
 
 class SourceLimits(Model):
@@ -146,11 +73,10 @@ def sources(context: Context, arguments: SourceLimits) -> Working[SourcesOutput]
             problems.append(f"{name} has {scanned.units} translation units: include them from one file")
     if headers:
         problems.append(f"framework headers are included, {sorted(headers)[0]} first: use native types")
-    message = "; ".join(problems) or "one translation unit a variant, no framework headers"
     return Result(
         SourcesOutput(
             ok=not problems,
-            message=message,
+            message="; ".join(problems) or "one translation unit a variant, no framework headers",
             identity=" ".join(ids),
             units=units,
             framework_headers=tuple(sorted(headers)),
@@ -163,11 +89,10 @@ def build_variants(context: Context, arguments: NoArguments) -> Working[BuildOut
     bench = context.bench
     wanted = {**to_build(context, context.task.variants), **bench.emulations(context.task.emulated)}
     built, failures = yield from compile_all(context, wanted)
-    parts = [
-        f"{each.variant} {'cached' if each.cached else f'compiled in {each.seconds:.1f} s'}"
-        for each in built
-        if each.compiled
-    ]
+    parts = []
+    for each in built:
+        if each.compiled:
+            parts.append(f"{each.variant} {'cached' if each.cached else f'compiled in {each.seconds:.1f} s'}")
     parts += [each.note for each in built if each.note]
     message = ", ".join(parts) if built else "nothing to compile"
     return Result(
@@ -182,10 +107,6 @@ def build_variants(context: Context, arguments: NoArguments) -> Working[BuildOut
             seconds=sum(each.seconds for each in built if not each.cached),
         )
     )
-
-
-Built = tuple[tuple[Build, ...], list[BuildFailed]]
-"""Builds of the variants that compile, and the failures of the others."""
 
 
 def builds(context: Context) -> Generator[Tick, None, Built]:
@@ -205,14 +126,14 @@ def compile_all(
 
     What is `to_run` on the GPU here is not compiled where its driver could not run it; what is only looked at is.
     """
-    bench, folder, limit_s = context.bench, context.task.folder, context.kill_after_s
+    bench, folder = context.bench, context.task.folder
 
     def attempt(name: str, variant: Buildable) -> Generator[Tick, None, Build | BuildFailed]:
         where = {"cache": bench.cache, "include": bench.include}
         try:
             if to_run and isinstance(variant, CAbiVariant):
                 must_fit(variant)
-            return (yield from build.build(name, variant, folder, **where, limit_s=limit_s))
+            return (yield from build.build(name, variant, folder, **where, limit_s=context.kill_after_s))
         except BuildFailed as failed:
             return failed.of(name)
 
@@ -222,6 +143,19 @@ def compile_all(
     attempts = [by_name[name] for name in variants]
     built = tuple(each for each in attempts if isinstance(each, Build))
     return built, [each for each in attempts if isinstance(each, BuildFailed)]
+
+
+def usable(context: Context, built: Iterable[Build]) -> tuple[str, ...]:
+    """Variants that need no build or have one."""
+    names = {build.variant for build in built}
+    wanted = to_build(context, context.task.variants)
+    return tuple(name for name in context.task.variants if name in names or name not in wanted)
+
+
+def usable_sides(context: Context, built: Iterable[Build]) -> list[Side]:
+    """The variants that need no build or have one, each with its build."""
+    by_name = {build.variant: build for build in built}
+    return [context.bench.side(name, by_name.get(name)) for name in usable(context, by_name.values())]
 
 
 def load(context: Context, arguments: NoArguments) -> Working[LoadOutput]:
@@ -235,26 +169,72 @@ def load(context: Context, arguments: NoArguments) -> Working[LoadOutput]:
             try:
                 yield from worker.receive(START_LIMIT_S, f"loading {library.variant}")
             except (Refusal, WorkerLost) as error:
-                undefined = _undefined(str(error))
-                hint = f"define {undefined[0]} in the same translation unit" if undefined else None
-                message = f"{library.variant} {error}"
-                return Result(LoadOutput(ok=False, message=message, hint=hint, undefined=undefined))
+                hint = "build again; define or instantiate a missing symbol in the same translation unit"
+                return Result(LoadOutput(ok=False, message=f"{library.variant} {error}", hint=hint))
     loaded = tuple(library.variant for library in built)
     message = f"{', '.join(loaded)}: loads, build id as on disk" if loaded else "nothing to load"
     return Result(LoadOutput(ok=True, message=message, loaded=loaded))
 
 
-def _undefined(problem: str) -> tuple[str, ...]:
-    """The symbol of an `undefined symbol: ...` message, demangled where c++filt is at hand."""
-    _, marker, rest = problem.partition("undefined symbol: ")
-    if not marker:
-        return ()
-    symbol = rest.split()[0].rstrip(",")
-    try:
-        done = subprocess.run(["c++filt", symbol], capture_output=True, text=True, check=False, timeout=10)
-    except OSError:
-        return (symbol,)
-    return (done.stdout.strip() or symbol,)
+def workloads(
+    context: Context, sets: Iterable[str], seed: int | None = None, device: Device | None = None
+) -> tuple[Workload, ...]:
+    """The workloads of these sets, without those that could not be judged in this session."""
+    left = unjudged_names(context)
+    return tuple(workload for workload in every_workload(context, sets, seed, device) if workload.name not in left)
+
+
+def every_workload(
+    context: Context, sets: Iterable[str], seed: int | None = None, device: Device | None = None
+) -> tuple[Workload, ...]:
+    """The workloads of these sets, in the type that is measured on our device, or on `device`."""
+    target = context.bench.target
+    dtype = target.dtypes[device or context.bench.device]
+    return expand(target, sets, dtype, context.task.seed if seed is None else seed)
+
+
+def unjudged_names(context: Context) -> set[str]:
+    """Names of the workloads that could not be judged in this session."""
+    verified = context.latest("kernel.verify")
+    checks = VerifyOutput.model_validate(verified) if verified else VerifyOutput(ok=True, message="")
+    sides = (*checks.variants, *([checks.control] if checks.control else []))
+    return {check.workload.name for side in sides for check in side.checks if check.status == "not judged"}
+
+
+def extra_sets(context: Context) -> list[str]:
+    """Workload sets of the plan that are checked and not timed."""
+    return [name for name in context.task.plan.checks if name in context.bench.target.workloads]
+
+
+def other_sets(context: Context) -> list[str]:
+    """Workload sets of the target that the plan neither times nor checks."""
+    plan = context.task.plan
+    return [name for name in context.bench.target.workloads if name not in (*plan.workloads, *plan.checks)]
+
+
+def distinct(checked: Iterable[Workload]) -> tuple[Workload, ...]:
+    """Each workload and seed once."""
+    return tuple({values_key(workload): workload for workload in checked}.values())
+
+
+def beyond(known: Sequence[Workload], more: Iterable[Workload]) -> tuple[Workload, ...]:
+    """Workloads that are not among the known ones."""
+    keys = {values_key(workload) for workload in known}
+    return tuple(workload for workload in distinct(more) if values_key(workload) not in keys)
+
+
+def unverified(
+    context: Context, names: Sequence[str], left_out: Sequence[Workload], device: Device | None = None
+) -> list[str]:
+    """Sets of workloads that were not verified, with the command that verifies all; empty where all were."""
+    missing, texts = set(map(values_key, left_out)), []
+    for name in context.bench.target.workloads:
+        every = set(map(values_key, workloads(context, [name], device=device)))
+        part = len(every & missing)
+        if part:
+            texts.append(name if part == len(every) else f"{name} ({part} of {len(every)} workloads)")
+    command = context.command("kernels", "verify", *names)
+    return [f"{say.count(len(texts), 'set')} of workloads, {', '.join(texts)}: `{command}`"] if texts else []
 
 
 class VerifyTerms(Model):
@@ -295,8 +275,8 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
     """Every selected variant, and the baseline as a control, on every workload against float64."""
     built, failures = yield from builds(context)
     bench, jobs = context.bench, tuple[JobRun, ...]()
-    names, chosen = usable(context, built), _chosen(context, arguments.seeds)
-    sides = _sides(context, built)
+    sides, chosen = usable_sides(context, built), _chosen(context, arguments.seeds)
+    names = [side.name for side in sides]
     if context.task.campaign.executor and names:
         parts = _parts(context, sides, chosen.every, arguments)
         answers, jobs = yield from spread(context, "kernel.verify_share", parts)
@@ -326,7 +306,11 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
         untaken={side.name: untaken(side, beyond(left_out, chosen.every)) for side in sides},
     )
     update: dict[str, object] = {"message": Fitting((), no_room).said_after(output.message), "jobs": jobs}
-    update |= _edited([path for share in shares for path in share.edited], names, output)
+    if edited := ", ".join(dict.fromkeys(path for share in shares for path in share.edited)):
+        update |= {"ok": False, "right": (), "verdicts": ()}
+        update["wrong"] = tuple(names) if len(names) == 1 else output.wrong
+        update["message"] = f"edited while answers ran: {edited}: such a file judges nothing"
+        update["hint"] = "put it back, then verify the answers one by one: that tells which of them edits it"
     return Result(output.model_copy(update=update))
 
 
@@ -335,20 +319,27 @@ def verify_share(context: Context, arguments: ShareTerms) -> Working[ShareOutput
     built, failures = yield from builds(context)
     if failures:
         raise WorkFailed(f"no build: {failures[0].message}", hint=failures[0].hint)
-    chosen = _chosen(context, arguments.seeds)
-    return Result((yield from _share(context, _sides(context, built), chosen, arguments)))
+    sides, chosen = usable_sides(context, built), _chosen(context, arguments.seeds)
+    return Result((yield from _share(context, sides, chosen, arguments)))
 
 
-def _sides(context: Context, built: Iterable[Build]) -> list[Side]:
-    """The variants that need no build or have one."""
-    by_name = {build.variant: build for build in built}
-    return [context.bench.side(name, by_name.get(name)) for name in usable(context, built)]
+def _chosen(context: Context, seeds: int) -> ChosenWorkloads:
+    sets, seed = context.task.plan.workloads, context.task.seed
+    timed = every_workload(context, sets)
+    others = [every_workload(context, sets, seed + more) for more in range(1, seeds)]
+    # Each with so many seeds; those of one shape together, because they share buffers.
+    seeded = [workload for same in zip(timed, *others, strict=True) for workload in same]
+    required = distinct([*seeded, *every_workload(context, extra_sets(context))])
+    optional = beyond(required, every_workload(context, other_sets(context)))
+    small_first = sorted(optional, key=functools.partial(operations, context.bench.target))
+    return ChosenWorkloads(timed, optional, (*required, *small_first))
 
 
 def _share(
     context: Context, variants: Sequence[Side], chosen: ChosenWorkloads, arguments: ShareTerms
 ) -> Generator[Tick, None, ShareOutput]:
-    bench, files = context.bench, _judged_by(context)
+    """Verify these variants and the control on the share's workloads."""
+    bench, before = context.bench, _judged_by(context)
     sides = [replace(side, threads=arguments.threads) for side in variants]
     room = fitting(bench, chosen.every, [*sides, bench.side(BASELINE)], apart=True)
     shapes = [same[0].name for same in of_one_shape(chosen.every)]
@@ -356,7 +347,10 @@ def _share(
     allowance = TimeAllowance(arguments.others_s, chosen.others)
     jobs = [Job(side, room.workloads, enough=arguments.enough, only=only) for side in sides]
     timed = [workload for workload in chosen.timed if workload in room.workloads]
-    jobs += _on_other_threads(bench, timed, jobs)
+    threads = 3 if cores() > 3 else cores() - 1  # An odd number, which divides few sizes.
+    if bench.device == "cpu" and threads and arguments.threads is None:
+        again = [replace(side, threads=threads) for side in sides]
+        jobs += [Job(side, timed, layouts=False, enough=True, only=only) for side in again]
     library = Job(bench.side(BASELINE), timed, layouts=False, control=True, only=only)
     *found, control = yield from verify_sides(bench, [*jobs, library], allowance)
     looked = yield from look(bench, room.workloads, ask=arguments.first)
@@ -371,43 +365,8 @@ def _share(
         notes=(*(text for checks in found for text in hung_out(checks)), *bench.notes),
         looked=looked,
         zeros=tuple(bench.zeros_pass),
-        edited=tuple(str(path.resolve()) for path, content in files.items() if now.get(path) != content),
+        edited=tuple(str(path.resolve()) for path, content in before.items() if now.get(path) != content),
     )
-
-
-def _chosen(context: Context, seeds: int) -> ChosenWorkloads:
-    timed = every_workload(context, context.task.plan.workloads)
-    required = distinct([*seeded(context, timed, seeds), *every_workload(context, extra_sets(context))])
-    others = beyond(required, every_workload(context, other_sets(context)))
-    small_first = sorted(others, key=functools.partial(operations, context.bench.target))
-    return ChosenWorkloads(timed, others, (*required, *small_first))
-
-
-def _on_other_threads(bench: Bench, timed: Sequence[Workload], jobs: Sequence[Job]) -> list[Job]:
-    """The timed workloads again on another number of threads: an odd one, which divides few sizes."""
-    threads = 3 if cores() > 3 else cores() - 1
-    if bench.device == "cuda" or threads < 1:
-        return []
-    alone = [job for job in jobs if job.side.threads is None]
-    return [
-        replace(job, side=replace(job.side, threads=threads), workloads=timed, layouts=False, enough=True)
-        for job in alone
-    ]
-
-
-def unverified(
-    context: Context, names: Sequence[str], left_out: Sequence[Workload], device: Device | None = None
-) -> list[str]:
-    """Sets of workloads that were not verified, with the command that verifies all; empty where all were."""
-    missing, texts = set(map(values_key, left_out)), []
-    for name in context.bench.target.workloads:
-        every = set(map(values_key, workloads(context, [name], device=device)))
-        if every & missing:
-            texts.append(
-                name if every <= missing else f"{name} ({len(every & missing)} of {len(every)} workloads)"
-            )
-    command = context.command("kernels", "verify", *names)
-    return [f"{say.count(len(texts), 'set')} of workloads, {', '.join(texts)}: `{command}`"] if texts else []
 
 
 def _judged_by(context: Context) -> dict[Path, str]:
@@ -417,25 +376,6 @@ def _judged_by(context: Context) -> dict[Path, str]:
         return {}
     files = targets.ground_files(Project(folder, folder / "sessions", bundled=False))
     return {path: hash_files([path], folder) for path in files if ANSWERS not in path.relative_to(folder).parts}
-
-
-def _edited(edited: Sequence[str], names: Sequence[str], output: VerifyOutput) -> dict[str, object]:
-    """Fields that replace the output's where a file that judges was edited; empty where none was."""
-    if not edited:
-        return {}
-    shown = ", ".join(dict.fromkeys(edited))
-    return {
-        "ok": False,
-        "right": (),
-        "verdicts": (),
-        "wrong": tuple(names) if len(names) == 1 else output.wrong,
-        "message": f"edited while answers ran: {shown}: such a file judges nothing",
-        "hint": "put it back, then verify the answers one by one: that tells which of them edits it",
-    }
-
-
-AS_LONG_BYTES, LAID_OUT = 1 << 21, 8
-"""Bytes of a call that take as long as what surrounds a check, and how many times as long all layouts take."""
 
 
 def _parts(
@@ -469,68 +409,70 @@ def dealt(costs: Sequence[float], count: int) -> list[list[int]]:
     return [sorted(share) for share in shares]
 
 
-def usable(context: Context, built: Iterable[Build]) -> tuple[str, ...]:
-    """Variants that need no build or have one."""
-    names = {build.variant for build in built}
-    wanted = to_build(context, context.task.variants)
-    return tuple(name for name in context.task.variants if name in names or name not in wanted)
+def look(bench: Bench, workloads: Sequence[Workload], *, ask: bool = True) -> Generator[Tick, None, Looked]:
+    """What the values showed that were drawn so far; `ask`: also what of these workloads the reference reads.
+
+    It is asked on quick ones: no more work than on one that was judged in a moment.
+    """
+    work = functools.partial(operations, bench.target)
+    quick_work = max((work(w) for w in workloads if bench.took.get(w.name, SLOW_S) < SLOW_S), default=0.0)
+    quick = [workload for workload in workloads if ask and work(workload) <= quick_work]
+    # The smallest for each kind of values and set of attributes; sizes above one come first.
+    quick.sort(key=lambda w: (min(w.sizes.values(), default=2) < 2, sum(w.sizes.values())))
+    unlike: dict[tuple[str, ...], Workload] = {}
+    for workload in quick:
+        if 0 not in workload.sizes.values():
+            unlike.setdefault((workload.values, *map(str, workload.attributes.values())), workload)
+    asked = [*unlike.values()][: MOST_ASKED - 1]
+    largest = max(quick, key=lambda workload: sum(workload.sizes.values()), default=None)
+    if largest and largest not in asked:  # What small sizes leave without effect, the largest may show.
+        asked.append(largest)
+    looked: list[Looked] = []
+    for small in asked or (None,):
+        looked.append((yield from bench.look(small)))
+        if not any(getattr(looked[-1], name) for name in UNREAD):
+            break
+    unread = dict[str, tuple[str, ...]]()
+    for name in UNREAD:  # Unread is only what no look found to be read.
+        first, *others = (getattr(look, name) for look in looked)
+        unread[name] = tuple(name for name in first if all(name in other for other in others))
+    return looked[-1].model_copy(update=unread)
 
 
-def seeded(context: Context, timed: Sequence[Workload], seeds: int) -> list[Workload]:
-    """Each workload with so many seeds; those of one shape together, because they share buffers."""
-    sets = context.task.plan.workloads
-    others = [every_workload(context, sets, context.task.seed + more) for more in range(1, seeds)]
-    return [workload for same in zip(timed, *others, strict=True) for workload in same]
-
-
-def distinct(checked: Iterable[Workload]) -> tuple[Workload, ...]:
-    """Each workload and seed once."""
-    return tuple({values_key(workload): workload for workload in checked}.values())
-
-
-def other_sets(context: Context) -> list[str]:
-    """Workload sets of the target that the plan neither times nor checks."""
-    plan = context.task.plan
-    return [name for name in context.bench.target.workloads if name not in (*plan.workloads, *plan.checks)]
-
-
-def beyond(known: Sequence[Workload], more: Iterable[Workload]) -> tuple[Workload, ...]:
-    """Workloads that are not among the known ones."""
-    keys = {values_key(workload) for workload in known}
-    return tuple(workload for workload in distinct(more) if values_key(workload) not in keys)
-
-
-def extra_sets(context: Context) -> list[str]:
-    """Workload sets of the plan that are checked and not timed."""
-    return [name for name in context.task.plan.checks if name in context.bench.target.workloads]
-
-
-def workloads(
-    context: Context, sets: Iterable[str], seed: int | None = None, device: Device | None = None
-) -> tuple[Workload, ...]:
-    """The workloads of these sets, without those that could not be judged in this session."""
-    left = unjudged_names(context)
-    return tuple(workload for workload in every_workload(context, sets, seed, device) if workload.name not in left)
-
-
-def unjudged_names(context: Context) -> set[str]:
-    """Names of the workloads that could not be judged in this session."""
-    verified = context.latest("kernel.verify")
-    checks = VerifyOutput.model_validate(verified) if verified else VerifyOutput(ok=True, message="")
-    sides = (*checks.variants, *([checks.control] if checks.control else []))
-    return {check.workload.name for side in sides for check in side.checks if check.status == "not judged"}
-
-
-def every_workload(
-    context: Context, sets: Iterable[str], seed: int | None = None, device: Device | None = None
-) -> tuple[Workload, ...]:
-    """The workloads of these sets, in the type that is measured on our device, or on `device`."""
-    target = context.bench.target
-    dtype = target.dtypes[device or context.bench.device]
-    return expand(target, sets, dtype, context.task.seed if seed is None else seed)
-
-
-SHOWN = 20
+def blind_spots(looked: Looked, target: Target, zeros: Sequence[str]) -> Iterator[str]:
+    """Sentences on what the values of a target cannot show. `zeros`: workloads on which zeros would be right."""
+    never = "a kernel that never reads"
+    for names, what, who in (
+        (looked.fixed, "{} the same under every seed", f"{never} {{}} would pass"),
+        (looked.single, "{} one value everywhere", "a kernel that reads one element of {} would pass"),
+        (looked.positive, "{} never negative", "a kernel that is wrong below zero would pass"),
+        (looked.unread, "{} not read by the reference on the workloads tried", f"{never} {{}} would pass"),
+    ):
+        if names:
+            plural = len(names) > 1
+            verb, them = ("are", "them") if plural else ("is", "it")
+            listed = f"input{'s' * plural} {', '.join(names)} {verb}"
+            yield f"{what.format(listed)}: {who.format(them)}"
+    if looked.unmoved:
+        yield f"output {', '.join(looked.unmoved)} is the same whatever the inputs are: a constant would pass"
+    if looked.initial:
+        left = f"weights {', '.join(looked.initial)} are all 1 or all 0, as the constructor leaves them"
+        yield f"{left}: a kernel that ignores them would pass"
+    if looked.ignored:
+        yield f"attribute {', '.join(looked.ignored)} changes no output: a kernel that ignores it would pass"
+    every, only = expand(target, target.workloads, next(iter(target.dtypes.values()))), list[str]()
+    for name in target.signature.attributes:
+        values = {str(workload.attributes[name]) for workload in every}
+        if len(values) == 1 and name not in looked.ignored:
+            only.append(f"{name}={values.pop()}")
+    if only:
+        which = "it" if len(only) == 1 else "them"
+        yield f"every workload has {', '.join(only)}: a kernel that ignores {which} would pass"
+    if zeros:
+        listed = ", ".join(zeros[:3]) + (f" and {len(zeros) - 3} more" if len(zeros) > 3 else "")
+        yield f"the right output is zero within what is allowed on {listed}: a kernel that writes zeros would pass"
+    if looked.finite:
+        yield "no input is NaN or infinite: a kernel that is wrong on these would pass"
 
 
 def changes(context: Context, arguments: NoArguments) -> Working[ChangesOutput]:
@@ -539,12 +481,9 @@ def changes(context: Context, arguments: NoArguments) -> Working[ChangesOutput]:
     if failures:
         return Result(ChangesOutput(ok=False, message=failures[0].message, hint=failures[0].hint))
     known = context.past.known_good
-    unknown = [build.variant for build in built if build.variant not in known]
-    changed = tuple(
-        build.variant
-        for build in built
-        if build.variant in known and known[build.variant].build_id != build.build_id
-    )
+    ids = {build.variant: build.build_id for build in built}
+    unknown = [name for name in ids if name not in known]
+    changed = tuple(name for name in ids if name in known and known[name].build_id != ids[name])
     commit = next((known[name].commit for name in changed if known[name].commit), None)
     files = (files_changed(context.task.folder, commit) if commit else None) or {}
     message = "nothing to compare with: no known good yet" if unknown else "nothing changed since the known good"
@@ -555,11 +494,10 @@ def changes(context: Context, arguments: NoArguments) -> Working[ChangesOutput]:
         ChangesOutput(
             ok=True,
             message=message,
-            identity=" ".join(f"{build.variant}={build.build_id}" for build in built),
+            identity=" ".join(f"{name}={build_id}" for name, build_id in ids.items()),
             changed=changed,
             count=len(changed),
             files=tuple(sorted(files))[:SHOWN],
-            lines=sum(files.values()),
             not_exercised=tuple(f"what changed in {name}: it has no known good yet" for name in unknown),
         )
     )
@@ -583,21 +521,17 @@ def known_good_build(context: Context, name: str, now: Build) -> Generator[Tick,
         return kept
     if known.commit is None:
         raise KnownGoodGone(f"the build of {known.session} has left the cache, and its sources were not committed")
-    commit, limit_s = known.commit[:12], context.kill_after_s
+    commit, where = known.commit[:12], {"cache": bench.cache, "include": bench.include}
     try:
         with own_folder(bench.cache, ".known-good-") as folder:
             place = export(context.task.folder, known.commit, folder)
             variant = read_file(place / "target.yaml", Target).value.variants.get(name)
             if not isinstance(variant, CAbiVariant):
                 raise KnownGoodGone(f"{commit} has no compiled variant {name}")
-            again = yield from build.build(
-                name, variant, place, cache=bench.cache, include=bench.include, limit_s=limit_s
-            )
+            again = yield from build.build(name, variant, place, **where, limit_s=context.kill_after_s)
     except (BuildFailed, LoopError) as failed:
         raise KnownGoodGone(f"{commit} of {known.session} no longer builds: {failed}") from failed
     if again.build_id != known.build_id:
-        raise KnownGoodGone(
-            f"{commit} builds to something else than {known.session} measured: "
-            "the compiler changed, or files were not committed"
-        )
+        why = "the compiler changed, or files were not committed"
+        raise KnownGoodGone(f"{commit} builds to something else than {known.session} measured: {why}")
     return again

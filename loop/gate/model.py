@@ -112,8 +112,6 @@ class LoadOutput(Output):
 
     loaded: tuple[str, ...] = ()
     """Variants that loaded."""
-    undefined: tuple[str, ...] = ()
-    """Symbols the linker could not find, demangled."""
 
 
 class ShareOutput(Output):
@@ -150,8 +148,6 @@ class ChangesOutput(Output):
     """How many they are."""
     files: tuple[str, ...] = ()
     """Files of the target that differ from the known good's revision."""
-    lines: int = 0
-    """Lines added and removed in them."""
 
 
 class PropertiesOutput(Output):

@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 
 from loop.base.processes import Tick
 from loop.calls.call import Call
-from loop.gate.kernel import builds, compile_all, extra_sets, usable, workloads
+from loop.gate.kernel import builds, compile_all, extra_sets, usable_sides, workloads
 from loop.gate.model import PropertiesOutput
 from loop.gate.verify import CALL_LIMIT_S, files_of
 from loop.model.dtypes import Device
@@ -36,17 +36,15 @@ def properties(context: Context, arguments: Lasting) -> Working[PropertiesOutput
 
     Where no variant runs here, those that are emulated.
     """
-    bench = context.bench
-    names = bench.target.properties
+    bench, names = context.bench, context.bench.target.properties
     if not names:
         missing = ("properties: target.yaml names none under `properties`",)
         return Result(PropertiesOutput(ok=True, message="the target names no properties", not_exercised=missing))
-    device: Device = bench.device if context.task.variants else "cuda"
     if context.task.variants:
-        built, _ = yield from builds(context)
-        by_name = {build.variant: build for build in built}
-        sides = [bench.side(name, by_name.get(name)) for name in usable(context, built)]
+        device: Device = bench.device
+        sides = usable_sides(context, (yield from builds(context))[0])
     else:
+        device = "cuda"
         built, _ = yield from compile_all(context, bench.emulations(context.task.emulated))
         sides = [bench.side(build.variant, build, emulated=True) for build in built]
     ground = rests_on(context, "kernel.properties", *(f"{side.name} {side.build_id}" for side in sides))
@@ -57,10 +55,40 @@ def properties(context: Context, arguments: Lasting) -> Working[PropertiesOutput
     checks: list[PropertyCheck] = []
     for side in sides:
         checks += yield from relate(bench, side, names, tried)
-    output = _output(context, names, checks)
-    skipped = [f"properties on {workload.name}: too large to relate several calls of it" for workload in large]
-    update = {"rests_on": ground, "not_exercised": (*output.not_exercised, *skipped)}
-    return Result(output.model_copy(update=update))
+    applied = {check.property for check in checks if check.status != "inapplicable"}
+    idle = [f"property {name}: it applies to no workload" for name in names if name not in applied]
+    idle += [f"properties on {workload.name}: too large to relate several calls of it" for workload in large]
+    failed = [check for check in checks if check.status == "failed"]
+    held, hint = sum(check.status == "holds" for check in checks), None
+    subject = "1 property holds" if len(applied) == 1 else f"{len(applied)} properties hold"
+    message = f"{subject} in {say.count(held, 'check')}"
+    if not checks:
+        message = "nothing to try them on: no variant runs here on their workloads"
+    if failed:
+        message = f"{failed[0].variant}: {failed[0].message}"
+        hint = f"`{context.command('kernels', 'verify', failed[0].variant)}` shows where it is wrong"
+    verdicts = tuple(
+        NoSpeedVerdict(
+            variant=check.variant,
+            workload=check.workload,
+            against="baseline",
+            verdict="incorrect",
+            reason=check.message,
+        )
+        for check in failed
+    )
+    return Result(
+        PropertiesOutput(
+            ok=not failed,
+            message=message,
+            hint=hint,
+            verdicts=verdicts,
+            not_exercised=tuple(idle),
+            checks=tuple(checks),
+            held=held,
+            rests_on=ground,
+        )
+    )
 
 
 def chosen(context: Context, device: Device) -> tuple[tuple[Workload, ...], tuple[Workload, ...]]:
@@ -69,47 +97,15 @@ def chosen(context: Context, device: Device) -> tuple[tuple[Workload, ...], tupl
     And those of them that are left out, for they are large: the smallest of each type is always tried.
     """
     timed = workloads(context, context.task.plan.workloads, device=device)
-    others: dict[str, Workload] = {}
+    types, others = {workload.dtype for workload in timed}, dict[str, Workload]()
     for workload in workloads(context, extra_sets(context), device=device):
-        if workload.dtype not in {workload.dtype for workload in timed} and workload.values == "normal":
+        if workload.dtype not in types and workload.values == "normal":
             others.setdefault(workload.dtype, workload)
     normal = [*(workload for workload in timed if workload.values == "normal"), *others.values()]
     work = {workload.name: operations(context.bench.target, workload) for workload in normal}
     smallest = {w.dtype: w for w in sorted(normal, key=lambda workload: -work[workload.name])}
     tried = tuple(w for w in normal if work[w.name] <= MOST_WORK or w == smallest[w.dtype])
     return tried, tuple(workload for workload in normal if workload not in tried)
-
-
-def _output(context: Context, names: Sequence[str], checks: Sequence[PropertyCheck]) -> PropertiesOutput:
-    failed = [check for check in checks if check.status == "failed"]
-    held = sum(check.status == "holds" for check in checks)
-    applied = {check.property for check in checks if check.status != "inapplicable"}
-    idle = [name for name in names if name not in applied]
-    tried, hint = len(names) - len(idle), None
-    subject = "1 property holds" if tried == 1 else f"{tried} properties hold"
-    message = f"{subject} in {say.count(held, 'check')}"
-    message = message if checks else "nothing to try them on: no variant runs here on their workloads"
-    if failed:
-        message = f"{failed[0].variant}: {failed[0].message}"
-        hint = f"`{context.command('kernels', 'verify', failed[0].variant)}` shows where it is wrong"
-    return PropertiesOutput(
-        ok=not failed,
-        message=message,
-        hint=hint,
-        verdicts=tuple(
-            NoSpeedVerdict(
-                variant=check.variant,
-                workload=check.workload,
-                against="baseline",
-                verdict="incorrect",
-                reason=check.message,
-            )
-            for check in failed
-        ),
-        not_exercised=tuple(f"property {name}: it applies to no workload" for name in idle),
-        checks=tuple(checks),
-        held=held,
-    )
 
 
 def relate(
@@ -123,17 +119,18 @@ def relate(
             yield from bench.expect(workload)
             for name in properties:
                 try:
-                    check = yield from _walk(worker, name, workload)
+                    status, message = yield from _walk(worker, name, workload)
                 except (WorkerLost, Refusal) as failure:
-                    check = _check(side, name, workload, "failed", f"{failure} on {workload.name}")
-                checks.append(check)
+                    status, message = "failed", f"{failure} on {workload.name}"
+                where = {"variant": side.name, "property": name, "workload": workload.name}
+                checks.append(PropertyCheck.model_validate({**where, "status": status, "message": message}))
     finally:
         worker.close()
     return tuple(checks)
 
 
-def _walk(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, None, PropertyCheck]:
-    """Give the judge each output that it asks for, until it has a finding."""
+def _walk(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, None, tuple[str, str]]:
+    """Give the judge each output that it asks for, until it has a finding; the status, and a sentence."""
     bench, side = worker.bench, worker.side
     yield from worker.load()
     note = f"{name} of {side.name} on {workload.name}"
@@ -144,23 +141,19 @@ def _walk(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, 
             break
         asked = asked_for(bench.target.signature, workload, call)
         if unsupported(side, asked):
-            return _check(side, name, workload, "inapplicable", f"asks for {asked.name}, which is not supported")
+            return "inapplicable", f"asks for {asked.name}, which is not supported"
         request, most = Compute(call), bench.first_call_s
         computed = yield from worker.ask(request, limit_s=CALL_LIMIT_S, note=note, first_call_s=most)
         reply = yield from bench.judge(GiveOutput(files_of(call, computed)[0]), CALL_LIMIT_S, note)
     else:
-        message = f"{name} asks for more than {MOST_CALLS} calls on {workload.name}"
-        return _check(side, name, workload, "failed", message)
+        return "failed", f"{name} asks for more than {MOST_CALLS} calls on {workload.name}"
     finding = reply.agreement
     if finding is None:
-        return _check(side, name, workload, "inapplicable", f"does not apply to {workload.name}")
+        return "inapplicable", f"does not apply to {workload.name}"
     if not finding.wrong:
-        return _check(side, name, workload, "holds", f"off by {finding.largest:.1e} at most")
-    message = (
-        f"{name} does not hold on {workload.name}: {finding.wrong:,} of {finding.total:,} elements, "
-        f"off by up to {finding.largest:.2g} (allowed {finding.allowed:.1e})"
-    )
-    return _check(side, name, workload, "failed", message)
+        return "holds", f"off by {finding.largest:.1e} at most"
+    wrong = f"{finding.wrong:,} of {finding.total:,} elements, off by up to {finding.largest:.2g}"
+    return "failed", f"{name} does not hold on {workload.name}: {wrong} (allowed {finding.allowed:.1e})"
 
 
 def asked_for(signature: Signature, workload: Workload, call: Call) -> Workload:
@@ -170,9 +163,3 @@ def asked_for(signature: Signature, workload: Workload, call: Call) -> Workload:
     words = " ".join(f"{name}{size}" for name, size in sizes.items())
     changes = {"name": words, "sizes": {**workload.sizes, **sizes}, "attributes": call.attributes}
     return workload.model_copy(update=changes)
-
-
-def _check(side: Side, name: str, workload: Workload, status: str, message: str) -> PropertyCheck:
-    return PropertyCheck.model_validate(
-        {"variant": side.name, "property": name, "workload": workload.name, "status": status, "message": message}
-    )

@@ -38,13 +38,19 @@ OPTIONS: Mapping[SanitizerTool, tuple[str, ...]] = {
 LOG_BYTES = 4 << 20
 """The rest of a log is not read."""
 MOST_REPORTS = 20
-ASK_LIMIT_S = 20.0
+ASK_LIMIT_S, CALL_LIMIT_S = 20.0, 60.0
+MOST_CALLS = 6
+"""Workloads of each variant: small ones, unlike each other."""
+MOST_FLOPS = 2e7
+"""Work of a call that is made under a tool; some tools follow every access."""
+MOST_BYTES = 2**20
+"""The same where the manifest does not say how much work a call is: bytes of its tensors."""
+AT_ONCE = 8
+"""Tools that run at a time: each is a process that instruments code, and the GPU is hardly busy."""
 PREFIX = "========="
 SUMMARY = re.compile(r"^(?:ERROR|RACECHECK|\w+CHECK) SUMMARY: (\d+) (?:error|hazard)s?\b(?! were not printed)")
 PLACED = re.compile(r"(?:\bat|Device Frame:) ?(?P<function>.+?)[+:]0x[0-9a-f]+(?: in (?P<place>\S+:\d+))?")
 """`at void k<float>(float *)+0x42f0 in k.cuh:75`; without -lineinfo nothing follows the offset."""
-OLDER = re.compile(r"\bat 0x[0-9a-f]+ in (?:(?P<place>\S+?:\d+):)?(?P<function>.+)")
-"""The same before 2023: `at 0x160 in k.cu:6:k(float *)`."""
 CAST = re.compile(r"\((?:int|unsigned int|long|bool)\)(?=-?\d)")
 """`(int)64` among the arguments of a template: 64 says as much."""
 THREAD = re.compile(r"by thread (\([^)]*\)) in block (\([^)]*\))")
@@ -61,61 +67,70 @@ KINDS: tuple[tuple[str, Kind], ...] = (
 ITSELF = "Internal Sanitizer Error"
 
 
-def version() -> str:
-    """The version of compute-sanitizer that is on the PATH; empty when there is none."""
-    if shutil.which(PROGRAM) is None:
-        return ""
-    try:
-        output = finish(run([PROGRAM, "--version"], limit_s=ASK_LIMIT_S)).output
-    except LoopError:
-        return ""
-    lines = [line for line in output.splitlines() if line.startswith("Version")]
-    return lines[0].removeprefix("Version").split("(")[0].strip() if lines else "unknown"
+@dataclass
+class Examination:
+    """One side under one tool."""
 
-
-@dataclass(frozen=True)
-class Log:
-    """The contents of a log."""
-
-    reports: tuple[SanitizerReport, ...] = ()
+    seconds: float = 0.0
+    reports: list[SanitizerReport] = field(default_factory=list)
     """Everything found that was printed."""
     total: int | None = None
     """How much was found by the tool's own count; None where it did not come to its summary."""
-    remarks: tuple[str, ...] = ()
+    remarks: list[str] = field(default_factory=list)
     """What the tool says of itself: that it failed, or did not see everything."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Calls that came to nothing, and why; by the workload's name."""
+    lost: str = ""
+    """How the worker died, or did not end; empty when it ended by itself."""
+    code: int | None = None
+    """Exit status of the tool; None where it was killed."""
 
+    def read(self, text: str) -> None:
+        """Read a log: reports begin at the margin, the lines that belong to them are indented."""
+        paragraphs: list[list[str]] = []
+        for line in text.splitlines():
+            words = line.strip().removeprefix(PREFIX)
+            if not line.strip().startswith(PREFIX) or not words.strip():
+                continue
+            if words.startswith("  ") and paragraphs:
+                paragraphs[-1].append(words.strip())
+            else:
+                paragraphs.append([words.strip()])
+        for head, *details in paragraphs:
+            if summary := SUMMARY.match(head):
+                self.total = (self.total or 0) + int(summary[1])
+            elif "SUMMARY" in head or head == PROGRAM.upper():
+                continue
+            elif not head.startswith(ITSELF) and any(EVIDENCE.match(line) for line in details):
+                self.reports.append(_report(head, details))
+            else:
+                self.remarks.append(head)
 
-def read_log(text: str) -> Log:
-    """A log of compute-sanitizer: reports begin at the margin, the lines that belong to them are indented."""
-    paragraphs: list[list[str]] = []
-    for line in text.splitlines():
-        words = line.strip().removeprefix(PREFIX)
-        if not line.strip().startswith(PREFIX) or not words.strip():
-            continue
-        if words.startswith("  ") and paragraphs:
-            paragraphs[-1].append(words.strip())
-        else:
-            paragraphs.append([words.strip()])
-    reports: list[SanitizerReport] = []
-    remarks: list[str] = []
-    totals: list[int] = []
-    for head, *details in paragraphs:
-        summary = SUMMARY.match(head)
-        if summary:
-            totals.append(int(summary[1]))
-        elif "SUMMARY" in head or head == PROGRAM.upper():
-            continue
-        elif not head.startswith(ITSELF) and any(EVIDENCE.match(line) for line in details):
-            reports.append(_report(head, details))
-        else:
-            remarks.append(head)
-    return Log(tuple(reports), sum(totals) if totals else None, tuple(remarks))
+    @property
+    def found(self) -> bool:
+        """Whether the tool found an error, also where its report is not understood."""
+        if self.reports:
+            return any(report.severity == "error" for report in self.reports)
+        return self.code == FOUND or bool(self.total)
+
+    @property
+    def why_unknown(self) -> str:
+        """Why the tool cannot say that there is nothing; empty where it can."""
+        if self.remarks:
+            return self.remarks[0]
+        if self.lost:
+            return self.lost
+        for workload, why in self.refused.items():
+            return f"{why} on {workload}"
+        if self.total is None:
+            return "it wrote no summary"
+        return "" if self.code in (0, FOUND) else f"exit {self.code}"
 
 
 def _report(head: str, details: Sequence[str]) -> SanitizerReport:
     """A finding with its kind, its kernel, its thread, and its places: the first line with one, and the frames."""
-    first = next(filter(None, map(_placed, (head, *details))), None)
-    frames = [_placed(line) for line in details if line.startswith("Device Frame:")]
+    first = next(filter(None, map(PLACED.search, (head, *details))), None)
+    frames = [PLACED.search(line) for line in details if line.startswith("Device Frame:")]
     matches = [match for match in (first, *frames) if match]
     severity, by = SEVERITY.match(head), next(filter(None, map(THREAD.search, details)), None)
     return SanitizerReport(
@@ -129,44 +144,6 @@ def _report(head: str, details: Sequence[str]) -> SanitizerReport:
     )
 
 
-def _placed(line: str) -> re.Match[str] | None:
-    return PLACED.search(line) or OLDER.search(line)
-
-
-@dataclass
-class Examination:
-    """One side under one tool."""
-
-    seconds: float = 0.0
-    log: Log = field(default_factory=Log)
-    refused: dict[str, str] = field(default_factory=dict)
-    """Calls that came to nothing, and why; by the workload's name."""
-    lost: str = ""
-    """How the worker died, or did not end; empty when it ended by itself."""
-    code: int | None = None
-    """Exit status of the tool; None where it was killed."""
-
-    @property
-    def found(self) -> bool:
-        """Whether the tool found an error, also where its report is not understood."""
-        if self.log.reports:
-            return any(report.severity == "error" for report in self.log.reports)
-        return self.code == FOUND or bool(self.log.total)
-
-    @property
-    def why_unknown(self) -> str:
-        """Why the tool cannot say that there is nothing; empty where it can."""
-        if self.log.remarks:
-            return self.log.remarks[0]
-        if self.lost:
-            return self.lost
-        if self.refused:
-            return "{1} on {0}".format(*next(iter(self.refused.items())))
-        if self.log.total is None:
-            return "it wrote no summary"
-        return "" if self.code in (0, FOUND) else f"exit {self.code}"
-
-
 def examine(
     bench: Bench, side: Side, tool: SanitizerTool, workloads: Sequence[Workload], limit_s: float
 ) -> Generator[Tick, None, Examination]:
@@ -174,8 +151,10 @@ def examine(
     examination, begun, note = Examination(), time.monotonic(), f"{side.name} under {tool}"
     with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
         log = Path(folder) / f"{tool}.log"
+        command = [PROGRAM, "--tool", tool, "--log-file", str(log), "--error-exitcode", str(FOUND)]
+        command += ["--target-processes", "all", "--show-backtrace", "device", *OPTIONS.get(tool, ())]
         try:
-            with bench.open(side, under=command(tool, log)) as worker:
+            with bench.open(side, under=command) as worker:
                 yield from worker.receive(START_LIMIT_S, note)
                 for workload in workloads:
                     once = Observe(bench.call(workload, side.name), "once")
@@ -188,27 +167,21 @@ def examine(
             examination.lost = str(error)
         if log.is_file():
             with log.open("rb") as file:
-                examination.log = read_log(file.read(LOG_BYTES).decode(errors="replace"))
+                examination.read(file.read(LOG_BYTES).decode(errors="replace"))
     examination.seconds = time.monotonic() - begun
     return examination
 
 
-def command(tool: SanitizerTool, log: Path) -> list[str]:
-    """The command line under which a worker is started."""
-    usual = ("--error-exitcode", str(FOUND), "--target-processes", "all", "--show-backtrace", "device")
-    return [PROGRAM, "--tool", tool, "--log-file", str(log), *usual, *OPTIONS.get(tool, ())]
-
-
-MOST_CALLS = 6
-"""Workloads of each variant: small ones, unlike each other."""
-MOST_FLOPS = 2e7
-"""Work of a call that is made under a tool; some tools follow every access."""
-MOST_BYTES = 2**20
-"""The same where the manifest does not say how much work a call is: bytes of its tensors."""
-CALL_LIMIT_S = 60.0
-AT_ONCE = 8
-"""Tools that run at a time: each is a process that instruments code, and the GPU is hardly busy."""
-WITHOUT_LINES = "`-lineinfo` among its build flags makes the tool name lines"
+def version() -> str:
+    """The version of compute-sanitizer that is on the PATH; empty when there is none."""
+    if shutil.which(PROGRAM) is None:
+        return ""
+    try:
+        output = finish(run([PROGRAM, "--version"], limit_s=ASK_LIMIT_S)).output
+    except LoopError:
+        return ""
+    lines = [line for line in output.splitlines() if line.startswith("Version")]
+    return lines[0].removeprefix("Version").split("(")[0].strip() if lines else "unknown"
 
 
 class SanitizeTerms(Lasting):
@@ -259,9 +232,8 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutp
     jobs = [(tool, name) for tool in TOOLS for name in chosen]
     tries = (_run(context, tool, chosen[name], calls[name], begun) for tool, name in jobs)
     runs = yield from together(tries, min(AT_ONCE, cores()))
-    late = [(name, tool) for (tool, name), run in zip(jobs, runs, strict=True) if run is None]
-    output = _output(context, [run for run in runs if run], late, calls, missing)
-    whole = not late and all(run.status != "unknown" for run in output.runs)
+    output = _output(context, runs, calls, missing)
+    whole = all(run.status != "unknown" for run in output.runs)
     return Result(output.model_copy(update={"rests_on": ground if whole else ""}))
 
 
@@ -302,16 +274,20 @@ def few(
 
 def _run(
     context: Context, tool: SanitizerTool, build: Build, own: Sequence[Workload], begun: float
-) -> Generator[Tick, None, SanitizerRun | None]:
-    """Examine one variant under one tool; None where the step's time is over.
+) -> Generator[Tick, None, SanitizerRun]:
+    """Examine one variant under one tool, if the step's time is not over.
 
     What was found is blamed on the workload whose call memcheck ended, or on the first that shows it alone.
     """
+    names = tuple(workload.name for workload in own)
+    run = SanitizerRun(
+        variant=build.variant, build_id=build.build_id, tool=tool, status="unknown", workloads=names, seconds=0
+    )
     if time.monotonic() - begun > context.budget_s:
-        return None
+        return run.model_copy(update={"why": f"the step's {context.budget_s:g} s were over", "workloads": ()})
     side, limit_s = context.bench.side(build.variant, build), min(CALL_LIMIT_S, context.kill_after_s / 2)
     examination = yield from examine(context.bench, side, tool, own, limit_s)
-    found, reports = examination.found, examination.log.reports
+    found, reports, why = examination.found, examination.reports, examination.why_unknown
     blamed = next(iter(examination.refused), "") if tool == "memcheck" and found else ""
     for workload in own if found and not blamed else ():
         alone, in_time = len(own) == 1, time.monotonic() - begun <= context.budget_s
@@ -319,50 +295,43 @@ def _run(
             blamed = workload.name
             break
     if found and not any(report.severity == "error" for report in reports):
-        words = next(iter(examination.log.remarks), f"exit {examination.code}, and no report that is understood")
-        reports = (SanitizerReport(kind="fault", words=words), *reports)
-    why = examination.why_unknown
-    return SanitizerRun(
-        variant=build.variant,
-        build_id=build.build_id,
-        tool=tool,
-        status="found" if found else "unknown" if why else "clean",
-        workloads=tuple(workload.name for workload in own),
-        seconds=examination.seconds,
-        reports=reports[:MOST_REPORTS],
-        total=max(examination.log.total or 0, len(reports)),
-        workload=blamed,
-        why=why,
-    )
+        words = next(iter(examination.remarks), f"exit {examination.code}, and no report that is understood")
+        reports = [SanitizerReport(kind="fault", words=words), *reports]
+    update = {
+        "status": "found" if found else "unknown" if why else "clean",
+        "seconds": examination.seconds,
+        "reports": tuple(reports[:MOST_REPORTS]),
+        "total": max(examination.total or 0, len(reports)),
+        "workload": blamed,
+        "why": why,
+    }
+    return run.model_copy(update=update)
 
 
 def _output(
     context: Context,
     every: Sequence[SanitizerRun],
-    late: Sequence[tuple[str, SanitizerTool]],
     calls: Mapping[str, Sequence[Workload]],
     missing: Sequence[str],
 ) -> SanitizeOutput:
     runs = sorted(every, key=lambda run: (TOOLS.index(run.tool), run.variant))
     bad = [run for run in runs if run.status == "found"]
-    tools: dict[tuple[str, str], list[SanitizerTool]] = {}
-    unknown = [(run.variant, run.tool, run.why) for run in runs if run.status == "unknown"]
-    unknown += [(*skipped, f"the step's {context.budget_s:g} s were over") for skipped in late]
-    for name, tool, why in unknown:
-        tools.setdefault((name, why), []).append(tool)
-    unseen = [f"{listed(sorted(own, key=TOOLS.index))} of {name}: {why}" for (name, why), own in tools.items()]
+    unknown: dict[tuple[str, str], list[str]] = {}
+    for without in (each for each in runs if each.status == "unknown"):
+        unknown.setdefault((without.variant, without.why), []).append(without.tool)
+    unseen = [f"{listed(tools)} of {name}: {why}" for (name, why), tools in unknown.items()]
     cleared = [run.variant for run in runs if run.status == "clean"]
     clean = tuple(name for name in calls if cleared.count(name) == len(TOOLS))
-    tried = {run.variant: len(run.workloads) for run in runs}
-    parts = [f"{name} clean in {tried[name]} calls" for name in clean]
-    parts += [f"{name} not under all" for name in tried if name not in clean]
+    parts = [f"{name} clean in {len(calls[name])} calls" for name in clean]
+    parts += [f"{name} not under all" for name in calls if name not in clean]
     warned = sum(run.total for run in runs if run.status == "clean")
     also = f"; warnings that fail nothing: {warned}" if warned else ""
-    message = f"{listed(TOOLS)}: {', '.join(parts) or 'nothing was sanitized'}{also}"
+    message, hint = f"{listed(TOOLS)}: {', '.join(parts) or 'nothing was sanitized'}{also}", None
     if bad:
         who = [f"{run.tool} of {run.variant}" for run in bad]
         more = f"; so {'does' if len(bad) == 2 else 'do'} {listed(who[1:])}" if bad[1:] else ""
         message = f"{who[0]} finds something: {bad[0].told}{more}"
+        hint = _replay(context, bad[0], calls[bad[0].variant])
     verdicts = tuple(  # One a variant: what a sanitizer finds wrong is wrong, and has no speed.
         NoSpeedVerdict(
             variant=run.variant,
@@ -377,7 +346,7 @@ def _output(
     return SanitizeOutput(
         ok=not bad,
         message=message,
-        hint=_replay(context, bad[0], calls[bad[0].variant]) if bad else None,
+        hint=hint,
         verdicts=verdicts,
         not_exercised=(*missing, *unseen),
         learned=tuple(f"Under {run.tool}, {run.told}." for run in bad),
@@ -394,5 +363,6 @@ def _replay(context: Context, run: SanitizerRun, own: Sequence[Workload]) -> str
     signature = context.bench.target.signature
     chosen = [word for w in named for word in ("--workloads", spelled(entry_of(signature, w)))]
     words = ("verify", run.variant, "--sanitize", "--device", "cuda", *chosen, "--seed", str(context.task.seed))
-    lines = "" if run.first is None or run.first.places else f"; {WITHOUT_LINES}"
+    has_lines = run.first is None or run.first.places
+    lines = "" if has_lines else "; `-lineinfo` among its build flags makes the tool name lines"
     return f"again: {context.command('kernels', *words)}{lines}"

@@ -9,7 +9,7 @@ from loop.gate.verify import MOST_HUNG, in_order
 from loop.model.measurement import Check, VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.target import Workload
-from loop.model.verdict import Against, NoSpeedVerdict
+from loop.model.verdict import NoSpeedVerdict
 from loop.model.workloads import unsupported
 from loop.workers.bench import UNJUDGED_HINT, Side
 
@@ -40,30 +40,26 @@ def verified(
     first = {check.workload.name: check.message for check in every if check.status == "not judged"}
     unjudged = [f"not judged: {message}" for message in first.values()]
     left_out = [*missing, *(f"{name} on {text}" for name, texts in (untaken or {}).items() for text in texts)]
-    declined = []
+    declined, counts, idle = list[str](), list[str](), list[str]()
     for checks in sides:
         layouts = dict.fromkeys(check.inputs for check in checks.checks if check.status == "unsupported")
         if other := ", ".join(layout for layout in layouts if layout != "contiguous"):
             declined.append(f"{checks.variant} on {other} inputs: not supported")
+        whole = checks.count("right") == len(checks.checks)
+        tally = f"right in {len(checks.checks)} checks" if whole else checks.tally
+        counts.append(f"{checks.variant} {tally}")
+        idle += [] if checks.count("right") else [checks.variant]
     message, hint = _failure(sides, control, failures, command)
-    idle = [checks.variant for checks in sides if not checks.count("right")]
     if not message and idle:
         reasons = [*(untaken or {}).get(idle[0], ()), *unjudged, *left_out, "there is no workload"]
         message = f"nothing was checked of {idle[0]}: {reasons[0]}"
         types = f"`{command('kernels', 'list')}` shows the types of each"
         hint = f"{types}: say dtype=... in --workloads, or name another set"
-    if not message:
-        parts = []
-        for checks in sides:
-            whole = checks.count("right") == len(checks.checks)
-            counted = f"right in {len(checks.checks)} checks" if whole else checks.tally
-            parts.append(f"{checks.variant} {counted}")
-        message = ", ".join(parts) or "no variant to verify"
     return VerifyOutput(
         ok=len(right) == len(meant) and trusted,
-        message=message,
+        message=message or ", ".join(counts) or "no variant to verify",
         hint=hint,
-        verdicts=tuple(verdict for checks in sides if trusted for verdict in incorrect(checks)),
+        verdicts=tuple(verdict for checks in sides if trusted for verdict in _incorrect(checks)),
         not_exercised=(*unjudged, *left_out, *declined),
         variants=tuple(sides),
         control=control,
@@ -98,6 +94,26 @@ def _failure(
     return (f"no build: {failures[0].message}", failures[0].hint) if failures else ("", None)
 
 
+def _incorrect(checks: VariantChecks) -> Iterator[NoSpeedVerdict]:
+    """A verdict for every workload on which a variant was wrong, crashed, hung, refused or tampered.
+
+    Of several failed checks the first speaks, as in the step's own message; one that was tampered with before it.
+    """
+    first: dict[str, Check] = {}
+    for check in sorted(checks.checks, key=lambda check: check.status != "tampered"):
+        if not check.passed:
+            first.setdefault(check.workload.name, check)
+    for check in first.values():
+        yield NoSpeedVerdict(
+            variant=checks.variant,
+            workload=check.workload.name,
+            against="baseline",
+            verdict="invalid" if check.status == "tampered" else "incorrect",
+            cause=check.cause,
+            reason=check.message,
+        )
+
+
 def merged(
     shares: Sequence[ShareOutput], workloads: Sequence[Workload]
 ) -> tuple[tuple[VariantChecks, ...], VariantChecks]:
@@ -126,41 +142,19 @@ def hung_out(checks: VariantChecks) -> Iterator[str]:
 
 def untaken(side: Side, workloads: Iterable[Workload]) -> tuple[str, ...]:
     """Workloads that a side does not take and why: their type, or its `takes` condition."""
-    every = tuple(workloads)
-    types = {workload.name: workload.dtype for workload in every if workload.dtype not in side.dtypes}
-    beyond = {workload.name: unsupported(side, workload) for workload in every if workload.name not in types}
-    sizes = {name: why for name, why in beyond.items() if why}
+    types, sizes = dict[str, str](), dict[str, str]()
+    for workload in workloads:
+        if workload.dtype not in side.dtypes:
+            types[workload.name] = workload.dtype
+        elif why := unsupported(side, workload):
+            sizes[workload.name] = why
     texts = []
-    if types:
-        what = f"{_many(types)} of type {', '.join(dict.fromkeys(types.values()))}"
-        texts.append(f"{what}: it takes {', '.join(side.dtypes)}")
-    if sizes:
-        what = ", ".join(dict.fromkeys(sizes.values()))
-        texts.append(f"{_many(sizes)}: not supported, {what} (`takes: {side.takes}`)")
+    for left, reason in (
+        (types, f"it takes {', '.join(side.dtypes)}"),
+        (sizes, f"not supported, {', '.join(dict.fromkeys(sizes.values()))} (`takes: {side.takes}`)"),
+    ):
+        if left:
+            many = f"{len(left)} workloads" if len(left) > 1 else next(iter(left))
+            of_type = f" of type {', '.join(dict.fromkeys(types.values()))}" if left is types else ""
+            texts.append(f"{many}{of_type}: {reason}")
     return tuple(texts)
-
-
-def _many(left: Mapping[str, str]) -> str:
-    return f"{len(left)} workloads" if len(left) > 1 else next(iter(left))
-
-
-def incorrect(checks: VariantChecks, against: Against = "baseline") -> tuple[NoSpeedVerdict, ...]:
-    """A verdict for every workload on which a variant was wrong, crashed, hung, refused or tampered.
-
-    Of several failed checks the first speaks, as in the step's own message; one that was tampered with before it.
-    """
-    first: dict[str, Check] = {}
-    for check in sorted(checks.checks, key=lambda check: check.status != "tampered"):
-        if not check.passed:
-            first.setdefault(check.workload.name, check)
-    return tuple(
-        NoSpeedVerdict(
-            variant=checks.variant,
-            workload=check.workload.name,
-            against=against,
-            verdict="invalid" if check.status == "tampered" else "incorrect",
-            cause=check.cause,
-            reason=check.message,
-        )
-        for check in first.values()
-    )

@@ -105,7 +105,7 @@ def test_a_missing_nvcc_is_told_with_what_to_install(
             lacks,
             f"install the CUDA toolkit (CUDA 12.0 or newer, older than 14.0): {where}",
         ) == build()
-        for release in ("12.4", "13.0", "9.2"):
+        for release in ("12.4", "13.0"):
             made = tmp_path / "usr" / f"cuda-{release}" / "bin" / "nvcc"
             made.parent.mkdir(parents=True)
             made.touch()
