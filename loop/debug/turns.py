@@ -129,6 +129,5 @@ def scope(context: Context, arguments: NoArguments) -> Working[ScopeOutput]:
             count=len(changed),
             simple=simple,
             simple_right=right,
-            estimate_minutes=minutes,
         )
     )

@@ -15,7 +15,6 @@ from loop.model.base import Model
 from loop.model.plan import Pattern, Plan
 
 T = TypeVar("T", bound=Model, covariant=True)
-PHASES = "delete the key: a step has its time in `budget_s`, a plan in `budget`"
 
 
 @dataclass(frozen=True)
@@ -47,11 +46,8 @@ def patterns(project: Project) -> dict[str, Read[Pattern]]:
 
 
 def plans(project: Project) -> dict[str, Read[Plan]]:
-    """All plans by name. Raises DefinitionError for phases, which only plans of stored sessions may still have."""
-    by_name = {read.value.name: read for read in _read_all("plans", project, Plan)}
-    if old := [read for read in by_name.values() if read.value.phases]:
-        raise DefinitionError([read.complain(("phases",), "no phases", "some", PHASES, key=True) for read in old])
-    return by_name
+    """All plans by name."""
+    return {read.value.name: read for read in _read_all("plans", project, Plan)}
 
 
 def _read_all(kind: str, project: Project, model: type[T]) -> Iterator[Read[T]]:

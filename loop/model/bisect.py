@@ -12,6 +12,8 @@ Outcome = Literal["culprit", "several", "range", "no_regression", "inconclusive"
 Metric = Literal["latency", "correctness"]
 UNCOMMITTED = "uncommitted"
 """Stands for the hash of what is in the checkout and in no commit."""
+FEW = 4
+"""Workloads that are named; others are counted."""
 
 
 class Candidate(Model):
@@ -67,7 +69,7 @@ class Probe(Model):
     status: Literal["measured", "broken", "lost"]
     """It was tried; it cannot be; or something else went wrong, which says nothing of it."""
     values: tuple[float, ...] = ()
-    """Latency: log ratios of its time to the other's, one a pair. Correctness: 1 for right, 0 for wrong."""
+    """Latency: log ratios of its time to the other's. Correctness: 1 for right, 0 for wrong."""
     reason: str = ""
     claim: Claim | None = None
     """Set where it was part of a confirmation."""
@@ -84,9 +86,8 @@ class BisectAnswer(Model):
     swapped: bool = False
     """Whether the good end is the one that is slower, or fails."""
     culprits: tuple[Candidate, ...] = ()
-    """The commits that brought it; one, or several."""
     range: tuple[Candidate, ...] = ()
-    """The commits one of which did, where they cannot be told apart."""
+    """The commits one of which did it, where they cannot be told apart."""
     posterior: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
     """Hash to share of the likelihood, of those above one per mille."""
     ratio: float | None = None
@@ -111,21 +112,18 @@ class BisectAnswer(Model):
         """What was tried: `4 workloads of the sets quick, edges, in 80 checks; not tried: set full`."""
         if not self.workloads or not self.probes:
             return ""
-        count = len(self.workloads)
-        what = f"{count} workload{'s' if count != 1 else ''}"
-        if count <= FEW:
-            what = f"{what} ({', '.join(self.workloads)})"
-        what += f" of the {_sets(self.sets)}" if self.sets else ""
-        what += f", in {self.checks:,} check{'s' if self.checks > 1 else ''}" if self.checks else ""
-        return what + (f"; not tried: the {_sets(self.left_out)}" if self.left_out else "")
 
+        def counted(count: int, word: str) -> str:
+            return f"{count:,} {word}{'s' if count != 1 else ''}"
 
-FEW = 4
-"""Workloads that are named; others are counted."""
+        def sets(names: tuple[str, ...]) -> str:
+            return f"set{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
-
-def _sets(names: tuple[str, ...]) -> str:
-    return f"set{'s' if len(names) > 1 else ''} {', '.join(names)}"
+        text = counted(len(self.workloads), "workload")
+        text += f" ({', '.join(self.workloads)})" if len(self.workloads) <= FEW else ""
+        text += f" of the {sets(self.sets)}" if self.sets else ""
+        text += f", in {counted(self.checks, 'check')}" if self.checks else ""
+        return text + (f"; not tried: the {sets(self.left_out)}" if self.left_out else "")
 
 
 class BisectOutput(Output):
@@ -136,6 +134,5 @@ class BisectOutput(Output):
     variant: str = ""
     """The variant that regressed; empty where none did."""
     metric: Literal["latency", "correctness", ""] = ""
-    """How it regressed."""
     answer: BisectAnswer | None = None
-    """What was found; None where nothing was searched."""
+    """None where nothing was searched."""

@@ -1,6 +1,6 @@
 """One change to a target: what it was to mend, how the gate judged it, and what became of it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -9,11 +9,11 @@ from loop.base.stats import plain_ratio, times
 from loop.model.base import Model
 from loop.model.campaign import Proposal
 from loop.model.jobs import HostUse, JobRun
-from loop.model.output import Output, VerifyOutput, by_run, outputs_of, read_output
+from loop.model.output import Output, by_run, outputs_of
 from loop.model.profile import GainOutcome, Profile
 from loop.model.record import Finished, latest_attempts
 from loop.model.target import Values
-from loop.model.verdict import SpeedVerdict
+from loop.model.verdict import Interval, SpeedVerdict
 
 ON_CHANGE = "change."
 """How the names of actions on a change begin; those on the target begin with `kernel.`"""
@@ -44,7 +44,7 @@ class Standing(Model):
 
     workload: str
     ratio: float
-    interval: tuple[float, float]
+    interval: Interval
     worth: float
     """Share of the time that is to be gained there; 0 where it may be left alone."""
 
@@ -57,7 +57,6 @@ class Brief(Model):
     variant: str
     title: str
     workload: str
-    """Where it does worst."""
     profile: Profile | None
     """Why, as far as it is known; None where nothing was profiled."""
     folder: str
@@ -119,9 +118,7 @@ class BriefOutput(Output):
     declined: bool = False
     """Whether the user wants no further change."""
     files: tuple[str, ...] = ()
-    """Files that were edited, from the target's folder."""
     lines: int = 0
-    """Lines added and removed."""
     base: str = ""
     """Commit of the worktree that the edit stands on."""
     patch: str = ""
@@ -177,9 +174,7 @@ class DecisionOutput(Output):
     actions = ("change.decide",)
 
     kept: bool = False
-    """Whether it stands."""
     tried: TriedChange | None = None
-    """The change as it is remembered."""
     branch: str = ""
     """Branch on which the kept changes of this session stand; empty outside git, or where none was kept."""
     taking: str = ""
@@ -211,7 +206,8 @@ class Confirmed(Model):
             return f"{speed}; no workload was held out"
         if len(others) == 1:
             return f"{speed}; on 1 workload held out {times(others[0])}"
-        return f"{speed}; on {len(others)} workloads held out {times(min(others))} to {times(max(others))}"
+        span = f"{times(min(others))} to {times(max(others))}"
+        return f"{speed}; on {len(others)} workloads held out {span}"
 
 
 class ConfirmOutput(Output):
@@ -257,37 +253,31 @@ def kept(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
         if not output.kept or tried is None or tried.gain is None:
             continue
         key = tried.variant, tunings.get(run)
-        before = changes.get(key, KeptChange(variant=key[0], tuning=key[1], changes=0, ratio=1.0))
+        start = KeptChange(variant=tried.variant, tuning=tunings.get(run), changes=0, ratio=1.0)
+        before = changes.get(key, start)
         workloads = dict(before.workloads)
         for speed in _against_incumbent(records, run, tried.variant):
             low, ratio, high = workloads.get(speed.workload, (1.0, 1.0, 1.0))
-            interval = low * speed.interval[0], ratio * speed.ratio, high * speed.interval[1]
-            workloads[speed.workload] = interval
-        changes[key] = KeptChange(
-            variant=tried.variant,
-            tuning=key[1],
-            changes=before.changes + 1,
-            ratio=before.ratio * tried.gain,
-            workloads=workloads,
-            branch=output.branch,
-            patch=tried.patch,
-        )
+            least, most = speed.interval
+            workloads[speed.workload] = low * least, ratio * speed.ratio, high * most
+        product = {"changes": before.changes + 1, "ratio": before.ratio * tried.gain}
+        last = {"branch": output.branch, "patch": tried.patch, "workloads": workloads}
+        changes[key] = before.model_copy(update={**product, **last})
     for (variant, tuning), change in changes.items():
         if tuning is None and variant in final:
-            update = {"ratio": final[variant].ratio, "workloads": final[variant].workloads}
-            changes[variant, tuning] = change.model_copy(update=update)
+            confirmed = final[variant].model_dump(include={"ratio", "workloads"})
+            changes[variant, tuning] = change.model_copy(update=confirmed)
     return tuple(changes.values())
 
 
-def _against_incumbent(records: Sequence[Finished], run: int, variant: str) -> list[SpeedVerdict]:
-    compared = [as_of_target(r) for r in records if r.run == run and r.action == f"{ON_CHANGE}compare"]
-    outputs = [output for record in compared if (output := read_output(record, Output))]
-    return [
-        verdict
-        for output in outputs
-        for verdict in output.verdicts
-        if isinstance(verdict, SpeedVerdict) and (verdict.variant, verdict.against) == (variant, "known_good")
-    ]
+def _against_incumbent(records: Sequence[Finished], run: int, variant: str) -> Iterator[SpeedVerdict]:
+    """How the change of a run came out beside what it replaced, workload by workload."""
+    compared = (r for r in records if r.run == run and r.action == f"{ON_CHANGE}compare")
+    for output in outputs_of(map(as_of_target, compared), Output):
+        for verdict in output.verdicts:
+            of_variant = (verdict.variant, verdict.against) == (variant, "known_good")
+            if of_variant and isinstance(verdict, SpeedVerdict):
+                yield verdict
 
 
 def standing(finished: Iterable[Finished]) -> tuple[Finished, ...]:
@@ -299,11 +289,8 @@ def standing(finished: Iterable[Finished]) -> tuple[Finished, ...]:
 
 def jobs_of(finished: Iterable[Finished]) -> tuple[JobRun, ...]:
     """What an executor ran for the steps of a session, each job once."""
-    steps = latest_attempts(finished)
-    kinds: tuple[type[VerifyOutput | BriefOutput | JudgedOutput], ...] = (
-        VerifyOutput, BriefOutput, JudgedOutput,
-    )  # fmt: skip
-    jobs = [job for kind in kinds for output in outputs_of(steps, kind) for job in output.jobs]
+    kept = (record.output.get("jobs", ()) for record in latest_attempts(finished))
+    jobs = (JobRun.model_validate(job, extra="ignore") for jobs in kept for job in jobs)
     return tuple({job.id: job for job in jobs}.values())
 
 

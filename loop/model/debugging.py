@@ -56,7 +56,6 @@ class EarlierTry(Model):
     right: bool
     message: str
     smallest: str = ""
-    """The smallest failing workload, where it was looked for."""
 
 
 class ComponentsOutput(Output):
@@ -91,14 +90,16 @@ class Explanation(Model):
     where: str
     """Which elements are wrong, in words; empty where there is no output."""
     workload: str
-    """Name of the workload on which the failure shows best."""
 
     @property
     def lines(self) -> tuple[tuple[str, str], ...]:
         """Label and text, the most telling first."""
-        rule = f"{self.rule} ({self.held} of {self.held} fresh workloads as foreseen)" if self.rule else ""
-        unknown = "" if self.rule or not self.where else "not identified: no known fault and no rule fits"
-        texts = ("Cause", self.cause or unknown), ("Rule", rule), ("Where", self.where)
+        rule, cause = "", self.cause
+        if self.rule:
+            rule = f"{self.rule} ({self.held} of {self.held} fresh workloads as foreseen)"
+        elif self.where and not cause:
+            cause = "not identified: no known fault and no rule fits"
+        texts = ("Cause", cause), ("Rule", rule), ("Where", self.where)
         return tuple(pair for pair in texts if pair[1])
 
     @property
@@ -123,9 +124,7 @@ class HypothesesOutput(Output):
     hypothesis: str = ""
     """What is thought to be wrong this time."""
     builds: dict[str, str] = Field(default_factory=dict)
-    """Variant to the build that is tried."""
     tries: tuple[EarlierTry, ...] = ()
-    """Earlier tries of the selected variants, oldest first."""
     repeated: tuple[str, ...] = ()
     """Variants whose very build was found wrong before."""
 
@@ -138,10 +137,6 @@ class ScopeOutput(Output):
     changed: tuple[str, ...] = ()
     """Compiled variants whose build is not the known good's."""
     count: int = 0
-    """How many they are."""
     simple: str = ""
     """The simplest of them: the first in the manifest; empty where one at most was changed."""
     simple_right: bool = True
-    """Whether that one is right."""
-    estimate_minutes: float = 0.0
-    """What the plan is to be counted with: three times its budget where too much was changed at once."""

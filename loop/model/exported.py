@@ -18,7 +18,6 @@ class Diagnosis(Model):
     """What repeats the smallest failure; empty where none was looked for."""
     cause: str = ""
     rule: str = ""
-    """On which workloads it is wrong; empty where no rule foresaw fresh ones."""
 
 
 class MadeTarget(Printed):

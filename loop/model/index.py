@@ -23,7 +23,6 @@ class Environment(Model):
 
     processor: str
     gpu: str | None = None
-    """The GPU everything ran on; None on a processor."""
     driver: str | None = None
     cuda: str | None = None
     torch: str | None = None
@@ -33,14 +32,8 @@ class Environment(Model):
     def of(cls, machine: Machine, device: Device, torch: str | None = None) -> "Environment":
         """That of a machine; the GPU and its driver count where the session runs on one."""
         gpu = machine.gpus[0] if device == "cuda" and machine.gpus else None
-        return cls(
-            processor=machine.processor,
-            gpu=gpu,
-            driver=machine.driver if gpu else None,
-            cuda=machine.nvcc,
-            torch=torch,
-            compiler=machine.compiler,
-        )
+        fields = {"gpu": gpu, "driver": machine.driver if gpu else None, "cuda": machine.nvcc}
+        return cls(processor=machine.processor, compiler=machine.compiler, torch=torch, **fields)
 
 
 class PatternRun(Model):
@@ -50,7 +43,6 @@ class PatternRun(Model):
     status: Status
     """How it ended: failed before aborted before paused; skipped when every step was."""
     seconds: float
-    """Seconds of its steps, the last attempt of each."""
     started: datetime.datetime | None
     """When its first step began, UTC; None where a recorded session does not say."""
     whole: bool
@@ -85,7 +77,6 @@ class FailureSeen(Model):
     text: str
     """The error without paths, addresses and numbers."""
     key: str = ""
-    """Hash of the text: the same wherever the same thing fails."""
     subject: str = ""
     """The variant that failed; empty where the step failed as a whole."""
     pattern: str = ""
@@ -114,7 +105,6 @@ class Judgement(Model):
     threads: int = 0
     """CPU threads of a call; 0 on a GPU."""
     seed: int = 0
-    """Base seed of the inputs."""
     emulated: bool = False
     right: tuple[str, ...] = ()
     """Checks that it passed: a workload, with a layout or another kind of check after a comma."""
@@ -132,7 +122,6 @@ class SessionResults(Model):
     target: str
     device: Device
     grade: str = ""
-    """Its letter; empty while it is open."""
     kept: tuple[KeptChange, ...] = ()
     """What its kept changes brought, by variant: its verdicts are on the target with them."""
     regressed: tuple[str, ...] = ()
@@ -158,8 +147,6 @@ class SessionRow(SessionResults):
     workloads: tuple[str, ...] = ()
     """Workload sets of its plan, those that are only verified included."""
     threads: int = 1
-    load: float | None = None
-    """Other programs for each core when it began; None where nobody told."""
     ground: str = ""
     harness: str = ""
     """Hash of those that no compiler reads: reference, workloads, tolerance."""
@@ -175,12 +162,9 @@ class SessionRow(SessionResults):
     attended: bool = False
     """Whether somebody stated that an engineer attends to it."""
     hosts: tuple[HostUse, ...] = ()
-    """Other machines with a price on which its jobs ran."""
     savings: tuple[Saving, ...] = ()
-    """What was spared, as measured, pattern by pattern."""
     usd: float = 0.0
     notes: tuple[str, ...] = ()
-    """What a reader has to know of its bill."""
     lasting: dict[str, bool] = Field(default_factory=dict)
     """Hashes of what its own results rest on, to whether all of these were good: a later session may take one
     over."""
@@ -204,9 +188,7 @@ class SessionRow(SessionResults):
     speeds: dict[str, dict[str, float]] = Field(default_factory=dict)
     """Ratios against the baseline by variant and workload; those that could not be judged are left out."""
     promises: tuple[Promised, ...] = ()
-    """What its advice promised of these builds."""
     gains: tuple[GainOutcome, ...] = ()
-    """What came of the promises in the briefs of its changes."""
     failures: tuple[FailureSeen, ...] = ()
     recorded: bool = False
 
@@ -221,10 +203,8 @@ class SessionRow(SessionResults):
 
     def has_build(self, variant: str, builds: Collection[tuple[str, str, str]]) -> bool:
         """Whether it judged one of these builds: variant, build, and the target's files where nothing is built."""
-        mine = (judgement for judgement in self.judged if judgement.variant == variant)
-        return any(
-            (variant, judgement.build, "" if judgement.build else self.ground) in builds for judgement in mine
-        )
+        mine = (j.build for j in self.judged if j.variant == variant)
+        return any((variant, build, "" if build else self.ground) in builds for build in mine)
 
     @property
     def judged_variants(self) -> tuple[str, ...]:
@@ -242,6 +222,6 @@ class SessionRow(SessionResults):
     @property
     def fastest(self) -> str | None:
         """The variant with the best mean ratio of those that were judged everywhere, as `cpu 1.63x`."""
-        sure = {variant: ratio for variant, ratio in self.ratios.items() if variant not in self.unsure}
-        best = max(sure, key=lambda variant: sure[variant], default=None)
-        return f"{best} {times(sure[best])}" if best else None
+        sure = [(ratio, name) for name, ratio in self.ratios.items() if name not in self.unsure]
+        ratio, best = max(sure, default=(0.0, None))
+        return f"{best} {times(ratio)}" if best else None

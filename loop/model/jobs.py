@@ -23,7 +23,6 @@ class Where(Model):
     """Seconds since 1970, by the clock of whoever submitted it where that is known."""
     seconds: float = 0.0
     usd_per_hour: float | None = None
-    """What an hour there costs, where its host says."""
     timed: bool = False
     """Whether it timed something: then it counts on which devices."""
 
@@ -52,19 +51,19 @@ class HostUse(Model):
     seconds: float
     """A second counts once, however many jobs shared it."""
     usd: float
-    """What they cost, by the price that each job noted."""
 
     @classmethod
     def of(cls, jobs: Iterable[JobRun]) -> tuple["HostUse", ...]:
         """What jobs used of hosts with a price."""
         used, until = dict[str, HostUse](), dict[str, float]()
         for job in sorted(jobs, key=lambda job: job.began):
-            if job.usd_per_hour is not None:
-                before = used.get(job.host, cls(host=job.host, seconds=0.0, usd=0.0))
-                begin, end = max(job.began, until.get(job.host, 0.0)), job.began + job.seconds
-                seconds, until[job.host] = max(0.0, end - begin), max(begin, end)
-                usd = before.usd + seconds / 3600 * job.usd_per_hour
-                used[job.host] = cls(host=job.host, seconds=before.seconds + seconds, usd=usd)
+            if job.usd_per_hour is None:
+                continue
+            before = used.get(job.host, cls(host=job.host, seconds=0.0, usd=0.0))
+            begin, end = max(job.began, until.get(job.host, 0.0)), job.began + job.seconds
+            seconds, until[job.host] = max(0.0, end - begin), max(begin, end)
+            usd = before.usd + seconds / 3600 * job.usd_per_hour
+            used[job.host] = cls(host=job.host, seconds=before.seconds + seconds, usd=usd)
         return tuple(used.values())
 
 

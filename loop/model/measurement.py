@@ -37,11 +37,9 @@ class Build(Model):
     build_id: str
     """Hash of every file the build read, programs and libraries included, the flags, and the processor."""
     library: str
-    """Path of the shared library, or of the folder of the copy."""
     seconds: float
     cached: bool
     units: int
-    """Translation units; 0 of a copy."""
     framework_headers: tuple[str, ...] = ()
     """Headers of a deep-learning framework that it includes; empty for a clean C interface."""
     compiler: str
@@ -63,11 +61,14 @@ class Mismatch(Model):
     @property
     def text(self) -> str:
         """`B=0 H=0 Sq=3 D=1: expected 0.12, got nan (allowed error 1e-05)`."""
+
+        def number(value: float | None) -> str:
+            if value is None:
+                return "nan"
+            return f"{value if abs(value) < 1e300 else value * float('inf'):.6g}"
+
         place = " ".join(f"{name}={index}" for name, index in self.index.items())
-        expected, got = (
-            "nan" if value is None else f"{value if abs(value) < 1e300 else value * float('inf'):.6g}"
-            for value in (self.expected, self.got)
-        )
+        expected, got = number(self.expected), number(self.got)
         return f"{place}: expected {expected}, got {got} (allowed error {self.allowed:.1e})"
 
 
@@ -90,11 +91,9 @@ class Check(Model):
     workload: Workload
     inputs: Layout = "contiguous"
     threads: int | None = None
-    """CPU threads of the process; None on a GPU."""
     status: CheckStatus
-    """`right`; `unsupported`: outside the variant's `takes`, or inputs of another layout that it declined; `not
-    judged`: the reference raises or overflows there; `wrong`; `tampered`: what it is judged with was replaced;
-    `crashed`: a signal or an exception; `hung`; `refused`: it declined a call that it takes, or gave nothing."""
+    """`unsupported`: outside its `takes`, or a layout that it declined; `not judged`: the reference raises or
+    overflows; `tampered`: it replaced what judges it; `refused`: it declined a call that it takes."""
     message: str
     cause: Cause = ""
     fault: Fault | None = None
@@ -102,11 +101,8 @@ class Check(Model):
     beyond: str = ""
     """What lies outside the variant's `takes`, as in `D=250`; empty for a call that was made."""
     max_error: float | None = None
-    """Largest absolute error of a finite element."""
     allowed_error: float | None = None
-    """The error that its element may have."""
     plain_max_error: float | None = None
-    """Largest absolute error of the plain implementation in the same type."""
     output: str = ""
     """Which output the figures are about; empty where there is one."""
     checker: str = ""
@@ -115,7 +111,6 @@ class Check(Model):
     total: int = 0
     worst: Mismatch | None = None
     first: Mismatch | None = None
-    """The first element outside, in memory order."""
     map: dict[str, tuple[Span, ...]] = Field(default_factory=dict)
     """Where the wrong elements are: each dimension of the output in at most eight parts."""
     spans: dict[str, Span] = Field(default_factory=dict)
@@ -128,11 +123,6 @@ class Check(Model):
         """Whether nothing is wrong: it is right, not supported or not judged."""
         return self.status in ("right", "unsupported", "not judged")
 
-    @property
-    def left_out(self) -> str:
-        """In a word why a check that is not supported is not: the layout, or what lies outside of `takes`."""
-        return self.beyond or self.inputs
-
 
 Shown = Literal["fixed", "moves", "varies", "negative"]
 
@@ -141,8 +131,7 @@ class Looked(Model):
     """What inputs could not show, whatever a variant does with them."""
 
     shown: dict[str, tuple[Shown, ...]] = Field(default_factory=dict)
-    """Input to what its values showed: `fixed` or `moves` where they were or were not the same under two seeds,
-    `varies` where there was more than one, `negative` where one was or need not be."""
+    """Input to what its values showed: `fixed` or `moves` under two seeds, `varies`, `negative`."""
     unread: tuple[str, ...] = ()
     """Inputs that change no output of the reference."""
     ignored: tuple[str, ...] = ()
@@ -196,11 +185,6 @@ class VariantChecks(Model):
         return sum(check.status == status for check in self.checks)
 
     @property
-    def unsupported(self) -> dict[str, int]:
-        """What is not supported, as in `strided` or `D=250`, to how many checks say so."""
-        return dict(Counter(check.left_out for check in self.checks if check.status == "unsupported"))
-
-    @property
     def tally(self) -> str:
         """`right on 58, not supported on 4 (strided x2, D=250 x2), crashed on 1`: every check is counted."""
         right = [f"right on {self.count('right')}"] if self.count("right") else []
@@ -209,10 +193,15 @@ class VariantChecks(Model):
     @property
     def tally_of_others(self) -> str:
         """The same of checks that are not right."""
-        left = ", ".join(f"{what} x{count}" for what, count in self.unsupported.items())
-        texts = [f"not supported on {self.count('unsupported')} ({left})"] if left else []
-        failed = [(status, self.count(status)) for status in STATUSES if status not in ("right", "unsupported")]
-        return ", ".join([*texts, *(f"{status} on {count}" for status, count in failed if count)])
+        # In a word why a call is not supported: what lies outside of `takes`, or the layout.
+        declined = [check for check in self.checks if check.status == "unsupported"]
+        reasons = Counter(check.beyond or check.inputs for check in declined)
+        left = ", ".join(f"{reason} x{count}" for reason, count in reasons.items())
+        texts = [f"not supported on {len(declined)} ({left})"] if left else []
+        for status in STATUSES:
+            if status not in ("right", "unsupported") and self.count(status):
+                texts.append(f"{status} on {self.count(status)}")
+        return ", ".join(texts)
 
     @property
     def first_failure(self) -> Check | None:
@@ -223,10 +212,9 @@ class VariantChecks(Model):
     def failures(self) -> tuple[str, ...]:
         """What failed, a line a check; one line where all failed alike, as of a library that does not load."""
         failed = [check for check in self.checks if not check.passed]
-        some_right = any(check.status == "right" for check in self.checks)
-        faults = {(check.status, check.fault.text if check.fault else check.message) for check in failed}
-        if len(failed) > 1 and not some_right and len(faults) == 1:
-            return (f"{': '.join(*faults)} ({len(failed)} checks)",)
+        texts = {f"{c.status}: {c.fault.text if c.fault else c.message}" for c in failed}
+        if len(failed) > 1 and not self.count("right") and len(texts) == 1:
+            return (f"{texts.pop()} ({len(failed)} checks)",)
         return tuple(f"{check.status}: {check.message}" for check in failed)
 
 
@@ -236,7 +224,6 @@ class DeviceReading(Model):
     sm_clock_mhz: int | None = None
     """Clock of the multiprocessors; None where its driver does not tell."""
     throttle: tuple[str, ...] = ()
-    """What held the clocks back."""
 
 
 class Segment(Model):
@@ -250,8 +237,7 @@ class Segment(Model):
     seconds: tuple[float, ...]
     """Seconds of one call, sample by sample."""
     waited: tuple[float, ...] = ()
-    """Seconds of one call, sample by sample, in which worker or judge was ready to run and something else ran in
-    its place; empty where the system does not tell."""
+    """Seconds of a call in which worker or judge was ready to run and something else ran; empty: not known."""
     left_s: float = 0.0
     """Seconds a call, contained in `seconds`, of work that was left until the result was handed over."""
     processes: Annotated[int, Field(ge=0)] | None = None
@@ -269,7 +255,6 @@ class SideSensors(Model):
     sm_clock_mhz: tuple[int, int, int] | None = None
     """Clock of the multiprocessors in these readings: least, median and most."""
     throttled: dict[str, int] = Field(default_factory=dict)
-    """What held the clocks back, and in how many segments."""
 
 
 class Measurement(Model):
@@ -290,14 +275,11 @@ class Measurement(Model):
     reference_us: float
     candidate_us: float
     reference_peak_bytes: int | None
-    """Memory that the reference's first call added; None where it could not be read."""
     candidate_peak_bytes: int | None
     """Memory that the candidate's first call added; None where it could not be read."""
     timed_by: Literal["loop", "itself"] = "loop"
     flops_per_s: float | None = None
-    """Counted operations over the candidate's time."""
     bytes_per_s: float | None = None
-    """Bytes that a call must move over the candidate's time."""
     dropped: int = 0
     """Rounds left out because one side was held back and the other was not: by the GPU, or by other programs."""
     held_back: str | None = None
@@ -316,9 +298,7 @@ class PropertyCheck(Model):
     variant: str
     property: str
     workload: str
-    """Name of the workload whose inputs it started from."""
     status: Literal["holds", "failed", "inapplicable"]
-    """Whether it holds, or has no meaning there."""
     message: str
 
 
@@ -332,7 +312,6 @@ class NullControl(Model):
     false: tuple[str, ...]
     """Those that came out faster or slower: `slower on ...`."""
     blocks: int
-    """Blocks on the workload that took most."""
     block_sd: float | None
     """Median over workloads of the standard deviation of a block's log ratio: the noise of this machine."""
 
@@ -344,7 +323,6 @@ class PositiveControl(Model):
     workload: str
     """Where it was tried: the workload with most elements."""
     slowdown: float
-    """Share of its time that was added."""
     verdict: Literal["faster", "slower", "same", "inconclusive"]
     e_value: float
     blocks: int
@@ -364,9 +342,7 @@ class ControlResult(Model):
     kind: Literal["value", "cheat", "honest"]
     """A wrong result; one that is right only while it is looked at; or an honest candidate, which has to pass."""
     base: str
-    """Variant the mistake was put into."""
     workload: str
-    """Name of the workload it was rejected on; empty when it passed."""
     stage: Literal["verify", "measure"]
     killed: bool
     reason: str

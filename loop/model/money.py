@@ -17,15 +17,12 @@ class Tokens(Model):
     input: Count = 0
     """Read, and not from a cache."""
     output: Count = 0
-    """Written, thoughts included."""
     cache_read: Count = 0
-    """Read from a cache."""
     cache_write: Count = 0
     """Put into a cache that lasts five minutes."""
     cache_write_1h: Count = 0
     """Put into a cache that lasts an hour."""
     searches: Count = 0
-    """Searches of the web."""
 
     @property
     def total(self) -> int:
@@ -51,10 +48,8 @@ class AiUse(Model):
     """What agents used in a session, from the best source there was."""
 
     source: AiSource
-    """An agent's own result, or somebody's word."""
     agents: tuple[str, ...] = ()
     models: tuple[ModelUse, ...] = ()
-    """Model by model; none for a stated amount."""
     usd: float | None
     """What is known to have been paid; None where nothing is known."""
     unpriced: tuple[str, ...] = ()
@@ -218,7 +213,6 @@ class Saving(Model):
     source: str
     minutes: float
     usd: float
-    """The minutes at the rates of the session."""
 
 
 class Unmeasured(Model):
@@ -247,6 +241,5 @@ class Bill(Model):
     roi: float | None = None
     """(savings - charges) / charges; None where nothing was charged, or no saving was measured."""
     ai: AiUse | None = None
-    """What agents used; None where nothing is known."""
     gains: Gains = Gains()
     notes: tuple[str, ...] = ()

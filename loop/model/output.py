@@ -27,7 +27,6 @@ class Output(Model):
     verdicts: tuple[Verdict, ...] = ()
     not_exercised: tuple[str, ...] = ()
     learned: tuple[str, ...] = ()
-    """What it shows, in sentences."""
     rests_on: str = ""
     """Hash of all that it rests on, where a later session may take it over; empty elsewhere."""
     taken_from: str = ""
@@ -41,9 +40,8 @@ def read_output(record: Finished, kind: type[Found]) -> Found | None:
     """What a step found, as this kind; None where it is of another, or broke off before it found anything."""
     if kind.actions and record.action not in kind.actions:
         return None
-    known = {name: value for name, value in record.output.items() if name in kind.model_fields}
     try:
-        return kind.model_validate(known, strict=False)
+        return kind.model_validate(record.output, strict=False, extra="ignore")
     except ValidationError:
         return None
 
@@ -93,10 +91,8 @@ class VerifyOutput(Checked):
     actions = ("kernel.verify", "kernel.emulate")
 
     seed: int = 0
-    """Base seed of the inputs; the same seed replays them."""
     right: tuple[str, ...] = ()
     jobs: tuple[JobRun, ...] = ()
-    """What became of its parts, where an executor ran them."""
     wrong: tuple[str, ...] = ()
 
     def of(self, name: str) -> Ours:
@@ -140,15 +136,12 @@ class MeasureOutput(Output):
 
     measurements: tuple[Measurement, ...] = ()
     rounds: int = 0
-    """Fresh sets of processes."""
     called: dict[str, str] = Field(default_factory=dict)
     """Side to how its calls are made, as in `C, writes into a given output`."""
     empty_us: dict[str, float] = Field(default_factory=dict)
     """Microseconds of a call that does nothing, by the way it is made."""
     outputs: int = 0
-    """Outputs of timed calls that were held against the reference."""
     warnings: tuple[str, ...] = ()
-    """What disturbed it: others on the same GPU."""
     sensors: tuple[SideSensors, ...] = ()
     """What the GPU's sensors said, one a side; none on a CPU."""
     threads: int = 0
@@ -162,6 +155,5 @@ class CommandOutput(Output):
     actions = ("command.run",)
 
     code: int = 0
-    """Exit status."""
     seconds: float = 0.0
     output: str = ""

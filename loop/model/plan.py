@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
-from pydantic.json_schema import SkipJsonSchema
 
 from loop.base.expressions import Miss
 from loop.model.base import Model
@@ -115,8 +114,6 @@ class Plan(Model):
     """What answers a missed objective: a pattern, which is run next, or a plan, which is proposed."""
     parameters: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """Further names that expressions may read as `plan.<name>`."""
-    phases: SkipJsonSchema[tuple[object, ...]] = Field((), exclude=True)
-    """Plans of before had phases, and sessions have them stored: they are read and mean nothing."""
 
     def aims(self) -> Iterator[str]:
         """What it is for, a line each: objective, what it requires, when it stops, what answers a miss."""
@@ -133,13 +130,9 @@ class Predicted(Model):
     """Time and cost that a session was expected to have, as it was said when it began."""
 
     seconds: float
-    """Median of the expected time."""
     low_s: float
     """One time in ten it was expected to take less."""
     high_s: float
-    """One time in ten it was expected to take more."""
-    widened: float = 1.0
-    """Factor by which earlier predictions had widened the interval's logarithm."""
     usd: float
     low_usd: float
     high_usd: float
@@ -156,7 +149,6 @@ class PlannedPattern(Model):
     low_s: float | None = None
     """One run in ten is predicted to take less; None before it was predicted."""
     high_s: float | None = None
-    """One run in ten is predicted to take more."""
     step_s: dict[str, float] = Field(default_factory=dict)
     """Predicted seconds of the steps that were run before, by id."""
     evidence: Literal["measured", "prior"]

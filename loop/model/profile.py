@@ -108,7 +108,6 @@ class DeviceProfile(Model):
 
     by: Literal["ncu", "torch's profiler"]
     kernels: tuple[KernelRun, ...]
-    """Its kernels, the one that took longest first."""
     launches: int
     us: float | None = None
     """Microseconds of all launches together, without what lies between them; None where a time is missing."""
@@ -193,7 +192,6 @@ class Promised(Model):
     workload: str
     build: str
     ratio: Annotated[float, Field(gt=0)]
-    """Its speed there, against the baseline."""
 
     def came_to(self, ratio: float, session: str) -> "GainOutcome":
         """What a later session says of it, by the speed that it measured there against the baseline."""
@@ -214,9 +212,7 @@ class GainOutcome(Model):
     variant: str
     workload: str
     actual: Annotated[float, Field(gt=0)]
-    """Ratio of speeds there, after over before."""
     basis: Basis
-    """Timed side by side as a change, or in a later session, each against the baseline."""
     session: str = ""
 
     @property
@@ -280,11 +276,9 @@ class Occupancy(Model):
     on: str
     """Threads of this machine, or the GPU reckoned with."""
     at_hand: bool
-    """Whether the session runs on that device."""
     items: int
     """Blocks launched, or pieces of work."""
     units: int
-    """Multiprocessors or threads."""
     resident: int
     """Blocks that one multiprocessor holds at a time; 1 for a thread; 0 where a block does not fit at all."""
     limited_by: str
@@ -297,7 +291,6 @@ class Occupancy(Model):
     unknown: tuple[str, ...] = ()
     """Resources that nobody declared: with them fewer blocks may fit."""
     kernel: str = ""
-    """The kernel, where the host code told what it launches; empty for a launch that is declared."""
 
     @property
     def starved(self) -> bool:

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
-from pydantic.json_schema import SkipJsonSchema
 
 from loop.model.base import Model
 from loop.model.campaign import Campaign
@@ -67,9 +66,7 @@ class Finished(EndedStep):
     skipped_because: str = ""
     """Why it was skipped, as in `only when verify.right != []`; empty for any other step."""
     killed: bool = False
-    """Whether it failed because it took longer than its limit."""
     longest_silence_s: float = 0.0
-    """Longest time without a sign of life on the screen while the step ran."""
     artifacts: tuple[str, ...] = ()
 
     @property
@@ -91,7 +88,6 @@ class Opened(Model):
 
     event: Literal["opened"] = "opened"
     resumed: bool = False
-    """True when the session goes on after an interruption."""
     fresh: bool = False
     """True when the target's files had changed by then: nothing written before it stands any more."""
     pid: int
@@ -130,7 +126,6 @@ class Revision(Model):
     branch: str | None = None
     dirty: bool = False
     changed: tuple[str, ...] = ()
-    """Files that differ, the first twenty."""
 
     @property
     def committed(self) -> str | None:
@@ -144,7 +139,6 @@ class KnownGood(Model):
     session: str
     build_id: str
     commit: str | None
-    """Its revision; None where files were not committed."""
     branch: str | None = None
 
 
@@ -158,13 +152,11 @@ class Machine(Model):
     memory_gb: float
     python: str
     torch: str | None = None
-    """Version of the torch that is installed; None when there is none, or where it was not yet written down."""
     compiler: str | None
     nvcc: str | None
     gpus: tuple[str, ...] = ()
     driver: str | None = None
     capability: str | None = None
-    """Compute capability of the first GPU, as in 8.9."""
     load: float | None = None
     """Other programs that ran or waited for a core when the session began, for each core; None: nobody told."""
 
@@ -186,7 +178,6 @@ class SessionFacts(Model):
     target: str
     device: Device
     baseline: str = "the baseline"
-    """Name of the library function that variants are compared with."""
     variants: tuple[str, ...]
     roles: dict[str, Role] = Field(default_factory=dict)
     """Variants that are not `main`, with what they are there for."""
@@ -275,7 +266,6 @@ class Conclusion(Model):
     reason: str
     verdicts: tuple[Verdict, ...]
     grade: str
-    """A to F, by the rule printed in the report."""
     grade_reason: str
     seconds: float
     objective: Reached | None = None
@@ -283,8 +273,6 @@ class Conclusion(Model):
     not_exercised: tuple[str, ...]
     learnings: tuple[str, ...]
     proposal: str
-    phases: SkipJsonSchema[tuple[object, ...]] = Field((), exclude=True)
-    """Plans of before had phases, and sessions have them stored: they are read and mean nothing."""
 
 
 class SessionRecord(Conclusion):

@@ -17,7 +17,6 @@ class KernelResources(Model):
     name: str
     """Demangled name with parameters; the mangled one where there is no c++filt."""
     architecture: str
-    """What it was compiled for, as in `sm_89`."""
     entry: bool = True
     """Whether it can be launched; false for a function that kernels call."""
     registers: int | None = None
@@ -94,11 +93,8 @@ class Placement(Model):
     """Blocks that one multiprocessor holds at a time; 0 where the kernel cannot be launched."""
     limited_by: str
     workload: str
-    """The first workload that launches it so."""
     workloads: int
-    """How many workloads do."""
     timed: bool = False
-    """Whether one of them is timed."""
 
 
 class CompiledLibrary(Model):

@@ -43,12 +43,10 @@ class SanitizerRun(Model):
     status: Literal["clean", "found", "unknown"]
     """Nothing was found, something was, or the tool did not get to say."""
     workloads: tuple[str, ...]
-    """Workloads of which one call each was made."""
     seconds: Annotated[float, Field(ge=0)]
     reports: tuple[SanitizerReport, ...] = ()
     total: int = 0
     workload: str = ""
-    """The workload of the first report; empty where that is not known."""
     why: str = ""
     """Why nothing is known, or which calls were not made."""
 
@@ -78,6 +76,4 @@ class SanitizeOutput(Output):
     clean: tuple[str, ...] = ()
     """Variants in which none of the tools found anything, and all of them looked."""
     found: tuple[str, ...] = ()
-    """Variants in which one of them found something."""
     version: str = ""
-    """Of the tool."""

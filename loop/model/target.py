@@ -70,10 +70,10 @@ class Tuning(Model):
         return math.prod(map(len, self.values.values()))
 
     @property
-    def points(self) -> Iterator[Values]:
+    def points(self) -> list[Values]:
         """Every combination of the values, in order."""
-        for chosen in itertools.product(*self.values.values()):
-            yield dict(zip(self.values, chosen, strict=True))
+        every = itertools.product(*self.values.values())
+        return [dict(zip(self.values, chosen, strict=True)) for chosen in every]
 
     def best_on(self, device: str) -> Values | None:
         """The best values of a device: its own; for a GPU without any the first GPU's; None for another kind."""
@@ -151,14 +151,13 @@ class Instances(Model):
                 raise ValueError(f"{field}: {{{name}}}, {known}")
         return self
 
-    def promised(self) -> tuple[tuple[str, str], ...]:
+    def promised(self) -> Iterator[tuple[str, str]]:
         """Each symbol with the line that makes it."""
-        choices = itertools.product(*self.over.values())
-        return tuple((self._filled(self.symbol, c), self._filled(self.line, c)) for c in choices)
-
-    def _filled(self, text: str, choice: tuple[str | int, ...]) -> str:
-        values = dict(zip(self.over, choice, strict=True))
-        return PLACEHOLDER.sub(lambda match: str(values[match[1]]), text)
+        for choice in itertools.product(*map(tuple, self.over.values())):
+            symbol, line = self.symbol, self.line
+            for name, value in zip(self.over, choice, strict=True):
+                symbol, line = (t.replace(f"{{{name}}}", str(value)) for t in (symbol, line))
+            yield symbol, line
 
 
 class MustNotCompile(Model):
@@ -267,21 +266,11 @@ class CAbiVariant(_Variant):
     must_not_compile: tuple[MustNotCompile, ...] = ()
     """Configurations that the compiler has to refuse."""
 
-    def compiled_for(self, architecture: str, tuned: tuple[str, ...] = ()) -> "CAbiVariant":
-        """The variant with `{arch}` and `{tuned}` of its flags filled in."""
-        build = self.build.filled(
-            {
-                f"-arch={ARCH}": WHOLE_ARCH.get(architecture, (f"-arch={architecture}",)),
-                ARCH: (architecture,),
-                TUNED: tuned,
-            }
-        )
-        return self.model_copy(update={"build": build})
-
     def emulated(self, tuned: tuple[str, ...] = ()) -> "CAbiVariant":
         """The variant as it is built for the emulator: on the processor, by its own recipe."""
         assert self.emulation is not None
-        return self.model_copy(update={"device": "cpu", "build": self.emulation.filled({TUNED: tuned})})
+        build = self.emulation.filled({TUNED: tuned})
+        return self.model_copy(update={"device": "cpu", "build": build})
 
 
 class PythonVariant(_Variant):
@@ -431,29 +420,28 @@ class Target(Model):
     @property
     def functions(self) -> tuple[str, ...]:
         """Every function that judges or makes inputs: bundled names, and `module:function`."""
-        every: list[PythonFunction | None] = [self.reference, self.plain, self.baseline]
-        every += [self.generator, self.checker, self.modules.arguments if self.modules else None]
-        every += self.faults.values()
+        every = [self.reference, self.plain, self.baseline, self.generator, self.checker]
+        every += [self.modules.arguments if self.modules else None, *self.faults.values()]
         for part in self.components.values():
             every += [part.reference, part.plain, part.inputs, part.form]
         return (*(function.python for function in every if function), *self.properties)
 
     def part(self, component: Component) -> "Target":
         """A component as a target of its own; its workloads are the set `component`."""
-        own = ("reference", "plain", "values")
+        outputs = {OUTPUT: component.output}
         types: dict[str, Dtype] = {**self.signature.types, OUTPUT: "float32"}
-        part = self.signature.model_copy(update={"outputs": {OUTPUT: component.output}, "types": types})
+        part = self.signature.model_copy(update={"outputs": outputs, "types": types})
+        none = ("memory", "flops", "bytes", "generator", "modules", "checker")
         fields = {
-            "signature": component.signature or part,
-            **{name: getattr(component, name) for name in own},
-            **dict.fromkeys(("memory", "flops", "bytes")),
-            "function": component.entry,
-            "tolerance": {**self.tolerance, **component.tolerance},
-            "workloads": {"component": component.workloads},
+            **{name: getattr(component, name) for name in ("reference", "plain", "values")},
+            **dict.fromkeys(none),
             "properties": (),
             "faults": {},
             "components": {},
-            **dict.fromkeys(("generator", "modules", "checker")),
+            "signature": component.signature or part,
+            "function": component.entry,
+            "tolerance": {**self.tolerance, **component.tolerance},
+            "workloads": {"component": component.workloads},
         }
         return self.model_copy(update=fields)
 
@@ -461,7 +449,12 @@ class Target(Model):
         """A compiled variant as it is built for a GPU of that compute capability, or on this processor."""
         variant = self.variants[name]
         assert isinstance(variant, CAbiVariant)
-        return variant.compiled_for(architecture, self.tuned("cpu" if variant.device == "cpu" else architecture))
+        words = {
+            f"-arch={ARCH}": WHOLE_ARCH.get(architecture, (f"-arch={architecture}",)),
+            ARCH: (architecture,),
+            TUNED: self.tuned("cpu" if variant.device == "cpu" else architecture),
+        }
+        return variant.model_copy(update={"build": variant.build.filled(words)})
 
     def emulation(self, name: str, device: str = "") -> CAbiVariant:
         """A variant as it is built for the emulator, with the values of a device; empty: of the first."""
@@ -481,11 +474,8 @@ class Target(Model):
     @property
     def emulated(self) -> tuple[str, ...]:
         """Names of the variants made for a GPU that can be run under the emulator."""
-        return tuple(
-            name
-            for name, variant in self.variants.items()
-            if isinstance(variant, CAbiVariant) and variant.emulation
-        )
+        recipes = {name: getattr(variant, "emulation", None) for name, variant in self.variants.items()}
+        return tuple(name for name, recipe in recipes.items() if recipe)
 
 
 class Workload(Model):

@@ -24,16 +24,13 @@ def is_vague(interval: Interval) -> bool:
     return width > TOO_WIDE and low <= width and high >= 0.5
 
 
-class _Judged(Model):
+class SpeedVerdict(Model):
+    """A verdict on a variant whose outputs were right."""
+
     variant: str
     workload: str
     against: Against
     reason: str
-
-
-class SpeedVerdict(_Judged):
-    """A verdict on a variant whose outputs were right."""
-
     verdict: Literal["faster", "slower", "same", "inconclusive"]
     ratio: Annotated[float, Field(gt=0)]
     """Reference time / candidate time; above 1 the candidate is faster."""
@@ -47,9 +44,13 @@ class SpeedVerdict(_Judged):
         return is_vague(self.interval)
 
 
-class NoSpeedVerdict(_Judged):
+class NoSpeedVerdict(Model):
     """A verdict on a variant that is wrong or could not be judged: it has no speed."""
 
+    variant: str
+    workload: str
+    against: Against
+    reason: str
     verdict: Literal["incorrect", "invalid"]
     cause: Cause = ""
     ratio: None = None

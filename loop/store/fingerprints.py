@@ -5,7 +5,7 @@ linker, CUDA, git or Python call the error stays, and so do the names of symbols
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from loop.base.processes import describe_exit
 from loop.model.index import FailureSeen
@@ -36,33 +36,60 @@ NOISE = re.compile(
 EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,100}(?:Error|Exception|Interrupt|Warning)(?::|$)")
 """Python's last word."""
 
-COLOUR = re.compile(r"\x1b\[[0-9;?]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|[\x00-\x08\x0b-\x1f\x7f]")
-PLACE = re.compile(r"[^\s:()]+(?:\(\d+\)|(?::\d+){1,2}|:\(\.[^)\s]*\)):\s+")
-"""`file:12:3: `, `file(12): `, `file.o:(.text+0xa): `: where it was, not what."""
-LABEL = re.compile(
-    r"(?<![\w.])(?:catastrophic |fatal |internal compiler )?error *(?:#\d+(?:-D)?)? *: *", re.IGNORECASE
-)
-SUGGESTION = re.compile(r"[;,?]? *did you mean .*")
-QUOTES = re.compile("[`\u2018\u2019\u201c\u201d\"]|(?<!\\w)'|'(?!\\w)")
-DATE = re.compile(r"\b\d{4}-\d\d-\d\d(?:[T -]\d\d:?\d\d:?\d\d(?:\.\d+)?Z?)?")
-IDENTITY = re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|\b0x[0-9a-fA-F]+\b")
-HASH = re.compile(r"\b[0-9a-f]{7,64}\b")
-FILE = re.compile(r"[^\s:;,()<>=|]*/[^\s:;,()<>=|]*")
-TEMPORARY = re.compile(r"\b(?:tmp(?:xft)?_?[A-Za-z0-9_-]{6,}|cc[A-Za-z0-9]{6}(?=\.))(?:\.\w+)*")
-SHAPE = re.compile(r"\b[A-Z][a-z]?=?\d+(?: [A-Z][a-z]?=?\d+)+")
-NUMBER = re.compile(r"(?<![\w.])(exit |status |code |error |signal )?[-+]?\d[\d.,]*(?:e[-+]?\d+)?")
-REPEATED = re.compile(r"\bN(?:[ ,x/:-]{1,3}N\b)+")
-ANCHORS = ("undefined symbol: ", "undefined reference to ", "multiple definition of ", "cannot find -l", "fatal: ")
-"""Where an error begins: what stands before says who met it, and in which file."""
 MEMORY = re.compile(
     "out of memory|out_of_memory|cudaerrormemoryallocation|bad_alloc|memoryerror|cannot allocate", re.IGNORECASE
 )
 """How programs, libraries and drivers say that there was no memory left."""
-HEADERS = (".h", ".hpp", ".hh", ".cuh", ".so", ".a", ".inc")
-"""Files whose name says what is missing, wherever they lie."""
-PROGRAMS = re.compile(r"sh|bash|ld|nvcc|g\+\+|gcc|clang(\+\+)?|ptxas|cc1plus|cicc|nvlink|git")
+COLOUR = re.compile(r"\x1b\[[0-9;?]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|[\x00-\x08\x0b-\x1f\x7f]")
+PLACE = re.compile(r"[^\s:()]+(?:\(\d+\)|(?::\d+){1,2}|:\(\.[^)\s]*\)):\s+")
+"""`file:12:3: `, `file(12): `, `file.o:(.text+0xa): `: where it was, not what."""
+ANCHOR = re.compile("undefined symbol: |undefined reference to |multiple definition of |cannot find -l|fatal: ")
+"""Where an error begins: what stands before says who met it, and in which file."""
+TEMPORARY = re.compile(r"\b(?:tmp(?:xft)?_?[A-Za-z0-9_-]{6,}|cc[A-Za-z0-9]{6}(?=\.))(?:\.\w+)*")
+STABLE = re.compile(
+    r".*\.(?:h|hpp|hh|cuh|so|a|inc)|sh|bash|ld|nvcc|g\+\+|gcc|clang(\+\+)?|ptxas|cc1plus|cicc|nvlink|git"
+)
+"""Headers, libraries and programs: their name says what is missing or failed, wherever they lie."""
 KEPT = 400
 """Characters of a message that the index keeps."""
+
+
+def _file(match: re.Match[str]) -> str:
+    """The name of a header, a library or a program; for other paths a word; what only has a slash stays."""
+    text = match[0]
+    is_path = text.startswith(("/", "./", "../", "~/")) or text.count("/") > 1
+    if not is_path and "." not in text.rpartition("/")[2]:
+        return text
+    name = text.rstrip("/.").rpartition("/")[2]
+    name = name.partition(".so")[0] + ".so" if ".so" in name else name
+    return name if STABLE.fullmatch(name) and not TEMPORARY.search(name) else "PATH"
+
+
+def _hash(match: re.Match[str]) -> str:
+    """A word for letters and digits; a word of letters alone, and a number, stay."""
+    letters = set(map(str.isalpha, match[0]))
+    return "HASH" if len(letters) == 2 else match[0]
+
+
+def _number(match: re.Match[str]) -> str:
+    """Codes of errors and exits say what failed; other numbers say when and where."""
+    return match[0].rstrip(".,") if match[1] else "N" + ("" if match[0][-1].isdigit() else match[0][-1])
+
+
+VARYING: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
+    (re.compile(r"(?<![\w.])(?:catastrophic |fatal |internal compiler )?error *(?:#\d+(?:-D)?)? *: *", re.I), ""),
+    (re.compile(r"[;,?]? *did you mean .*"), ""),
+    (re.compile("[`\u2018\u2019\u201c\u201d\"]|(?<!\\w)'|'(?!\\w)"), ""),
+    (re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|\b0x[0-9a-fA-F]+\b"), "ADDRESS"),
+    (re.compile(r"\b\d{4}-\d\d-\d\d(?:[T -]\d\d:?\d\d:?\d\d(?:\.\d+)?Z?)?"), "N"),
+    (re.compile(r"[^\s:;,()<>=|]*/[^\s:;,()<>=|]*"), _file),
+    (TEMPORARY, "TEMPORARY"),
+    (re.compile(r"\b[0-9a-f]{7,64}\b"), _hash),
+    (re.compile(r"\b[A-Z][a-z]?=?\d+(?: [A-Z][a-z]?=?\d+)+"), "SHAPE"),
+    (re.compile(r"(?<![\w.])(exit |status |code |error |signal )?[-+]?\d[\d.,]*(?:e[-+]?\d+)?"), _number),
+    (re.compile(r"\bN(?:[ ,x/:-]{1,3}N\b)+"), "N"),
+)
+"""What differs from run to run, in the order in which it goes: an address before a number."""
 
 
 def fingerprint(text: str) -> FailureSeen:
@@ -93,35 +120,11 @@ def normal(line: str) -> str:
     # What stands before the error goes: the last place in a file, the variant, the program that met it.
     places = [match.end() for match in PLACE.finditer(text)]
     text = text[places[-1] :] or text if places else text
-    begins = [text.find(words) for words in ANCHORS if words in text]
-    text = text[min(begins) :] if begins else text
-    text = SUGGESTION.sub("", LABEL.sub("", text))
-    text = DATE.sub("N", IDENTITY.sub("ADDRESS", QUOTES.sub("", text)))
-    text = TEMPORARY.sub("TEMPORARY", FILE.sub(_file, text))
-    text = SHAPE.sub("SHAPE", HASH.sub(_hash, text))
-    text = REPEATED.sub("N", NUMBER.sub(_number, text))
+    begin = ANCHOR.search(text)
+    text = text[begin.start() :] if begin else text
+    for pattern, word in VARYING:
+        text = pattern.sub(word, text)
     return " ".join(text.split())[:LONGEST].rstrip(" .")
-
-
-def _file(match: re.Match[str]) -> str:
-    """The name of a header, a library or a program; for other paths a word; what only has a slash stays."""
-    text = match[0]
-    if not (text.startswith(("/", "./", "../", "~/")) or text.count("/") > 1 or "." in text.rpartition("/")[2]):
-        return text
-    name = text.rstrip("/.").rpartition("/")[2]
-    name = name.partition(".so")[0] + ".so" if ".so" in name else name
-    stable = name.endswith(HEADERS) and not TEMPORARY.search(name)
-    return name if stable or PROGRAMS.fullmatch(name) else "PATH"
-
-
-def _hash(match: re.Match[str]) -> str:
-    text = match[0]
-    return "HASH" if any(c.isdigit() for c in text) and any(c.isalpha() for c in text) else text
-
-
-def _number(match: re.Match[str]) -> str:
-    """Codes of errors and exits say what failed; other numbers say when and where."""
-    return match[0].rstrip(".,") if match[1] else "N" + ("" if match[0][-1].isdigit() else match[0][-1])
 
 
 def failures_of(session: str, finished: Iterable[Finished]) -> tuple[FailureSeen, ...]:
@@ -131,13 +134,10 @@ def failures_of(session: str, finished: Iterable[Finished]) -> tuple[FailureSeen
     for index, record in enumerate(ended):
         for failed in of_step(record) if record.status == "failed" else ():
             gone = any(_gets_past(later, record, failed) for later in ended[index + 1 :])
-            facts: dict[str, str | None] = {
-                "pattern": record.pattern,
-                "step": record.step,
-                "message": record.message[:KEPT],
-            }
-            facts |= {"hint": (record.hint or "")[:KEPT], "cured_by": session if gone else None}
-            failures[(record.pattern, record.step, failed.key)] = failed.model_copy(update=facts)
+            facts = {"pattern": record.pattern, "step": record.step, "message": record.message[:KEPT]}
+            cure = {"hint": (record.hint or "")[:KEPT], "cured_by": session if gone else None}
+            update = {**facts, **cure}
+            failures[record.pattern, record.step, failed.key] = failed.model_copy(update=update)
     return tuple(failures.values())
 
 
@@ -157,15 +157,13 @@ def of_step(record: Finished) -> tuple[FailureSeen, ...]:
     if record.killed:
         return (FailureSeen.of(f"{record.action}: over its limit"),)
     command = read_output(record, CommandOutput)
-    return ((command and _of_command(command)) or fingerprint(record.message),)
-
-
-def _of_command(output: CommandOutput) -> FailureSeen | None:
-    """The line that names the error; where none does, how it ended and the last thing it said. None at a gate."""
-    how, line = describe_exit(output.code), telling_line(output.output)
-    if tells(line):
-        return FailureSeen.of(normal(line))
-    return FailureSeen.of(f"{how}: {normal(line)}" if line else how) if output.code else None
+    line = telling_line(command.output) if command else ""
+    if command and tells(line):
+        return (FailureSeen.of(normal(line)),)
+    if command and command.code:  # No line names the error: how it ended, and the last thing it said.
+        how = describe_exit(command.code)
+        return (FailureSeen.of(f"{how}: {normal(line)}" if line else how),)
+    return (fingerprint(record.message),)
 
 
 def _gets_past(later: Finished, record: Finished, failed: FailureSeen) -> bool:

@@ -26,7 +26,7 @@ LOOKED_BACK = 200
 """Predictions, proposals and decisions rest on so many sessions, the newest."""
 NAMED = 5
 """So many damaged folders are named where rows are read; `loop sessions list` has all."""
-FORMAT = f"18 {__version__}"
+FORMAT = f"19 {__version__}"
 """Of a line, and of what a row says; part of the stamp of a folder, so that another format is read again."""
 
 

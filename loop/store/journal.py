@@ -99,7 +99,7 @@ def _chain(path: Path, rows: Sequence[bytes] | None = None) -> Iterator[tuple[Li
         try:
             fields = json.loads(text)
             outer = {name: fields.pop(name) for name in ("format", "seq", "at")}
-            line = Line.model_validate({**outer, "event": fields}, strict=False)
+            line = Line.model_validate({**outer, "event": fields}, strict=False, extra="ignore")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ValidationError) as error:
             raise WorkFailed(what, hint=hint) from error
         if line.seq != number:

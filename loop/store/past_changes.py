@@ -14,21 +14,21 @@ from loop.store.sessions import SessionFolder, before, every, left_out
 
 
 def _earlier(
-    root: Path, head: SessionHead, alike: Callable[[SessionHead], bool]
+    root: Path, head: SessionHead, alike: Callable[[SessionHead], object]
 ) -> Iterator[tuple[SessionFolder, SessionHead, tuple[Finished, ...]]]:
-    """Sessions before `head` that are alike, oldest first, with their heads and steps. Damaged ones are left out.
+    """Sessions before `head` of which `alike` says the same, oldest first, with their heads and steps.
 
-    Sessions after `head` do not count, so that a resumed session sees what it saw when it began.
+    Damaged ones are left out. Sessions after `head` do not count, so that a resumed session sees what it saw
+    when it began.
     """
+    own = alike(head)
     for folder in before(root, head.id):
         try:
             then = folder.head()
-            steps = folder.finished() if alike(then) else None
+            if alike(then) == own:
+                yield folder, then, folder.finished()
         except LoopError as error:
             left_out(error)
-            continue
-        if steps is not None:
-            yield folder, then, steps
 
 
 def tries(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
@@ -36,26 +36,24 @@ def tries(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
 
     There is one for each variant of a session: its last verification counts.
     """
-    attempts, place = [], (head.target, head.target_folder, head.device)
-    alike = _earlier(root, head, lambda then: (then.target, then.target_folder, then.device) == place)
-    for folder, then, steps in alike:
-        verified, searched = outputs_of(steps, VerifyOutput), outputs_of(steps, SmallestOutput)
-        smallest = {case.variant: case.check.workload.name for output in searched for case in output.smallest}
-        last = {checks.variant: checks for output in verified for checks in output.variants}
-        for variant, checks in last.items():
+    attempts = []
+    for folder, then, steps in _earlier(root, head, lambda h: (h.target, h.target_folder, h.device)):
+        cases = (case for output in outputs_of(steps, SmallestOutput) for case in output.smallest)
+        smallest = {case.variant: case.check.workload.name for case in cases}
+        verified = (checks for output in outputs_of(steps, VerifyOutput) for checks in output.variants)
+        for variant, checks in {checks.variant: checks for checks in verified}.items():
             failure = checks.first_failure
-            attempts.append(
-                EarlierTry(
-                    session=folder.id,
-                    variant=variant,
-                    build_id=checks.build_id,
-                    ground=then.ground,
-                    hypothesis=then.hypothesis,
-                    right=checks.right,
-                    message=failure.message if failure else "",
-                    smallest=smallest.get(variant, ""),
-                )
+            attempt = EarlierTry(
+                session=folder.id,
+                variant=variant,
+                build_id=checks.build_id,
+                ground=then.ground,
+                hypothesis=then.hypothesis,
+                right=checks.right,
+                message=failure.message if failure else "",
+                smallest=smallest.get(variant, ""),
             )
+            attempts.append(attempt)
     return tuple(attempts)
 
 
@@ -67,7 +65,7 @@ def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
     """
     good: dict[str, KnownGood] = {}
     bad = wrong_builds(index.rows(root, target=head.target))
-    for folder, _, steps in _earlier(root, head, lambda then: _ground(then) == _ground(head)):
+    for folder, _, steps in _earlier(root, head, _ground):
         try:
             record = folder.record()
         except LoopError as error:
@@ -78,14 +76,14 @@ def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
         revision = record.head.revision
         for checks in (checks for output in outputs_of(steps, VerifyOutput) for checks in output.variants):
             if checks.right and checks.build_id and (checks.variant, checks.build_id, "") not in bad:
-                good[checks.variant] = KnownGood(
-                    session=folder.id, build_id=checks.build_id, commit=revision.committed, branch=revision.branch
-                )
+                fields = {"session": folder.id, "commit": revision.committed, "branch": revision.branch}
+                good[checks.variant] = KnownGood(build_id=checks.build_id, **fields)
     return good
 
 
 def _ground(head: SessionHead) -> tuple[object, ...]:
-    return head.target, head.device, head.machine.gpus[:1] if head.device == "cuda" else (head.machine.processor,)
+    device = head.machine.gpus[:1] if head.device == "cuda" else (head.machine.processor,)
+    return head.target, head.device, device
 
 
 def needed(root: Path) -> set[str]:
@@ -100,10 +98,12 @@ def needed(root: Path) -> set[str]:
             last[repr(_ground(head))] = head
         except LoopError as error:
             left_out(error)
-    good = {good.session for head in last.values() for good in known_good(root, head).values()}
-    targets = {head.target for head in last.values()}
-    wrong = {session for target in targets for session in standing_in(index.rows(root, target=target))}
-    return good | wrong | {head.id for head in last.values()}
+    sessions = {head.id for head in last.values()}
+    for head in last.values():
+        sessions |= {good.session for good in known_good(root, head).values()}
+    for target in {head.target for head in last.values()}:
+        sessions |= standing_in(index.rows(root, target=target))
+    return sessions
 
 
 def environment(head: SessionHead) -> tuple[object, ...]:
@@ -116,12 +116,11 @@ def environment(head: SessionHead) -> tuple[object, ...]:
 def lost_ideas(root: Path, head: SessionHead) -> tuple[TriedChange, ...]:
     """Changes that earlier sessions in this environment took back, oldest first; each once, as judged last."""
     ideas: dict[str, TriedChange] = {}
-    for folder, _, steps in _earlier(root, head, lambda then: environment(then) == environment(head)):
+    for folder, _, steps in _earlier(root, head, environment):
         digests = {run: brief.digest for run, brief in by_run(steps, BriefOutput)}
         for run, decision in by_run(steps, DecisionOutput):
-            tried = decision.tried
+            tried, digest = decision.tried, digests.get(run, "")
             if tried is not None and tried.outcome == "reverted":
-                digest = digests.get(run, "")
                 change = tried.model_copy(update={"session": folder.id, "digest": digest})
                 ideas[digest or f"{folder.id} {tried.patch}"] = change
     return tuple(ideas.values())
@@ -130,13 +129,11 @@ def lost_ideas(root: Path, head: SessionHead) -> tuple[TriedChange, ...]:
 def searches(root: Path, head: SessionHead) -> tuple[PastSearch, ...]:
     """Searches of earlier sessions in this environment, oldest first."""
     past = []
-    for folder, _, steps in _earlier(root, head, lambda then: environment(then) == environment(head)):
+    for folder, _, steps in _earlier(root, head, environment):
         tried = {run: decision.tried for run, decision in by_run(steps, DecisionOutput)}
         back = {run: change.reason for run, change in tried.items() if change and change.outcome == "reverted"}
         for run, output in by_run(steps, BriefOutput):
             if output.trials:
-                search = PastSearch(
-                    session=folder.id, ground=output.ground, trials=output.trials, taken_back=back.get(run, "")
-                )
-                past.append(search)
+                fields = {"ground": output.ground, "trials": output.trials}
+                past.append(PastSearch(session=folder.id, taken_back=back.get(run, ""), **fields))
     return tuple(past)

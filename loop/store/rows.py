@@ -46,26 +46,28 @@ def row_of(path: Path) -> tuple[SessionRow | None, str]:
         if head.id != path.name:  # It counts once, under its own name.
             return None, f"{path}: a copy of session {head.id}"
         lines, problem = journal.whole_lines(path / journal.NAME)
-        problem = problem or cut(path, record, lines)
+        return row(head, record, lines), problem or cut(path, record, lines)
     except LoopError as error:
         return None, error.message
-    return row(head, record, lines), problem
 
 
 def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) -> SessionRow:
     """What a session says; without a record, one that has not ended."""
     steps = latest_attempts(journal.finished(lines))
     plan, runs = head.plan.plan, _runs(head, steps, lines)
-    built = [build for step in steps if step.action == "kernel.build" for build in step.output.get("builds", ())]
-    builds = {build["variant"]: build["build_id"] for build in built}
+    builds = {
+        build["variant"]: build["build_id"]
+        for step in steps
+        if step.action == "kernel.build"
+        for build in step.output.get("builds", ())
+    }
     decisions = outputs_of(steps, DecisionOutput)
-    versions = (step.output.get("version") for step in reversed(steps) if step.action == "environment.torch")
-    right: dict[str, bool] = {}
-    lasting: dict[str, bool] = {}
+    right, lasting, torch = dict[str, bool](), dict[str, bool](), head.machine.torch
     for step in steps:
-        if step.action in CHECKS:
-            right |= dict.fromkeys(step.output.get("right", ()), True)
-            right |= dict.fromkeys(step.output.get("wrong", ()), False)
+        if step.action == "environment.torch":
+            torch = step.output.get("version") or torch
+        for word in ("right", "wrong") if step.action in CHECKS else ():
+            right |= dict.fromkeys(step.output.get(word, ()), word == "right")
     for output in outputs_of(steps, Output):
         if output.rests_on and not output.taken_from:
             lasting[output.rests_on] = output.ok and lasting.get(output.rests_on, True)
@@ -73,12 +75,11 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
         **{name: getattr(head, name) for name in OF_HEAD},
         plan=plan.name,
         workloads=(*plan.workloads, *plan.checks),
-        load=head.machine.load,
         kept=kept(steps),
         left=next((decision.ground for decision in reversed(decisions) if decision.kept), ""),
         commit=head.revision.committed,
         base=head.revision.commit,
-        environment=Environment.of(head.machine, head.device, next(versions, None) or head.machine.torch),
+        environment=Environment.of(head.machine, head.device, torch),
         runs=runs,
         right=tuple(variant for variant, passed in right.items() if passed),
         judged=judgements(head, steps),
@@ -99,13 +100,10 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
 def _recorded_row(session: RecordedSession) -> SessionRow:
     """A session that was recorded elsewhere: what its report states."""
     gpu, row, seconds = session.gpu.get("name"), session.row, session.row.minutes * 60
-    charges, missing = list[Charge](), list[Unmeasured]()
-    for resource in RESOURCES:
-        usd = row.usd_of(resource)
-        if usd is None:
-            missing.append(Unmeasured(resource=resource, reason="its report states none"))
-        else:
-            charges.append(Charge(resource=resource, rate="history", seconds=seconds, usd=usd, basis="stated"))
+    usd = {resource: row.usd_of(resource) for resource in RESOURCES}
+    stated = {"rate": "history", "seconds": seconds, "basis": "stated"}
+    charges = [Charge(resource=name, usd=cost, **stated) for name, cost in usd.items() if cost is not None]
+    missing = [name for name, cost in usd.items() if cost is None]
     return SessionRow(
         id=session.id,
         started=None,
@@ -119,7 +117,7 @@ def _recorded_row(session: RecordedSession) -> SessionRow:
         environment=Environment(processor="", gpu=str(gpu) if gpu else None),
         charges=tuple(charges),
         usd=sum(charge.usd for charge in charges),
-        unmeasured=tuple(missing),
+        unmeasured=tuple(Unmeasured(resource=name, reason="its report states none") for name in missing),
         incorrect=("the kernel",) if row.correct is False else (),
         recorded=True,
     )
@@ -127,20 +125,15 @@ def _recorded_row(session: RecordedSession) -> SessionRow:
 
 def _promises(steps: Sequence[Finished], builds: Mapping[str, str]) -> tuple[Promised, ...]:
     """What the last profile of each variant promised, of variants that `loop` builds."""
-    promises: dict[str, Promised | None] = {}
     outputs = [step.output for step in steps if step.action == "kernel.profile"]
-    for profile in (profile for output in outputs for profile in output.get("profiles", ())):
-        variant, promise = profile["variant"], profile.get("promise")
-        promises[variant] = None
-        if promise is not None and variant in builds:
-            promises[variant] = Promised(
-                promise=Promise.model_validate(promise),
-                variant=variant,
-                workload=profile["workload"],
-                build=builds[variant],
-                ratio=profile["facts"]["ratio"],
-            )
-    return tuple(promised for promised in promises.values() if promised)
+    last = {p["variant"]: p for output in outputs for p in output.get("profiles", ())}
+    promises = []
+    for variant, profile in last.items():
+        if profile.get("promise") is not None and variant in builds:
+            fields = {"variant": variant, "workload": profile["workload"], "build": builds[variant]}
+            promise = Promise.model_validate(profile["promise"], extra="ignore")
+            promises.append(Promised(promise=promise, ratio=profile["facts"]["ratio"], **fields))
+    return tuple(promises)
 
 
 def blamed(steps: Sequence[Finished]) -> Iterator[tuple[str, str]]:
@@ -148,19 +141,20 @@ def blamed(steps: Sequence[Finished]) -> Iterator[tuple[str, str]]:
     for output in outputs_of(steps, BisectOutput):
         if output.answer is not None and len(output.answer.culprits) == 1:
             culprit = output.answer.culprits[0]
-            yield output.variant, f"{culprit.commit[:12]} ({culprit.subject})"
+            yield output.variant, f"{culprit.short} ({culprit.subject})"
 
 
 def _ended(record: SessionRecord) -> dict[str, object]:
     """What only a session that has ended says."""
-    bill = record.bill
     speeds: dict[str, dict[str, float]] = {}
     for verdict in record.verdicts:
         if verdict.ratio is not None and verdict.against == "baseline" and verdict.verdict != "inconclusive":
             speeds.setdefault(verdict.variant, {})[verdict.workload] = verdict.ratio
+    own = ("status", "reason", "grade", "seconds", "own_seconds")
+    billed = ("charges", "savings", "usd", "unmeasured", "notes")
     return {
-        **{name: getattr(record, name) for name in ("status", "reason", "grade", "seconds", "own_seconds")},
-        **{name: getattr(bill, name) for name in ("charges", "savings", "usd", "unmeasured", "notes")},
+        **{name: getattr(record, name) for name in own},
+        **{name: getattr(record.bill, name) for name in billed},
         "missed": "; ".join(miss.words for miss in record.objective.missed) if record.objective else "",
         "speeds": speeds,
         **judged(record.verdicts),
@@ -198,7 +192,7 @@ def _runs(head: SessionHead, steps: Sequence[Finished], lines: Sequence[Line]) -
     runs = []
     for (run, name), mine in by_run.items():
         statuses = {step.status for step in mine}
-        failed = [step for step in mine if step.status == "failed"]
+        failed = [step.output for step in mine if step.status == "failed"]
         questions = [step.output for step in mine if step.action in ASKS]
         built = [build for step in mine for build in step.output.get("builds") or () if isinstance(build, dict)]
         runs.append(
@@ -210,7 +204,7 @@ def _runs(head: SessionHead, steps: Sequence[Finished], lines: Sequence[Line]) -
                 whole=len(mine) == planned.get(name) and not statuses & {"aborted", "paused"},
                 built=any(not build.get("cached") for build in built),
                 # An error leaves no output, a bug only its traceback: whatever else failed found something wrong.
-                found=bool(failed) and all(step.output and "traceback" not in step.output for step in failed),
+                found=bool(failed) and all(output and "traceback" not in output for output in failed),
                 answered=not questions or any(map(_tells, questions)),
             )
         )

@@ -99,7 +99,7 @@ def test_a_short_name_has_no_return_type_and_no_parameters(name: str, expected: 
 
 def test_all_combinations_of_instances_are_promised() -> None:
     """Each with the line that makes it."""
-    promised = Instances.model_validate(SPLIT).promised()
+    promised = tuple(Instances.model_validate(SPLIT).promised())
     assert 4 == len(promised)
     assert ("scale::rows<float, 16>", "template void scale::rows<float, 16>(float *);") == promised[0]
     assert ("scale::rows<__half, 32>", "template void scale::rows<__half, 32>(__half *);") == promised[-1]

@@ -24,9 +24,13 @@ def write_sealed(path: Path, value: Any, *, lasting: bool = True) -> None:
 
 
 def read_sealed(model: type[T], path: Path, hint: str = "move it aside") -> T:
-    """What `write_sealed` wrote. Raises OSError where unreadable, LoopError where damaged."""
+    """What `write_sealed` wrote; fields that no longer mean anything are left out.
+
+    Raises OSError where unreadable, LoopError where damaged.
+    """
     try:
-        return model.model_validate_json(opened(path, read_regular(path), hint), strict=False)
+        body = opened(path, read_regular(path), hint)
+        return model.model_validate_json(body, strict=False, extra="ignore")
     except ValidationError as error:
         first = error.errors()[0]
         complaint = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
