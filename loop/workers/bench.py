@@ -1,7 +1,6 @@
 """The bench of one session: its target, its scratch folder, and the warm judge."""
 
 import contextlib
-import hashlib
 import os
 import shutil
 import tempfile
@@ -27,7 +26,7 @@ from loop.model.profile import DeviceFacts, at_hand
 from loop.model.target import CAbiVariant, Component, PythonVariant, Target, Workload
 from loop.model.workloads import accepts, fills
 from loop.workers import program
-from loop.workers.judge_messages import Begin, Discard, Examine, Examined, Expect, Look, ToJudge
+from loop.workers.judge_messages import Discard, Examine, Examined, Expect, Look, ToJudge
 from loop.workers.judge_process import Floors, JudgeProcess, Unjudged, empty_call, lag_of, measure_floors
 from loop.workers.messages import Load, Mistake, ToWorker
 from loop.workers.nursery import EARLY, Nursery
@@ -55,6 +54,9 @@ from loop.workers.workload_call import (
 JUDGE_LIMIT_S = 120.0
 FIRST_CALL_S = 120.0
 """Seconds that the first call of a process may take where the target does not say so: it may tune itself."""
+AFTER_HANG_S = 60.0
+"""Once a first call hung, the first calls of other processes of the session may take so long at most."""
+TOO_LONG = "the first call took longer than {:g} s: killed; `first_call_s` in target.yaml allows more"
 MADE_AT_RUN = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
 """Folders of kernels that Python compiles when it is called. A build of a variant has its own, new for each bench:
 what a proposer left in the user's is not run, and two builds do not share one."""
@@ -83,9 +85,7 @@ class Side:
     slow: float = 0.0
     """Share of its time by which every call is made longer on purpose."""
     mistake: Mistake | None = None
-    """The mistake that a control makes on purpose."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Additional variables of its worker."""
     emulated: bool = False
     """Whether it runs under the emulator: a hundred times as slow, on every core, and never timed."""
     threads: int | None = None
@@ -137,8 +137,6 @@ class Bench:
     """Seconds of the slowest first request of any process so far: each process of that side may need as long."""
     first_calls_s: float = field(init=False, default=0.0)
     """Seconds of the first requests of all processes so far."""
-    first_call_s: float = field(init=False, default=0.0)
-    """Seconds that the first call of a process may take."""
     _judge: JudgeProcess = field(default_factory=JudgeProcess)
     _nursery: Nursery | None = None
     """Where workers come from that need torch; a bench that was given one does not close it."""
@@ -149,6 +147,7 @@ class Bench:
     def __post_init__(self) -> None:
         self._owns_nursery = self._nursery is None
         self.first_call_s = self.target.first_call_s or FIRST_CALL_S
+        """Seconds that the first call of a process may take."""
         self._judge.device = self.device
         if self.forks and self._judge.nursery is None:  # Torch is imported once, for judge and workers.
             self._judge.nursery = self.nursery
@@ -157,25 +156,19 @@ class Bench:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.dismiss()
+        self._judge.dismiss()
         if self._nursery is not None and self._owns_nursery:
             self._nursery.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def at(self, folder: Path, target: Target) -> "Bench":
         """A bench of its own for another place of the target, on the same device."""
-        return Bench(
-            target, folder, self.cache, self.include, self.device, self.threads, self.sanitize,
-            _nursery=self.nursery,
-        )  # fmt: skip
+        rest = (self.cache, self.include, self.device, self.threads, self.sanitize)
+        return Bench(target, folder, *rest, _nursery=self.nursery)
 
     def part(self, component: Component) -> "Bench":
         """This bench for a component: the same judge knows its reference, and makes its inputs."""
         return replace(self, target=self.target.part(component), _part=component, _nursery=self.nursery)
-
-    def dismiss(self) -> None:
-        """End the judge; the next request starts a new one."""
-        self._judge.dismiss()
 
     def warm_up(self) -> None:
         """Start the judge and the nursery if there are none; they import while something else is done."""
@@ -192,10 +185,11 @@ class Bench:
     @property
     def nursery(self) -> Nursery:
         """Where workers come from that need torch."""
+        if self._nursery is None and EARLY and self.device == "cuda":
+            self._nursery = EARLY[0]
         if self._nursery is None:
             cores = timed_cores(self.threads) if self.device == "cpu" else ""
-            own = Nursery({**passed_on(), **thread_environment(self.threads, cores)})
-            self._nursery = EARLY[0] if EARLY and self.device == "cuda" else own
+            self._nursery = Nursery({**passed_on(), **thread_environment(self.threads, cores)})
         return self._nursery
 
     def examine(self, check: str, limit_s: float) -> Generator[Tick, None, Examined]:
@@ -205,15 +199,8 @@ class Bench:
 
     def judge(self, request: ToJudge[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
         """The reply to a request. The judge is started when there is none."""
-        return (yield from self._judge.judge(self._judged(), request, limit_s, note))
-
-    def _judged(self) -> Begin:
-        """The target as the judge has to know it."""
-        return terms_of_judge(self.target, self._part, self.folder)
-
-    def _known(self, key: str) -> tuple[bool, list[bytes]] | None:
-        """What the judge knows the answer to a call for; None where it does not."""
-        return self._judge.expected.get(key) if self._judge.target == self._judged() else None
+        target = terms_of_judge(self.target, self._part, self.folder)
+        return (yield from self._judge.judge(target, request, limit_s, note))
 
     def floors(self, *, again: bool = False) -> Generator[Tick, None, Floors]:
         """Times of calls that do nothing, by the judge's clock. Measured once; `again`: the shorter of two."""
@@ -237,14 +224,17 @@ class Bench:
         return self._floors
 
     def call(self, workload: Workload, reader: str, *, wide: bool = False, layout: Layout = "contiguous") -> Call:
-        """The call of a workload, its files in the scratch folder; `wide`: with room for windows of other
-        values."""
+        """The call of a workload, its files in the scratch folder, its output in one of `reader`'s.
+
+        `wide`: with room for windows of other values.
+        """
         owner = "".join(c if c.isalnum() else "_" for c in reader)
         call = make_call(self.target, workload, str(self.scratch), owner, layout)
         if self.target.generator is not None or finds_outputs(self.target.signature):
-            known, path = self._judge.calls.get(call.key), call.output.path
+            _, known = self._judge.known.get(call.key, (None, None))
             if known is None:
                 return call
+            path = call.output.path
             parts = tuple(part.but(path=path) for part in known.parts)
             return known.but(output=known.output.but(path=path), parts=parts)
         if not wide:
@@ -254,17 +244,9 @@ class Bench:
     def side(self, name: str, build: Build | None = None, *, emulated: bool = False) -> Side:
         """A variant by name, with its build when it is compiled; `baseline` is the target's baseline."""
         if name == BASELINE:
-            baseline, inductor = self.target.baseline, self.cache / "inductor"
-            terms: Terms = function_terms(self.target, UNDER_COMPILE if baseline.compiled else baseline.python)
-            compiling = {
-                "LOOP_COMPILES": baseline.python,
-                "TORCHINDUCTOR_CACHE_DIR": str(inductor),
-                "TRITON_CACHE_DIR": str(inductor / "triton"),
-                "TORCHINDUCTOR_COMPILE_THREADS": "1",  # A worker starts no processes of its own.
-            }
-            environment = compiling if baseline.compiled else {}
-            return Side(name, terms, tuple(ITEM_SIZES), False, build_id=None, environment=environment)
+            return self._baseline()
         variant = self.emulations([name])[name] if emulated else self.target.variants[name]
+        terms: Terms
         environment = {}
         if isinstance(variant, PythonVariant):
             passed = variant.passing == "passed"
@@ -280,16 +262,23 @@ class Bench:
         else:
             signature = self.target.signature
             terms = CommandTerms(variant.run, {**signature.inputs, **signature.outputs})
-        return Side(
-            name,
-            terms,
-            variant.dtypes,
-            variant.deterministic,
-            build.build_id if build else None,
-            variant.takes,
-            environment=environment,
-            emulated=emulated,
-        )
+        build_id = build.build_id if build else None
+        side = Side(name, terms, variant.dtypes, variant.deterministic, build_id, variant.takes)
+        return replace(side, environment=environment, emulated=emulated)
+
+    def _baseline(self) -> Side:
+        """The target's baseline; under `torch.compile` where the manifest says so."""
+        python, environment, inductor = self.target.baseline.python, {}, self.cache / "inductor"
+        if self.target.baseline.compiled:
+            environment = {
+                "LOOP_COMPILES": python,
+                "TORCHINDUCTOR_CACHE_DIR": str(inductor),
+                "TRITON_CACHE_DIR": str(inductor / "triton"),
+                "TORCHINDUCTOR_COMPILE_THREADS": "1",  # A worker starts no processes of its own.
+            }
+            python = UNDER_COMPILE
+        terms = function_terms(self.target, python)
+        return Side(BASELINE, terms, tuple(ITEM_SIZES), False, build_id=None, environment=environment)
 
     def open(self, side: Side, under: Sequence[str] = ()) -> Worker:
         """A fresh worker that was asked to load `side`; the reply is still to be received.
@@ -297,12 +286,10 @@ class Bench:
         `under`: the command line of a tool that starts it, such as a profiler.
         """
         threads = side.threads or (cores() if side.emulated else self.threads)
-        worker = Worker(
-            threads,
-            environment={**({} if side.emulated else within(self.device)), **side.environment},
-            under=under,
-            nursery=self.nursery if self.forks and isinstance(side.terms, FunctionTerms) and not under else None,
-        )
+        environment = {**({} if side.emulated else within(self.device)), **side.environment}
+        forked = self.forks and isinstance(side.terms, FunctionTerms) and not under
+        nursery = self.nursery if forked else None
+        worker = Worker(threads, environment=environment, under=under, nursery=nursery)
         worker.send(Load(side.terms, str(self.folder), threads, self.device, side.slow, side.mistake))
         return worker
 
@@ -314,13 +301,13 @@ class Bench:
         `twice`: work it out twice, and compare. Raises LoopError when the reference cannot be trusted, and before
         anything is tried when there is too little memory.
         """
-        call = self.call(workload, "judge", wide=wide, layout=layout)
-        if self._known(call.key) == (wide, digests(call)):
-            return  # Else somebody has changed the files of its inputs: they are written anew.
-        needed = check_memory(self.target, workload)
-        request = self._expectation(workload, wide=wide, layout=layout).but(twice=twice, needed=needed)
+        request, known = self._expectation(workload, wide=wide, layout=layout), self._judge.known
+        key = request.call.key
+        if key in known and known[key][0] == request and self._judges_this:
+            return
+        more = {"twice": twice, "needed": check_memory(self.target, workload)}
         begun = time.monotonic()
-        reply = yield from self.judge(request, JUDGE_LIMIT_S, f"reference of {workload.name}")
+        reply = yield from self.judge(request.but(**more), JUDGE_LIMIT_S, f"reference of {workload.name}")
         self.took[workload.name] = time.monotonic() - begun
         if reply.unjudged:
             raise Unjudged(f"{reply.unjudged} on {workload.name}", UNJUDGED_HINT)
@@ -330,9 +317,12 @@ class Bench:
         self.notes |= dict.fromkeys(reply.notes)
         if reply.zeros_pass and layout == "contiguous":  # Of values that nobody asked for it says nothing.
             self.zeros_pass[workload.name] = None
-        if reply.call is not None:
-            self._judge.calls[call.key] = call = reply.call
-        self._judge.expected[call.key] = (wide, digests(call))
+        known[key] = request, reply.call or request.call
+
+    @property
+    def _judges_this(self) -> bool:
+        """Whether the judge knows this target now, and not another one or a part."""
+        return self._judge.target == terms_of_judge(self.target, self._part, self.folder)
 
     def _expectation(self, workload: Workload, *, wide: bool, layout: Layout = "contiguous") -> Expect:
         """What the judge is asked to make of a workload."""
@@ -356,8 +346,8 @@ class Bench:
         """Let the judge forget a workload's answer, and remove its files."""
         for layout in VALUED:
             key = self.call(workload, "judge", layout=layout).key
-            if self._known(key) is not None:
-                del self._judge.expected[key]
+            if key in self._judge.known and self._judges_this:
+                del self._judge.known[key]
                 yield from self.judge(Discard(key), JUDGE_LIMIT_S, "tidying up")
         self._remove_files(workload)
 
@@ -383,11 +373,10 @@ class Bench:
 
     def compiled(self, names: Iterable[str]) -> dict[str, CAbiVariant]:
         """Those of the named variants that have to be built, for the GPU at hand."""
-        chosen = {name: self.target.variants[name] for name in names}
         return {
             name: self.target.compiled(name, self.architecture)
-            for name, variant in chosen.items()
-            if isinstance(variant, CAbiVariant)
+            for name in names
+            if isinstance(self.target.variants[name], CAbiVariant)
         }
 
     def emulations(self, names: Iterable[str]) -> dict[str, CAbiVariant]:
@@ -416,18 +405,6 @@ class Bench:
         return f"sm_{capability.replace('.', '')}" if capability else next(iter(self.target.devices), "sm_89")
 
 
-def digests(call: Call) -> list[bytes]:
-    """Digests of the files of a call's inputs as they are now; empty for a file that is gone."""
-    digests = []
-    for path in [*(tensor.path for tensor in call.inputs), *([call.structure] if call.structure else [])]:
-        try:
-            with open(path, "rb") as file:
-                digests.append(hashlib.file_digest(file, "sha256").digest())
-        except FileNotFoundError:
-            digests.append(b"")
-    return digests
-
-
 def new_scratch() -> Path:
     """A folder for tensors, named by our process; those of processes that were killed are removed."""
     root = Path(tempfile.gettempdir())
@@ -452,12 +429,6 @@ def check_memory(target: Target, workload: Workload) -> float:
             hint="leave its workload set out (`--workloads`), or run on a machine with more memory",
         )
     return needed
-
-
-AnyReply = TypeVar("AnyReply")
-AFTER_HANG_S = 60.0
-"""Once a first call hung, the first calls of other processes of the session may take so long at most."""
-TOO_LONG = "the first call took longer than {:g} s: killed; `first_call_s` in target.yaml allows more"
 
 
 class KeptWorker:
@@ -488,45 +459,37 @@ class KeptWorker:
         worker = self.start()
         if not self._loaded:
             try:
-                yield from self._receive(worker, START_LIMIT_S, f"loading {self.side.name}")
-            except Refusal as refusal:
-                self._no_use = refusal
+                yield from worker.receive(START_LIMIT_S, f"loading {self.side.name}")
+            except (Refusal, WorkerLost) as error:
+                self._no_use = error if isinstance(error, Refusal) else None
                 self.close()
                 raise
             self._loaded = True
         return worker
 
     def ask(
-        self, request: ToWorker[AnyReply], *, limit_s: float, note: str, first_call_s: float = 0.0
-    ) -> Generator[Tick, None, AnyReply]:
+        self, request: ToWorker[R], *, limit_s: float, note: str, first_call_s: float = 0.0
+    ) -> Generator[Tick, None, R]:
         """The reply to a request, once the side is loaded. Raises WorkerLost, or Refusal when it says no.
 
         The first request of a process may take `first_call_s`, where that is more: a kernel may tune itself.
         """
         worker = yield from self.load()
-        begun = time.monotonic()
-        worker.send(request)
-        if self.fresh:
-            limit_s = max(limit_s, first_call_s)
+        begun, fresh = time.monotonic(), self.fresh
+        limit_s = max(limit_s, first_call_s) if fresh else limit_s
         try:
-            reply: AnyReply = yield from self._receive(worker, limit_s, note)
+            reply = yield from worker.ask(request, limit_s=limit_s, note=note)
         except WorkerLost as lost:
-            if lost.kind == "hung" and self.fresh and first_call_s:
+            self.close()
+            if lost.kind == "hung" and fresh and first_call_s:
                 self.bench.first_call_s = min(self.bench.first_call_s, AFTER_HANG_S)
                 raise WorkerLost("hung", TOO_LONG.format(limit_s), lost.errors, lost.cause) from lost
             raise
-        if self.fresh:
+        if fresh:
             seconds, self.fresh = time.monotonic() - begun, False
             self.bench.slowest_first_s = max(self.bench.slowest_first_s, seconds)
             self.bench.first_calls_s += seconds
         return reply
-
-    def _receive(self, worker: Worker, limit_s: float, note: str) -> Generator[Tick, None, Any]:
-        try:
-            return (yield from worker.receive(limit_s, note))
-        except WorkerLost:
-            self.close()
-            raise
 
     def kill(self) -> None:
         """Kill the worker without waiting for its end; `close` comes next."""
@@ -564,7 +527,7 @@ class Fitting(NamedTuple):
 def fitting(
     bench: Bench, workloads: Sequence[Workload], sides: Sequence[Side], *, wide: bool = False, apart: bool = False
 ) -> Fitting:
-    """Those that all sides have room for at once; all, where nobody tells how much there is.
+    """Those that all sides have room for at once, by a lower bound; all, where nobody tells how much there is.
 
     `wide`: inputs have room for windows of other values, as when they are timed. `apart`: one side after the other
     has them, so that the one that takes most has to have room.
@@ -576,7 +539,12 @@ def fitting(
     often = Counter(side.name for side in sides).items()
     names = ", ".join(side if count == 1 else f"{side} {count} times" for side, count in often)
     for workload in workloads:
-        size = needed(bench, workload, sides, wide=wide, apart=apart)
+        call, sizes = bench.call(workload, "x", wide=wide), []
+        inputs = sum(tensor.pool_size for tensor in call.inputs)
+        for copies, results in (COPIES[side.kind] for side in sides if accepts(side, workload)):
+            context = CONTEXT_BYTES if copies else 0
+            sizes.append(copies * inputs + results * call.output.size + context)
+        size = max(sizes, default=0) if apart else sum(sizes)
         if size <= free:
             room.append(workload)
             continue
@@ -585,17 +553,3 @@ def fitting(
             f"memory together, {free / 2**30:.1f} GiB ({free} bytes) of {gpu.name if gpu else 'the GPU'} are free"
         )
     return Fitting(tuple(room), tuple(left_out))
-
-
-def needed(
-    bench: Bench, workload: Workload, sides: Iterable[Side], *, wide: bool = False, apart: bool = False
-) -> int:
-    """A lower bound on the bytes of device memory that a workload takes.
-
-    `apart`: processes run one at a time. `wide`: inputs as timed calls have them, in files of twice their size.
-    """
-    call = bench.call(workload, "x", wide=wide)
-    on_gpu = [COPIES[side.kind] for side in sides if accepts(side, workload)]
-    inputs, output = sum(tensor.pool_size for tensor in call.inputs), call.output.size
-    sizes = [copies * inputs + results * output + (CONTEXT_BYTES if copies else 0) for copies, results in on_gpu]
-    return max(sizes, default=0) if apart else sum(sizes)

@@ -3,6 +3,7 @@
 A right variant gives the same output whatever stands outside of its tensors, and leaves that as it was.
 """
 
+import contextlib
 import ctypes
 import hashlib
 import json
@@ -11,17 +12,15 @@ import os
 import random
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from loop.calls import memory
-from loop.calls.call import DTYPES, Call, LibraryTerms, Refused
+from loop.calls.call import Call, LibraryTerms, Refused
 from loop.calls.invocation import FaultWatch, Loaded, Prepared
 from loop.calls.library import Compiled
-from loop.calls.memory import FIELDS, KINDS, MIXED, Guard
+from loop.calls.memory import KINDS, MIXED, Guard
 from loop.workers.messages import Kernel, Launched, Launches, Observe, Observed
 
 LEAST = 2
@@ -39,8 +38,13 @@ NAMING_S = 5.0
 GUESS = "crashed with other bytes around its tensors than before: it probably reads outside of them"
 
 Guards = tuple[Guard, ...]
-View = Callable[[bytes], bytes]
-"""The part of an output that is compared."""
+
+
+class SeenOutput:
+    """One output, the calls that gave it, and what stood around the tensors when it came first."""
+
+    def __init__(self, data: bytes, number: int, around: Guards = ()) -> None:
+        self.data, self.first, self.last, self.around = data, number, number, around
 
 
 class CallCheck:
@@ -59,29 +63,23 @@ class CallCheck:
 
         `jumbled`: after the first or second call comes one on other values, whose output is not looked at.
         """
-        self.outputs: dict[str, bytes] = {}
+        self.prepared, self.draw = prepared, draw
+        self.hurried, self.again, self.jumbled = hurried, again, jumbled and not prepared.timed_apart
+        self.slow_s, self.least = HURRIED_S if hurried else SLOW_S, 1 if again else LEAST
+        self.begun, self.made, self.quickest_s = perf_counter(), 0, math.inf
+        self.outputs: dict[str, SeenOutput] = {}
         """Outputs that differ, by digest."""
-        self.turns: dict[str, tuple[int, int]] = {}
-        """By digest: the first and the last call that gave an output."""
+        self.enclosed: dict[str, SeenOutput] = {}
+        """Outputs of calls that could reach nothing beside their tensors, where they differ from the others. They
+        may differ bit by bit: the tensors are elsewhere."""
         self.changed: set[str] = set()
         """Inputs that were written to."""
         self.writes: list[str] = []
         """Writes outside of tensors, a sentence each."""
         self.reads = ""
         """The tensors outside which something is read on which the output depends."""
-        self.enclosed: dict[str, bytes] = {}
-        """Outputs of calls that could reach nothing beside their tensors. They may differ bit by bit: the tensors
-        are elsewhere."""
         self.unwritten = False
         """Whether the output depends on what stood in its memory before."""
-        self.quickest_s = math.inf
-        self.jumbled = jumbled and not prepared.timed_apart
-        self.slow_s = HURRIED_S if hurried else SLOW_S
-        self.hurried, self.again, self.least = hurried, again, 1 if again else LEAST
-        self.prepared, self.draw = prepared, draw
-        self.begun, self.made = perf_counter(), 0
-        self.first: dict[str, Guards] = {}
-        """By digest: what stood around the tensors when an output came first."""
         self.watch = FaultWatch(prepared.tensors)
         self.survived: set[str] = set()
         """Kinds of bytes around the tensors with which a call came back."""
@@ -97,11 +95,11 @@ class CallCheck:
             self._repeat()
             if self.changed or self.writes:
                 return self
-            if len(self.first) > 1 and self.prepared.names:
+            if len(self.outputs) > 1 and self.prepared.names:
                 self.reads = self._reads()
             elif self.prepared.prefills and not self.slow:
-                ((digest, around),) = self.first.items()
-                self.unwritten = self._make(around, memory.draw(MIXED)) != self.outputs[digest]
+                (output,) = self.outputs.values()
+                self.unwritten = self._make(output.around, memory.draw(MIXED)) != output.data
             if not self.reads and not (self.again and self.slow):
                 self._enclosed()
                 self.writes = self.prepared.own_strays()
@@ -125,18 +123,17 @@ class CallCheck:
                 self.prepared.jumble(self.draw)
                 self.prepared.bind()()
         end = perf_counter() + REPEAT_S
-        while perf_counter() < end and len(self.first) < MOST and not (self.slow or self.prepared.timed_apart):
+        while perf_counter() < end and len(self.outputs) < MOST and not (self.slow or self.prepared.timed_apart):
             self._keep(self.draw.choice(KINDS))
 
     def _keep(self, kind: str) -> None:
         """Make a call with a kind of bytes around all tensors, and keep its output."""
         around = tuple(memory.draw(kind) for _ in self.prepared.names)
-        output = self._make(around)
-        known = next((digest for digest, kept in self.outputs.items() if kept == output), "")
-        digest = known or hashlib.sha256(output).hexdigest()
-        self.outputs.setdefault(digest, output)
-        self.first.setdefault(digest, around)
-        self.turns[digest] = self.turns.get(digest, (self.made, 0))[0], self.made
+        data = self._make(around)
+        seen = next((output for output in self.outputs.values() if output.data == data), None)
+        if seen is None:
+            seen = self.outputs[hashlib.sha256(data).hexdigest()] = SeenOutput(data, self.made, around)
+        seen.last = self.made
 
     def _enclosed(self) -> None:
         """Calls in which an access outside of a tensor faults: it ends the process, which says where.
@@ -147,11 +144,12 @@ class CallCheck:
             if ((at_end and not self.hurried) or not self.slow) and self.prepared.enclose(at_end=at_end):
                 self.prepared.poison()
                 self.prepared.bind()()
-                output = self.prepared.output()
-                digest = hashlib.sha256(output).hexdigest()
-                self.enclosed.setdefault(digest, output)
+                data = self.prepared.output()
+                digest = hashlib.sha256(data).hexdigest()
                 self.made += 1
-                self.turns[digest] = self.turns.get(digest, (self.made, 0))[0], self.made
+                seen = self.outputs.get(digest)
+                seen = seen or self.enclosed.setdefault(digest, SeenOutput(data, self.made))
+                seen.last = self.made
                 self.prepared.release()
 
     def _make(self, around: Guards, prefill: Guard | None = None) -> bytes:
@@ -171,56 +169,29 @@ class CallCheck:
         return output
 
     def _reads(self) -> str:
-        """The tensors outside which it reads; empty when the output does not follow what stands there.
-
-        Where outputs never repeat themselves, only what is infinite or NaN in them is compared.
-        """
-        dtype = self.prepared.call.output.dtype
-        views: list[View] = [bytes]
-        if dtype in FIELDS:  # Of several outputs, or integers, bits tell nothing of their kind.
-            views.append(lambda output: not_finite(output, dtype))
-        for view in views:
-            known = {self.first[digest]: view(output) for digest, output in self.outputs.items()}
-            around = next(iter(known))
-            other = next((guards for guards, output in known.items() if output != known[around]), None)
-            if other is None or not self._follows(around, other, known, view):
-                continue
-            # The tensors whose surroundings, changed alone, change the output.
-            tensors, names = self.prepared.names, list[str]()
-            if (perf_counter() - self.begun) / self.made * len(tensors) <= NAMING_S:
-                for n, name in enumerate(tensors):
-                    changed = (*around[:n], other[n], *around[n + 1 :])
-                    names += [name] if view(self._make(changed)) != known[around] else []
-            return " and ".join(names) or "its tensors"
-        return ""
-
-    def _follows(self, around: Guards, other: Guards, known: dict[Guards, bytes], view: View) -> bool:
-        """Whether the same surroundings give the same output again, in an order that no counter of calls has."""
-        order = [around, other] * (CONFIRMING // 2)
+        """The tensors outside which it reads; empty when the output does not follow what stands there."""
+        one, other = list(self.outputs.values())[:2]
+        # The same surroundings give the same output again, in an order that no counter of calls has.
+        order = [one, other] * (CONFIRMING // 2)
         self.draw.shuffle(order)
-        for number, guards in enumerate([other, around, around, *order]):
-            if view(self._make(guards)) != known[guards]:
-                return False
+        for number, seen in enumerate([other, one, one, *order]):
+            if self._make(seen.around) != seen.data:
+                return ""
             if number >= LEAST and self.slow:
                 break
-        return True
-
-
-def not_finite(output: bytes, dtype: str) -> bytes:
-    """Which elements are infinite or NaN, a bit each."""
-    import numpy
-
-    (exponent, mantissa), item = FIELDS[dtype], DTYPES[dtype][1]
-    mask = ((1 << exponent) - 1) << mantissa
-    bits = numpy.frombuffer(output, f"<u{item}")
-    return numpy.packbits(bits & numpy.array(mask, bits.dtype) == mask).tobytes()
+        # The tensors whose surroundings, changed alone, change the output.
+        tensors, names = self.prepared.names, list[str]()
+        if (perf_counter() - self.begun) / self.made * len(tensors) <= NAMING_S:
+            for n, name in enumerate(tensors):
+                changed = (*one.around[:n], other.around[n], *one.around[n + 1 :])
+                names += [name] if self._make(changed) != one.data else []
+        return " and ".join(names) or "its tensors"
 
 
 DRY, TOLD = "LOOP_EMULATOR_DRY", "LOOP_EMULATOR_LAUNCHES"
 APART = 1 << 40
 """Tensors lie so far from each other, and from zero: aligned, and nothing else is there."""
 DRIVER = "libcuda.so.1"
-REGISTERS = "registers per thread"
 NOTHING = Observed()
 
 
@@ -237,10 +208,10 @@ class DryRun:
     def launches(self, call: Call) -> Launched:
         """What one call launches, in order, and the error that its entry returned, where it did."""
         known, declined = self.path.stat().st_size if self.path.exists() else 0, ""
-        count = len(call.inputs)
-        inputs = call.c_inputs([(place + 1) * APART for place in range(count)])
+        inputs = call.c_inputs([(place + 1) * APART for place in range(len(call.inputs))])
+        output = call.c_output((len(call.inputs) + 1) * APART)
         try:
-            self.variant.invoke(inputs, call.c_output((count + 1) * APART), call.c_numbers(), None)
+            self.variant.invoke(inputs, output, call.c_numbers(), None)
         except Refused as refused:
             declined = str(refused)
         data = self.path.read_bytes()[known:] if self.path.exists() else b""
@@ -270,25 +241,16 @@ def observe(loaded: Loaded, request: Observe) -> Observed:
     run()
     if request.how == "trace":
         return Observed(traced(prepared))
-    with marks():
-        run()
-        _synchronise()
-    return NOTHING
-
-
-@contextmanager
-def marks(library: str = DRIVER) -> Iterator[None]:
-    """Between them `ncu --profile-from-start off` counts; without a driver there is nothing to mark."""
-    try:
-        driver = ctypes.CDLL(library)
-    except OSError:
-        yield
-        return
-    driver.cuProfilerStart()
-    try:
-        yield
-    finally:
+    driver = None
+    with contextlib.suppress(OSError):  # Without a driver there is nothing to mark.
+        driver = ctypes.CDLL(DRIVER)
+    if driver:
+        driver.cuProfilerStart()  # From here on `ncu --profile-from-start off` counts.
+    run()
+    _synchronise()
+    if driver:
         driver.cuProfilerStop()
+    return NOTHING
 
 
 def _synchronise() -> None:
@@ -321,12 +283,10 @@ def traced(prepared: Prepared) -> tuple[Kernel, ...]:
 
 def kernels_in(trace: dict[str, Any]) -> tuple[Kernel, ...]:
     """The kernels of a Chrome trace, as they began: copies, fills and the profiler's own work are left out."""
-    events = [event for event in trace.get("traceEvents", []) if event.get("cat") == "kernel"]
-    return tuple(
-        Kernel(
-            kernel=str(event.get("name", "")),
-            us=float(event["dur"]) if "dur" in event else None,
-            registers=event.get("args", {}).get(REGISTERS),
-        )
-        for event in sorted(events, key=lambda event: float(event.get("ts", 0)))
-    )
+    kernels = []
+    for event in sorted(trace.get("traceEvents", []), key=lambda event: float(event.get("ts", 0))):
+        if event.get("cat") == "kernel":
+            us = float(event["dur"]) if "dur" in event else None
+            registers = event.get("args", {}).get("registers per thread")
+            kernels.append(Kernel(str(event.get("name", "")), us, registers))
+    return tuple(kernels)

@@ -2,8 +2,9 @@
 
 import contextlib
 import itertools
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,8 +23,32 @@ from loop.workers.blind_spots import DrawnInputs, blind_spots
 from loop.workers.judge_messages import Finding
 from loop.workers.messages import Done, Request
 from loop.workers.relations import Relations
-from loop.workers.truth import Answer, Rounding, Truth, zeros_pass
-from loop.workers.workload_call import only_output
+from loop.workers.truth import IMPLAUSIBLE, MAX_SLACK, Truth, zeros_pass
+from loop.workers.workload_call import finds_outputs, only_output
+
+DRAWS, STEP, SLACK = 8, 2.0**-51, 4.0
+"""Times that inputs are moved by two of float64's roundings, and how far an element may be off, in such moves."""
+NOISY = 1e-9
+"""Errors up to this share of the largest value, of inputs or output, may be float64's own rounding."""
+
+
+@dataclass
+class Answer:
+    """The right answer to a call."""
+
+    inputs: Inputs
+    truths: list[Truth]
+    """Of each output."""
+    in_own_types: bool = False
+    """Whether the reference was asked in the call's own types, too."""
+    expected: Any = None
+    """Its result then, as it came: for the task's checker, where there is one."""
+    notes: tuple[str, ...] = ()
+    """What could not be exercised."""
+
+    def on(self, device: str) -> "Answer":
+        """The same on a device."""
+        return replace(self, inputs=self.inputs.on(device), truths=[truth.on(device) for truth in self.truths])
 
 
 class Judge:
@@ -38,7 +63,6 @@ class Judge:
         """Whether the task's checker decides alone."""
         self.answers: dict[str, Answer] = {}
         self.drawn = DrawnInputs()
-        self.rounding = Rounding(self.asking, self.reference, self.plain is not None, self._formed)
         self.relations = Relations(terms.signature, terms.tolerance, self.plain)
 
     def answer(self, request: Request[Any]) -> object:
@@ -64,56 +88,33 @@ class Judge:
         self.drawn.note(inputs)
         place = place_of(request, inputs)
         try:
-            answer = self._settled(inputs.on(place), request)
+            answer = self._answer(inputs.on(place), request)
         except (Refused, RuntimeError):  # A reference that knows only the CPU, or is too large for this GPU.
             if place == "cpu":
                 raise
-            answer = self._settled(inputs, request)
+            answer = self._answer(inputs, request)
         self.answers[request.call.key] = answer
-        truths = [each for each in answer.truths if not each.is_whole]
-        doubts = [truth.doubt(each) for each in truths] if self.plain or answer.in_own_types else []
+        floating = [each for each in answer.truths if not each.is_whole]
+        doubts = map(truth.doubt, floating if self.plain or answer.in_own_types else [])
         whose = "`plain`" if self.plain else "the reference"
-        zeros_right = not self.alone and bool(truths)
-        for right in answer.truths if zeros_right else ():
-            zeros = torch.zeros_like(right.reference, dtype=TORCH_DTYPES[right.part.dtype])
-            zeros_right &= zeros_pass(right.tolerance, right.reference)
-            zeros_right = zeros_right and self._worst(right, [zeros]).badness[:2] == (0, False)
-        unjudged = [truth.why_unjudged(each, whose) for each in truths if not self.alone]
+        unjudged = [truth.why_unjudged(each, whose) for each in floating if not self.alone]
         return judge_messages.Expected(
             call=answer.inputs.call if request.found or self.asking.generator else None,
             notes=(*inputs.notes, *answer.notes),
             doubt=next(filter(None, doubts), ""),
             unjudged=next(filter(None, unjudged), ""),
-            zeros_pass=zeros_right,
+            zeros_pass=not self.alone and bool(floating) and all(map(self._takes_zeros, answer.truths)),
         )
 
-    def _settled(self, inputs: Inputs, request: judge_messages.Expect) -> Answer:
+    def _takes_zeros(self, right: Truth) -> bool:
+        """Whether zeros would be right."""
+        zeros = torch.zeros_like(right.reference, dtype=TORCH_DTYPES[right.part.dtype])
+        as_stated = zeros_pass(right.tolerance, right.reference)
+        return as_stated and self._worst(right, [zeros]).badness[:2] == (0, False)
+
+    def _answer(self, inputs: Inputs, request: judge_messages.Expect) -> Answer:
         """The right answer to a call; Refused where it is asked for twice and differs."""
-        answer, native = self._answer(inputs, found=request.found)
-        if not request.twice:
-            return answer
-        call, tensors = answer.inputs.call, inputs.tensors
-        if native is None:
-            first = {each.part.name: each.reference for each in answer.truths}
-            outputs, _ = self._exact(call, tensors, None, later=True)
-            again = {name: self._formed(output.double(), call) for name, output in outputs.items()}
-        else:  # As telling as float64, and cheaper.
-            first, (again, _) = native, self._in_own_types(call, tensors, later=True)
-        if not all(map(truth.same, first.values(), again.values())):
-            raise Refused(f"the reference is not deterministic: two answers to {request.call.key} differ")
-        return answer
-
-    def _in_own_types(
-        self, call: Call, tensors: list[Tensor], *, later: bool = False
-    ) -> tuple[dict[str, Tensor], Any]:
-        """The reference's answer to a call in its own types: tensors by name, and the result as it came."""
-        outputs, result = self.asking.outputs("reference", self.reference, tensors, call, exact=False, later=later)
-        # Copies, for it may keep them, and write its next answer there.
-        return {name: t.clone() if isinstance(t, Tensor) else t for name, t in outputs.items()}, result
-
-    def _answer(self, inputs: Inputs, *, found: bool) -> tuple[Answer, dict[str, Tensor] | None]:
-        """The right answer to a call, and the reference's outputs in its own types where it was asked for them."""
-        call, tensors = inputs.call, inputs.tensors
+        call, tensors, found = inputs.call, inputs.tensors, request.found
         plain, native, expected = None, None, None
         if found or call.structure or call.parts or not is_floating(call.output.dtype):
             native, expected = self._in_own_types(call, tensors)
@@ -139,10 +140,33 @@ class Judge:
             if right_output.is_whole and native is not None:
                 right_output = replace(right_output, also=native[name].double())
             truths.append(right_output)
+        if request.twice:
+            self._ask_again(call, tensors, native, truths)
         if not self.alone:
             notes = (*notes, *(each.loose for each in truths if each.loose))
         kept = expected if self.asking.checker else None
-        return Answer(replace(inputs, call=call), truths, native is not None, kept, notes), native
+        return Answer(replace(inputs, call=call), truths, native is not None, kept, notes)
+
+    def _ask_again(
+        self, call: Call, tensors: list[Tensor], native: dict[str, Tensor] | None, truths: list[Truth]
+    ) -> None:
+        """Raise Refused where the reference gives another answer; its own types tell as much, and are cheaper."""
+        if native is None:
+            first = [each.reference for each in truths]
+            outputs, _ = self._exact(call, tensors, None, later=True)
+            again = [self._formed(output.double(), call) for output in outputs.values()]
+        else:
+            first, again = [*native.values()], [*self._in_own_types(call, tensors, later=True)[0].values()]
+        if not all(map(truth.same, first, again)):
+            raise Refused(f"the reference is not deterministic: two answers to {call.key} differ")
+
+    def _in_own_types(
+        self, call: Call, tensors: list[Tensor], *, later: bool = False
+    ) -> tuple[dict[str, Tensor], Any]:
+        """The reference's answer to a call in its own types: tensors by name, and the result as it came."""
+        outputs, result = self.asking.outputs("reference", self.reference, tensors, call, exact=False, later=later)
+        # Copies, for it may keep them, and write its next answer there.
+        return {name: t.clone() if isinstance(t, Tensor) else t for name, t in outputs.items()}, result
 
     def _found(self, call: Call, native: dict[str, Tensor]) -> Call:
         """The call with the outputs that the reference gave."""
@@ -210,7 +234,7 @@ class Judge:
             block = torch_side.read_tensor(call.output, path)  # Refused when it has another size.
             blocks.append([part_of(block, part) for part in call.parts] if call.parts else [block])
         if self.alone:
-            worst = Finding(0.0, None, 0, sum(map(Tensor.numel, blocks[0])), "", None, None, {}, {})
+            worst = Finding(0.0, None, 0, sum(map(Tensor.numel, blocks[0])))
         else:
             findings = [
                 self._one_output(answer, n, [block[n] for block in blocks], request.suspected)
@@ -231,25 +255,106 @@ class Judge:
         # A tolerance of zero asks for the exact answer.
         may_round = not right.rounded and not right.is_whole and (right.tolerance.atol or right.tolerance.rtol)
         if may_round and worst.badness[:2] != (0, False) and truth.rounding_may_explain(right, outputs):
-            right = answer.truths[n] = self.rounding.allowed(answer, n)
+            right = answer.truths[n] = self._rounded(answer, n)
             worst = self._worst(right, outputs)
         if worst.wrong and not right.is_whole:  # The reference's own rounding, or its overflow, may explain them.
             for output in outputs:
-                right = answer.truths[n] = self.rounding.without_noise(inputs, right, n, output)
+                right = answer.truths[n] = self._without_noise(inputs, right, n, output)
             wrong = [output for output in outputs if bool(right.outside(output).any())]
-            why = [self.rounding.overflow(inputs, right, n, output) for output in wrong]
+            why = [self._overflow(inputs, right, n, output) for output in wrong]
             worst = self._worst(right, outputs).but(unjudged=why[0] if why and all(why) else "")
         if worst.wrong:
             wrong = [output for output in outputs if right.outside(output).any()]
             worst = worst.but(tied=all(truth.are_ties(inputs.tensors, right, output) for output in wrong))
-        if len(answer.truths) > 1:
-            worst = worst.but(output=right.part.name)
-        return worst.but(fits=self._fits(inputs, right, n, outputs)) if suspected and worst.wrong else worst
+            if suspected:
+                worst = worst.but(fits=self._fits(inputs, right, n, outputs))
+        return worst.but(output=right.part.name) if len(answer.truths) > 1 else worst
 
     def _worst(self, right: Truth, outputs: list[Tensor]) -> Finding:
         bounded = self.plain is not None
         findings = (truth.finding(right.facing(output), output, bounded=bounded) for output in outputs)
         return max(findings, key=lambda finding: finding.badness)
+
+    def _rounded(self, answer: Answer, n: int) -> Truth:
+        """The truth of output number `n`, which allows what any sound summation and exponential may lose."""
+        inputs, right = answer.inputs, answer.truths[n]
+        call, sizes = inputs.call, self.asking.sizes(inputs.call)
+        if self.asking.is_plain(call) and sizes and not finds_outputs(self.signature):
+            # Terms that an element may sum: over the dimensions that the output lacks, or along one that it has.
+            kept = only_output(self.signature).split()
+            summed = math.prod(size for name, size in sizes.items() if name not in kept)
+            terms = max([summed, *(sizes[name] for name in kept)])
+        else:
+            terms = max((size for tensor in call.inputs for size in tensor.shape), default=1)
+        dtype = right.part.dtype if call.structure else call.dtype
+        exact = partial(self._output, call, n)
+        try:
+            each, largest, mean = truth.moved(exact, inputs.tensors, right.reference, dtype)
+        except Refused:  # It runs in its own types alone: how it is conditioned is not known.
+            return replace(right, rounded=True, tail=None)
+        factor = truth.roundings(dtype, terms)
+        each = each.mul_(factor)  # In place, for it may be gigabytes.
+        tail = truth.tail_of(each[each > 0])
+        lost = 0.0 if self.plain else MAX_SLACK * right.plain_max
+        own = None if self.plain or answer.in_own_types else self._own_type(inputs, right, n)
+        if own is not None:
+            lost = MAX_SLACK * truth.errors(own, right.reference)[0]
+            tail += truth.beyond(right.tolerance, right.reference, own, MAX_SLACK)
+        if right.tail is not None:
+            tail += right.tail
+        largest = min(max(largest * factor, lost), IMPLAUSIBLE * truth.largest_of(right.reference))
+        most = (max(right.most[0], largest), max(right.most[1], mean * factor))
+        return replace(right, rounded=True, most=most, allowed=right.allowed.clamp(min=largest), tail=tail)
+
+    def _without_noise(self, inputs: Inputs, right: Truth, n: int, output: Tensor) -> Truth:
+        """The truth, with more allowed where a wrong element may differ by the reference's own rounding alone.
+
+        What float64 loses of an element is how far that moves when inputs change by a few float64 roundings. An
+        exact zero that is the difference of large numbers shows so.
+        """
+        scale = max(map(truth.largest_of, [right.reference, *inputs.tensors]))
+        error = (output.double() - right.reference).abs()
+        wrong = truth.outside(output, right.reference, right.allowed)
+        if not bool((wrong & (error <= NOISY * scale)).any()):
+            return right
+        most = torch.zeros_like(right.reference)
+        try:
+            for seed in range(DRAWS):
+                near = [
+                    t.double() * (1 + STEP * truth.signs_of(t, seed)) if t.is_floating_point() else t
+                    for t in inputs.tensors
+                ]
+                distance = (self._output(inputs.call, n, near) - right.reference).abs()
+                most = torch.maximum(most, distance.where(distance.isfinite(), 0.0))
+        except Refused:
+            return right
+        return replace(right, allowed=torch.maximum(right.allowed, (SLACK * most).clamp(max=NOISY * scale)))
+
+    def _overflow(self, inputs: Inputs, right: Truth, n: int, output: Tensor) -> str:
+        """Why the wrong elements of an output say nothing; empty where they say something.
+
+        They say nothing where the reference overflows in the call's own type and gives the very same.
+        """
+        wrong = truth.outside(output, right.reference, right.allowed)
+        own = self._own_type(inputs, right, n) if bool((wrong & ~output.isfinite()).any()) else None
+        if own is None or not bool(truth.overflows(own, right.reference).any()):
+            return ""
+        alike = ~output.isfinite() & ~own.isfinite() | ((output.double() - own).abs() <= right.allowed)
+        reason = truth.OVERFLOW.format(whose="the reference", dtype=right.part.dtype)
+        return "" if bool((wrong & ~alike).any()) else reason
+
+    def _own_type(self, inputs: Inputs, right: Truth, n: int) -> Tensor | None:
+        """Output number `n` of the reference in the inputs' own types; None where it has none of that shape."""
+        try:
+            output = self._output(inputs.call, n, inputs.tensors, exact=False)
+        except Refused:
+            return None
+        return output if output.shape == right.reference.shape else None
+
+    def _output(self, call: Call, n: int, tensors: Sequence[Tensor], *, exact: bool = True) -> Tensor:
+        """Output number `n` of the reference on these inputs, as it is compared; `exact`: in float64."""
+        outputs, _ = self.asking.outputs("reference", self.reference, tensors, call, exact=exact)
+        return self._formed(list(outputs.values())[n].double(), call)
 
     def _fits(self, inputs: Inputs, right: Truth, n: int, outputs: list[Tensor]) -> dict[str, bool] | None:
         """Known faults that explain the wrong ones of some outputs of one name."""
@@ -260,7 +365,7 @@ class Judge:
                 held.append(suspects.WrongOutput(right.reference, right.allowed, rtol, output, wrong))
 
         def reference(tensors: Sequence[Tensor], call: Call) -> Tensor:
-            return self.rounding.output(call, tensors, n)
+            return self._output(call, n, tensors)
 
         call, tensors, plain = inputs.call, inputs.tensors, self.asking.is_plain(inputs.call)
         faults = suspects.functions(self.asking.terms.faults) if plain else []

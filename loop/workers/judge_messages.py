@@ -8,6 +8,8 @@ from loop.model.measurement import Looked, Mismatch, Span
 from loop.model.signature import Checker, Fill, Generator, Modules, PythonFunction, Signature, Tolerance
 from loop.workers.messages import Done, R, Request
 
+NONE: dict[str, Any] = {}
+
 
 class ToJudge(Request[R]):
     """A request that the judge answers."""
@@ -100,12 +102,12 @@ class Finding(Plain):
     plain_max_error: float | None
     wrong: int
     total: int
-    message: str
+    message: str = ""
     """What it loses beyond the plain implementation; empty when nothing."""
-    first: Mismatch | None
-    worst: Mismatch | None
-    map: dict[str, tuple[Span, ...]]
-    spans: dict[str, Span]
+    first: Mismatch | None = None
+    worst: Mismatch | None = None
+    map: dict[str, tuple[Span, ...]] = NONE
+    spans: dict[str, Span] = NONE
     allowed_error: float | None = None
     """What is allowed for the element with the largest error."""
     output: str = ""

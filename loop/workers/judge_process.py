@@ -14,7 +14,7 @@ from loop.calls.arena import COUNT, DONE, LEAVE, OP, ORDER, OWN_NS, RUN
 from loop.calls.call import Call
 from loop.machine.machine import cores, killed_for_memory
 from loop.model.dtypes import Device
-from loop.workers.judge_messages import Begin, Examine, ToJudge
+from loop.workers.judge_messages import Begin, Examine, Expect, ToJudge
 from loop.workers.messages import Obey, Obeyed
 from loop.workers.nursery import PATIENT, Nursery
 from loop.workers.program import START_LIMIT_S, Program, Refusal, Worker, WorkerLost, thread_environment, within
@@ -180,11 +180,8 @@ class JudgeProcess:
 
     target: Begin | None = None
     """What it judges now."""
-    expected: dict[str, tuple[bool, list[bytes]]] = field(default_factory=dict)
-    """Calls whose answer it knows: whether their files have room, and digests of the files, for any process can
-    write there."""
-    calls: dict[str, Call] = field(default_factory=dict)
-    """Calls with the tensors that only the judge could tell."""
+    known: dict[str, tuple[Expect, Call]] = field(default_factory=dict)
+    """Calls whose answer it knows, by key: the request, and the call with all tensors."""
     device: Device = "cuda"
     """On a CPU it is bound to the memory that there is. A GPU's driver maps more than it uses."""
     nursery: Nursery | None = None
@@ -213,14 +210,12 @@ class JudgeProcess:
         if self._program is not None:
             self._program.close()
         self._program, self.target = None, None
-        self.expected.clear()
-        self.calls.clear()
+        self.known.clear()
 
     def judge(self, target: Begin, request: ToJudge[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
         """The reply to a request about a target; it forgets any other one."""
         if self.target != target:
-            self.expected.clear()
-            self.calls.clear()
+            self.known.clear()
             yield from self.ask(target, START_LIMIT_S, "importing torch")
             self.target = target
         return (yield from self.ask(request, limit_s, note))
@@ -234,12 +229,12 @@ class JudgeProcess:
             return (yield from self.program().ask(request, limit_s=limit_s, note=note))
         except WorkerLost as lost:
             self.dismiss()
-            last = lost.errors.strip().splitlines()[-1:]
             message = f"{note}: the judging process was lost: {lost.how}"
             if lost.kind == "crashed" and killed_for_memory() > self._killed:
                 hint = "free some, or take fewer variants or a smaller workload"
                 raise MachineFailure(f"{message}: memory ran out", hint) from lost
-            raise WorkFailed(message, hint=last[0] if last else None) from lost
+            last = lost.errors.strip().rpartition("\n")[2]
+            raise WorkFailed(message, hint=last or None) from lost
         except Refusal as refusal:
             examined = isinstance(request, Examine)
             hint = "see `loop doctor`" if examined else "look at that function of the target's"

@@ -17,8 +17,6 @@ from loop.calls.own_modules import FOLDERS
 from loop.model.causes import Cause
 from loop.model.dtypes import Device, Layout
 
-MOST_BYTES = 64 << 20
-"""No reply is as long: the memory that an endless stream may take here."""
 LONGEST = 1000
 """Characters of a message that are passed on: an exception may hold a whole tensor."""
 R = TypeVar("R")
@@ -162,8 +160,6 @@ def read(kind: Any, value: Any) -> Any:
 
 Mistake = dict[str, Any]
 """The mistake that a control makes on purpose, in the words of `loop.proving.prove`."""
-
-
 How = Literal["mark", "trace", "once"]
 """How a call is observed."""
 

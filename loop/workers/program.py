@@ -20,7 +20,7 @@ from loop.machine.machine import available_memory
 from loop.model.causes import Cause
 from loop.model.dtypes import Device
 from loop.model.target import CAbiVariant
-from loop.workers.messages import MOST_BYTES, Malformed, No, Request, read_reply, request_line
+from loop.workers.messages import Malformed, No, Request, read_reply, request_line
 from loop.workers.nursery import THREADS, Forked, Nursery, NurseryLost, numbered
 
 FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g1")
@@ -32,7 +32,20 @@ LAST_WORDS = re.compile(
 CAUSES: tuple[Cause, ...] = ("", "sanitizer", "sanitizer", "device lost", "outside")
 """The cause that each group of it stands for."""
 PLACE = re.compile(r"^(\S+?):(\d+)(?::\d+)?: runtime error", re.MULTILINE)
-ASK_LIMIT_S = 10.0
+START_LIMIT_S, ASK_LIMIT_S = 60.0, 10.0
+STILL_S = 0.05
+"""Seconds that we wait for a process to stop."""
+PADDING_BYTES = 4096
+"""The environment lies above the stack. A random size moves the stack, so that one layout is not measured for
+ever."""
+MOST_BYTES = 4 << 20
+"""No reply is as long: the memory that an endless stream may take here."""
+FORGED = "something else than its worker wrote to the worker's replies"
+PASSED_ON = ("LOOP_EMULATOR_SEED",)
+"""Variables of the user's that a child sees besides the usual ones: the schedule to replay."""
+LEAST_MEMORY = 1 << 30
+"""Bytes that a program is always given."""
+R = TypeVar("R")
 
 
 def sanitized(variant: CAbiVariant) -> CAbiVariant:
@@ -43,13 +56,12 @@ def sanitized(variant: CAbiVariant) -> CAbiVariant:
 
 def environment(compiler: str) -> dict[str, str]:
     """What a process needs that loads such a build. Raises LoopError when the compiler has no sanitizers."""
-    paths = [
-        finish(run([compiler, f"-print-file-name={name}"], limit_s=ASK_LIMIT_S)).output.strip()
-        for name in LIBRARIES
-    ]
-    missing = [name for name, path in zip(LIBRARIES, paths, strict=True) if "/" not in path]
-    if missing:
-        raise WorkFailed(f"{compiler} has no {' and no '.join(missing)}", hint="install the compiler's sanitizers")
+    paths = []
+    for name in LIBRARIES:
+        answer = finish(run([compiler, f"-print-file-name={name}"], limit_s=ASK_LIMIT_S))
+        paths.append(answer.output.strip())
+        if "/" not in paths[-1]:
+            raise WorkFailed(f"{compiler} has no {name}", hint="install the compiler's sanitizers")
     return {"LD_PRELOAD": ":".join(paths), "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
 
 
@@ -61,18 +73,6 @@ def last_words(errors: str) -> tuple[Cause, str]:
     place = PLACE.search(match[0])
     where = f" at {place[1].rpartition('/')[2]}:{place[2]}" if place else ""
     return CAUSES[match.lastindex or 0], f"{match[match.lastindex or 0]}{where}"
-
-
-START_LIMIT_S = 60.0
-PADDING_BYTES = 4096
-"""The environment lies above the stack. A random size moves the stack, so that one layout is not measured for
-ever."""
-FORGED = "something else than its worker wrote to the worker's replies"
-PASSED_ON = ("LOOP_EMULATOR_SEED",)
-"""Variables of the user's that a child sees besides the usual ones: the schedule to replay."""
-LEAST_MEMORY = 1 << 30
-"""Bytes that a program is always given."""
-R = TypeVar("R")
 
 
 class WorkerLost(Exception):
@@ -110,8 +110,6 @@ class Program:
         )
         os.set_blocking(self._reply, False)
         self._pending = bytearray()
-        self._lines = 0
-        """Whole replies in what is pending."""
         self._unanswered: deque[Request[Any]] = deque()
         inherited, words = [reply_write, *handles], ["@0", *arguments]
         try:
@@ -146,7 +144,7 @@ class Program:
         Raises WorkerLost when the child dies or `limit_s` passes, Refusal when it says no.
         """
         begun = self.child.seconds
-        while not self._lines:
+        while b"\n" not in self._pending:
             if self.child.seconds - begun > limit_s:
                 raise self.lost("hung", f"no answer for {limit_s:g} s: killed")
             self.child.pump()
@@ -157,7 +155,6 @@ class Program:
             if len(self._pending) > MOST_BYTES:
                 raise self.lost("tampered", FORGED)
         line, _, self._pending = self._pending.partition(b"\n")
-        self._lines -= 1
         try:
             reply = read_reply(bytes(line), self._unanswered.popleft().reply_type())
         except (Malformed, IndexError) as error:  # Nobody answers what nobody asked.
@@ -178,7 +175,7 @@ class Program:
     def has_answered(self) -> bool:
         """Whether a reply is there to be received."""
         self._take()
-        return self._lines > 0
+        return b"\n" in self._pending
 
     def _take(self) -> bool:
         """Read what has arrived; whether anything had."""
@@ -187,7 +184,6 @@ class Program:
         except (BlockingIOError, ConnectionError):
             return False
         self._pending += data
-        self._lines += data.count(b"\n")
         return bool(data)
 
     def lost(self, kind: str, how: str) -> WorkerLost:
@@ -205,7 +201,7 @@ class Program:
         A tool that it runs under writes its findings then. Raises WorkerLost after `limit_s`.
         """
         begun = self.child.seconds
-        self._hang_up()  # It ends when it has read the last request.
+        self._hang_up()
         while self.child.code is None:
             if self.child.seconds - begun > limit_s:
                 raise self.lost("hung", f"it did not end within {limit_s:g} s: killed")
@@ -214,7 +210,7 @@ class Program:
         return self.child.code
 
     def _hang_up(self) -> None:
-        """Close the pipe of requests."""
+        """Close the pipe of requests: the child ends when it has read the last one."""
         if self._request >= 0:
             os.close(self._request)
             self._request = -1
@@ -241,19 +237,15 @@ def within(device: Device) -> dict[str, str]:
 def thread_environment(threads: int, cores: str = "") -> dict[str, str]:
     """Variables that hold every runtime to that many threads, and each OpenMP thread to a core of its own.
 
-    Two threads that spin for each other on one core, because something else ran on the other for a moment, take
-    scheduler slices instead of microseconds. Which core the first thread has is left to chance: processes that
-    load at once do not all load there.
+    Two threads that spin for each other on one core take scheduler slices instead of microseconds. The first core
+    is left to chance: processes that load at once do not all load there.
     """
+    variables = dict.fromkeys(THREADS, str(threads))
     places = [f"{{{core}}}" for core in cores.split(",")]
-    first = random.randrange(len(places))
-    bound = {"OMP_PROC_BIND": "true", "OMP_PLACES": ",".join([*places[first:], *places[:first]])}
-    padding = {"LOOP_PADDING": "." * random.randrange(PADDING_BYTES)}
-    return {**dict.fromkeys(THREADS, str(threads)), **(bound if len(places) > 1 else {}), **padding}
-
-
-STILL_S = 0.05
-"""Seconds that we wait for a process to stop."""
+    if len(places) > 1:
+        first = random.randrange(len(places))
+        variables |= {"OMP_PROC_BIND": "true", "OMP_PLACES": ",".join([*places[first:], *places[:first]])}
+    return {**variables, "LOOP_PADDING": "." * random.randrange(PADDING_BYTES)}
 
 
 class Worker(Program):
@@ -270,17 +262,17 @@ class Worker(Program):
         self.cores = timed_cores(threads)
         """Numbers of the cores it keeps to, with commas; empty where the system chooses."""
         self._paused = False
-        self.arena = Arena()
         given = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self.bell = None if given > threads else Bell()
         """How we sleep while it works; None where we have a core of our own to watch from."""
-        ends = self.bell.handles if self.bell else ()
+        self.arena = Arena()
+        handles = [self.arena.handle, *(self.bell.handles if self.bell else ())]
         try:
             super().__init__(
                 "loop.workers.worker_program",
-                *(self.cores, "@1", *(f"@{number}" for number in range(2, 2 + len(ends)))),
+                *(self.cores, *(f"@{number}" for number in range(1, 1 + len(handles)))),
                 environment={**thread_environment(threads, self.cores), **(environment or {})},
-                handles=[self.arena.handle, *ends],
+                handles=handles,
                 under=under,
                 nursery=nursery,
             )
@@ -295,12 +287,13 @@ class Worker(Program):
 
     def pause(self) -> None:
         """Stop the child's process group, so that nothing of it runs while another side is timed."""
-        if not self._paused and self.child.code is None:
-            self._paused = True
-            self._signal(signal.SIGSTOP)
-            end = time.monotonic() + STILL_S  # On a busy machine it has to be given a core first.
-            while not is_stopped(self.child.process.pid) and time.monotonic() < end:
-                time.sleep(1e-5)
+        if self._paused or self.child.code is not None:
+            return
+        self._paused = True
+        self._signal(signal.SIGSTOP)
+        end = time.monotonic() + STILL_S  # On a busy machine it has to be given a core first.
+        while not is_stopped(self.child.process.pid) and time.monotonic() < end:
+            time.sleep(1e-5)
 
     def resume(self) -> None:
         """Let it go on."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from loop.calls import invocation
 from loop.calls.arena import CONTROL_BYTES, obey
-from loop.calls.call import Call, FunctionTerms, LibraryTerms, Refused
+from loop.calls.call import FunctionTerms, LibraryTerms, Refused
 from loop.calls.external import External
 from loop.calls.invocation import Loaded, Nothing, Places, Prepared, Run, Stage
 from loop.calls.library import Compiled
@@ -52,7 +52,7 @@ class LoadedCandidate:
         Half the time a call on other values comes before, so that nobody can count which calls are looked at. The
         first call of the process is always looked at: there the call on other values comes after it.
         """
-        prepared, first, self.called = self.prepare(request.call, request.layout), not self.called, True
+        prepared, first, self.called = self._prepared(request), not self.called, True
         if first:
             self.draw.seed(request.call.key)
         jumbled = request.layout == "contiguous" and not (request.hurried or request.once)
@@ -64,17 +64,17 @@ class LoadedCandidate:
         self.slow = check.slow_s < check.quickest_s < math.inf
         return check
 
-    def prepare(self, call: Call, layout: str) -> Prepared:
+    def _prepared(self, request: messages.Compute) -> Prepared:
         """A prepared call. Where only values differ, the last one is refilled: an address then tells nothing."""
+        call = request.call
         shapes = [(tensor.shape, tensor.dtype) for tensor in (*call.inputs, *call.outputs)]
-        form = (layout, call.attributes, call.structure_digest, call.seed, shapes)
+        form = (request.layout, call.attributes, call.structure_digest, call.seed, shapes)
         if self.last is not None and self.last[0] == form:
             self.last[1].refill(call)
-            return self.last[1]
-        self.last, self.slow = None, False  # Its memory first: there may be too little for both.
-        prepared = self.loaded.prepare(call, layout)
-        self.last = (form, prepared)
-        return prepared
+        else:
+            self.last, self.slow = None, False  # Its memory first: there may be too little for both.
+            self.last = (form, self.loaded.prepare(call, request.layout))
+        return self.last[1]
 
 
 class WorkerProgram:
@@ -95,6 +95,7 @@ class WorkerProgram:
     def load(self, request: messages.Load) -> Done:
         """Load a variant, once what it needs is imported, and what it is timed with is sealed."""
         terms = request.variant
+        library: type[Compiled] = Compiled
         loaded: Loaded
         if isinstance(terms, FunctionTerms):
             from loop.calls import torch_side
@@ -103,8 +104,7 @@ class WorkerProgram:
             torch_call = importlib.import_module("loop.calls.torch_call")  # So that the seal covers it, too.
             if request.device == "cuda":
                 torch_call.need_device()
-        library: type[Compiled] = Compiled
-        if isinstance(terms, LibraryTerms) and terms.device == "cuda":
+        elif isinstance(terms, LibraryTerms) and terms.device == "cuda":
             from loop.calls.cuda.stage import DeviceLibrary
 
             library = DeviceLibrary
@@ -132,14 +132,14 @@ class WorkerProgram:
     def compute(self, request: messages.Compute) -> messages.Computed:
         """Compute one output: its digests, the files of those that differ, what else was noticed."""
         check = self.candidate(request.mistake).check(request)
-        outputs = {**check.outputs, **check.enclosed}
+        outputs = [*check.outputs.values(), *check.enclosed.values()]
         paths = [f"{request.call.output.path}.{number}" for number in range(len(outputs))]
-        for path, output in zip(paths, outputs.values(), strict=True):
-            Path(path).write_bytes(output)
+        for path, output in zip(paths, outputs, strict=True):
+            Path(path).write_bytes(output.data)
         return messages.Computed(
             outputs=tuple(paths),
             digests=tuple(check.outputs),
-            turns=tuple(messages.Turn(*check.turns[digest]) for digest in outputs),
+            turns=tuple(messages.Turn(output.first, output.last) for output in outputs),
             changed=tuple(sorted(check.changed)),
             writes=tuple(check.writes),
             reads=check.reads,
@@ -161,7 +161,7 @@ class WorkerProgram:
 
     def stage(self, request: messages.StageCall) -> messages.Staged:
         """Take a call's place in the shared memory, and make it once."""
-        self.unstage(messages.Unstage())
+        self.unstage()
         self.shared = mmap.mmap(self.arena, request.size)
         self.inputs = len(request.call.inputs)
         loaded, peak = self.candidate().loaded, None
@@ -171,7 +171,7 @@ class WorkerProgram:
         if loaded.device == "cuda":
             stage.run(1)
         else:
-            peak = first_call_bytes(lambda: stage.run(1))
+            peak = first_call_bytes(partial(stage.run, 1))
         stage.give()
         return messages.Staged(peak)
 
@@ -183,7 +183,7 @@ class WorkerProgram:
         obey(self.shared, self.bell, self.staged, self.inputs, request.seen)
         return messages.Obeyed(self._broken(), tuple(self.staged.strays))
 
-    def unstage(self, request: messages.Unstage) -> Done:
+    def unstage(self, request: messages.Unstage | None = None) -> Done:
         """Let go of the staged call."""
         self.staged.close()
         self.staged, self.shared, self.inputs = Nothing(), None, 0
@@ -243,9 +243,8 @@ def empty_calls(way: str) -> Stage:
 def main(arguments: Sequence[str]) -> None:
     """Answer until the parent is gone."""
     sys.dont_write_bytecode = True  # Nothing is written beside what is judged.
-    reply_fd, cores, arena = int(arguments[0]), arguments[1], int(arguments[2])
-    own = {int(core) for core in cores.split(",") if core}
-    bell = [int(handle) for handle in arguments[3:]]
+    own = {int(core) for core in arguments[1].split(",") if core}
+    arena, *bell = (int(handle) for handle in arguments[2:])
     for handle in (arena, *bell):
         os.set_inheritable(handle, False)
     program = WorkerProgram(arena, (bell[0], bell[1]) if bell else None)
@@ -274,7 +273,7 @@ def main(arguments: Sequence[str]) -> None:
         messages.Observe: lambda request: checking.observe(program.candidate().loaded, request),
         messages.Launches: program.launches,
     }
-    serve(answers, reply_fd, respond)
+    serve(answers, int(arguments[0]), respond)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from loop.workers.checking import CallCheck
 
 Compute = Callable[[Sequence[Guard], Guard | None], float]
 """An output's only number, from what stands around the tensors and what stood in the output."""
-number_of_call = itertools.count()
 
 
 class Made(Prepared):
@@ -88,16 +87,6 @@ def test_an_output_that_follows_the_number_of_the_call_is_flaky(period: int) -> 
         count = itertools.count()
         found = check(lambda around, prefill, count=count: float(next(count) % period), seed)  # type: ignore[misc]
         assert (True, "") == (len(found.outputs) > 1, found.reads), seed
-
-
-def test_a_nan_that_comes_from_outside_is_seen_among_outputs_that_never_repeat() -> None:
-    """What a race moves by an ulp each time cannot be compared bit by bit; that it is NaN can."""
-
-    def compute(around: Sequence[Guard], prefill: Guard | None) -> float:
-        return float("nan") if around[0].kind == NAN else 1.0 + next(number_of_call) * 1e-3
-
-    assert "its input x" == check(compute).reads
-    assert "" == check(lambda around, prefill: 1.0 + next(number_of_call) * 1e-3).reads
 
 
 def test_an_output_that_follows_what_stood_in_its_memory_is_seen() -> None:
