@@ -40,11 +40,15 @@ GUESS = "crashed with other bytes around its tensors than before: it probably re
 Guards = tuple[Guard, ...]
 
 
-class SeenOutput:
-    """One output, the calls that gave it, and what stood around the tensors when it came first."""
+class CheckedOutput:
+    """An output, the calls that gave it, and what stood around the tensors when it came first."""
 
     def __init__(self, data: bytes, number: int, around: Guards = ()) -> None:
         self.data, self.first, self.last, self.around = data, number, number, around
+
+    def came_again(self, number: int) -> None:
+        """Note the number of a later call that gave it."""
+        self.last = number
 
 
 class CallCheck:
@@ -67,9 +71,9 @@ class CallCheck:
         self.hurried, self.again, self.jumbled = hurried, again, jumbled and not prepared.timed_apart
         self.slow_s, self.least = HURRIED_S if hurried else SLOW_S, 1 if again else LEAST
         self.begun, self.made, self.quickest_s = perf_counter(), 0, math.inf
-        self.outputs: dict[str, SeenOutput] = {}
+        self.outputs: dict[str, CheckedOutput] = {}
         """Outputs that differ, by digest."""
-        self.enclosed: dict[str, SeenOutput] = {}
+        self.enclosed: dict[str, CheckedOutput] = {}
         """Outputs of calls that could reach nothing beside their tensors, where they differ from the others. They
         may differ bit by bit: the tensors are elsewhere."""
         self.changed: set[str] = set()
@@ -130,10 +134,11 @@ class CallCheck:
         """Make a call with a kind of bytes around all tensors, and keep its output."""
         around = tuple(memory.draw(kind) for _ in self.prepared.names)
         data = self._make(around)
-        seen = next((output for output in self.outputs.values() if output.data == data), None)
-        if seen is None:
-            seen = self.outputs[hashlib.sha256(data).hexdigest()] = SeenOutput(data, self.made, around)
-        seen.last = self.made
+        output = next((output for output in self.outputs.values() if output.data == data), None)
+        if output:
+            output.came_again(self.made)
+        else:
+            self.outputs[hashlib.sha256(data).hexdigest()] = CheckedOutput(data, self.made, around)
 
     def _enclosed(self) -> None:
         """Calls in which an access outside of a tensor faults: it ends the process, which says where.
@@ -147,9 +152,10 @@ class CallCheck:
                 data = self.prepared.output()
                 digest = hashlib.sha256(data).hexdigest()
                 self.made += 1
-                seen = self.outputs.get(digest)
-                seen = seen or self.enclosed.setdefault(digest, SeenOutput(data, self.made))
-                seen.last = self.made
+                if digest in self.outputs:
+                    self.outputs[digest].came_again(self.made)
+                else:
+                    self.enclosed.setdefault(digest, CheckedOutput(data, self.made)).came_again(self.made)
                 self.prepared.release()
 
     def _make(self, around: Guards, prefill: Guard | None = None) -> bytes:
@@ -170,12 +176,12 @@ class CallCheck:
 
     def _reads(self) -> str:
         """The tensors outside which it reads; empty when the output does not follow what stands there."""
-        one, other = list(self.outputs.values())[:2]
+        first, other = list(self.outputs.values())[:2]
         # The same surroundings give the same output again, in an order that no counter of calls has.
-        order = [one, other] * (CONFIRMING // 2)
+        order = [first, other] * (CONFIRMING // 2)
         self.draw.shuffle(order)
-        for number, seen in enumerate([other, one, one, *order]):
-            if self._make(seen.around) != seen.data:
+        for number, output in enumerate([other, first, first, *order]):
+            if self._make(output.around) != output.data:
                 return ""
             if number >= LEAST and self.slow:
                 break
@@ -183,8 +189,8 @@ class CallCheck:
         tensors, names = self.prepared.names, list[str]()
         if (perf_counter() - self.begun) / self.made * len(tensors) <= NAMING_S:
             for n, name in enumerate(tensors):
-                changed = (*one.around[:n], other.around[n], *one.around[n + 1 :])
-                names += [name] if self._make(changed) != one.data else []
+                changed = (*first.around[:n], other.around[n], *first.around[n + 1 :])
+                names += [name] if self._make(changed) != first.data else []
         return " and ".join(names) or "its tensors"
 
 

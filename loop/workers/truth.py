@@ -344,14 +344,13 @@ def finding(truth: Truth, output: Tensor, *, bounded: bool) -> Finding:
     error = torch.where(wrong, error, error.nan_to_num(0.0, 0.0)).nan_to_num(math.inf)
     maps, spans = dict[str, tuple[Span, ...]](), dict[str, Span]()
     for axis, name in enumerate(truth.dimensions):
-        size = wrong.shape[axis]
-        length = -(-size // MAP_PARTS)
-        stretches, first = list[Span](), 0
-        for errors_there, wrong_there in zip(error.split(length, axis), wrong.split(length, axis), strict=True):
-            last = first + wrong_there.shape[axis] - 1
-            largest_there = number(errors_there.max())
-            stretches.append(Span(first=first, last=last, count=int(wrong_there.sum()), largest=largest_there))
-            first = last + 1
+        size, stretches = wrong.shape[axis], list[Span]()
+        step = -(-size // MAP_PARTS)
+        for first in range(0, size, step):
+            length = min(step, size - first)
+            largest_there = number(error.narrow(axis, first, length).max())
+            wrong_there, last = int(wrong.narrow(axis, first, length).sum()), first + length - 1
+            stretches.append(Span(first=first, last=last, count=wrong_there, largest=largest_there))
         maps[name] = tuple(stretches)
         places = wrong.movedim(axis, 0).reshape(size, -1).any(1).nonzero().reshape(-1)
         spans[name] = Span(first=int(places[0]), last=int(places[-1]), count=len(places), size=size)
