@@ -1,10 +1,9 @@
 """The gate's own score: variants made to err on purpose, through verification like real candidates."""
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from time import monotonic
 
-from loop.base.processes import Tick
 from loop.base.stats import plain_ratio, times
 from loop.gate.kernel import builds, unjudged_names
 from loop.gate.model import PropertiesOutput
@@ -23,6 +22,110 @@ from loop.steps.context import Context, Result, Working
 from loop.steps.taken_over import Lasting, rests_on, take_over
 from loop.timing.against_known_good import CompareOutput
 from loop.workers.bench import Side
+
+PROOF_SHARE = 0.5
+"""Of the time after which the step is killed: controls that are not over then are named, and left."""
+
+
+class ProofTerms(Lasting):
+    """What the gate is tried on."""
+
+    python: bool = False
+    """Python variants too where there are compiled ones: importing torch for their cheats takes many seconds."""
+
+
+def prove_gate(context: Context, arguments: ProofTerms) -> Working[GateOutput]:
+    """Every control of the selected variants: each has to be rejected, and the honest variant has to pass."""
+    bench, variants, target = context.bench, context.task.variants, context.bench.target
+    in_python = arguments.python or not bench.compiled(variants)
+    sources = context.task.ground if in_python else ""  # A Python variant may compile files of its own.
+    ground = rests_on(context, "kernel.prove_gate", sources)
+    earlier = take_over(context, GateOutput, ground, arguments)
+    if earlier is not None:
+        return Result(earlier)
+    bench.warm_up()
+    built, failures = yield from builds(context)
+    if failures:
+        return Result(GateOutput(ok=False, message=f"no build: {failures[0].message}", hint=failures[0].hint))
+    by_name = {build.variant: build for build in built}
+    compiled = [build.variant for build in built if build.compiled]
+    proof, begun, names, unjudged = Proof(), monotonic(), list[str](), unjudged_names(context)
+    for name in variants if arguments.python else compiled or variants:
+        if names and monotonic() - begun > context.budget_s:
+            break
+        names.append(name)
+        side = bench.side(name, by_name.get(name))
+        every = expand(target, target.workloads, prove.base_dtype(bench, side), context.task.seed)
+        workloads = [workload for workload in every if workload.name not in unjudged]
+        if why_none := _why_none(target, side, workloads):
+            proof.left_out.append(f"every control of {name}: {why_none}")
+        else:
+            ends = begun + PROOF_SHARE * context.kill_after_s
+            proof.add((yield from prove.prove(bench, side, workloads, ends)), name)
+    output, missing = _score(proof), list[str]()
+    for name in (name for name in variants if name not in names):
+        command = context.command("kernels", "prove-gate", name)
+        missing.append(f"the gate's controls of {name}: `{command}` tries them")
+    if proof.untried:
+        few = ", ".join(proof.untried[:3]) + (", ..." if len(proof.untried) > 3 else "")
+        what = f"{len(proof.untried)} controls of the gate, for want of time ({few})"
+        missing.append(f"{what}: `{context.command('kernels', 'prove-gate')}` has more")
+    if not output.total:
+        missing.append(f"the gate's controls: {'; '.join(output.not_applicable) or 'no variant'}")
+    return Result(output.model_copy(update={"not_exercised": tuple(missing), "rests_on": ground}))
+
+
+def _why_none(target: Target, side: Side, workloads: Sequence[Workload]) -> str:
+    """Why no control of a variant can be made; empty where some can."""
+    if side.kind == "command":
+        return "it is a program of its own"
+    if isinstance(variant := target.variants[side.name], PythonVariant) and variant.passing == "passed":
+        return "its outputs are passed to it"
+    if target.signature.updates:
+        return "it changes its inputs in place"
+    if not target.is_plain and not isinstance(variant, PythonVariant):
+        return "controls of compiled variants are made for tensors one by one and one output"
+    if not any(prod(workload.sizes.values()) and accepts(side, workload) for workload in workloads):
+        return "it takes no workload that is not empty"
+    return ""
+
+
+def _score(proof: Proof) -> GateOutput:
+    """What all controls came to, with the score as message and what to do next as hint."""
+    killed = [result for result in proof.results if result.kind != "honest" and result.killed]
+    survived = [result for result in proof.results if result.survived]
+    rejected = [result for result in proof.results if result.kind == "honest" and result.killed]
+    alike = tuple(result.full_name for result in proof.results if not result.distinguishable)
+    survivors, total = tuple(result.full_name for result in survived), len(killed) + len(survived)
+    message, hint = f"killed {len(killed)} of {total}", None
+    if survived:
+        message += f"; survived: {', '.join(survivors)}"
+        hint = "the gate does not see this mistake: narrow the tolerance, or add a workload on which it shows"
+        if any(result.name == GROSS for result in survived):
+            hint = "the tolerance is wider than every output, so that zeros pass: narrow it"
+    elif rejected:
+        message += f"; an honest candidate was rejected: {rejected[0].full_name}: {rejected[0].reason}"
+        hint = "the gate is too strict for this target: look at tolerance, reference and plain"
+    elif alike:
+        message += f"; not distinguishable here: {', '.join(alike)}"
+        hint = f"no input of the target tells {', '.join(alike[:3])}: add a workload with other values or sizes"
+    elif not total:
+        message = "no control can be made of these variants"
+        message = "no control was tried, for want of time" if proof.untried else message
+    wrong_reasons = [result for result in killed if not result.right_reason]
+    return GateOutput(
+        ok=not survived and not rejected,
+        message=message,
+        hint=hint,
+        controls=tuple(proof.results),
+        killed=len(killed),
+        total=total,
+        survivors=survivors,
+        rejected=tuple(f"{result.full_name}: {result.reason}" for result in rejected),
+        wrong_reasons=tuple(f"{result.full_name}: {result.reason}" for result in wrong_reasons),
+        not_applicable=tuple(proof.left_out),
+        indistinguishable=alike,
+    )
 
 
 def trust(finished: Sequence[Finished]) -> tuple[str, ...]:
@@ -96,121 +199,3 @@ def against_known_good(verdicts: Iterable[Verdict]) -> Table | None:
         ratio = f"{times(verdict.ratio, 3)} [{interval}]"
         rows.append((verdict.variant, verdict.workload, ratio, evidence, verdict.verdict))
     return filled(heads, tuple(rows))
-
-
-PROOF_SHARE = 0.5
-"""Of the time after which the step is killed: controls that are not over then are named, and left."""
-
-
-class ProofTerms(Lasting):
-    """What the gate is tried on."""
-
-    python: bool = False
-    """Python variants too where there are compiled ones: importing torch for their cheats takes many seconds."""
-
-
-def prove_gate(context: Context, arguments: ProofTerms) -> Working[GateOutput]:
-    """Every control of the selected variants: each has to be rejected, and the honest variant has to pass."""
-    bench, variants = context.bench, context.task.variants
-    in_python = arguments.python or not bench.compiled(variants)
-    sources = context.task.ground if in_python else ""  # A Python variant may compile files of its own.
-    ground = rests_on(context, "kernel.prove_gate", sources)
-    earlier = take_over(context, GateOutput, ground, arguments)
-    if earlier is not None:
-        return Result(earlier)
-    bench.warm_up()
-    built, failures = yield from builds(context)
-    if failures:
-        return Result(GateOutput(ok=False, message=f"no build: {failures[0].message}", hint=failures[0].hint))
-    by_name = {build.variant: build for build in built}
-    compiled = [build.variant for build in built if build.compiled]
-    proof, begun, names = Proof(), monotonic(), list[str]()
-    for name in variants if arguments.python else compiled or variants:
-        if names and monotonic() - begun > context.budget_s:
-            break
-        names.append(name)
-        ends = begun + PROOF_SHARE * context.kill_after_s
-        yield from _prove(context, bench.side(name, by_name.get(name)), proof, ends)
-    output = _score(proof)
-    command = context.command
-    missing = [
-        f"the gate's controls of {name}: `{command('kernels', 'prove-gate', name)}` tries them"
-        for name in variants
-        if name not in names
-    ]
-    if proof.untried:
-        few = ", ".join(proof.untried[:3]) + (", ..." if len(proof.untried) > 3 else "")
-        what = f"{len(proof.untried)} controls of the gate, for want of time ({few})"
-        missing.append(f"{what}: `{command('kernels', 'prove-gate')}` has more")
-    if not output.total:
-        missing.append(f"the gate's controls: {'; '.join(output.not_applicable) or 'no variant'}")
-    return Result(output.model_copy(update={"not_exercised": tuple(missing), "rests_on": ground}))
-
-
-def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator[Tick, None, None]:
-    """Verify the controls of one variant; add the results to `proof`."""
-    target, unjudged = context.bench.target, unjudged_names(context)
-    dtype = prove.base_dtype(context.bench, side)
-    every = expand(target, target.workloads, dtype, context.task.seed)
-    workloads = [workload for workload in every if workload.name not in unjudged]
-    why_none = _why_none(target, side, workloads)
-    if why_none:
-        proof.left_out.append(f"every control of {side.name}: {why_none}")
-        return
-    verified = yield from prove.prove(context.bench, side, workloads, ends)
-    proof.results += verified.results
-    proof.untried += [f"{side.name}: {name}" for name in verified.untried]
-    proof.left_out += [f"{side.name} {reason}" for reason in verified.left_out]
-
-
-def _why_none(target: Target, side: Side, workloads: Sequence[Workload]) -> str:
-    if side.kind == "command":
-        return "it is a program of its own"
-    if isinstance(variant := target.variants[side.name], PythonVariant) and variant.passing == "passed":
-        return "its outputs are passed to it"
-    if target.signature.updates:
-        return "it changes its inputs in place"
-    if not target.is_plain and not isinstance(variant, PythonVariant):
-        return "controls of compiled variants are made for tensors one by one and one output"
-    if not any(prod(workload.sizes.values()) and accepts(side, workload) for workload in workloads):
-        return "it takes no workload that is not empty"
-    return ""
-
-
-def _score(proof: Proof) -> GateOutput:
-    """What all controls came to, with the score as message and what to do next as hint."""
-    killed = [result for result in proof.results if result.kind != "honest" and result.killed]
-    survived = [result for result in proof.results if result.survived]
-    rejected = [result for result in proof.results if result.kind == "honest" and result.killed]
-    alike = tuple(result.full_name for result in proof.results if not result.distinguishable)
-    survivors, total = tuple(result.full_name for result in survived), len(killed) + len(survived)
-    message, hint = f"killed {len(killed)} of {total}", None
-    if survived:
-        message += f"; survived: {', '.join(survivors)}"
-        hint = "the gate does not see this mistake: narrow the tolerance, or add a workload on which it shows"
-        if any(result.name == GROSS for result in survived):
-            hint = "the tolerance is wider than every output, so that zeros pass: narrow it"
-    elif rejected:
-        message += f"; an honest candidate was rejected: {rejected[0].full_name}: {rejected[0].reason}"
-        hint = "the gate is too strict for this target: look at tolerance, reference and plain"
-    elif alike:
-        message += f"; not distinguishable here: {', '.join(alike)}"
-        hint = f"no input of the target tells {', '.join(alike[:3])}: add a workload with other values or sizes"
-    elif not total:
-        message = "no control can be made of these variants"
-        message = "no control was tried, for want of time" if proof.untried else message
-    return GateOutput(
-        ok=not survived and not rejected,
-        message=message,
-        hint=hint,
-        controls=tuple(proof.results),
-        killed=len(killed),
-        total=total,
-        survivors=survivors,
-        rejected=tuple(f"{result.full_name}: {result.reason}" for result in rejected),
-        wrong_reasons=tuple(
-            f"{result.full_name}: {result.reason}" for result in killed if not result.right_reason
-        ),
-        not_applicable=tuple(proof.left_out),
-        indistinguishable=alike,
-    )

@@ -22,6 +22,28 @@ from loop.workers.bench import Bench, KeptWorker, Side
 from loop.workers.judge_process import Unjudged
 from loop.workers.messages import Compute, Computed
 
+Causes = tuple[Cause, ...]
+WRONG: Causes = ("elements", "loose tolerance", "NaN", "plain error")
+MISSING: Causes = (*WRONG, "launched nothing", "not written")
+CHANGED: Causes = ("changed input",)
+GROSS = "zeros"
+"""Where this mistake passes the tolerance is wider than every output."""
+MAY_BE_WITHIN = (
+    *("ignore", "swap", "cut", "round_inputs", "set_attribute", "wrong_number"),
+    *("one_off", "growing"),
+)
+"""Mistakes that the target's inputs may not tell: their error depends on the function. Or it is a multiple of the
+stated tolerance, and what rounding costs this function is more."""
+UNWRITTEN = ("leave_tail", "one_nan", "nothing")
+"""Wrong results that have to be found by their NaN."""
+UNKNOWN = ("cut",)
+"""Mistakes that need to know which dimensions of the inputs are the same."""
+TELLING = 4096
+"""Operations from which a workload is large enough for every mistake to show."""
+WORKLOADS, SEEDS = 3, 2
+"""A control is tried on so many workloads at most, each with so many sets of values."""
+FLOATING = ("float32", "float64", "float16", "bfloat16")
+
 
 class GateOutput(Output):
     """What the gate is worth: variants made to err on purpose, through the same checks as real candidates."""
@@ -46,15 +68,6 @@ class GateOutput(Output):
     """Controls whose outputs stay within what is allowed on the target's inputs. They are not counted."""
 
 
-EVERYWHERE = ("c_abi", "python")
-Causes = tuple[Cause, ...]
-WRONG: Causes = ("elements", "loose tolerance", "NaN", "plain error")
-MISSING: Causes = (*WRONG, "launched nothing", "not written")
-CHANGED: Causes = ("changed input",)
-
-Applies = Callable[[Workload], bool]
-
-
 @dataclass(frozen=True)
 class Control:
     """One way to be wrong, and what it has to be found by."""
@@ -66,9 +79,9 @@ class Control:
     """What the gate may find, where either is right."""
     theme: Literal["value", "cheat", "honest"] = "value"
     """A wrong result; a result that is right only while it is looked at; or no mistake, which has to pass."""
-    kinds: Sequence[str] = EVERYWHERE
+    kinds: Sequence[str] = ("c_abi", "python")
     """Kinds of variant that can make it."""
-    applies: Applies = lambda workload: True
+    applies: Callable[[Workload], bool] = lambda workload: True
     """Workloads on which it can show."""
     shortens: Sequence[str] = ()
     """Dimensions of which it leaves the last eighth out: a variant may not take what is left."""
@@ -82,13 +95,13 @@ class Control:
         sizes = {name: size - max(1, size // 8) for name, size in workload.sizes.items() if name in self.shortens}
         return workload.model_copy(update={"sizes": {**workload.sizes, **sizes}})
 
-    def mistake(self, target: Target, dtype: str) -> dict[str, Any]:
+    def mistake(self, target: Target, dtype: Dtype) -> dict[str, Any]:
         """The mistake as a worker gets it."""
-        tolerance = target.tolerance.get(dtype)  # type: ignore[call-overload]
+        tolerance = target.tolerance.get(dtype)
         return {
             "name": self.name,
             "make": self.make,
-            "tolerance": tolerance.model_dump(include={"atol", "rtol"})
+            "tolerance": {"atol": tolerance.atol, "rtol": tolerance.rtol}
             if tolerance
             else {"atol": 0.0, "rtol": 0.0},
             "attributes": list(target.signature.attributes),
@@ -97,16 +110,7 @@ class Control:
         }
 
 
-GROSS = "zeros"
-"""Where this mistake passes the tolerance is wider than every output."""
-MAY_BE_WITHIN = (
-    *("ignore", "swap", "cut", "round_inputs", "set_attribute", "wrong_number"),
-    *("one_off", "growing"),
-)
-"""Mistakes that the target's inputs may not tell: their error depends on the function. Or it is a multiple of the
-stated tolerance, and what rounding costs this function is more."""
-
-
+HONEST = Control("honest", "", expected=(), theme="honest")
 WAY = Control("honest, by way of a control", "none", expected=(), theme="honest")
 """Goes through the controls' arrays and has to pass: what rejects the others is their mistake, not the way."""
 EXACT = Control("honest, in float64", "exact", expected=(), theme="honest")
@@ -167,12 +171,6 @@ def _same_shape(dimensions: Sequence[str], others: Sequence[str], workload: Work
     return all(workload.sizes[a] == workload.sizes[b] for a, b in zip(dimensions, others, strict=True))
 
 
-UNWRITTEN = ("leave_tail", "one_nan", "nothing")
-"""Wrong results that have to be found by their NaN."""
-UNKNOWN = ("cut",)
-"""Mistakes that need to know which dimensions of the inputs are the same."""
-
-
 def of_structure(inputs: Sequence[Sequence[int]], output: Sequence[int]) -> Iterator[tuple[Control, bool]]:
     """Controls of a function of any structure, by the shapes of the floating-point tensors among its inputs and of
     the first among its outputs, in a Python variant. With each: whether it can show on these shapes.
@@ -192,21 +190,51 @@ def of_structure(inputs: Sequence[Sequence[int]], output: Sequence[int]) -> Iter
             yield known, control.applies(workload)
 
 
-TELLING = 4096
-"""Operations from which a workload is large enough for every mistake to show."""
-WORKLOADS, SEEDS = 3, 2
-"""A control is tried on so many workloads at most, each with so many sets of values."""
-FLOATING = ("float32", "float64", "float16", "bfloat16")
-HONEST = Control("honest", "", expected=(), theme="honest")
-NO_WORKLOAD = "no workload on which it could show"
-NO_NUMBERS = "no floating-point numbers among both inputs and outputs"
-IDLE = "makes no difference to this function"
-SAME = "other values have the same answer"
+def base_dtype(bench: Bench, base: Side) -> Dtype:
+    """The element type that is measured on this device, where the variant takes that; else its first."""
+    usual = bench.target.dtypes[bench.device]
+    return usual if usual in base.dtypes else base.dtypes[0]
+
+
+def applicable(
+    bench: Bench, base: Side, workloads: Sequence[Workload]
+) -> Generator[Tick, None, list[tuple[Control, list[Workload]]]]:
+    """One control of each kind that this variant can make, about thirty, with workloads on which it can show.
+
+    A few small workloads are tried. For a function of any structure the judge makes inputs, whose shapes tell.
+    """
+    target, size = bench.target, partial(operations, bench.target)
+    usual = [w for w in workloads if w.dtype == base_dtype(bench, base) and accepts(base, w) and size(w)]
+    pairs: dict[str, tuple[Control, list[Workload]]] = {}
+    if target.is_plain:
+        normal = [workload for workload in usual if workload.values == "normal"]
+        normal.sort(key=lambda workload: (size(workload) < TELLING, size(workload)))
+        for control in controls(target.signature):
+            shows_on = [w for w in normal if control.applies(w) and accepts(base, control.left(w))]
+            if base.kind in control.kinds:
+                pairs[control.name] = control, shows_on[:WORKLOADS]
+    for workload in [] if target.is_plain else sorted(usual, key=size)[:WORKLOADS]:
+        try:
+            yield from bench.expect(workload)
+        except Unjudged:
+            continue
+        call = bench.call(workload, "judge")
+        inputs = [tensor.shape for tensor in call.inputs if tensor.dtype in FLOATING]
+        outputs = [tensor.shape for tensor in call.outputs if tensor.dtype in FLOATING]
+        for control, shows in of_structure(inputs, outputs[0]) if inputs and outputs else ():
+            pairs.setdefault(control.name, (control, []))[1].extend([workload] if shows else [])
+    kinds: dict[str, tuple[Control, list[Workload]]] = {}
+    for control, some in pairs.values():
+        possible = base.deterministic or not control.varies
+        if possible and (control.make not in kinds or not kinds[control.make][1]):
+            seeded = [w.model_copy(update={"seed": w.seed + more}) for w in some for more in range(SEEDS)]
+            kinds[control.make] = control, seeded
+    return list(kinds.values())
 
 
 @dataclass
 class Proof:
-    """What came of one variant's controls."""
+    """What came of the controls of some variants."""
 
     results: list[ControlResult] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -214,27 +242,33 @@ class Proof:
     untried: list[str] = field(default_factory=list)
     """Controls for which no time was left."""
 
-
-class SharedWorker(KeptWorker):
-    """The worker that all trials share. It has loaded the honest variant; each call carries its mistake."""
-
-    def __init__(self, bench: Bench, side: Side) -> None:
-        super().__init__(
-            bench, replace(side, threads=side.threads or bench.threads)
-        )  # Its outputs repeat bit by bit.
-        self.digests: dict[str, tuple[str, ...]] = {}
-        """Calls to the digests of the outputs that came first: the honest variant's."""
+    def add(self, other: "Proof", variant: str) -> None:
+        """Take over what came of a variant's controls."""
+        self.results += other.results
+        self.left_out += [f"{variant} {reason}" for reason in other.left_out]
+        self.untried += [f"{variant}: {name}" for name in other.untried]
 
 
 class ControlTrial(SideChecker):
-    """One control going through verification."""
+    """One control going through verification, in a worker that all trials of a variant share.
 
-    worker: SharedWorker
+    It has loaded the honest variant; each call carries its mistake.
+    """
 
-    def __init__(self, worker: SharedWorker, base: Side, control: Control, workloads: Sequence[Workload]) -> None:
-        side = erring(worker.bench, base, control, workloads[0].dtype)
+    def __init__(
+        self,
+        worker: KeptWorker,
+        control: Control,
+        workloads: Sequence[Workload],
+        digests: dict[str, tuple[str, ...]],
+    ) -> None:
+        """`digests`: calls to the digests of the outputs that came first: the honest variant's."""
+        side = worker.side
+        if control.make:
+            mistake = control.mistake(worker.bench.target, workloads[0].dtype)
+            side = side.renamed(f"{side.name} {control.name}", mistake=mistake)
         super().__init__(Job(side, workloads, layouts=False, enough=True, call_limit_s=CALL_LIMIT_S), worker)
-        self.base, self.control = base, control
+        self.control, self.digests = control, digests
         self.idle = True
         """Whether so far every output was that of the honest variant, bit by bit."""
         self.over = False
@@ -247,7 +281,7 @@ class ControlTrial(SideChecker):
         request = Compute(call, layout, once=once, mistake=self.side.mistake)
         most = self.bench.first_call_s if self.control.theme == "honest" else 0.0
         reply = yield from self.worker.ask(request, limit_s=CALL_LIMIT_S, note=note, first_call_s=most)
-        self.idle &= reply.digests == self.worker.digests.setdefault(call.key, reply.digests)
+        self.idle &= reply.digests == self.digests.setdefault(call.key, reply.digests)
         return reply
 
     def before(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
@@ -262,14 +296,14 @@ class ControlTrial(SideChecker):
         if failure is None and not self.over:
             proof.untried += [] if is_honest else [control.name]
         elif failure is None and alike and control.theme == "cheat" and control.expected == WRONG:
-            proof.left_out.append(f"{control.name}: {SAME}")
+            proof.left_out.append(f"{control.name}: other values have the same answer")
         elif failure is None and self.idle and may_be_idle:
-            proof.left_out.append(f"{control.name}: {IDLE}")
+            proof.left_out.append(f"{control.name}: makes no difference to this function")
         else:
             result = ControlResult(
                 name=control.name,
                 kind=control.theme,
-                base=self.base.name,
+                base=self.worker.side.name,
                 workload=failure.workload.name if failure else "",
                 stage="verify",
                 killed=failure is not None,
@@ -282,19 +316,6 @@ class ControlTrial(SideChecker):
             proof.results.append(result)
 
 
-def erring(bench: Bench, base: Side, control: Control, dtype: Dtype) -> Side:
-    """A side that is `base` with the control's mistake; with none it is `base` itself."""
-    if not control.make:
-        return base
-    return base.renamed(f"{base.name} {control.name}", mistake=control.mistake(bench.target, dtype))
-
-
-def base_dtype(bench: Bench, base: Side) -> Dtype:
-    """The element type that is measured on this device, where the variant takes that; else its first."""
-    usual = bench.target.dtypes[bench.device]
-    return usual if usual in base.dtypes else base.dtypes[0]
-
-
 def prove(
     bench: Bench, base: Side, workloads: Sequence[Workload], ends: float = inf
 ) -> Generator[Tick, None, Proof]:
@@ -303,23 +324,27 @@ def prove(
     Honest candidates come first: the rest is held against their outputs. What is not over at `ends`, by the
     monotonic clock, is named and left. Where nothing can be judged on a workload, the controls go on without it.
     """
-    proof, shared = Proof(), SharedWorker(bench, base)
+    proof, digests = Proof(), dict[str, tuple[str, ...]]()
+    worker = KeptWorker(
+        bench, replace(base, threads=base.threads or bench.threads)
+    )  # Its outputs repeat bit by bit.
     chosen = yield from applicable(bench, base, workloads)
-    proof.left_out += [] if chosen else [f"every control: {NO_NUMBERS}"]
-    proof.left_out += [f"{control.name}: {NO_WORKLOAD}" for control, shows_on in chosen if not shows_on]
+    if not chosen:
+        proof.left_out.append("every control: no floating-point numbers among both inputs and outputs")
+    for control, shows_on in chosen:
+        proof.left_out += [] if shows_on else [f"{control.name}: no workload on which it could show"]
+    shown = [(control, shows_on) for control, shows_on in chosen if shows_on]
+    tried = {values_key(workload): workload for _, shows_on in shown for workload in shows_on}
+    honest = [(control, [*tried.values()]) for control in (HONEST, WAY) if shown]
+    trials = [ControlTrial(worker, control, shows_on, digests) for control, shows_on in (*honest, *shown)]
     try:
-        trials = [ControlTrial(shared, base, control, shows_on) for control, shows_on in chosen if shows_on]
-        tried = {values_key(workload): workload for trial in trials for workload in trial.job.workloads}
-        if trials:
-            honest = [ControlTrial(shared, base, control, [*tried.values()]) for control in (HONEST, WAY)]
-            trials = [*honest, *trials]
         yield from _check_all(bench, trials, tried.values(), ends)
         # The answer to other values is right too: nothing tells what is remembered from what is computed.
         alike = any(trial.control.make == "stale" and not trial.checks.first_failure for trial in trials)
         for trial in trials:
             trial.conclude(proof, alike=alike)
     finally:
-        shared.close()
+        worker.close()
     return proof
 
 
@@ -341,46 +366,3 @@ def _check_all(
             yield from trial.check(workload)
     for trial in trials:
         trial.over = True
-
-
-def applicable(
-    bench: Bench, base: Side, workloads: Sequence[Workload]
-) -> Generator[Tick, None, list[tuple[Control, list[Workload]]]]:
-    """One control of each kind that this variant can make, about thirty, with workloads on which it can show.
-
-    A few small workloads are tried. For a function of any structure the judge makes inputs, whose shapes tell.
-    """
-    target, size = bench.target, partial(operations, bench.target)
-    usual = [w for w in workloads if w.dtype == base_dtype(bench, base) and accepts(base, w) and size(w)]
-    pairs: dict[str, tuple[Control, list[Workload]]] = {}
-    if target.is_plain:
-        normal = [workload for workload in usual if workload.values == "normal"]
-        normal.sort(key=lambda workload: (size(workload) < TELLING, size(workload)))
-        for control in controls(target.signature):
-            shows_on = [w for w in normal if control.applies(w) and accepts(base, control.left(w))][:WORKLOADS]
-            if base.kind in control.kinds:
-                pairs[control.name] = control, [again for w in shows_on for again in seeded(w)]
-    for workload in [] if target.is_plain else sorted(usual, key=size)[:WORKLOADS]:
-        try:
-            yield from bench.expect(workload)
-        except Unjudged:
-            continue
-        call = bench.call(workload, "judge")
-        inputs, outputs = (
-            [tensor.shape for tensor in tensors if tensor.dtype in FLOATING]
-            for tensors in (call.inputs, call.outputs)
-        )
-        for control, shows in of_structure(inputs, outputs[0]) if inputs and outputs else ():
-            _, some = pairs.setdefault(control.name, (control, []))
-            some += seeded(workload) if shows else []
-    kinds: dict[str, tuple[Control, list[Workload]]] = {}
-    for control, some in pairs.values():
-        possible = base.deterministic or not control.varies
-        if possible and (control.make not in kinds or not kinds[control.make][1]):
-            kinds[control.make] = control, some
-    return list(kinds.values())
-
-
-def seeded(workload: Workload) -> list[Workload]:
-    """The workload with several sets of values."""
-    return [workload.model_copy(update={"seed": workload.seed + more}) for more in range(SEEDS)]
