@@ -12,7 +12,7 @@ from loop.gate.kernel import changes
 from loop.money import decisions as deciding
 from loop.optimize import briefing, candidate, checking, confirming, paired, tuning
 from loop.profile import actions as profile
-from loop.profile import inspection, launch_limits, resource_actions
+from loop.profile import launch_limits, promises, resource_actions
 from loop.profile import resource_actions as resources
 from loop.proving import actions as proving
 from loop.steps import actions as session
@@ -42,8 +42,8 @@ ACTIONS: dict[str, Action] = {
     "kernel.profile": Action(profile.profile),
     "kernel.parallelism": Action(launch_limits.parallelism),
     "kernel.resources": Action(resources.resources, resource_actions.section),
-    "kernel.must_not_compile": Action(inspection.must_not_compile),
-    "kernel.instances": Action(inspection.instances),
+    "kernel.must_not_compile": Action(promises.must_not_compile),
+    "kernel.instances": Action(promises.instances),
     "debug.components": Action(probing.components),
     "debug.smallest": Action(debugging.smallest),
     "debug.explain": Action(explaining.explain),

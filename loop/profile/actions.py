@@ -16,12 +16,12 @@ from loop.model.profile import FACTS, Fact, Occupancy, Profile, SeverityRule, Tr
 from loop.model.workloads import counted, working_set
 from loop.profile import bottleneck
 from loop.profile import profile as outside
-from loop.profile.bottleneck import Notes, Reach
+from loop.profile.bottleneck import Notes
 from loop.profile.launch_limits import filling_of, gpu_at_hand
 from loop.profile.model import ProfileOutput
 from loop.profile.profile import SHARES, facts, watch
 from loop.profile.profile import source as source_of
-from loop.profile.roof import measure_roof
+from loop.profile.roof import Reach, measure_roof
 from loop.report import format as say
 from loop.report.markdown import Table, columns, filled
 from loop.steps.context import Context, Result, Working
@@ -31,10 +31,6 @@ SAID_ABOVE = ("device", "ratio", "time_us")
 """Facts that stand in the sentence."""
 MOST_KERNELS = 4
 """Kernels of a call that are shown."""
-Known = tuple[Reach, str]
-"""What a device reaches, and where that is known from or why it is not."""
-QUIET, TRIES = 0.8, 3
-"""Share of its best moments that a measurement of the roof has to reach, and how often it is tried."""
 ON_ROOF = ("flops_share", "bandwidth_share", "roof")
 ON_GPU = (*SHARES, "stall")
 
@@ -177,22 +173,20 @@ def profile(context: Context, arguments: ProfileTerms) -> Working[ProfileOutput]
         hint = state.hint or f"measure first: {context.command('run', 'pattern', 'baseline-first')}"
         return Result(ProfileOutput(ok=False, message=f"nothing to profile: {why}", hint=hint))
     profiles = []
-    roofs: dict[Dtype, Known] = {}
+    roofs: dict[Dtype, Reach] = {}
     with ExitStack() as stack:
         yield from hold_device(context.bench, stack)
         for measured in chosen:
-            dtype = measured.workload.dtype
+            dtype, build = measured.workload.dtype, state.builds.get(measured.variant)
             if dtype not in roofs:
                 roofs[dtype] = yield from _roof(context, chosen, dtype)
-            notes = yield from _look(
-                context, measured, state.builds.get(measured.variant), len(chosen), roofs[dtype]
-            )
+            notes = yield from _look(context, measured, build, len(chosen), roofs[dtype])
             profiles.append(bottleneck.profile(measured, notes, arguments.tree, arguments.severity))
     return Result(_output(profiles))
 
 
 def _look(
-    context: Context, measured: Measurement, build: Build | None, variants: int, roof: Known
+    context: Context, measured: Measurement, build: Build | None, variants: int, roof: Reach
 ) -> Generator[Tick, None, Notes]:
     """Everything that can be known of one variant on one workload."""
     notes, bench = Notes(), context.bench
@@ -225,49 +219,37 @@ def _look(
     return notes
 
 
-def _look_at_roof(context: Context, measured: Measurement, roof: Known, notes: Notes) -> None:
-    target, workload, (reach, source) = context.bench.target, measured.workload, roof
+def _look_at_roof(context: Context, measured: Measurement, roof: Reach, notes: Notes) -> None:
+    """Note what the call counts, and what it comes to of the device's roof."""
+    target, workload, seconds = context.bench.target, measured.workload, measured.candidate_us * 1e-6
     flops, moved = (counted(text, workload) for text in (target.flops, target.bytes))
-    seconds = measured.candidate_us * 1e-6
-    facts = bottleneck.roofline(flops, moved, seconds, reach)
+    facts = roof.facts(flops, moved, seconds)
     notes.tell(facts)
-    notes.sources |= {name: source for name in ON_ROOF if facts[name] is not None}
-    why = source if facts["intensity"] is not None else "it needs `flops`, `bytes` and a peak"
-    if exceeded := bottleneck.exceeded(flops, moved, seconds, reach):
-        why = f"it came to {exceeded} ({source}): that roof is wrong, or the manifest's formula counts too much"
+    notes.sources |= {name: roof.source for name in ON_ROOF if facts[name] is not None}
+    why = roof.source if facts["intensity"] is not None else "it needs `flops`, `bytes` and a peak"
+    if exceeded := roof.exceeded(flops, moved, seconds):
+        why = f"it came to {exceeded} ({roof.source}): that roof is wrong, or the manifest counts too much"
     notes.silent(why, *ON_ROOF)
-    notes.silent("the manifest declares no `flops`", *(("flops",) if flops is None else ()))
-    notes.silent("the manifest declares no `bytes`", *(("bytes",) if moved is None else ()))
+    for name in ("flops", "bytes"):
+        notes.silent(f"the manifest declares no `{name}`", name)
     notes.silent("it needs `flops` and `bytes`", "intensity")
 
 
-def _roof(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Generator[Tick, None, Known]:
-    """What the device reaches, one figure for all variants of a type; where that is from, or why it is unknown.
-
-    A processor's is measured on the largest working set, and counts only where nothing else ran meanwhile.
-    """
+def _roof(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Generator[Tick, None, Reach]:
+    """What the device reaches, one figure for all variants of a type. A processor's is measured on the largest
+    working set."""
     bench = context.bench
     if bench.device == "cuda":
         device = gpu_at_hand(context)
         if device is None:
-            return Reach(None, None), "no peak of this GPU is in the manifest"
-        return Reach(device.flops_per_s.get(dtype), device.bytes_per_s or None), device.source
-    largest = max(
-        working_set(bench.target, measurement.workload)
-        for measurement in chosen
-        if measurement.workload.dtype == dtype
-    )
-    for _ in range(TRIES):
-        try:
-            roof = yield from measure_roof(bench.cache, dtype, bench.threads, largest)
-        except LoopError as error:
-            return Reach(None, None), error.message
-        if roof.flops_per_s >= QUIET * roof.most_flops_per_s:  # Arithmetic needs nothing but its core.
-            figures = f"{roof.flops_per_s / 1e9:.3g} GFLOP/s and {roof.bytes_per_s / 1e9:.3g} GB/s"
-            return Reach(
-                roof.flops_per_s, roof.bytes_per_s
-            ), f"of {figures}, measured here on {say.count(bench.threads, 'thread')}"
-    return Reach(None, None), "the roof of this machine is not shown: other programs ran while it was measured"
+            return Reach(source="no peak of this GPU is in the manifest")
+        return Reach(device.flops_per_s.get(dtype), device.bytes_per_s or None, device.source)
+    workloads = [measurement.workload for measurement in chosen if measurement.workload.dtype == dtype]
+    largest = max(working_set(bench.target, workload) for workload in workloads)
+    try:
+        return (yield from measure_roof(bench.cache, dtype, bench.threads, largest))
+    except LoopError as error:
+        return Reach(source=error.message)
 
 
 def _output(profiles: Sequence[Profile]) -> ProfileOutput:

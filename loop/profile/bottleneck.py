@@ -1,8 +1,8 @@
-"""What holds a kernel back: the roofline, and the walk down a tree in which unknown is never zero. Pure."""
+"""What holds a kernel back: a walk down a tree in which unknown is never zero, and what its leaves promise."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from loop.base.expressions import Expression, ExpressionError
 from loop.model.index import SessionRow
@@ -21,6 +21,10 @@ from loop.model.profile import (
 )
 from loop.model.verdict import SpeedVerdict
 from loop.report import format as say
+
+Rule = TypeVar("Rule", TreeRule, SeverityRule)
+AHEAD = 1.5
+"""A call with this ratio against the baseline is left alone."""
 
 
 def promise(rule: TreeRule, facts: Mapping[str, Fact]) -> Promise | None:
@@ -64,70 +68,8 @@ def held(outcome: GainOutcome) -> str:
     return f"{outcome.promise.text}: {say.times(outcome.actual)}, {outcome.side}"
 
 
-Rule = TypeVar("Rule", TreeRule, SeverityRule)
-
-
-AHEAD = 1.5
-"""A call with this ratio against the baseline is left alone."""
-MOST_SHARE = 1.1
-"""A call may come out this much above a roof that was measured itself; further above the roof is wrong."""
-
-
-@dataclass(frozen=True)
-class Reach:
-    """What the device reaches."""
-
-    flops_per_s: float | None
-    bytes_per_s: float | None
-
-
-def roofline(
-    flops: float | None, moved: float | None, seconds: float, reach: Reach
-) -> dict[str, float | str | None]:
-    """Facts of a call with so many operations and bytes (Williams, Waterman, Patterson 2009); None where unknown.
-
-    Nothing is above its roof: where a call comes to more, that roof is unknown, and which roof it is under too.
-    `moved`: bytes that the call must move at least, so that `bandwidth_share` is a lower bound of the traffic's.
-    """
-    intensity = flops / moved if flops is not None and moved else None
-    shares = _shares(flops, moved, seconds, reach)
-    below = {name: None if share is None or share > MOST_SHARE else share for name, share in shares.items()}
-    roof = None
-    if below == shares and intensity is not None and reach.flops_per_s and reach.bytes_per_s:
-        # Left of the ridge bandwidth times intensity stays below the peak.
-        roof = "memory" if intensity * reach.bytes_per_s < reach.flops_per_s else "compute"
-    flops_share, bandwidth_share = (None if share is None else min(share, 1.0) for share in below.values())
-    facts = {"flops": flops, "bytes": moved, "intensity": intensity, "flops_share": flops_share}
-    return {**facts, "bandwidth_share": bandwidth_share, "roof": roof}
-
-
-def exceeded(flops: float | None, moved: float | None, seconds: float, reach: Reach) -> str:
-    """Which roof a call is above, as `1.56 of the arithmetic roof`; empty where it is below, as it has to be."""
-    shares = _shares(flops, moved, seconds, reach)
-    above = [f"{share:.3g} of the {name} roof" for name, share in shares.items() if share and share > MOST_SHARE]
-    return " and ".join(above)
-
-
-def _shares(flops: float | None, moved: float | None, seconds: float, reach: Reach) -> dict[str, float | None]:
-    """Share of each roof that a call comes to; None where that is unknown."""
-    rates = {"arithmetic": (flops, reach.flops_per_s), "bandwidth": (moved, reach.bytes_per_s)}
-    return {
-        name: amount / seconds / peak if amount is not None and peak and seconds > 0 else None
-        for name, (amount, peak) in rates.items()
-    }
-
-
-@dataclass(frozen=True)
-class FirstMatch(Generic[Rule]):
-    """The first rule that matched, and the earlier ones that could not be decided: by place."""
-
-    rule: Rule | None
-    undecided: Mapping[int, tuple[str, ...]]
-    """Place among the rules to the unknown facts that it reads."""
-
-
-def first(rules: Sequence[Rule], facts: Mapping[str, Fact]) -> FirstMatch[Rule]:
-    """Walk the rules in order. A rule that comes to read an unknown fact does not match.
+def first(rules: Sequence[Rule], facts: Mapping[str, Fact]) -> tuple[Rule | None, dict[int, tuple[str, ...]]]:
+    """The first rule that matches; and earlier ones that read an unknown fact: place to the facts it lacks.
 
     An `and` ends at its first false part, so that `device == 'cuda' and dram > 0.7` is decided on a CPU.
     Raises ExpressionError for a condition that has no answer though everything it reads is known.
@@ -138,13 +80,13 @@ def first(rules: Sequence[Rule], facts: Mapping[str, Fact]) -> FirstMatch[Rule]:
         expression = Expression.parse(rule.when)
         try:
             if expression.evaluate_bool(known):
-                return FirstMatch(rule, undecided)
+                return rule, undecided
         except ExpressionError:
             unknown = tuple(sorted(expression.names - known.keys()))
             if not unknown:
                 raise
             undecided[place] = unknown
-    return FirstMatch(None, undecided)
+    return None, undecided
 
 
 def worth(ratio: float, weight: float = 1.0, gain: float | None = None) -> float:
@@ -162,21 +104,18 @@ def worst(output: MeasureOutput, names: Collection[str]) -> dict[str, Measuremen
     """
     words = {(v.variant, v.workload): v.verdict for v in output.verdicts if isinstance(v, SpeedVerdict)}
     timed = {variant for variant, _ in words} & {*names}
-    measurements: dict[str, Measurement] = {}
-    for measurement in worst_first(output.measurements):
-        variant = measurement.variant
-        if measurement.against != "baseline" or variant not in timed:
-            continue
-        clear = words.get((variant, measurement.workload.name), "inconclusive") != "inconclusive"
-        first = measurements.setdefault(variant, measurement)
-        if clear and words.get((variant, first.workload.name), "inconclusive") == "inconclusive":
-            measurements[variant] = measurement
-    return measurements
 
+    def urgency(each: Measurement) -> tuple[bool, float, float]:
+        unclear = words.get((each.variant, each.workload.name), "inconclusive") == "inconclusive"
+        return unclear, -worth(each.ratio, each.workload.weight), each.ratio
 
-def worst_first(measurements: Iterable[Measurement]) -> list[Measurement]:
-    """Those where most is to be won first, then those with the lowest ratio."""
-    return sorted(measurements, key=lambda each: (-worth(each.ratio, each.workload.weight), each.ratio))
+    chosen: dict[str, Measurement] = {}
+    # The variant comes first for whom most is to be won, judged or not.
+    for measurement in sorted(output.measurements, key=lambda each: urgency(each)[1:]):
+        if measurement.against == "baseline" and measurement.variant in timed:
+            before = chosen.setdefault(measurement.variant, measurement)
+            chosen[measurement.variant] = min(before, measurement, key=urgency)
+    return chosen
 
 
 @dataclass
@@ -207,23 +146,25 @@ def profile(
 ) -> Profile:
     """The leaf of the tree that the facts lead to, with everything it rests on. Raises ExpressionError."""
     facts = {name: notes.facts.get(name) for name in FACTS}
-    leaf, urgency = first(tree, facts), first(severities, facts)
-    undecided = (
-        f"{tree[place].bottleneck}: {' and '.join(names)} unknown" for place, names in leaf.undecided.items()
-    )
-    return Profile(
+    (leaf, undecided), (urgency, _) = first(tree, facts), first(severities, facts)
+    found = Profile(
         variant=measured.variant,
         workload=measured.workload.name,
         facts=facts,
         sources=dict(notes.sources),
         watched=notes.watched,
         unknown={name: notes.unknown.get(name, "not told") for name, value in facts.items() if value is None},
-        severity=urgency.rule.severity if urgency.rule else None,
-        tool=urgency.rule.tool if urgency.rule else None,
-        bottleneck=leaf.rule.bottleneck if leaf.rule else None,
-        when=leaf.rule.when if leaf.rule else None,
-        fix=leaf.rule.fix if leaf.rule else None,
-        gain=leaf.rule.gain if leaf.rule else None,
-        promise=promise(leaf.rule, facts) if leaf.rule else None,
-        undecided=tuple(undecided),
+        severity=urgency.severity if urgency else None,
+        tool=urgency.tool if urgency else None,
+        bottleneck=None,
+        when=None,
+        fix=None,
+        gain=None,
+        undecided=tuple(
+            f"{tree[place].bottleneck}: {' and '.join(names)} unknown" for place, names in undecided.items()
+        ),
     )
+    if leaf is None:
+        return found
+    told = {name: getattr(leaf, name) for name in ("bottleneck", "when", "fix", "gain")}
+    return found.model_copy(update={**told, "promise": promise(leaf, facts)})

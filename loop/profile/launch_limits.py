@@ -1,12 +1,10 @@
-"""Does a launch fill its device? What host code told, with the compiler's report, against a GPU's limits. Pure.
+"""Does a launch fill its device? Blocks against what a GPU's multiprocessors hold, pieces of work against threads.
 
 Rounding as in NVIDIA's occupancy calculator for compute capability 8.0 to 9.0.
 """
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 from loop.base.expressions import Expression
 from loop.gate.model import DeviceOutput
@@ -15,14 +13,7 @@ from loop.model.base import Model
 from loop.model.dtypes import Device
 from loop.model.plan import Text
 from loop.model.profile import DeviceFacts, Occupancy, at_hand
-from loop.model.resources import (
-    CompiledLibrary,
-    KernelLaunch,
-    KernelResources,
-    Placement,
-    WorkloadLaunches,
-    short_name,
-)
+from loop.model.resources import KernelLaunch, Placement
 from loop.model.target import Launch, Variant, Workload
 from loop.model.workloads import accepts, expand
 from loop.profile.model import ParallelismOutput, ResourcesOutput
@@ -38,98 +29,85 @@ SHARED_UNIT, SHARED_RESERVED = 128, 1024
 """Bytes of shared memory are given in such units, and the system takes so many for each block."""
 THREADS_PER_BLOCK = 1024
 """No GPU launches a block of more."""
+GRID_LIMITS = (2**31 - 1, 65535, 65535)
+"""Blocks along x, y and z (CUDA C++ programming guide, technical specifications by compute capability)."""
+BLOCK_LIMITS = (1024, 1024, 64)
+"""Threads along x, y and z, likewise."""
+
+Held = tuple[int, str]
+"""Blocks that one multiprocessor holds at a time, and what keeps it from holding more."""
+Placed = tuple[KernelLaunch, Placement]
+"""One launch of one call, and its place on the GPU."""
 
 
-class Block(NamedTuple):
-    """What one block asks for: threads, registers a thread, bytes of shared memory; None is not known."""
-
-    threads: int
-    registers: int | None = None
-    shared_bytes: int | None = None
-
-
-@dataclass(frozen=True)
-class Resident:
-    """Blocks that one multiprocessor holds at a time."""
-
-    blocks: int
-    limited_by: str
-    unknown: tuple[str, ...] = ()
-    """What the block asks for and nobody declared: with it fewer may fit."""
-
-
-def resident(block: Block, device: DeviceFacts) -> Resident:
-    """How many such blocks one multiprocessor holds at a time, and what keeps it from holding more."""
-    warps, unknown = math.ceil(block.threads / WARP), []
+def resident(
+    device: DeviceFacts, threads: int, registers: int | None = None, shared_bytes: int | None = None
+) -> Held:
+    """How many blocks of so many threads, registers a thread and bytes of shared memory; None is not known."""
+    warps = math.ceil(threads / WARP)
     limits = {"blocks a multiprocessor": device.blocks_per_sm, "threads": 0}
-    if 1 <= block.threads <= THREADS_PER_BLOCK:
+    if 1 <= threads <= THREADS_PER_BLOCK:
         limits["threads"] = device.threads_per_sm // (warps * WARP)
-    if block.registers is None:
-        unknown.append("registers")
-    else:
-        a_warp = _round_up(max(block.registers, 1) * WARP, REGISTER_UNIT)
-        warps_held = device.registers_per_sm // a_warp // WARP_UNIT * WARP_UNIT
-        limits["registers"] = warps_held // warps if warps else 0
-    if block.shared_bytes is None:
-        unknown.append("shared memory")
-    else:
-        bytes_held = _round_up(block.shared_bytes + SHARED_RESERVED, SHARED_UNIT)
-        fits = block.shared_bytes <= device.shared_per_block
+        if registers is not None:
+            a_warp = _round_up(max(registers, 1) * WARP, REGISTER_UNIT)
+            warps_held = device.registers_per_sm // a_warp // WARP_UNIT * WARP_UNIT
+            limits["registers"] = warps_held // warps
+    if shared_bytes is not None:
+        bytes_held = _round_up(shared_bytes + SHARED_RESERVED, SHARED_UNIT)
+        fits = shared_bytes <= device.shared_per_block
         limits["shared memory"] = device.shared_per_sm // bytes_held if fits else 0
     limited_by = min(limits, key=lambda name: limits[name])
-    return Resident(limits[limited_by], limited_by, tuple(unknown))
+    return limits[limited_by], limited_by
 
 
 def _round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
-def on_host(
-    name: str, launch: Launch, workload: Workload, threads: int, lanes: int, *, at_hand: bool
-) -> Occupancy | None:
-    """Pieces of work against a processor's threads; None for a workload without work. Raises ExpressionError.
-
-    `lanes`: elements of type float32 in the processor's widest vector.
-    """
-    items = whole(launch.blocks, {**workload.formula_values, "cores": threads, "lanes": lanes})
-    on = f"{threads} thread{'s' if threads > 1 else ''}"
-    return filled(name, workload, on, items, threads, Resident(1, "one piece a thread"), at_hand=at_hand)
-
-
-def on_gpu(
-    name: str, launch: Launch, workload: Workload, device: DeviceFacts, *, at_hand: bool
-) -> Occupancy | None:
-    """Blocks against places on a GPU; None for a workload without work. Raises ExpressionError."""
-    values = workload.formula_values
-    registers, shared = (
-        None if formula is None else whole(formula, values) for formula in (launch.registers, launch.shared_bytes)
-    )
-    limit = resident(Block(whole(launch.threads, values), registers, shared), device)
-    return filled(name, workload, device.name, whole(launch.blocks, values), device.sms, limit, at_hand=at_hand)
+def place(launch: KernelLaunch, registers: int | None, shared_bytes: int, device: DeviceFacts) -> Held:
+    """How many blocks of a launch one multiprocessor holds; 0: it cannot be launched."""
+    for what, sizes, limits in (("grid", launch.grid, GRID_LIMITS), ("block", launch.block, BLOCK_LIMITS)):
+        for axis, size, limit in zip("xyz", sizes, limits, strict=True):
+            if not 1 <= size <= limit:
+                return 0, f"{what}.{axis} is {size:,}, not 1 to {limit:,}"
+    return resident(device, launch.threads, registers, shared_bytes)
 
 
 def filled(
-    name: str, workload: Workload, on: str, items: int, units: int, limit: Resident, *, at_hand: bool
+    variant: str, workload: str, on: str, items: int, units: int, held: Held, **facts: object
 ) -> Occupancy | None:
-    """How `items` pieces of work fill `units` that hold so many each; None without work."""
+    """How `items` pieces of work fill `units` that hold so many each; None without work.
+
+    `facts`: the other fields of an `Occupancy`, `at_hand` among them.
+    """
     if items <= 0:
         return None
-    slots = units * limit.blocks
+    blocks, limited_by = held
+    slots = units * blocks
     waves = items / slots if slots else 0.0
-    return Occupancy(
-        variant=name,
-        workload=workload.name,
-        on=on,
-        at_hand=at_hand,
-        items=items,
-        units=units,
-        resident=limit.blocks,
-        limited_by=limit.limited_by,
-        share=min(1.0, waves),
-        waves=waves,
-        used=waves / math.ceil(waves) if waves else 0.0,
-        unknown=limit.unknown,
-    )
+    known = {"variant": variant, "workload": workload, "on": on, "items": items, "units": units}
+    figures = {"share": min(1.0, waves), "waves": waves, "used": waves / math.ceil(waves) if waves else 0.0}
+    return Occupancy.model_validate({**known, "resident": blocks, "limited_by": limited_by, **figures, **facts})
+
+
+def declared(
+    name: str, launch: Launch, workload: Workload, device: DeviceFacts | int, *, at_hand: bool
+) -> Occupancy | None:
+    """How a launch of the manifest fills a GPU, or a processor of so many threads; None without work.
+
+    Raises ExpressionError for a formula that has no value.
+    """
+    values = workload.formula_values
+    if isinstance(device, int):
+        items = whole(launch.blocks, {**values, "cores": device, "lanes": vector_lanes()})
+        on, held = say.count(device, "thread"), (1, "one piece a thread")
+        return filled(name, workload.name, on, items, device, held, at_hand=at_hand)
+    takes = {"registers": launch.registers, "shared memory": launch.shared_bytes}
+    unknown = tuple(what for what, formula in takes.items() if formula is None)
+    known = [None if formula is None else whole(formula, values) for formula in takes.values()]
+    held = resident(device, whole(launch.threads, values), *known)
+    items = whole(launch.blocks, values)
+    return filled(name, workload.name, device.name, items, device.sms, held, at_hand=at_hand, unknown=unknown)
 
 
 def whole(formula: int | str, values: Mapping[str, object]) -> int:
@@ -139,121 +117,19 @@ def whole(formula: int | str, values: Mapping[str, object]) -> int:
     return math.ceil(Expression.parse(formula).evaluate_number(values))
 
 
-GRID_LIMITS = (2**31 - 1, 65535, 65535)
-"""Blocks along x, y and z (CUDA C++ programming guide, technical specifications by compute capability)."""
-BLOCK_LIMITS = (1024, 1024, 64)
-"""Threads along x, y and z, likewise."""
-
-
-@dataclass(frozen=True)
-class Placed:
-    """One launch on the GPU."""
-
-    variant: str
-    workload: Workload
-    launch: KernelLaunch
-    name: str
-    """The kernel, demangled, without parameters."""
-    symbol: str
-    """Its mangled name, the compiler's where it reported on it."""
-    block: Block
-    held: Resident
-
-
-@dataclass
-class KernelFindings:
-    """What compilers and host code say of a target's kernels, variant by variant."""
-
-    architecture: str
-    device: DeviceFacts | None
-    libraries: Sequence[CompiledLibrary] = ()
-    """The compiler's reports."""
-    launches: dict[str, Sequence[WorkloadLaunches]] = field(default_factory=dict)
-    """Variant to what its host code launches."""
-    names: dict[str, str] = field(default_factory=dict)
-    """Demangled names of the kernels launched."""
-    problems: dict[str, str] = field(default_factory=dict)
-    """What fails the step, and what mends it."""
-    missing: list[str] = field(default_factory=list)
-    """What was not looked at, why, and what mends it."""
-
-    def kernel(self, variant: str, symbol: str) -> KernelResources | None:
-        """The compiler's report on a kernel that a variant launches: that of its name, whatever its linkage."""
-        name = self.names.get(symbol, symbol)
-        for library in self.libraries:
-            for kernel in library.kernels if variant in library.variants else ():
-                if kernel.entry and (symbol == kernel.symbol or name == kernel.name):
-                    return kernel
-        return None
-
-    def unreported(self) -> Iterator[str]:
-        """Kernels that are launched, and that the compiler's report on their variant does not have."""
-        compiled = {variant for library in self.libraries for variant in library.variants}
-        for variant, calls in self.launches.items():
-            symbols = dict.fromkeys(launch.kernel for call in calls for launch in call.launches)
-            if variant in compiled:
-                yield from (self.names.get(s, s) for s in symbols if self.kernel(variant, s) is None)
-
-    def placed(self, device: DeviceFacts) -> Iterator[Placed]:
-        """Every launch on a GPU."""
-        for variant, calls in self.launches.items():
-            for call in calls:
-                for launch in call.launches:
-                    kernel = self.kernel(variant, launch.kernel)
-                    block, limit = place(launch, kernel, device)
-                    name = kernel.name if kernel else self.names.get(launch.kernel, launch.kernel)
-                    symbol = kernel.symbol if kernel else launch.kernel
-                    yield Placed(variant, call.workload, launch, short_name(name), symbol, block, limit)
-
-
-def place(launch: KernelLaunch, kernel: KernelResources | None, device: DeviceFacts) -> tuple[Block, Resident]:
-    """What a block of a launch asks for, and how many of it one multiprocessor holds; 0: it cannot be launched."""
-    static = kernel.shared_bytes if kernel else launch.shared_static
-    block = Block(launch.threads, kernel.registers if kernel else None, static + launch.shared)
-    for what, sizes, limits in (("grid", launch.grid, GRID_LIMITS), ("block", launch.block, BLOCK_LIMITS)):
-        for axis, size, limit in zip("xyz", sizes, limits, strict=True):
-            if not 1 <= size <= limit:
-                return block, Resident(0, f"{what}.{axis} is {size:,}, not 1 to {limit:,}")
-    return block, resident(block, device)
-
-
-def placements(placed: Sequence[Placed], timed: Collection[str] = ()) -> tuple[Placement, ...]:
-    """The shapes of launch among them, each once; `timed`: names of the workloads that are timed."""
-    shapes: dict[tuple[object, ...], list[Placed]] = {}
-    for launch in placed:
-        shapes.setdefault((launch.variant, launch.symbol, launch.block, launch.held), []).append(launch)
-    return tuple(
-        Placement(
-            variant=first.variant,
-            kernel=first.name,
-            symbol=first.symbol,
-            threads=first.block.threads,
-            shared_bytes=first.block.shared_bytes or 0,
-            registers=first.block.registers,
-            resident=first.held.blocks,
-            limited_by=first.held.limited_by,
-            workload=first.workload.name,
-            workloads=len({launch.workload.name for launch in (first, *others)}),
-            timed=any(launch.workload.name in timed for launch in (first, *others)),
-        )
-        for first, *others in shapes.values()
-    )
-
-
-def fillings(placed: Sequence[Placed], device: DeviceFacts, *, at_hand: bool) -> tuple[Occupancy, ...]:
+def fillings(placed: Sequence[Placed], device: DeviceFacts, *, at_hand: bool) -> list[Occupancy]:
     """For each variant and workload: how the launch with the most threads of that call fills the GPU."""
     calls: dict[tuple[str, str], list[Placed]] = {}
-    for launch in placed:
-        calls.setdefault((launch.variant, launch.workload.name), []).append(launch)
+    for launch, placement in placed:
+        calls.setdefault((placement.variant, placement.workload), []).append((launch, placement))
     every = []
-    for launches in calls.values():
-        largest = max(launches, key=lambda each: each.launch.blocks * each.launch.threads)
-        items, name = largest.launch.blocks, largest.variant
-        filling = filled(name, largest.workload, device.name, items, device.sms, largest.held, at_hand=at_hand)
-        unknown = ("registers",) if largest.block.registers is None else ()
-        if filling:
-            every.append(filling.model_copy(update={"kernel": largest.name, "unknown": unknown}))
-    return tuple(every)
+    for (variant, workload), launches in calls.items():
+        launch, largest = max(launches, key=lambda each: each[0].blocks * each[0].threads)
+        held = largest.resident, largest.limited_by
+        facts = {"kernel": largest.kernel, "unknown": ("registers",) if largest.registers is None else ()}
+        filling = filled(variant, workload, device.name, launch.blocks, device.sms, held, at_hand=at_hand, **facts)
+        every += [filling] if filling else []
+    return every
 
 
 class ParallelismTerms(Model):
@@ -269,19 +145,19 @@ def parallelism(context: Context, arguments: ParallelismTerms) -> Working[Parall
     target, default = context.bench.target, arguments.device
     known = {filling.variant for filling in _told(context)}
     missing: list[str] = []
-    fillings: list[Occupancy] = []
+    every: list[Occupancy] = []
     for name, variant in target.variants.items():
         if getattr(variant, "launch", None) is None and name not in known:
-            asked = name in context.task.variants
-            missing += [f"parallelism of {name}: the manifest declares no launch"] if asked else []
+            is_asked = name in context.task.variants
+            missing += [f"parallelism of {name}: the manifest declares no launch"] if is_asked else []
         elif variant.device == "cuda" and _gpu_of(context, variant, default) is None:
             missing.append(f"parallelism of {name}: the manifest has no device {default}")
         device: Device = context.bench.device if variant.device == "any" else variant.device
         dtype = target.dtypes.get(device, variant.dtypes[0])
         for workload in expand(target, context.task.plan.workloads, dtype):
             filling = filling_of(context, name, workload, default) if accepts(variant, workload) else None
-            fillings += [filling] if filling else []
-    return Result(_output(fillings, missing))
+            every += [filling] if filling else []
+    return Result(_output(every, missing))
 
 
 def filling_of(context: Context, name: str, workload: Workload, default: str = "sm_89") -> Occupancy | None:
@@ -289,25 +165,24 @@ def filling_of(context: Context, name: str, workload: Workload, default: str = "
 
     What `kernel.resources` found of the same GPU earlier in the session stands before what the manifest declares.
     """
-    variant = context.bench.target.variants[name]
-    bench, launch, device = context.bench, getattr(variant, "launch", None), _gpu_of(context, variant, default)
-    if device is not None:
-        for filling in _told(context):
-            if (filling.variant, filling.workload, filling.on) == (name, workload.name, device.name):
-                return filling
+    bench, variant = context.bench, context.bench.target.variants[name]
+    launch, device = getattr(variant, "launch", None), _gpu_of(context, variant, default)
+    for filling in _told(context) if device is not None else ():
+        if (filling.variant, filling.workload, filling.on) == (name, workload.name, device.name if device else ""):
+            return filling
     if launch is None or (device is None and variant.device == "cuda"):
         return None
     if device is None:
-        return on_host(name, launch, workload, bench.threads, vector_lanes(), at_hand=bench.device == "cpu")
-    here = bench.device == "cuda" and device == gpu_at_hand(context)
-    return on_gpu(name, launch, workload, device, at_hand=here)
+        return declared(name, launch, workload, bench.threads, at_hand=bench.device == "cpu")
+    is_here = bench.device == "cuda" and device == gpu_at_hand(context)
+    return declared(name, launch, workload, device, at_hand=is_here)
 
 
 def _told(context: Context) -> Sequence[Occupancy]:
     """The launches that host code reported earlier in this session."""
     latest = context.latest("kernel.resources")
-    fillings = ResourcesOutput.model_validate(latest, strict=False).fillings if latest else ()
-    return [filling for filling in fillings if filling.kernel]
+    earlier = ResourcesOutput.model_validate(latest, strict=False).fillings if latest else ()
+    return [filling for filling in earlier if filling.kernel]
 
 
 def _gpu_of(context: Context, variant: Variant, default: str) -> DeviceFacts | None:
@@ -327,7 +202,6 @@ def gpu_at_hand(context: Context) -> DeviceFacts | None:
 
 
 def _output(fillings: Sequence[Occupancy], missing: Sequence[str]) -> ParallelismOutput:
-    impossible = next((filling for filling in fillings if filling.resident == 0), None)
     parts, learned = [], []
     for name in dict.fromkeys(filling.variant for filling in fillings):
         own = [filling for filling in fillings if filling.variant == name]
@@ -343,12 +217,10 @@ def _output(fillings: Sequence[Occupancy], missing: Sequence[str]) -> Parallelis
             f"{least.on} on {least.workload}: split the work further before anything smaller is optimised."
         )
     message = "; ".join(parts) or "no variant declares its launch"
-    if impossible:
-        what = f"{impossible.variant} cannot be launched on {impossible.on} for {impossible.workload}"
-        message = f"{what}: {impossible.limited_by}"
+    impossible = next((filling for filling in fillings if filling.resident == 0), None)
     return ParallelismOutput(
         ok=not impossible,
-        message=message,
+        message=cannot_launch(impossible) if impossible else message,
         hint="fewer threads, registers or less shared memory a block" if impossible else None,
         not_exercised=tuple(missing),
         learned=tuple(learned),
@@ -356,3 +228,9 @@ def _output(fillings: Sequence[Occupancy], missing: Sequence[str]) -> Parallelis
         starved=tuple(dict.fromkeys(filling.variant for filling in fillings if filling.starved)),
         least_share=min((filling.share for filling in fillings), default=None),
     )
+
+
+def cannot_launch(filling: Occupancy) -> str:
+    """What is said of a launch that its GPU refuses."""
+    what = f"{filling.kernel or filling.variant} cannot be launched on {filling.on} for {filling.workload}"
+    return f"{what}: {filling.limited_by}"

@@ -6,9 +6,8 @@ import shutil
 import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from loop.base.errors import LoopError
 from loop.base.processes import Tick, run
@@ -70,46 +69,36 @@ def vector_share(listing: str) -> float | None:
     return kinds.count("p") / len(kinds) if kinds else None
 
 
-@dataclass(frozen=True)
-class Watched:
-    """What a profiler of the GPU saw of one call."""
-
-    runs: tuple[KernelRun, ...] = ()
-    """Its launches, in order; by torch's profiler names, times and registers, no more."""
-    cut: bool = False
-    """Whether there may be more of them."""
-    why: str = ""
-    """Why there are none, and what mends that."""
+Watched = tuple[tuple[KernelRun, ...], str]
+"""Launches of one call as a profiler saw them, in order; or why there are none, and what mends that."""
 
 
 def observe(
-    bench: Bench, worker: Worker, side: Side, workload: Workload, how: How, note: str, limit_s: float
+    bench: Bench, worker: Worker, side: Side, workload: Workload, how: How, limit_s: float
 ) -> Generator[Tick, None, Observed]:
     """Have a worker that was just opened load its side, and make a call in one of the ways of `Observe`.
 
     The judge has to have written its inputs. Raises WorkerLost, or Refusal where the side does not do it.
     """
+    note = f"watching {side.name} on {workload.name}"
     yield from worker.receive(START_LIMIT_S, note)
     request = Observe(bench.call(workload, side.name, wide=True), how)
     return (yield from worker.ask(request, limit_s=limit_s, note=note))
 
 
 def trace(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Generator[Tick, None, Watched]:
-    """Kernels of one call of a side by torch's profiler, in a process of its own; a failure is a reason."""
-    if side.kind == "command":
-        return Watched(why="a program of its own is not profiled")
-    note = f"tracing {side.name} on {workload.name}"
+    """Kernels of one call of a side by torch's profiler, in a process of its own: names, times and registers."""
     try:
         yield from bench.expect(workload, wide=True)
         with bench.open(side) as worker:
-            reply = yield from observe(bench, worker, side, workload, "trace", note, limit_s)
+            reply = yield from observe(bench, worker, side, workload, "trace", limit_s)
     except (Refusal, WorkerLost, LoopError) as error:
-        return Watched(why=f"torch's profiler: {error}")
-    runs = tuple(
+        return (), f"torch's profiler: {error}"
+    runs = [
         KernelRun(kernel=short_name(kernel.kernel), us=kernel.us, registers=kernel.registers)
         for kernel in reply.kernels
-    )
-    return Watched(runs, why="" if runs else "torch's profiler saw no kernel in the call")
+    ]
+    return tuple(runs), "" if runs else "torch's profiler saw no kernel in the call"
 
 
 NCU = "ncu"
@@ -154,12 +143,8 @@ NOT_EVERYWHERE = frozenset({"gmma", "sleeping", "misc"})
 ISSUES = "selected"
 """The same counter for a warp that issues: no stall, but part of its time."""
 METRICS = (TIME, REGISTERS, CONFLICTS, WAVEFRONTS, *PERCENT.values(), *map(STALL.format, (*WAITS, ISSUES)))
-NANOSECONDS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9} | {
-    "nsecond": 1.0,
-    "usecond": 1e3,
-    "msecond": 1e6,
-    "second": 1e9,
-}
+UNIT_NS = {"n": 1.0, "u": 1e3, "m": 1e6, "": 1e9}
+"""Prefix of `s` or `second` to nanoseconds."""
 NO_PERMISSION = "ERR_NVGPUCTRPERM"
 ALLOW = (
     "let the driver give counters to all users (NVreg_RestrictProfilingToAdminUsers=0), or run as root; "
@@ -173,34 +158,24 @@ def count_on_device(
 ) -> Generator[Tick, None, Watched]:
     """Counters of one call of a side on a workload. What goes wrong is a reason, never an error."""
     if shutil.which(NCU) is None:
-        return Watched(why=f"there is no {NCU} on the PATH: {INSTALL}")
-    if side.kind == "command":
-        return Watched(why="a program of its own is not profiled")
-    note, limit_s = f"counting {side.name} on {workload.name}", min(limit_s, NCU_LIMIT_S)
+        return (), f"there is no {NCU} on the PATH: {INSTALL}"
+    limit_s, failed = min(limit_s, NCU_LIMIT_S), ""
     with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
-        log, failed = Path(folder) / "csv", ""
+        log = Path(folder) / "csv"
+        under = [NCU, "--target-processes", "all", "--profile-from-start", "off"]
+        under += ["--clock-control", "none", "--cache-control", "none", "--csv", "--log-file", str(log)]
+        under += ["--metrics", ",".join(METRICS), "--launch-count", str(MOST_LAUNCHES)]
         try:
             yield from bench.expect(workload, wide=True)
-            with bench.open(side, under=command(log)) as worker:
-                yield from observe(bench, worker, side, workload, "mark", note, limit_s)
-                code = yield from worker.end(limit_s, note)
+            with bench.open(side, under=under) as worker:
+                yield from observe(bench, worker, side, workload, "mark", limit_s)
+                code = yield from worker.end(limit_s, f"waiting for {NCU}")
                 failed = f"{NCU} ended with {code}" if code else ""
         except (Refusal, WorkerLost, LoopError) as error:
             failed = str(error)
         text = log.read_text(errors="replace") if log.is_file() else ""
     runs = read_log(text)
-    if not runs or failed:
-        return Watched(why=why_nothing(text, failed))
-    return Watched(runs, cut=len(runs) >= MOST_LAUNCHES)
-
-
-def command(log: Path) -> list[str]:
-    """The command line under which a worker is started."""
-    return [
-        *(NCU, "--target-processes", "all", "--profile-from-start", "off"),
-        *("--clock-control", "none", "--cache-control", "none"),
-        *("--csv", "--metrics", ",".join(METRICS), "--launch-count", str(MOST_LAUNCHES), "--log-file", str(log)),
-    ]
+    return (runs, "") if runs and not failed else ((), why_nothing(text, failed))
 
 
 def why_nothing(log: str, failed: str) -> str:
@@ -214,31 +189,29 @@ def why_nothing(log: str, failed: str) -> str:
 
 def read_log(text: str) -> tuple[KernelRun, ...]:
     """The launches in a log of `ncu --csv`, in order: a line for each launch and counter, among lines of talk."""
-    rows = csv.DictReader(line for line in text.splitlines() if line.startswith('"'))
     launches: dict[str, dict[str, float]] = {}
     names: dict[str, str] = {}
-    for row in rows:
+    for row in csv.DictReader(line for line in text.splitlines() if line.startswith('"')):
         if row.get("Metric Name") and (row.get("ID") or "").isdecimal():
             names[row["ID"]] = row["Kernel Name"]
             counters, unit = launches.setdefault(row["ID"], {}), row.get("Metric Unit") or ""
+            prefix = re.fullmatch("([num]?)s(?:econd)?", unit)
             with suppress(ValueError):  # `n/a`, and all else that is no number.
-                value = float((row.get("Metric Value") or "").replace(",", ""))
-                counters[row["Metric Name"]] = value * NANOSECONDS.get(unit, 1.0)
-    runs = []
-    for key, counters in launches.items():
-        time_ns, registers = counters.get(TIME), counters.get(REGISTERS)
-        conflicts, wavefronts = counters.get(CONFLICTS), counters.get(WAVEFRONTS)
-        known = conflicts is not None and wavefronts is not None
-        kernel = KernelRun(
-            kernel=short_name(names[key]),
-            us=None if time_ns is None else time_ns / 1e3,
-            registers=None if registers is None else int(registers),
-            bank_conflicts=(conflicts or 0.0) / (wavefronts or 1.0) if known else None,
-            stalls=stalls(counters),
-            **{fact: counters[name] / 100 for fact, name in PERCENT.items() if name in counters},
-        )
-        runs.append(kernel)
-    return tuple(runs)
+                number = float((row.get("Metric Value") or "").replace(",", ""))
+                counters[row["Metric Name"]] = number * (UNIT_NS[prefix[1]] if prefix else 1.0)
+    return tuple(_kernel_run(names[key], counters) for key, counters in launches.items())
+
+
+def _kernel_run(name: str, counters: dict[str, float]) -> KernelRun:
+    """A launch by its counters, those that are there."""
+    facts: dict[str, Any] = {fact: counters[name] / 100 for fact, name in PERCENT.items() if name in counters}
+    if TIME in counters:
+        facts["us"] = counters[TIME] / 1e3
+    if REGISTERS in counters:
+        facts["registers"] = int(counters[REGISTERS])
+    if CONFLICTS in counters and WAVEFRONTS in counters:
+        facts["bank_conflicts"] = counters[CONFLICTS] / (counters[WAVEFRONTS] or 1.0)
+    return KernelRun(kernel=short_name(name), stalls=stalls(counters), **facts)
 
 
 def stalls(counters: dict[str, float]) -> dict[str, float]:
@@ -265,20 +238,20 @@ def watch(
 
     `variants`: how many share the step's limit.
     """
+    if side.kind == "command":
+        return None, "a program of its own is not profiled"
     limit_s = max(LEAST_S, context.kill_after_s / (2 * max(variants, 1)))
-    counted = yield from count_on_device(context.bench, side, workload, limit_s)
-    if counted.runs:
-        return device_profile(counted.runs, "ncu", cut=counted.cut), ""
-    traced = yield from trace(context.bench, side, workload, limit_s)
-    if traced.runs:
+    runs, why_not_counted = yield from count_on_device(context.bench, side, workload, limit_s)
+    if runs:
+        return device_profile(runs, "ncu"), ""
+    runs, why = yield from trace(context.bench, side, workload, limit_s)
+    if runs:
         limits = "torch's profiler told kernels and times, which is all that it can"
-        return device_profile(traced.runs, "torch's profiler"), f"{counted.why}; {limits}"
-    return None, "; ".join(dict.fromkeys([counted.why, traced.why]))
+        return device_profile(runs, "torch's profiler"), f"{why_not_counted}; {limits}"
+    return None, f"{why_not_counted}; {why}"
 
 
-def device_profile(
-    runs: Sequence[KernelRun], by: Literal["ncu", "torch's profiler"], *, cut: bool = False
-) -> DeviceProfile:
+def device_profile(runs: Sequence[KernelRun], by: Literal["ncu", "torch's profiler"]) -> DeviceProfile:
     """The profile of a call from its launches, kernel by kernel: shares are means by time."""
     kernels = []
     for name in dict.fromkeys(launch.kernel for launch in runs):
@@ -301,7 +274,7 @@ def device_profile(
         kernels=tuple(sorted(kernels, key=lambda kernel: -(kernel.us or 0.0))),
         launches=len(runs),
         us=total_known([launch.us for launch in runs]),
-        cut=cut,
+        cut=by == "ncu" and len(runs) >= MOST_LAUNCHES,
     )
 
 
@@ -310,10 +283,8 @@ def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | N
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):
         return None
-    total = sum(weights)
-    if not total:
-        return sum(known) / len(known)
-    return sum(value * weight for value, weight in zip(known, weights, strict=True)) / total
+    weights = weights if sum(weights) else [1.0] * len(known)
+    return sum(value * weight for value, weight in zip(known, weights, strict=True)) / sum(weights)
 
 
 def facts(profile: DeviceProfile) -> dict[str, float | str | None]:

@@ -2,22 +2,25 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import StringConstraints
 
 from loop.model.profile import Occupancy
-from loop.model.resources import KernelResources, Placement
-from loop.model.target import CAbiVariant
-from loop.profile import inspection as judge
-from loop.profile import launch_limits
-from loop.profile.inspection import ask_host_code, compiled, cuda_variants, read_compilers, timed_workloads
-from loop.profile.launch_limits import KernelFindings, Placed, gpu_at_hand, placements
-from loop.profile.launch_limits import fillings as fill
+from loop.model.resources import CompiledLibrary, KernelResources, Placement
+from loop.model.target import CAbiVariant, ResourceBudget
+from loop.profile.inspection import (
+    KernelFindings,
+    ask_host_code,
+    compiled,
+    cuda_variants,
+    read_compilers,
+    timed_workloads,
+)
+from loop.profile.launch_limits import Placed, cannot_launch, declared, fillings, gpu_at_hand
 from loop.profile.model import ResourcesOutput
 from loop.report import format as say
-from loop.report.markdown import Column, Table
+from loop.report.markdown import Table, columns
 from loop.report.sections import Section
 from loop.steps.context import Context, Result, Working
 from loop.steps.taken_over import Lasting, rests_on, take_over
@@ -25,6 +28,10 @@ from loop.steps.taken_over import Lasting, rests_on, take_over
 FEWER = "take a smaller tile, more warps or fewer registers"
 ALLOW = f"{FEWER}; or allow it under `budgets` in target.yaml"
 NO_LAUNCH = "declare `launch`, or how it is built for the emulator (`emulation`), in target.yaml"
+MOST_ROWS = 12
+"""Kernels that are shown; those that are in trouble come first."""
+NAMESPACE = re.compile(r"\w+::")
+NOTE = "Shared memory and blocks are those of the launches that the host code makes."
 
 
 class ResourceTerms(Lasting):
@@ -53,58 +60,135 @@ def resources(context: Context, arguments: ResourceTerms) -> Working[ResourcesOu
         return Result(earlier)
     yield from read_compilers(chosen, built, findings)
     yield from ask_host_code(context, chosen, findings, built=arguments.built)
-    output = _output(context, chosen, findings, tell=arguments.spills == "tell")
+    output = _judged(context, chosen, findings, tell=arguments.spills == "tell")
     return Result(output.model_copy(update={"rests_on": ground}))
 
 
-def _output(
+def _judged(
     context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, *, tell: bool
 ) -> ResourcesOutput:
-    placed = tuple(findings.placed(findings.device)) if findings.device else ()
+    """What compilers and host code say, held against the limits of the GPU and the budgets of the manifest."""
+    device, architecture = findings.device, findings.architecture
+    placed = tuple(findings.placed(device)) if device else ()
     timed = {workload.name for variant in chosen.values() for workload in timed_workloads(context, variant)}
-    shapes, fillings = placements(placed, timed), tuple(_fillings(context, chosen, findings, placed))
-    spilled, broken, impossible = list[str](), list[str](), list[str]()
+    shapes, filled = shapes_of(placed, timed), tuple(_fillings(context, chosen, findings, placed))
+    spilled, broken, unchecked = list[str](), list[str](), list[str]()
     for library in findings.libraries:
         budgets = [budget for name in library.variants for budget in chosen[name].budgets]
-        for kernel, allowed in judge.spilling(library, budgets):
-            budget = f", budget {allowed}" if allowed else ""
-            spilled.append(f"{kernel.short} spills {kernel.spill_bytes} bytes{budget}")
-        broken += judge.broken(library, budgets, shapes)
-        if idle := list(judge.unchecked(library, budgets, shapes)):
-            what = f"budget of {_few(idle)}: no workload launches it"
-            findings.missing.append(f"{what}, so its blocks are not known")
-    if others := list(dict.fromkeys(findings.unreported())):
+        spilled += spilling(library, budgets)
+        broken += over_budget(library, budgets, shapes)
+        unchecked += _unchecked(library, budgets, shapes)
+    if unchecked:
+        what = f"budget of {_few(unchecked)}: no workload launches it"
+        findings.missing.append(f"{what}, so its blocks are not known")
+    if others := findings.unreported():
         findings.missing.append(f"registers of {_few(others)}: launched, and not in the compiler's report")
-    on = findings.device.name if findings.device else findings.architecture
-    for shape in (shape for shape in shapes if shape.resident == 0):
-        registers = "" if shape.registers is None else f" {shape.registers} registers each,"
-        needs = f" ({shape.threads} threads,{registers} {shape.shared_bytes} bytes of shared memory)"
-        too_much = shape.limited_by in ("threads", "registers", "shared memory")
-        what = f"{shape.kernel} cannot be launched on {on} for {shape.workload}"
-        impossible.append(f"{what}: {shape.limited_by}{needs if too_much else ''}")
-    for filling in (filling for filling in fillings if filling.resident == 0 and not filling.kernel):
-        what = f"{filling.variant} cannot be launched on {filling.on} for {filling.workload}"
-        impossible.append(f"{what}: {filling.limited_by}")
-    impossible = list(dict.fromkeys(impossible))
+    on = device.name if device else architecture
+    refused = [_refused(shape, on) for shape in shapes if shape.resident == 0]
+    refused += [cannot_launch(each) for each in filled if each.resident == 0 and not each.kernel]
+    impossible = tuple(dict.fromkeys(refused))
     tolerable = [*(() if tell else spilled), *broken]
     problems = [*findings.problems, *tolerable, *impossible]
     hints = [*findings.problems.values(), *([ALLOW] if tolerable else [FEWER] if impossible else [])]
-    more = f"; and {len(problems) - 1} more" if len(problems) > 1 else ""
+    if problems:
+        message = f"{problems[0]}{f'; and {len(problems) - 1} more' if len(problems) > 1 else ''}"
+    elif not chosen:
+        message = "none of the variants is compiled by nvcc"
+    else:
+        blocks = [shape.resident for shape in shapes]
+        held = f"; {min(blocks)} to {max(blocks)} blocks a multiprocessor of {on}" if blocks else ""
+        message = f"{_compiled_line(architecture, findings.libraries)}{held}"
     return ResourcesOutput(
         ok=not problems,
-        message=f"{problems[0]}{more}" if problems else _describe(chosen, findings, shapes, spilled),
+        message=message,
         hint=hints[0] if hints else None,
         not_exercised=tuple(dict.fromkeys(findings.missing)),
-        learned=tuple(f"On {findings.architecture}, {text}." for text in (*spilled, *impossible)),
-        device=findings.architecture,
-        device_name=findings.device.name if findings.device else "",
+        learned=tuple(f"On {architecture}, {text}." for text in (*spilled, *impossible)),
+        device=architecture,
+        device_name=device.name if device else "",
         libraries=tuple(findings.libraries),
         placements=shapes,
-        fillings=fillings,
+        fillings=filled,
         spilled=tuple(spilled),
         broken=tuple(broken),
-        impossible=tuple(impossible),
+        impossible=impossible,
     )
+
+
+def shapes_of(placed: Sequence[Placed], timed: set[str]) -> tuple[Placement, ...]:
+    """The shapes of launch among them, each once; `timed`: names of the workloads that are timed."""
+    shapes: dict[str, list[Placement]] = {}
+    for _, placement in placed:
+        key = placement.model_dump_json(exclude={"workload"})
+        shapes.setdefault(key, []).append(placement)
+    merged = []
+    for same in shapes.values():
+        workloads = {placement.workload for placement in same}
+        facts = {"workloads": len(workloads), "timed": bool(workloads & timed)}
+        merged.append(same[0].model_copy(update=facts))
+    return tuple(merged)
+
+
+def _budget_of(name: str, budgets: Sequence[ResourceBudget]) -> ResourceBudget | None:
+    """The first budget that is meant for a kernel."""
+    return next((budget for budget in budgets if budget.fits(name)), None)
+
+
+def spilling(library: CompiledLibrary, budgets: Sequence[ResourceBudget]) -> Iterator[str]:
+    """Kernels that spill more than they may, a line each. Without a budget that is nothing."""
+    for kernel in library.kernels:
+        budget = _budget_of(kernel.name, budgets)
+        allowed = budget.spill_bytes if budget else 0
+        if kernel.spill_bytes > allowed:
+            most = f", budget {allowed}" if allowed else ""
+            yield f"{kernel.short} spills {kernel.spill_bytes} bytes{most}"
+
+
+def over_budget(
+    library: CompiledLibrary, budgets: Sequence[ResourceBudget], placements: Sequence[Placement]
+) -> Iterator[str]:
+    """Every budget that is not kept, a line each; also one that fits no kernel, for nothing keeps it."""
+    for kernel in library.kernels:
+        own = _budget_of(kernel.name, budgets)
+        if own is None:
+            continue
+        placed = [placement for placement in placements if placement.symbol == kernel.symbol]
+        shared = max((placement.shared_bytes for placement in placed), default=kernel.shared_bytes)
+        limits = {
+            "registers": (kernel.registers, own.registers),
+            "bytes of stack": (kernel.stack_bytes, own.stack_bytes),
+            "bytes of shared memory": (shared, own.shared_bytes),
+        }
+        for what, (takes, most) in limits.items():
+            if most is not None and takes is not None and takes > most:
+                yield f"{kernel.short}: {takes} {what}, budget {most}"
+        fewest = min((placement.resident for placement in placed), default=None)
+        if own.blocks_per_sm is not None and fewest is not None and fewest < own.blocks_per_sm:
+            yield f"{kernel.short}: {fewest} blocks a multiprocessor, budget {own.blocks_per_sm} at least"
+    for budget in budgets:
+        if not any(budget.fits(kernel.name) for kernel in library.kernels):
+            yield f"the budget for {budget.kernel!r} fits no kernel of {', '.join(library.variants)}"
+
+
+def _unchecked(
+    library: CompiledLibrary, budgets: Sequence[ResourceBudget], placements: Sequence[Placement]
+) -> Iterator[str]:
+    """Kernels whose budget needs a launch, and that no known workload launches."""
+    placed = {placement.symbol for placement in placements}
+    for kernel in library.kernels:
+        budget = _budget_of(kernel.name, budgets)
+        needs_launch = budget is not None and (budget.blocks_per_sm or budget.shared_bytes is not None)
+        if needs_launch and kernel.entry and kernel.symbol not in placed:
+            yield kernel.short
+
+
+def _refused(shape: Placement, on: str) -> str:
+    """What is said of a launch that its GPU refuses, with what it asks for where that is too much."""
+    needs = ""
+    if shape.limited_by in ("threads", "registers", "shared memory"):
+        registers = "" if shape.registers is None else f" {shape.registers} registers each,"
+        needs = f" ({shape.threads} threads,{registers} {shape.shared_bytes} bytes of shared memory)"
+    return f"{shape.kernel} cannot be launched on {on} for {shape.workload}: {shape.limited_by}{needs}"
 
 
 def _few(names: Sequence[str]) -> str:
@@ -124,51 +208,15 @@ def _fillings(
         timed = timed_workloads(context, variant)
         names = {workload.name for workload in timed}
         if name in findings.launches:
-            yield from fill(
-                [launch for launch in placed if launch.variant == name and launch.workload.name in names],
-                device,
-                at_hand=at_hand,
-            )
+            own = [pair for pair in placed if pair[1].variant == name and pair[1].workload in names]
+            yield from fillings(own, device, at_hand=at_hand)
         elif variant.launch is not None:
-            findings.missing.append(
-                f"launches of {name}: static arithmetic only, on the launch that the manifest declares"
-            )
-            declared = (
-                launch_limits.on_gpu(name, variant.launch, workload, device, at_hand=at_hand) for workload in timed
-            )
-            yield from (filling for filling in declared if filling is not None)
+            only = "static arithmetic only, on the launch that the manifest declares"
+            findings.missing.append(f"launches of {name}: {only}")
+            every = [declared(name, variant.launch, workload, device, at_hand=at_hand) for workload in timed]
+            yield from (filling for filling in every if filling is not None)
         elif variant.emulation is None:
             findings.missing.append(f"launches of {name}: nothing tells them; {NO_LAUNCH}")
-
-
-def _describe(
-    chosen: Mapping[str, CAbiVariant],
-    findings: KernelFindings,
-    shapes: Sequence[Placement],
-    spilled: Sequence[str],
-) -> str:
-    if not chosen:
-        return "none of the variants is compiled by nvcc"
-    kernels = [kernel for library in findings.libraries for kernel in library.kernels if kernel.entry]
-    text = f"nothing was compiled for {findings.architecture}"
-    if kernels:
-        most, spills = max(kernel.registers or 0 for kernel in kernels), max(k.spill_bytes for k in kernels)
-        spilling = f"spills of up to {spills} bytes, as budgeted" if spills else "no spill"
-        if spilled:
-            spilling = f"{len(spilled)} of them spill, up to {spills} bytes"
-        text = f"{len(kernels)} kernels for {findings.architecture}: {spilling}, at most {most} registers"
-    if shapes and findings.device:
-        residents = [shape.resident for shape in shapes]
-        known = "" if kernels else " by threads and shared memory alone"
-        blocks = f"{min(residents)} to {max(residents)} blocks a multiprocessor"
-        text += f"; {blocks} of {findings.device.name}{known}"
-    return text
-
-
-MOST_ROWS = 12
-"""Kernels that are shown; those that are in trouble come first."""
-NAMESPACE = re.compile(r"\w+::")
-NOTE = "Shared memory and blocks are those of the launches that the host code makes."
 
 
 def section(output: ResourcesOutput) -> Section | None:
@@ -179,30 +227,27 @@ def section(output: ResourcesOutput) -> Section | None:
     hidden = len(rows) - MOST_ROWS
     lines = list(summary_lines(output))
     lines += [f"{say.count(hidden, 'more kernel')} of them not shown"] if hidden > 0 else []
-    heads = (
-        Column("Kernel"),
-        Column("Registers", right=True),
-        Column("Spilled", right=True),
-        Column("Shared memory", right=True),
-        Column("Blocks a multiprocessor", right=True),
-    )
-    shown = tuple((row.name, *row.figures) for row in rows[:MOST_ROWS])
+    heads = columns("Kernel", ">Registers", ">Spilled", ">Shared memory", ">Blocks a multiprocessor")
     title = f"What the kernels would do on {output.device_name or output.device}"
-    table = Table(heads, shown) if shown else None
+    table = Table(heads, tuple(rows[:MOST_ROWS])) if rows else None
     return Section(title, tuple(lines), table, note=NOTE if table else "", modelled=True)
+
+
+def _compiled_line(device: str, libraries: Sequence[CompiledLibrary]) -> str:
+    """What the compiler's report comes to."""
+    kernels = [kernel for library in libraries for kernel in library.kernels]
+    if not kernels:
+        return f"nothing was compiled for {device}: registers and spills are not known"
+    entries = [kernel for kernel in kernels if kernel.entry]
+    most = max((kernel.registers or 0 for kernel in entries), default=0)
+    spilling = sum(kernel.spill_bytes > 0 for kernel in kernels)
+    spills = f"{spilling} of them {'spills' if spilling == 1 else 'spill'}" if spilling else "none spills"
+    return f"compiled for {device}: {say.count(len(entries), 'kernel')}, at most {most} registers, {spills}"
 
 
 def summary_lines(output: ResourcesOutput) -> tuple[str, ...]:
     """What the compiler's report comes to, and how the timed calls fill the GPU, a sentence each."""
-    kernels = [kernel for library in output.libraries for kernel in library.kernels]
-    lines = [f"nothing was compiled for {output.device}: registers and spills are not known"]
-    if kernels:
-        entries = [kernel for kernel in kernels if kernel.entry]
-        most = max((kernel.registers or 0 for kernel in entries), default=0)
-        spilling = sum(kernel.spill_bytes > 0 for kernel in kernels)
-        spills = f"{spilling} of them {'spills' if spilling == 1 else 'spill'}" if spilling else "none spills"
-        count = say.count(len(entries), "kernel")
-        lines = [f"compiled for {output.device}: {count}, at most {most} registers, {spills}"]
+    lines = [_compiled_line(output.device, output.libraries)]
     for name in dict.fromkeys(filling.variant for filling in output.fillings):
         mine = [filling for filling in output.fillings if filling.variant == name]
         full = sum(not filling.starved for filling in mine)
@@ -212,20 +257,11 @@ def summary_lines(output: ResourcesOutput) -> tuple[str, ...]:
     return tuple(lines)
 
 
-@dataclass(frozen=True)
-class KernelRow:
-    """One kernel, its figures as text."""
-
-    name: str
-    figures: tuple[str, str, str, str]
-    """Registers, spilled bytes, shared memory, resident blocks."""
-    trouble: bool
-
-
-def kernel_rows(output: ResourcesOutput) -> tuple[KernelRow, ...]:
+def kernel_rows(output: ResourcesOutput) -> list[tuple[str, str, str, str, str]]:
     """Kernels that spill or cannot be launched, then those that timed calls launch; the journal has all.
 
-    A kernel comes once where several libraries hold it; launches without a compiler's report come last.
+    Name, registers, spilled bytes, shared memory, resident blocks. A kernel comes once where several libraries
+    hold it; launches without a compiler's report come last.
     """
     rest = list(output.placements)
     groups: dict[tuple[str, KernelResources | None], list[Placement]] = {}
@@ -238,20 +274,22 @@ def kernel_rows(output: ResourcesOutput) -> tuple[KernelRow, ...]:
         groups.setdefault((placement.kernel, None), []).append(placement)
     begins = {match[0] if (match := NAMESPACE.match(name)) else "" for name, _ in groups}
     common = begins.pop() if len(begins) == 1 else ""
-    rows = []
+    troubled, plain = [], []
     for (name, report), placed in groups.items():
         shared = [launch.shared_bytes for launch in placed] or [report.shared_bytes if report else 0]
         residents = [launch.resident for launch in placed]
-        figures = (
+        row = (
+            re.sub(rf"\b{common}", "", name),
             "-" if report is None or report.registers is None else str(report.registers),
             "-" if report is None else f"{report.spill_bytes} B",
             f"{_range([f'{size / 1024:.3g}' for size in (min(shared), max(shared))])} KiB",
             _range([str(min(residents)), str(max(residents))]) if residents else "-",
         )
-        trouble = bool((report and report.spill_bytes) or 0 in residents)
-        if trouble or any(launch.timed for launch in placed):
-            rows.append(KernelRow(re.sub(rf"\b{common}", "", name), figures, trouble))
-    return tuple(sorted(rows, key=lambda row: not row.trouble))
+        if (report and report.spill_bytes) or 0 in residents:
+            troubled.append(row)
+        elif any(launch.timed for launch in placed):
+            plain.append(row)
+    return [*troubled, *plain]
 
 
 def _range(ends: Sequence[str]) -> str:

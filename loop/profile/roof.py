@@ -1,4 +1,4 @@
-"""What this processor reaches: multiply-adds and bytes a second, measured by a program that is compiled once."""
+"""The roofline: what a device reaches, and what a call comes to of that. A processor's is measured here."""
 
 import json
 import os
@@ -13,48 +13,93 @@ from loop.base.places import stranger
 from loop.base.processes import Tick, run
 from loop.machine.machine import compiler_version, processor_flags
 from loop.model.dtypes import Dtype
+from loop.report import format as say
 
 SOURCE = Path(__file__).with_name("roof.c")
 COMPILERS = ("g++", "gcc", "clang++", "clang")
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-pthread")
 TRIAL_MS = 10
 LIMIT_S = 20.0
+QUIET, TRIES = 0.8, 3
+"""Share of its best moments that a measurement of the roof has to reach, and how often it is tried."""
+MOST_SHARE = 1.1
+"""A call may come out this much above a roof that was measured itself; further above the roof is wrong."""
+UNMEASURED = "the roof of this machine could not be measured"
 
 
 @dataclass(frozen=True)
-class MachineRoof:
-    """What nothing on this processor does much better than."""
+class Reach:
+    """What nothing on a device does much better than; None is not known."""
 
-    flops_per_s: float
-    """Multiply-adds, counted as two operations each, in the processor's vector units."""
-    bytes_per_s: float
-    """Read by all threads together from a working set of that size, over and over."""
-    most_flops_per_s: float = 0.0
-    """The same in the best moment of each thread: how busy the machine was makes no difference."""
-    most_bytes_per_s: float = 0.0
-    """Likewise."""
+    flops_per_s: float | None = None
+    """Operations a second; a multiply-add counts as two."""
+    bytes_per_s: float | None = None
+    source: str = ""
+    """Where that is known from, or why it is not."""
+
+    def shares(self, flops: float | None, moved: float | None, seconds: float) -> dict[str, float | None]:
+        """Share of each roof that a call comes to; None where that is unknown."""
+        rates = {"arithmetic": (flops, self.flops_per_s), "bandwidth": (moved, self.bytes_per_s)}
+        return {
+            name: amount / seconds / peak if amount is not None and peak and seconds > 0 else None
+            for name, (amount, peak) in rates.items()
+        }
+
+    def facts(self, flops: float | None, moved: float | None, seconds: float) -> dict[str, float | str | None]:
+        """Facts of a call with so many operations and bytes (Williams, Waterman, Patterson 2009).
+
+        Nothing is above its roof: where a call comes to more, that roof is unknown, and which roof it is under
+        too. `moved`: bytes that the call must move at least, so that `bandwidth_share` is a lower bound of the
+        traffic's.
+        """
+        intensity = flops / moved if flops is not None and moved else None
+        shares = self.shares(flops, moved, seconds).values()
+        flops_share, bandwidth_share = (
+            None if share is None or share > MOST_SHARE else min(share, 1.0) for share in shares
+        )
+        facts = {"flops": flops, "bytes": moved, "intensity": intensity, "flops_share": flops_share}
+        roof = None
+        is_below = not self.exceeded(flops, moved, seconds)
+        if is_below and intensity is not None and self.flops_per_s and self.bytes_per_s:
+            # Left of the ridge bandwidth times intensity stays below the peak.
+            roof = "memory" if intensity * self.bytes_per_s < self.flops_per_s else "compute"
+        return {**facts, "bandwidth_share": bandwidth_share, "roof": roof}
+
+    def exceeded(self, flops: float | None, moved: float | None, seconds: float) -> str:
+        """Which roof a call is above, as `1.56 of the arithmetic roof`; empty where it is below both."""
+        shares = self.shares(flops, moved, seconds)
+        above = [
+            f"{share:.3g} of the {name} roof" for name, share in shares.items() if share and share > MOST_SHARE
+        ]
+        return " and ".join(above)
 
 
-def measure_roof(cache: Path, dtype: Dtype, threads: int, working_set: int) -> Generator[Tick, None, MachineRoof]:
-    """The roof for so many threads and a working set of so many bytes. Raises LoopError with the reason.
+def measure_roof(cache: Path, dtype: Dtype, threads: int, working_set: int) -> Generator[Tick, None, Reach]:
+    """What so many threads reach on a working set of so many bytes. Raises LoopError with the reason.
 
-    Types of two bytes are measured as float32: few processors multiply them in units of their own.
+    It counts only where nothing else ran meanwhile. Types of two bytes are measured as float32: few processors
+    multiply them in units of their own.
     """
     program = yield from _program(cache)
     kind = "double" if dtype == "float64" else "float"
     command = [str(program), kind, str(threads), str(working_set), str(TRIAL_MS)]
-    done = yield from run(command, limit_s=LIMIT_S, note="measuring what the processor reaches")
-    if not done.ok:
-        raise WorkFailed(f"the roof of this machine could not be measured: {done.how}")
-    figures = json.loads(done.output)
-    return MachineRoof(**figures)
+    for _ in range(TRIES):
+        done = yield from run(command, limit_s=LIMIT_S, note="measuring what the processor reaches")
+        if not done.ok:
+            raise WorkFailed(f"{UNMEASURED}: {done.how}")
+        figures = json.loads(done.output)
+        flops, moved = figures["flops_per_s"], figures["bytes_per_s"]
+        if flops >= QUIET * figures["most_flops_per_s"]:  # Arithmetic needs nothing but its core.
+            reached = f"of {flops / 1e9:.3g} GFLOP/s and {moved / 1e9:.3g} GB/s"
+            return Reach(flops, moved, f"{reached}, measured here on {say.count(threads, 'thread')}")
+    raise WorkFailed("the roof of this machine is not shown: other programs ran while it was measured")
 
 
 def _program(cache: Path) -> Generator[Tick, None, Path]:
     """The measuring program, compiled for this very processor once."""
     compiler = next((name for name in COMPILERS if compiler_version(name)), None)
     if compiler is None:
-        raise WorkFailed("the roof of this machine could not be measured: there is no C compiler")
+        raise WorkFailed(f"{UNMEASURED}: there is no C compiler")
     parts = [SOURCE.read_text(), compiler_version(compiler) or "", *FLAGS, *sorted(processor_flags())]
     program = cache / "tools" / f"roof-{content_hash(parts)[:16]}"
     why = stranger(program)
@@ -66,9 +111,8 @@ def _program(cache: Path) -> Generator[Tick, None, Path]:
     with tempfile.TemporaryDirectory(dir=program.parent) as folder:
         binary = Path(folder) / program.name  # Renamed when it is whole: another session may do the same.
         command = [compiler, *FLAGS, str(SOURCE), "-o", str(binary)]
-        note = "compiling the program that measures roofs"
-        done = yield from run(command, limit_s=LIMIT_S, note=note)
+        done = yield from run(command, limit_s=LIMIT_S, note="compiling the program that measures roofs")
         if not done.ok:
-            raise WorkFailed(f"the roof of this machine could not be measured: {compiler} {done.how}")
+            raise WorkFailed(f"{UNMEASURED}: {compiler} {done.how}")
         os.replace(binary, program)
     return program

@@ -105,7 +105,7 @@ def _proved(output: GateOutput, words: Words, screen: Screen) -> Iterator[str]:
 
 
 def _resources(output: ResourcesOutput, words: Words, screen: Screen) -> Iterator[str]:
-    if rows := [(row.name, *row.figures) for row in kernel_rows(output)]:
+    if rows := kernel_rows(output):
         screen.table(("kernel", "regs", "spill", "shared", "blocks/SM"), rows, wrap=0)
     yield from summary_lines(output)
     yield from (f"not exercised: {text}" for text in output.not_exercised)

@@ -9,7 +9,7 @@ from loop.base.processes import finish
 from loop.gate import environment, kernel
 from loop.gate.model import TorchOutput
 from loop.profile import inspection
-from loop.profile.launch_limits import KernelFindings
+from loop.profile.inspection import KernelFindings
 from loop.steps.context import NoArguments
 from tests.device.fakes import FakeMachine, fake_bench, fake_target
 from tests.projects import loop

@@ -9,14 +9,15 @@ import pytest
 
 from loop.base.processes import finish
 from loop.machine import machine
-from loop.profile.roof import measure_roof
+from loop.profile import roof
 
 
-def test_a_roof_is_what_this_processor_reaches(build_cache: Path) -> None:
-    """Of multiply-adds and of bytes, in its best moments no less than in the mean."""
-    roof = finish(measure_roof(build_cache, "float64", 1, 1 << 16))
-    assert 1e8 < roof.flops_per_s <= roof.most_flops_per_s
-    assert 1e8 < roof.bytes_per_s <= roof.most_bytes_per_s
+def test_a_roof_is_what_this_processor_reaches(build_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of multiply-adds and of bytes. That tests run beside it makes no difference here."""
+    monkeypatch.setattr(roof, "QUIET", 0.0)
+    reach = finish(roof.measure_roof(build_cache, "float64", 1, 1 << 16))
+    assert min(reach.flops_per_s, reach.bytes_per_s) > 1e8
+    assert "measured here on 1 thread" in reach.source
 
 
 def test_the_load_is_who_else_waits_for_a_core(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ import pytest
 
 from loop.model.index import Environment, SessionRow
 from loop.model.profile import FACTS, Fact, Promise, Promised, SeverityRule, TreeRule
-from loop.profile.bottleneck import Notes, Reach, exceeded, first, outcomes, profile, promise, roofline
+from loop.profile.bottleneck import Notes, first, outcomes, profile, promise
+from loop.profile.roof import Reach
 from tests.makers import NOON, make_measurement
 
 REACH = Reach(flops_per_s=100e9, bytes_per_s=10e9)
@@ -27,7 +28,7 @@ def facts(**known: Fact) -> dict[str, Fact]:
 
 def test_shares_are_of_what_the_device_reaches() -> None:
     """A million operations and 0.2 MB in 20 us: 50 of 100 GFLOP/s, 10 of 10 GB/s."""
-    found = roofline(1e6, 0.2e6, 20e-6, REACH)
+    found = REACH.facts(1e6, 0.2e6, 20e-6)
     assert (5.0, "memory") == (found["intensity"], found["roof"])
     assert pytest.approx((0.5, 1.0)) == (found["flops_share"], found["bandwidth_share"])
 
@@ -46,15 +47,15 @@ def test_what_rests_on_something_unknown_is_unknown(
     flops: float | None, moved: float | None, reach: Reach, unknown: set[str]
 ) -> None:
     """Not zero: a rule must not take it for little."""
-    found = roofline(flops, moved, 1.0, reach)
+    found = reach.facts(flops, moved, 1.0)
     assert unknown == {name for name, value in found.items() if value is None}
 
 
 def test_the_first_rule_that_matches_is_taken() -> None:
     """The order of the file is the order of the tree."""
     rules = [leaf("flops_share > 0.7", "compute"), leaf("true", "mixed"), leaf("true", "never")]
-    assert "compute" == first(rules, facts(flops_share=0.8)).rule.bottleneck  # type: ignore[union-attr]
-    assert "mixed" == first(rules, facts(flops_share=0.5)).rule.bottleneck  # type: ignore[union-attr]
+    assert rules[0] == first(rules, facts(flops_share=0.8))[0]
+    assert rules[1] == first(rules, facts(flops_share=0.5))[0]
 
 
 @pytest.mark.parametrize(
@@ -62,14 +63,14 @@ def test_the_first_rule_that_matches_is_taken() -> None:
 )
 def test_an_unknown_fact_matches_nothing_and_is_named(when: str) -> None:
     """The history's script read a missing counter as a memory bottleneck."""
-    found = first([leaf(when, "memory"), leaf("true", "mixed")], facts())
-    assert ("mixed", {0: ("dram",)}) == (found.rule and found.rule.bottleneck, found.undecided)
+    rules = [leaf(when, "memory"), leaf("true", "mixed")]
+    assert (rules[1], {0: ("dram",)}) == first(rules, facts())
 
 
 def test_an_and_ends_at_its_first_false_part() -> None:
     """A rule for GPUs is decided on a CPU, and not listed."""
-    found = first([leaf("device == 'cuda' and dram > 0.7"), leaf("true", "mixed")], facts(device="cpu"))
-    assert {} == found.undecided
+    rules = [leaf("device == 'cuda' and dram > 0.7"), leaf("true", "mixed")]
+    assert {} == first(rules, facts(device="cpu"))[1]
 
 
 def test_a_profile_says_what_it_rests_on() -> None:
@@ -93,9 +94,9 @@ def test_a_profile_says_what_it_rests_on() -> None:
 )
 def test_nothing_is_above_its_roof(seconds: float, unknown: set[str], said: str) -> None:
     """Where a call comes to more than the device reaches, that is unknown, not 'at most 1 over 2'."""
-    found = roofline(1e6, 0.2e6, seconds, REACH)
+    found = REACH.facts(1e6, 0.2e6, seconds)
     assert unknown == {name for name, value in found.items() if value is None}
-    assert said == exceeded(1e6, 0.2e6, seconds, REACH)
+    assert said == REACH.exceeded(1e6, 0.2e6, seconds)
 
 
 HERE, ELSEWHERE = Environment(processor="here"), Environment(processor="elsewhere")

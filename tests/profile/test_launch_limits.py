@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from loop.model.profile import DeviceFacts
-from loop.model.resources import KernelLaunch, WorkloadLaunches
-from loop.profile.launch_limits import Block, KernelFindings, Placed, place, resident
+from loop.model.resources import KernelLaunch, Placement, WorkloadLaunches
+from loop.profile.inspection import KernelFindings
+from loop.profile.launch_limits import place, resident
 from tests.makers import make_kernel, make_launch, make_library, make_workload
 
 KERNEL = make_kernel("k(float*)", symbol="_Zk", registers=160, shared_bytes=1024)
@@ -17,17 +18,17 @@ def call(*launches: KernelLaunch, name: str = "w", **fields: Any) -> WorkloadLau
     return WorkloadLaunches(workload=make_workload(name), status="told", launches=launches, **fields)
 
 
-def placed(*calls: WorkloadLaunches, **fields: Any) -> tuple[Placed, ...]:
+def placed(*calls: WorkloadLaunches, **fields: Any) -> tuple[Placement, ...]:
     """These calls of one variant on an L4."""
     findings = {"libraries": [make_library(KERNEL)], "launches": {"v": calls}, **fields}
-    return tuple(KernelFindings("sm_89", L4, **findings).placed(L4))
+    return tuple(placement for _, placement in KernelFindings("sm_89", L4, **findings).placed(L4))
 
 
 def test_registers_come_from_the_compiler_and_the_rest_from_the_launch() -> None:
     """160 registers let three blocks of 128 threads in; declared and dynamic shared memory are added."""
-    (one,) = placed(call(make_launch(shared=4096)))
-    assert (3, "registers") == (one.held.blocks, one.held.limited_by)
-    assert (128, 160, 5120) == (one.block.threads, one.block.registers, one.block.shared_bytes)
+    (placement,) = placed(call(make_launch(shared=4096)))
+    assert (3, "registers") == (placement.resident, placement.limited_by)
+    assert (128, 160, 5120) == (placement.threads, placement.registers, placement.shared_bytes)
 
 
 @pytest.mark.parametrize(
@@ -46,8 +47,8 @@ def test_registers_come_from_the_compiler_and_the_rest_from_the_launch() -> None
 )
 def test_a_launch_that_no_gpu_takes_has_no_place(fields: dict[str, Any], limited_by: str) -> None:
     """Grid and block have limits of their own; 160 registers a thread are too many for 1024 threads."""
-    _, held = place(make_launch(**fields), KERNEL, L4)
-    assert (0, limited_by) == (held.blocks, held.limited_by)
+    shared = 1024 + fields.get("shared", 0)
+    assert (0, limited_by) == place(make_launch(**fields), 160, shared, L4)
 
 
 L4 = DeviceFacts(
@@ -68,26 +69,25 @@ L4 = DeviceFacts(
 @pytest.mark.parametrize(
     ("block", "blocks", "limited_by"),
     [
-        (Block(32), 24, "blocks a multiprocessor"),
-        (Block(128), 12, "threads"),
-        (Block(1024), 1, "threads"),
-        (Block(1), 24, "blocks a multiprocessor"),
-        (Block(128, 160, 16384), 3, "registers"),
-        (Block(128, 168), 3, "registers"),
-        (Block(128, 169), 2, "registers"),
-        (Block(128, 254, 24576), 2, "registers"),
-        (Block(256, 64), 4, "registers"),
-        (Block(96, 168), 4, "registers"),
-        (Block(128, 32, 49152), 2, "shared memory"),
-        (Block(128, 32, 101376), 1, "shared memory"),
-        (Block(128, 32, 101377), 0, "shared memory"),
-        (Block(128, 32, 0), 12, "threads"),
-        (Block(1024, 128), 0, "registers"),
-        (Block(1280), 0, "threads"),
-        (Block(2048), 0, "threads"),
+        ((32,), 24, "blocks a multiprocessor"),
+        ((128,), 12, "threads"),
+        ((1024,), 1, "threads"),
+        ((1,), 24, "blocks a multiprocessor"),
+        ((128, 160, 16384), 3, "registers"),
+        ((128, 168), 3, "registers"),
+        ((128, 169), 2, "registers"),
+        ((128, 254, 24576), 2, "registers"),
+        ((256, 64), 4, "registers"),
+        ((96, 168), 4, "registers"),
+        ((128, 32, 49152), 2, "shared memory"),
+        ((128, 32, 101376), 1, "shared memory"),
+        ((128, 32, 101377), 0, "shared memory"),
+        ((128, 32, 0), 12, "threads"),
+        ((1024, 128), 0, "registers"),
+        ((1280,), 0, "threads"),
+        ((2048,), 0, "threads"),
     ],
 )
-def test_resident_blocks_follow_the_limits(block: Block, blocks: int, limited_by: str) -> None:
+def test_resident_blocks_follow_the_limits(block: tuple[int, ...], blocks: int, limited_by: str) -> None:
     """Registers by warps of 256 and fours of warps; shared memory with the KB that the system takes."""
-    found = resident(block, L4)
-    assert (blocks, limited_by) == (found.blocks, found.limited_by)
+    assert (blocks, limited_by) == resident(L4, *block)

@@ -9,8 +9,10 @@ import pytest
 from loop.base.processes import finish
 from loop.model.resources import CompiledLibrary
 from loop.model.target import ResourceBudget
-from loop.profile.inspection import broken, instances, must_not_compile, runs_on, spilling
+from loop.profile.inspection import runs_on
 from loop.profile.model import InstancesOutput, MustNotCompileOutput
+from loop.profile.promises import instances, must_not_compile
+from loop.profile.resource_actions import over_budget, spilling
 from loop.steps.context import NoArguments
 from loop.workers.bench import Bench
 from tests.makers import make_kernel, make_library, make_placement
@@ -124,7 +126,9 @@ def budget(kernel: str = "rows", **fields: Any) -> ResourceBudget:
 
 def said(*budgets: ResourceBudget, library: CompiledLibrary | None = None, **placed: Any) -> list[str]:
     """What is said of a library with one launch of its first kernel."""
-    return list(broken(library or make_library(ROWS), budgets, [make_placement(ROWS, **placed)] if placed else []))
+    return list(
+        over_budget(library or make_library(ROWS), budgets, [make_placement(ROWS, **placed)] if placed else [])
+    )
 
 
 @pytest.mark.parametrize(
@@ -151,8 +155,9 @@ def test_machine_code_runs_on_its_own_major_number(code: str, device: str, expec
 def test_a_spill_needs_no_budget_to_be_wrong() -> None:
     """Every byte counts, unless a budget allows it."""
     library = make_library(ROWS, SPILLS)
-    assert [(SPILLS, 0)] == list(spilling(library, []))
-    assert [(SPILLS, 143)] == list(spilling(library, [budget("crowded", spill_bytes=143)]))
+    says = f"{SPILLS.short} spills 144 bytes"
+    assert [says] == list(spilling(library, []))
+    assert [f"{says}, budget 143"] == list(spilling(library, [budget("crowded", spill_bytes=143)]))
     assert [] == list(spilling(library, [budget("crowded", spill_bytes=144)]))
 
 
