@@ -65,7 +65,7 @@ def head_with(step: dict[str, Any] | None = None, campaign: dict[str, Any] | Non
     """The stored session's head with another last step, or another campaign."""
     head = read(STORED / "sessions" / KILLED) | {"campaign": campaign or {}}
     head["plan"]["patterns"][0]["pattern"]["steps"][2] |= step or {}
-    return SessionHead.model_validate_json(json.dumps(head))
+    return SessionHead.model_validate_json(json.dumps(head), extra="ignore")
 
 
 NAMED = [planned.pattern for planned in head_with().plan.patterns]
