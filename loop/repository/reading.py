@@ -37,9 +37,9 @@ def revision(folder: Path) -> Revision:
         lines = git(top, "status", "--porcelain", "--untracked-files=normal").splitlines()
     except LoopError:
         return Revision(commit=None)
-    changed = tuple(line[3:] for line in lines)
-    branch_or_none = None if branch == "HEAD" else branch
-    return Revision(commit=commit, branch=branch_or_none, dirty=bool(changed), changed=changed[:SHOWN])
+    changed = tuple(line[3:] for line in lines[:SHOWN])
+    named = None if branch == "HEAD" else branch
+    return Revision(commit=commit, branch=named, dirty=bool(lines), changed=changed)
 
 
 def export(folder: Path, commit: str, into: Path) -> Path:
@@ -49,7 +49,7 @@ def export(folder: Path, commit: str, into: Path) -> Path:
     there.
     """
     try:
-        top = Path(git(folder, "rev-parse", "--show-toplevel").strip()).resolve()
+        top = (root_of(folder) or folder).resolve()
         inside = folder.resolve().relative_to(top).as_posix()
         tree = f"{commit}:{'' if inside == '.' else inside}"
         rows = git(top, "ls-tree", "-r", "-z", "--full-tree", "--end-of-options", tree).split("\0")
@@ -94,8 +94,8 @@ def changes(folder: Path, commit: str) -> dict[str, int] | None:
 
 def takes_back(folder: Path, commit: str) -> bool:
     """Whether `git revert` would take a commit back without a conflict, from files that were committed."""
+    top = root_of(folder) or folder
     try:
-        top = Path(git(folder, "rev-parse", "--show-toplevel").strip())
         change = git(top, "diff", "--no-ext-diff", "--no-textconv", "--no-renames", f"{commit}^", commit)
         read_bytes(top, "apply", "--check", "--index", "--reverse", "-", stdin=change)
     except LoopError:

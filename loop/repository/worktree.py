@@ -4,7 +4,6 @@ The user's checkout, index, stash and branches are left as they are. Hooks do no
 """
 
 import contextlib
-import functools
 import os
 import shutil
 import tempfile
@@ -153,7 +152,8 @@ class Worktree:
         return self._named(git(self.root, "ls-tree", "-r", "-z", "--name-only", "HEAD"))
 
     def _named(self, listed: str) -> set[str]:
-        return {os.path.relpath(self.root / name, self.target) for name in listed.split("\0") if name}
+        names = filter(None, listed.split("\0"))
+        return {os.path.relpath(self.root / name, self.target) for name in names}
 
     def _is_ours(self) -> None:
         """Raises LoopError where git would work on another folder than this one."""
@@ -252,17 +252,16 @@ def _add(repository: Path, target: Path, root: Path, commit: str) -> Worktree:
 
     Its files are checked out from inside: a configuration may name other programs there (`includeIf`).
     """
-    try:
-        root.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _no_room(root, error) from error
     _forget_gone(repository, root)
     try:
+        root.parent.mkdir(parents=True, exist_ok=True)
         git(repository, "worktree", "add", "--quiet", "--detach", "--force", "--no-checkout", str(root), commit)
         git(root, "reset", "--quiet", "--hard")
     except LoopError as error:
         hint = f"git has to note it in the repository; if that is read-only: git clone {repository} COPY"
         raise WorkFailed(error.message, hint) from error
+    except OSError as error:
+        raise _no_room(root, error) from error
     return Worktree(root, root / target.resolve().relative_to(repository), repository)
 
 
@@ -272,9 +271,9 @@ def _no_room(root: Path, error: OSError) -> LoopError:
 
 
 def _write(root: Path, *arguments: str, variables: Mapping[str, str] = NONE) -> None:
-    """Let git write in a worktree of ours. Raises MachineFailure: no hook runs there, and nobody edits meanwhile.
+    """Let git write in a worktree of ours: what it cannot write is the machine's failure.
 
-    Git says little of a disk's errors: `couldn't set 'HEAD'`.
+    No hook runs there, and nobody edits meanwhile. Git says little of a disk's errors: `couldn't set 'HEAD'`.
     """
     try:
         git(root, *arguments, variables=variables)
@@ -298,31 +297,18 @@ def _forget_gone(repository: Path, root: Path) -> None:
 
 def find(target: Path, root: Path) -> Worktree | None:
     """The worktree that was made at `root` for a target; None where there is none, or git no longer knows it."""
-    try:
-        mark = (root / ".git").stat()
-    except OSError:
+    if not (root / ".git").exists():
         return None
-    own, repository = _known(target, root, (mark.st_ino, mark.st_mtime_ns))
-    if own is None or not own.is_dir():
+    try:
+        git(root, "rev-parse", "HEAD")
+        own = Path(git(root, "rev-parse", "--absolute-git-dir").strip())
+    except LoopError:
         return None
     for lock in own.glob("*.lock"):  # A git that was killed in there leaves one, which keeps every later one out.
         lock.unlink(missing_ok=True)
-    if repository is None:
-        return Worktree(root, root / target.name, None)
-    return Worktree(root, root / target.resolve().relative_to(repository), repository)
-
-
-@functools.lru_cache(16)
-def _known(target: Path, root: Path, mark: tuple[int, int]) -> tuple[Path | None, Path | None]:
-    """Where git keeps what it knows of a worktree, and the repository; `mark`: which worktree stands there now.
-
-    Each step of a campaign asks, and neither changes as long as that worktree stands.
-    """
-    try:
-        git(root, "rev-parse", "HEAD")
-        return Path(git(root, "rev-parse", "--absolute-git-dir").strip()), top_of(target)
-    except LoopError:
-        return None, None
+    repository = top_of(target)
+    inside = Path(target.name) if repository is None else target.resolve().relative_to(repository)
+    return Worktree(root, root / inside, repository)
 
 
 def clear(target: Path, root: Path) -> None:
