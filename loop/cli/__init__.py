@@ -35,7 +35,7 @@ def main() -> None:
     """The one door where errors become exit codes: expected, interrupted, bug."""
     _guarded(open_streams)
     named = [command for command in ALL if command.words.split()[0] in sys.argv[1:2]]
-    if not {"--help", "-h"} & set(sys.argv) and any(command.starts_processes for command in named):
+    if not {"--help", "-h"} & set(sys.argv) and any("device" in command.takes for command in named):
         from loop.base.processes import leave_nothing_behind
 
         _guarded(leave_nothing_behind)

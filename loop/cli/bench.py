@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -42,13 +42,16 @@ from loop.steps.setting import (
 )
 from loop.steps.spread import write_samples
 
+NOTHING_TO_EXPLAIN = "nothing is wrong"
+"""Why the step that explains is skipped where a variant is right: it has no line then, here and in the JSON."""
+
 
 @dataclass(frozen=True)
 class BenchRequest:
-    """What the user asked for; `loop kernels verify --help` says what each is."""
+    """What the user asked for; `loop kernels verify --help` and `loop run step --help` say what each is."""
 
-    what: str = ""
-    """What is done: verify, check, measure, prove-gate or resources; empty for `doctor` and for a step."""
+    what: str
+    """What is done: verify, check, measure, prove-gate, resources, doctor or step."""
     variants: Sequence[str] = ()
     target: Path | None = None
     device: str = "auto"
@@ -63,6 +66,12 @@ class BenchRequest:
     executor: str = ""
     width: int = 1
     gpu: str = "sm_89"
+    action: str = ""
+    arguments: str = "{}"
+    checks: Sequence[str] = ()
+    budget_s: float = 60
+    limit_s: float = 600
+    samples: Path | None = None
     json: bool = False
 
 
@@ -73,6 +82,69 @@ class Chosen:
     device: Device
     variants: tuple[str, ...]
     emulated: tuple[str, ...] = ()
+
+    def parameters(self, request: BenchRequest) -> dict[str, bool | int | float | str]:
+        """What patterns of the bench may ask: which of their steps have anything to do."""
+        sanitized = request.sanitize and self.device == "cuda"
+        return {"variants": bool(self.variants), "emulated": bool(self.emulated), "sanitized": sanitized}
+
+
+class BenchAnswer(Printed):
+    """Steps without a session, and how they ended together."""
+
+    status: Literal["passed", "failed"]
+    """`failed` where any step did not pass."""
+    steps: tuple[Finished, ...]
+    """Each of them, in order."""
+    explanations: tuple[Explanation, ...] = ()
+    """Why and where variants are wrong, one a wrong variant."""
+
+
+def run_bench(request: BenchRequest, screen: Screen) -> int:
+    """Build, verify or measure variants; the exit code."""
+    return shown(request, *walk_bench(request, screen), screen)
+
+
+def doctor(request: BenchRequest, screen: Screen) -> int:
+    """The environment pattern alone; the exit code."""
+    setting = trusted_setting(request.target, screen)
+    pattern = setting.patterns["environment-validation"].value
+    return shown(request, *walk_alone(setting, pattern, choose(request, setting.target), request, screen), screen)
+
+
+def run_step(request: BenchRequest, screen: Screen) -> int:
+    """Do one action of the table by itself, as a part of a session that is done elsewhere; the exit code."""
+    action, samples = request.action, request.samples
+    if action not in ACTIONS:
+        raise UsageError(f"no action {action!r}", hint=did_you_mean(action, list(ACTIONS)))
+    if samples is not None and not samples.absolute().parent.is_dir():
+        raise UsageError(f"--samples {samples}: no such folder", hint=f"mkdir -p {samples.parent}")
+    arguments: Any = None
+    with contextlib.suppress(ValueError):
+        arguments = json.loads(request.arguments)
+    if not isinstance(arguments, dict):
+        hint = """--with '{"seeds": 2}'"""
+        raise UsageError(f"--with {request.arguments!r}: expected a JSON object", hint=hint)
+    setting = with_given(trusted_setting(request.target, screen), [*request.workloads, *request.checks])
+    limits = {"budget_s": request.budget_s, "limit_s": request.limit_s}
+    step = Step(id="step", title=action, action=action, arguments=arguments, **limits)
+    words = {"title": action, "problem": action, "use_when": (action,)}
+    minutes = TimeBudget(minutes=request.limit_s / 60)
+    pattern = Pattern(format=1, name="step", number=1, estimate=minutes, steps=(step,), **words)
+    chosen, checks = choose(request, setting.target), tuple(request.checks)
+    return shown(request, *walk_alone(setting, pattern, chosen, request, screen, checks), screen)
+
+
+def walk_bench(request: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], int]:
+    """The steps that build, verify or measure variants, and the exit code."""
+    setting = with_given(trusted_setting(request.target, screen), request.workloads)
+    chosen = choose(request, setting.target)
+    if request.sanitize and chosen.device == "cpu" and chosen.variants:
+        names = ", ".join(chosen.variants)
+        remark(f"not exercised: sanitizers of {names}: they look at CUDA variants, on a GPU or under the emulator")
+    pattern = bench_pattern(request, setting.target, chosen)
+    checks = tuple(setting.target.workloads) if request.what == "verify" and not request.workloads else ()
+    return walk_alone(setting, pattern, chosen, request, screen, checks)
 
 
 def choose(request: BenchRequest, target: Target) -> Chosen:
@@ -92,98 +164,24 @@ def choose(request: BenchRequest, target: Target) -> Chosen:
     return Chosen(device, variants)
 
 
-def run_bench(request: BenchRequest, screen: Screen) -> int:
-    """Build, verify or measure variants; the exit code."""
-    return shown(request, *walk_bench(request, screen), screen)
-
-
-def doctor(request: BenchRequest, screen: Screen) -> int:
-    """The environment pattern alone; the exit code."""
-    setting = trusted_setting(request.target, screen)
-    pattern = setting.patterns["environment-validation"].value
-    return shown(request, *walk_alone(setting, pattern, choose(request, setting.target), request, screen), screen)
-
-
-def walk_bench(request: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], int]:
-    """The steps that build, verify or measure variants, and the exit code."""
-    setting = with_given(trusted_setting(request.target, screen), request.workloads)
-    chosen = choose(request, setting.target)
-    if request.sanitize and chosen.device == "cpu" and chosen.variants:
-        names = ", ".join(chosen.variants)
-        remark(f"not exercised: sanitizers of {names}: they look at CUDA variants, on a GPU or under the emulator")
-    pattern = bench_pattern(request, setting.target, chosen)
-    checks = tuple(setting.target.workloads) if request.what == "verify" and not request.workloads else ()
-    warm = len(pattern.steps) > 1 or request.what == "check"
-    return walk_alone(setting, pattern, chosen, request, screen, checks=checks, warm=warm)
-
-
-def parameters_of(request: BenchRequest, chosen: Chosen) -> dict[str, bool | int | float | str]:
-    """What patterns of the bench may ask: which of their steps have anything to do."""
-    sanitized = request.sanitize and chosen.device == "cuda"
-    return {"variants": bool(chosen.variants), "emulated": bool(chosen.emulated), "sanitized": sanitized}
-
-
 def bench_pattern(request: BenchRequest, target: Target, chosen: Chosen) -> Pattern:
     """The pattern of a command: steps that have something to do, with what the user asked of them."""
     pattern = read_file(shipped("patterns") / "bench" / f"{request.what}.yaml", Pattern).value
-    arguments: dict[str, dict[str, Any]] = {"measure": {"rounds": request.rounds}}
-    arguments["verify"] = {"others_s": 0, **({"enough": True} if request.enough else {})}
+    verify: dict[str, Any] = {"others_s": 0, **({"enough": True} if request.enough else {})}
     if request.what == "verify":
-        arguments["verify"] |= {"threads": request.threads}
-    if request.what == "resources":
-        if target.devices and request.gpu not in target.devices:
-            names = ", ".join(f"{key} ({device.name})" for key, device in target.devices.items())
-            raise UsageError(f"target {target.name} has no device {request.gpu!r}", hint=f"its devices: {names}")
-        arguments["resources"] = {"device": request.gpu}
-    known = {"plan": parameters_of(request, chosen), "passed": True, "session": {"wrong": True}}
+        verify["threads"] = request.threads
+    if request.what == "resources" and target.devices and request.gpu not in target.devices:
+        names = ", ".join(f"{key} ({device.name})" for key, device in target.devices.items())
+        raise UsageError(f"target {target.name} has no device {request.gpu!r}", hint=f"its devices: {names}")
+    asked = {"verify": verify, "measure": {"rounds": request.rounds}, "resources": {"device": request.gpu}}
+    known = {"plan": chosen.parameters(request), "passed": True, "session": {"wrong": True}}
     steps = tuple(
-        step.model_copy(update={"arguments": {**step.arguments, **arguments.get(step.id, {})}})
+        step.model_copy(update={"arguments": {**step.arguments, **asked.get(step.id, {})}})
         for step in pattern.steps
         if step.when is None or Expression.parse(step.when).evaluate_bool(known)
     )
     title = f"{request.what} {' '.join(request.variants)}".strip()
     return pattern.model_copy(update={"steps": steps, "title": title})
-
-
-@dataclass(frozen=True)
-class StepRequest(BenchRequest):
-    """One action of the table."""
-
-    action: str = ""
-    arguments: str = "{}"
-    checks: Sequence[str] = ()
-    budget_s: float = 60
-    limit_s: float = 600
-    samples: Path | None = None
-
-
-def run_step(request: StepRequest, screen: Screen) -> int:
-    """Do one action of the table by itself, as a part of a session that is done elsewhere; the exit code."""
-    action, samples = request.action, request.samples
-    if action not in ACTIONS:
-        raise UsageError(f"no action {action!r}", hint=did_you_mean(action, list(ACTIONS)))
-    if samples is not None and not samples.absolute().parent.is_dir():
-        raise UsageError(f"--samples {samples}: no such folder", hint=f"mkdir -p {samples.parent}")
-    arguments: Any = None
-    with contextlib.suppress(ValueError):
-        arguments = json.loads(request.arguments)
-    if not isinstance(arguments, dict):
-        hint = """--with '{"seeds": 2}'"""
-        raise UsageError(f"--with {request.arguments!r}: expected a JSON object", hint=hint)
-    setting = with_given(trusted_setting(request.target, screen), [*request.workloads, *request.checks])
-    limits = {"budget_s": request.budget_s, "limit_s": request.limit_s}
-    step = Step(id="step", title=action, action=action, arguments=arguments, **limits)
-    words = {"title": action, "problem": action, "use_when": (action,)}
-    minutes = TimeBudget(minutes=request.limit_s / 60)
-    pattern = Pattern(format=1, name="step", number=1, estimate=minutes, steps=(step,), **words)
-
-    def store(event: Happening) -> Happening:
-        if samples is not None and isinstance(event, StepEnded):
-            write_samples(samples, event.samples)
-        return event
-
-    chosen, checks = choose(request, setting.target), tuple(request.checks)
-    return shown(request, *walk_alone(setting, pattern, chosen, request, screen, store, checks, warm=True), screen)
 
 
 def walk_alone(
@@ -192,16 +190,20 @@ def walk_alone(
     chosen: Chosen,
     request: BenchRequest,
     screen: Screen,
-    store: Callable[[Happening], Happening] = lambda event: event,
     checks: tuple[str, ...] = (),
-    *,
-    warm: bool = False,
 ) -> tuple[Sequence[Finished], int]:
     """Walk one pattern without leaving a session: its steps and the exit code. `checks`: sets not timed."""
-    minutes, target = TimeBudget(minutes=pattern.estimate.minutes), setting.project.target
-    sets, parameters = choose_sets(request.workloads, setting.target), parameters_of(request, chosen)
-    fields = {"title": pattern.title, "patterns": (pattern.name,), "budget": minutes, "parameters": parameters}
-    plan = Plan(format=1, name=pattern.name, workloads=sets, checks=checks, **fields)
+    target, sets = setting.project.target, choose_sets(request.workloads, setting.target)
+    plan = Plan(
+        format=1,
+        name=pattern.name,
+        title=pattern.title,
+        patterns=(pattern.name,),
+        workloads=sets,
+        checks=checks,
+        budget=TimeBudget(minutes=pattern.estimate.minutes),
+        parameters=chosen.parameters(request),
+    )
     planned = PlannedPattern(pattern=pattern, planned=True, seconds=60, evidence="prior")
 
     def facts(finished: Sequence[Finished]) -> dict[str, object]:
@@ -209,12 +211,17 @@ def walk_alone(
         verified = (variant for output in outputs_of(finished, Checked) for variant in output.variants)
         return {"wrong": any(variant.first_failure for variant in verified)}
 
+    def store(event: Happening) -> Happening:
+        if request.samples is not None and isinstance(event, StepEnded):
+            write_samples(request.samples, event.samples)
+        return event
+
     threads = choose_threads(request.threads)
     with open_bench(setting, chosen.device, threads, sanitize=request.sanitize) as bench:
         spread = campaign(executor=request.executor, width=request.width)
         task = Task(plan, chosen.variants, machine(), request.seed, target, chosen.emulated, campaign=spread)
         context = Context(bench, task)
-        if warm:
+        if request.what not in ("doctor", "resources"):
             bench.warm_up()  # torch is imported while the compiler works
         resolved = ResolvedPlan(plan=plan, patterns=(planned,))
         walk = Walk(resolved, context, facts, folders=Folders.of(target=target))
@@ -224,12 +231,8 @@ def walk_alone(
     return finished, ending.exit_code or (ExitCode.GATE_FAILED if failed else ExitCode.OK)
 
 
-NOTHING_TO_EXPLAIN = "nothing is wrong"
-"""Why the step that explains is skipped where a variant is right: it has no line then, here and in the JSON."""
-
-
 def shown(request: BenchRequest, finished: Sequence[Finished], code: int, screen: Screen) -> int:
-    """Print what steps found; the exit code again."""
+    """Print what steps found, and how the user repeats it; the exit code again."""
     if request.json:
         explained = outputs_of(finished, ExplainOutput)
         explanations = tuple(explanation for output in explained for explanation in output.explanations)
@@ -246,17 +249,6 @@ def shown(request: BenchRequest, finished: Sequence[Finished], code: int, screen
     return code
 
 
-class BenchAnswer(Printed):
-    """Steps without a session, and how they ended together."""
-
-    status: Literal["passed", "failed"]
-    """`failed` where any step did not pass."""
-    steps: tuple[Finished, ...]
-    """Each of them, in order."""
-    explanations: tuple[Explanation, ...] = ()
-    """Why and where variants are wrong, one a wrong variant."""
-
-
 class VariantList(Printed):
     """The variants of a target."""
 
@@ -265,6 +257,17 @@ class VariantList(Printed):
     variants: dict[str, Variant]
     """By name."""
 
+    def show(self, screen: Screen) -> None:
+        """A row each."""
+        rows = [(name, v.kind, v.device, ", ".join(v.dtypes), v.title) for name, v in self.variants.items()]
+        screen.table(("variant", "kind", "device", "types", "idea"), rows)
+
+
+def list_variants(target: Path | None) -> VariantList:
+    """The variants of a target."""
+    here = read_setting(target).target
+    return VariantList(target=here.name, variants=here.variants)
+
 
 class HeaderPath(Printed):
     """The C header that a kernel includes."""
@@ -272,18 +275,11 @@ class HeaderPath(Printed):
     path: str
     """Where it is."""
 
-
-def list_variants(target: Path | None, screen: Screen, *, as_json: bool) -> None:
-    """The variants of a target."""
-    here = read_setting(target).target
-    if as_json:
-        screen.data(to_json(VariantList(target=here.name, variants=here.variants)))
-        return
-    rows = [(name, v.kind, v.device, ", ".join(v.dtypes), v.title) for name, v in here.variants.items()]
-    screen.table(("variant", "kind", "device", "types", "idea"), rows)
+    def show(self, screen: Screen) -> None:
+        """The path alone, for a shell."""
+        screen.data(self.path)
 
 
-def header(screen: Screen, *, as_json: bool) -> None:
+def header() -> HeaderPath:
     """Path of the C header that a kernel includes."""
-    path = str(include_folder() / "loop_kernel.h")
-    screen.data(to_json(HeaderPath(path=path)) if as_json else path)
+    return HeaderPath(path=str(include_folder() / "loop_kernel.h"))

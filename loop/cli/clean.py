@@ -7,8 +7,6 @@ from functools import partial
 from typing import Literal
 
 import psutil
-from pydantic import Field
-from pydantic.json_schema import SkipJsonSchema
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError, UsageError
@@ -22,7 +20,6 @@ from loop.repository.worktree import KeptWorktree
 from loop.store.sessions import HEAD, LOCK, SessionFolder
 
 State = Literal["in use", "waits", "left over", "unknown"]
-COMMAND = "loop clean"
 CACHED = {
     "builds": "compiled kernels",
     "index": "index of sessions",
@@ -47,8 +44,6 @@ class LeftItem(Model):
     """What would be lost with it; empty for nothing."""
     removed: bool = False
     """Whether it was removed now."""
-    remove: SkipJsonSchema[Callable[[], object]] = Field(exclude=True)
-    """Removes it."""
 
 
 class LeftBehind(Printed):
@@ -58,19 +53,22 @@ class LeftBehind(Printed):
     """All of it."""
 
 
-def worktrees() -> Iterator[LeftItem]:
+Removable = tuple[LeftItem, Callable[[], object]]
+"""Something that loop made, and what removes it."""
+
+
+def worktrees() -> Iterator[Removable]:
     """All worktrees that loop made."""
     for tree in worktree.every(state_folder() / "worktrees"):
         (state, why), loses = _state(tree), ""
-        if state not in ("in use", "waits"):
-            edits = tree.edits()
-            if edits is None:
-                loses = "edits: not known" if any(tree.root.iterdir()) else ""
-            elif edits:
-                files, lines = len(edits), sum(edits.values())
-                loses = f"edits: {files} file{'s' * (files != 1)}, {lines} line{'s' * (lines != 1)}"
-        about = {"kind": "worktree", "name": tree.root.name, "path": str(tree.root), "state": state}
-        yield LeftItem.model_validate({**about, "why": why, "loses": loses, "remove": tree.remove})
+        edits = {} if state in ("in use", "waits") else tree.edits()
+        if edits is None:
+            loses = "edits: not known" if any(tree.root.iterdir()) else ""
+        elif edits:
+            files, lines = len(edits), sum(edits.values())
+            loses = f"edits: {files} file{'s' * (files != 1)}, {lines} line{'s' * (lines != 1)}"
+        name, path = tree.root.name, str(tree.root)
+        yield LeftItem(kind="worktree", name=name, path=path, state=state, why=why, loses=loses), tree.remove
 
 
 def _state(tree: KeptWorktree) -> tuple[State, str]:
@@ -95,14 +93,15 @@ def _state(tree: KeptWorktree) -> tuple[State, str]:
     return "left over", f"{session.id} has ended"
 
 
-def cached() -> Iterator[LeftItem]:
+def cached() -> Iterator[Removable]:
     """What is in the cache: all of it can be made again."""
     for part, what in CACHED.items():
         path = cache_folder() / part
         if path.is_dir():
             size = sum(os.lstat(file).st_size for file in path.rglob("*") if file.is_file())
-            why, remove = f"{what}: {size / 1e6:,.1f} MB", partial(shutil.rmtree, path, ignore_errors=True)
-            yield LeftItem(kind="cache", name=part, path=str(path), state="left over", why=why, remove=remove)
+            why = f"{what}: {size / 1e6:,.1f} MB"
+            item = LeftItem(kind="cache", name=part, path=str(path), state="left over", why=why)
+            yield item, partial(shutil.rmtree, path, ignore_errors=True)
 
 
 def clean(
@@ -113,10 +112,11 @@ def clean(
     `names`: only these, whatever is lost with them; none: all that is left over. Raises UsageError for a name that
     is not there, or is needed.
     """
-    by_name = {item.name: item for item in (cached() if cache else worktrees())}
+    every = list(cached() if cache else worktrees())
+    by_name = {item.name: item for item, _ in every}
     for name in names:
         if name not in by_name:
-            raise UsageError(f"loop made nothing that is called {name!r}", hint=COMMAND)
+            raise UsageError(f"loop made nothing that is called {name!r}", hint="loop clean")
         if by_name[name].state == "in use":
             raise UsageError(f"{name} is in use: {by_name[name].why}", hint="wait for it to end")
         if by_name[name].state == "waits":
@@ -124,25 +124,23 @@ def clean(
     left = [item for item in by_name.values() if item.state == "left over"]
     go = [by_name[name] for name in dict.fromkeys(names)] if names else [item for item in left if not item.loses]
     stay = [] if names else [item for item in left if item.loses]
-    kinds, agreed = [item.kind for item in go], yes
-    counted = ", ".join(f"{kind}: {kinds.count(kind)}" for kind in dict.fromkeys(kinds))
+    counted, agreed = f"{'cache' if cache else 'worktree'}: {len(go)}", yes
     if not as_json and by_name:
         cells = [(item.kind, item.name, item.state, item.loses or "-", item.why) for item in by_name.values()]
         screen.table(("what", "name", "", "would lose", "why"), cells)
         agreed = agreed or (bool(go) and screen.confirm(f"Remove {counted}?"))
-    for item in go if agreed else ():
-        item.remove()
-    code = ExitCode.GATE_FAILED if stay and agreed else ExitCode.OK
+    for item, remove in every:
+        if agreed and item in go:
+            remove()
     if as_json:
         rows = tuple(item.model_copy(update={"removed": agreed and item in go}) for item in by_name.values())
         screen.data(to_json(LeftBehind(found=rows)))
-        return code
-    if go:
+    elif go:
         screen.say(f"removed: {counted}" if agreed else "nothing was removed; to do it: add --yes")
-    for item in stay:
-        screen.say(f"{item.name} stays: {item.loses}, in {item.path}")
-    if stay:
-        screen.say(f"look at them first; to lose them: {COMMAND} {' '.join(item.name for item in stay)}")
-    elif not go:
+    elif not stay:
         screen.say("nothing is left over")
-    return code
+    if stay and not as_json:
+        for item in stay:
+            screen.say(f"{item.name} stays: {item.loses}, in {item.path}")
+        screen.say(f"look at them first; to lose them: loop clean {' '.join(item.name for item in stay)}")
+    return ExitCode.GATE_FAILED if stay and agreed else ExitCode.OK

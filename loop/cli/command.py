@@ -1,8 +1,8 @@
 """`@command`: a function with `Annotated` parameters as a command of typer, and all that follows from it.
 
-Help, the reference, `--json`, `--on HOST` and the tools of `loop mcp` read the function's signature and docstring.
-`calls` names the function that does the work. It is imported only when the command runs: help is quick, and a
-mistyped name is refused before anything large is imported.
+Help, `--json`, `--on HOST` and the tools of `loop mcp` read the function's signature and docstring. `calls` names
+the function that does the work. It is imported only when the command runs: help is quick, and a mistyped name is
+refused before anything large is imported. What it returns is printed: as JSON with `--json`, else by its `show`.
 """
 
 import dataclasses
@@ -35,6 +35,7 @@ METAVARS = {int: "NUMBER", float: "NUMBER", str: "TEXT", Path: "PATH"}
 """What help calls the value of an option that names no metavar of its own, by its type."""
 Agents = Literal["", "reads", "edits", "starts", "ends"]
 """What a call through MCP does, where a command is a tool; `starts`: it begins work that may outlast the call."""
+JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 Function = TypeVar("Function", bound=Callable[..., int | None])
 Request = TypeVar("Request")
 
@@ -120,11 +121,15 @@ class Command:
     calls: str = ""
     """Module of loop's and function that do the work, `cli.bench:doctor`; empty: the function itself does it."""
     result: str = ""
-    """Class of what `--json` prints, with its module where that is not the one of `calls`; empty where none is."""
+    """Class of what the work prints by itself with `--json`; empty: what its function returns."""
     agents: Agents = ""
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     rest: bool = False
     """Whether words behind the first that is no option belong to it."""
+    shared: Callable[..., None] | None = None
+    """A function whose parameters it has before its own."""
+    json: bool = False
+    """Whether it has `--json`, without a parameter of its own for that."""
 
     @property
     def help(self) -> str:
@@ -138,20 +143,26 @@ class Command:
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
-        """What it takes from the command line."""
-        every = inspect.signature(self.function).parameters.values()
-        return tuple(p.replace(kind=Parameter.KEYWORD_ONLY) for p in every if p.name != "screen")
+        """What it takes from the command line: what it shares with others, its own, and `--json`."""
+        functions = filter(None, (self.shared, self.function))
+        every = [each for function in functions for each in inspect.signature(function).parameters.values()]
+        if self.json:
+            every.append(Parameter("json", Parameter.KEYWORD_ONLY, default=False, annotation=JSON))
+        return tuple(each.replace(kind=Parameter.KEYWORD_ONLY) for each in every if each.name != "screen")
 
     @property
-    def starts_processes(self) -> bool:
-        """Whether it takes `--device`: it first ends what a killed one left."""
-        return any(parameter.name == "device" for parameter in self.parameters)
+    def takes(self) -> frozenset[str]:
+        """Names of its parameters."""
+        return frozenset(parameter.name for parameter in self.parameters)
 
     @property
     def printed(self) -> Any:
         """The type of what `--json` prints."""
         module = self.calls.partition(":")[0]
-        return _imported(self.result if ":" in self.result else f"{module}:{self.result}")
+        if self.result:
+            return _imported(self.result if ":" in self.result else f"{module}:{self.result}")
+        kind = inspect.signature(_imported(self.calls)).return_annotation
+        return next(iter(get_args(kind)), kind)
 
     def add_to(self, group: typer.Typer) -> None:
         """Let typer parse it, as the command of its last word; called by a group's words, as that group's own."""
@@ -200,40 +211,59 @@ class Command:
         """Do it, on the process's own screen by default; the exit code.
 
         What does the work gets the values that it has parameters for, `json` also as `as_json`. A parameter
-        `request` is a dataclass, made of the values that are its fields.
+        `request` is a dataclass, made of the values that are its fields. It returns an exit code where it has
+        printed by itself, else the answer, or the answer with an exit code.
         """
         from loop.base.places import BUNDLED_TARGET, MANIFEST
 
-        screen = screen or screen_for(bool(values.get("json") or values.get("events")))
+        as_json, target = bool(values.get("json")), values.get("target")
+        screen = screen or screen_for(bool(as_json or values.get("events")))
         if values.get("on") or values.get("keep_until"):
             return int(_imported(ON_HOST)(self, values, screen))
         refuse_unknown(self.parameters, values)
-        values, target = dict(values), values.get("target")
         if "target" in values and target is None and not values.get("path") and not Path(MANIFEST).is_file():
             screen.say(f"target: the bundled one ({BUNDLED_TARGET})")
+        values = {**values, "screen": screen, "as_json": as_json, **self.fixed}
         if target is not None and target.name != MANIFEST and not (target / MANIFEST).is_file():
             values |= _as_target(target, values)
-        lists = [p.name for p in self.parameters if "list[" in str(p.annotation.__origin__)]
-        values |= {"screen": screen, **{name: tuple(values[name] or ()) for name in lists}}
-        if not self.calls:
-            return self.function(**values) or 0
-        work = _imported(self.calls)
-        values |= {"as_json": values.get("json", False), **self.fixed}
+        for parameter in self.parameters:
+            if "list[" in str(parameter.annotation.__origin__):
+                values[parameter.name] = tuple(values[parameter.name] or ())
+        work = _imported(self.calls) if self.calls else self.function
         wanted = inspect.signature(work).parameters
         if "request" in wanted:
             values["request"] = asked(wanted["request"].annotation, values)
         if all(parameter.kind is not Parameter.VAR_KEYWORD for parameter in wanted.values()):
             values = {name: values[name] for name in wanted if name in values}
-        return int(work(**values) or 0)
+        answer = work(**values)
+        answer, code = answer if isinstance(answer, tuple) else (answer, 0)
+        if answer is None or isinstance(answer, int):
+            return answer or 0
+        if as_json:
+            from loop.base.documents import to_json
+
+            screen.data(to_json(answer))
+        else:
+            answer.show(screen)
+        return int(code)
 
 
 def command(
-    words: str, calls: str, result: str, *examples: str, agents: Agents = "", rest: bool = False, **fixed: Any
+    words: str,
+    calls: str,
+    *examples: str,
+    result: str = "",
+    agents: Agents = "",
+    json: bool = True,
+    rest: bool = False,
+    shared: Callable[..., None] | None = None,
+    **fixed: Any,
 ) -> Callable[[Function], Function]:
-    """Make a function the command that these words call; its docstring is the help. The rest: see `Command`."""
+    """Make a function the command that these words call; its docstring is the help. For the rest see `Command`."""
 
     def define(function: Function) -> Function:
-        ALL.append(Command(words, function, examples, calls, result, agents, fixed, rest))
+        row = Command(words, function, examples, calls, result, agents, fixed, rest, shared, json)
+        ALL.append(row)
         return function
 
     return define

@@ -8,98 +8,93 @@ from typer import Argument, Option
 from loop.cli import names
 from loop.cli.command import command
 
-Json = Annotated[bool, Option("--json", help="Print one JSON object on stdout.")]
-Events = Annotated[bool, Option("--events", help="Print each event as a line of JSON.")]
+Words = list[str] | None
+DEVICES = ["auto", "cpu", "cuda"]
+EXECUTORS = ["local", "ssh", "ray", "slurm"]
 DryRun = Annotated[bool, Option("--dry-run", help="Show what would run, with time and cost; run nothing.")]
 Yes = Annotated[bool, Option("--yes", help="Do it without asking.")]
-Target = Annotated[
-    Path | None,
-    Option(
-        metavar="FOLDER",
-        help="Folder with a target.yaml. Default: this folder; without one here, the bundled target.",
-        autocompletion=names.targets,
-    ),
-]
-Device = Annotated[
-    str, Option(metavar="NAME", help="auto, cpu or cuda.", autocompletion=lambda: ["auto", "cpu", "cuda"])
-]
+TARGET = "Folder with a target.yaml. Default: this folder; without one here, the bundled target."
+Target = Annotated[Path | None, Option(metavar="FOLDER", help=TARGET, autocompletion=names.targets)]
+Device = Annotated[str, Option(metavar="NAME", help="auto, cpu or cuda.", autocompletion=lambda: DEVICES)]
 Variants = Annotated[
-    list[str] | None,
+    Words,
     Option("--variant", metavar="NAME", help="Only this variant; may be repeated.", autocompletion=names.variants),
-]
-VariantNames = Annotated[
-    list[str] | None,
-    Argument(
-        metavar="VARIANT",
-        help="Names of variants. Default: all that run on the device.",
-        autocompletion=names.variants,
-    ),
 ]
 Threads = Annotated[int | None, Option(help="CPU threads of each process. Default: all cores but one.")]
 Seed = Annotated[int, Option(help="Seed of all inputs.")]
-NewSeed = Annotated[int | None, Option(help="Seed of all inputs. Default: a new one.")]
-Sets = Annotated[
-    list[str] | None,
-    Option(
-        metavar="NAME",
-        help="A workload set, or one workload by its sizes, as in 'B=1 H=2 S=65 D=64'; may be repeated.",
-        autocompletion=names.workload_sets,
-    ),
-]
-Gpu = Annotated[str, Option(metavar="NAME", help="A GPU of the target's `devices`; it need not be at hand.")]
+SETS = "A workload set, or one workload by its sizes, as in 'B=1 H=2 S=65 D=64'; may be repeated."
+Sets = Annotated[Words, Option(metavar="NAME", help=SETS, autocompletion=names.workload_sets)]
 Form = Annotated[str | None, Option("--format", help="Read the task as this format. Default: recognised.")]
-Task = Annotated[Path, Argument(metavar="PATH", help="A task; see `loop targets inspect`.")]
 Evaluator = Annotated[Path | None, Option(metavar="DIR", help="Checkout of the evaluator of the task's format.")]
-EvaluatorPython = Annotated[
-    str | None, Option(metavar="PATH", help="Interpreter that has what it needs.", envvar="LOOP_EVALUATOR_PYTHON")
-]
-TheirLimit = Annotated[float, Option(help="For their evaluator, a time for each answer.", min=0)]
 Hypothesis = Annotated[str, Option(help="What you think is wrong and have changed.", envvar="LOOP_HYPOTHESIS")]
-WatchPreemption = Annotated[
-    str,
-    Option(
-        help="auto, gcp, aws, azure or off: pause when the cloud takes the machine away.",
-        envvar="LOOP_WATCH_PREEMPTION",
-    ),
-]
-MaxUsd = Annotated[float | None, Option(help="End when AI and machine cost so much.")]
 On = Annotated[str | None, Option(metavar="HOST", help="Run on this machine of hosts.yaml, by its name or label.")]
-KeepUntil = Annotated[
-    str | None, Option(metavar="HH:MM", help="With --on: leave that machine running, for you need it until then.")
-]
-Executor = Annotated[
-    str,
-    Option(
-        metavar="NAME",
-        help="Spread work over GPUs as jobs, `--width` at a time: local, ssh, ray or slurm.",
-        autocompletion=lambda: ["local", "ssh", "ray", "slurm"],
-    ),
-]
+KEEP = "With --on: leave that machine running, for you need it until then."
+KeepUntil = Annotated[str | None, Option(metavar="HH:MM", help=KEEP)]
+JOBS = "Spread work over GPUs as jobs, `--width` at a time: local, ssh, ray or slurm."
+Executor = Annotated[str, Option(metavar="NAME", help=JOBS, autocompletion=lambda: EXECUTORS)]
 Width = Annotated[int, Option(help="Candidates, or jobs of --executor, at a time.", min=1, max=256)]
-PatternName = Annotated[
-    str,
-    Argument(metavar="NAME", help="Name of a pattern; see `loop patterns list`.", autocompletion=names.patterns),
-]
-SessionName = Annotated[
-    str, Argument(metavar="ID", help="An id, its beginning, or last.", autocompletion=names.sessions)
-]
-JobId = Annotated[str, Argument(metavar="ID", help="An id of a job, or last.")]
+PATTERN = "Name of a pattern; see `loop patterns list`."
+PatternName = Annotated[str, Argument(metavar="NAME", help=PATTERN, autocompletion=names.patterns)]
+SESSION = "An id, its beginning, or last."
+SessionName = Annotated[str, Argument(metavar="ID", help=SESSION, autocompletion=names.sessions)]
 HostName = Annotated[str, Argument(metavar="HOST", help="Name or label in hosts.yaml.")]
+VARIANTS = "Names of variants. Default: all that run on the device."
+PYTHON = "Interpreter that has what it needs."
+
+
+def of_bench(
+    variants: Annotated[Words, Argument(metavar="VARIANT", help=VARIANTS, autocompletion=names.variants)] = None,
+    target: Target = None,
+    device: Device = "auto",
+    threads: Threads = None,
+    seed: Seed = 0,
+) -> None:
+    """Parameters of each command that judges variants without a session."""
+
+
+def of_session(
+    device: Device = "auto",
+    variants: Variants = None,
+    threads: Threads = None,
+    seed: Annotated[int | None, Option(help="Seed of all inputs. Default: a new one.")] = None,
+    max_usd: Annotated[float | None, Option(help="End when AI and machine cost so much.")] = None,
+    executor: Executor = "",
+    width: Width = 1,
+    on: On = None,
+    keep_until: KeepUntil = None,
+    dry_run: DryRun = False,
+    events: Annotated[bool, Option("--events", help="Print each event as a line of JSON.")] = False,
+) -> None:
+    """Parameters of each command that walks a plan."""
+
+
+def of_task(
+    path: Annotated[Path, Argument(metavar="PATH", help="A task; see `loop targets inspect`.")],
+    evaluator: Evaluator = None,
+    evaluator_python: Annotated[
+        str | None, Option(metavar="PATH", help=PYTHON, envvar="LOOP_EVALUATOR_PYTHON")
+    ] = None,
+    limit_minutes: Annotated[float, Option(help="For their evaluator, a time for each answer.", min=0)] = 10.0,
+    form: Form = None,
+    device: Device = "auto",
+    threads: Threads = None,
+    seed: Seed = 0,
+) -> None:
+    """Parameters of each command on a task of another format."""
 
 
 @command(
     "trust",
     "cli.requests:trust_project",
-    "TrustGranted",
     "loop trust ../my-kernel",
     "loop trust level1/23_Softmax.py answer.py",
+    result="TrustGranted",
 )
 def trust(
     target: Annotated[
         Path | None, Argument(help="Folder of a project or a session, or a task of another format. Default: here.")
     ] = None,
-    variants: Annotated[list[str] | None, Argument(metavar="ANSWER", help="Answers to the task: files.")] = None,
-    json: Json = False,
+    variants: Annotated[Words, Argument(metavar="ANSWER", help="Answers to the task: files.")] = None,
 ) -> None:
     """Show what a project would run, and allow it.
 
@@ -110,27 +105,24 @@ def trust(
 @command(
     "init",
     "starting.command:init",
-    "model.exported:MadeTarget",
     "loop init my-softmax --from ops:softmax --like x=N,M",
     "loop init my-scale --from scale.cu --reference ops:scale --like x=64,1000",
     "loop init mine --command ./run --reference ops:scale --like x=N,M",
+    result="model.exported:MadeTarget",
 )
 def init(
     folder: Annotated[Path, Argument(metavar="DIR", help="A new folder.")],
     source: Annotated[str | None, Option("--from", help="module:function, or a file.")] = None,
     command: Annotated[str | None, Option(help="A program with its arguments.")] = None,
     like: Annotated[
-        list[str] | None,
-        Option(help="A tensor's sizes, and type: x=N,M, x=64,1000, ids=N:int64; may be repeated."),
+        Words, Option(help="A tensor's sizes, and type: x=N,M, x=64,1000, ids=N:int64; may be repeated.")
     ] = None,
     values: Annotated[
-        list[str] | None,
-        Option("--set", help="A value that is no tensor: heads=4, config.eps=1e-5; may be repeated."),
+        Words, Option("--set", help="A value that is no tensor: heads=4, config.eps=1e-5; may be repeated.")
     ] = None,
     reference: Annotated[
         str | None, Option(help="module:function that is right, for a file or a program.")
     ] = None,
-    json: Json = False,
 ) -> None:
     """Make a target of your own function, kernel or program.
 
@@ -141,13 +133,11 @@ def init(
 @command(
     "targets inspect",
     "formats.table:inspect",
-    "formats.model:Inspected",
     "loop targets inspect level1/23_Softmax.py",
     agents="reads",
+    result="formats.model:Inspected",
 )
-def targets_inspect(
-    path: Annotated[Path, Argument(help="A task.")], form: Form = None, json: Json = False
-) -> None:
+def targets_inspect(path: Annotated[Path, Argument(help="A task.")], form: Form = None) -> None:
     """Say what a task of somebody else's is, what of it runs here, and what does not and why.
 
     It reads KernelBench, GPU MODE, FlashInfer Trace and SOL-ExecBench.
@@ -158,22 +148,13 @@ def targets_inspect(
 @command(
     "targets judge",
     "cli.tasks:judge",
-    "TwoVerdicts",
     "loop targets judge level1/23_Softmax.py answer.py --evaluator ~/KernelBench",
     "loop targets judge problems/pmpp_v2/vectoradd_py submission.py --measure",
+    shared=of_task,
 )
 def targets_judge(
-    path: Task,
-    answers: Annotated[list[str] | None, Argument(metavar="ANSWER", help="Files of answers.")] = None,
-    evaluator: Evaluator = None,
-    evaluator_python: EvaluatorPython = None,
-    limit_minutes: TheirLimit = 10.0,
-    form: Form = None,
+    answers: Annotated[Words, Argument(metavar="ANSWER", help="Files of answers.")] = None,
     measure: Annotated[bool, Option("--measure", help="Ours measures the speed, too.")] = False,
-    device: Device = "auto",
-    threads: Threads = None,
-    seed: Seed = 0,
-    json: Json = False,
 ) -> None:
     """Judge answers to a task of another format twice: by loop, and by the format's own evaluator.
 
@@ -186,26 +167,14 @@ def targets_judge(
 @command(
     "targets audit",
     "cli.tasks:audit",
-    "Audited",
     "loop targets audit level1/23_Softmax.py --device cpu",
     "loop targets audit problems/pmpp_v2/vectoradd_py --json",
+    shared=of_task,
 )
 def targets_audit(
-    path: Task,
-    evaluator: Evaluator = None,
-    evaluator_python: EvaluatorPython = None,
-    limit_minutes: TheirLimit = 10.0,
-    form: Form = None,
     controls: Annotated[
-        list[str] | None,
-        Option(
-            "--control", metavar="NAME", help="Only this control, as --json names its `make`; may be repeated."
-        ),
+        Words, Option("--control", metavar="NAME", help="Only this control, a `make` of --json; may be repeated.")
     ] = None,
-    device: Device = "auto",
-    threads: Threads = None,
-    seed: Seed = 0,
-    json: Json = False,
 ) -> None:
     """Put a task of another format on trial: say which wrong answers its evaluator and our gate let pass.
 
@@ -215,17 +184,17 @@ def targets_audit(
     """
 
 
-@command("kernels list", "cli.bench:list_variants", "VariantList", "loop kernels list", agents="reads")
-def kernels_list(target: Target = None, json: Json = False) -> None:
+@command("kernels list", "cli.bench:list_variants", "loop kernels list", agents="reads")
+def kernels_list(target: Target = None) -> None:
     """List the variants of the target; with --json, how each is built."""
 
 
-@command("kernels header", "cli.bench:header", "HeaderPath", 'cp "$(loop kernels header)" .')
-def kernels_header(json: Json = False) -> None:
+@command("kernels header", "cli.bench:header", 'cp "$(loop kernels header)" .')
+def kernels_header() -> None:
     """Print the path of the C header that a kernel includes."""
 
 
-@command("mcp", "driving.command:serve", "", "loop mcp", "claude mcp add loop -- loop mcp")
+@command("mcp", "driving.command:serve", "loop mcp", "claude mcp add loop -- loop mcp", json=False)
 def mcp() -> None:
     """Serve loop's commands to an agent, as tools of the Model Context Protocol on stdin and stdout.
 
@@ -237,14 +206,12 @@ def mcp() -> None:
 @command(
     "agents install",
     "driving.install:install",
-    "AgentFiles",
     "loop agents install",
     "loop agents install ../my-kernel --yes",
+    result="AgentFiles",
 )
 def agents_install(
-    folder: Annotated[Path | None, Argument(help="Folder of a project. Default: here.")] = None,
-    yes: Yes = False,
-    json: Json = False,
+    folder: Annotated[Path | None, Argument(help="Folder of a project. Default: here.")] = None, yes: Yes = False
 ) -> None:
     """Write SKILL.md and a section of AGENTS.md, so that a coding agent knows how to use loop here.
 
@@ -252,20 +219,9 @@ def agents_install(
     """
 
 
-Plan = Annotated[
-    str | None,
-    Argument(help="Name of a plan; see `loop plan list`. Default: baseline.", autocompletion=names.plans),
-]
-Resume = Annotated[
-    str | None,
-    Option(metavar="ID", help="Go on with this session (an id, or last).", autocompletion=names.sessions),
-]
-
-
 @command(
     "run session",
     "cli.requests:start_session",
-    "SessionAnswer",
     "loop run session",
     "loop run session quick --variant cpu",
     "loop run session --target ../my-kernel --json",
@@ -274,32 +230,28 @@ Resume = Annotated[
     "loop run session --target 23_Softmax.py --variant mine.py --evaluator DIR",
     "loop run session optimize --variant cpu",
     agents="starts",
+    result="SessionAnswer",
+    shared=of_session,
 )
 def run_session(
-    plan: Plan = None,
+    plan: Annotated[
+        str | None,
+        Argument(help="Name of a plan; see `loop plan list`. Default: baseline.", autocompletion=names.plans),
+    ] = None,
     target: Target = None,
-    device: Device = "auto",
-    variants: Variants = None,
-    threads: Threads = None,
-    seed: NewSeed = None,
     budget_minutes: Annotated[
         float | None, Option(help="Stop early enough to report within that; counts all runs of a session.")
     ] = None,
-    max_usd: Annotated[float | None, Option(help="The same in dollars, by the rate card.")] = None,
     ai_usd: Annotated[float | None, Option(help="What AI cost in dollars, where nothing measures it.")] = None,
     evaluator: Evaluator = None,
-    executor: Executor = "",
-    width: Width = 1,
-    resume: Resume = None,
+    resume: Annotated[
+        str | None,
+        Option(metavar="ID", help="Go on with this session (an id, or last).", autocompletion=names.sessions),
+    ] = None,
     decline: Annotated[
         bool, Option("--decline", help="With --resume: make no further change; end the session.")
     ] = False,
     hypothesis: Hypothesis = "",
-    on: On = None,
-    keep_until: KeepUntil = None,
-    dry_run: DryRun = False,
-    events: Events = False,
-    json: Json = False,
 ) -> None:
     """Run a session: build, verify, measure, report.
 
@@ -310,7 +262,10 @@ def run_session(
 
 
 @command(
-    "run pattern", "cli.requests:start_pattern", "SessionAnswer", "loop run pattern baseline-first --variant cpu"
+    "run pattern",
+    "cli.requests:start_session",
+    "loop run pattern baseline-first --variant cpu",
+    result="SessionAnswer",
 )
 def run_pattern(
     pattern: PatternName,
@@ -320,12 +275,17 @@ def run_pattern(
     threads: Threads = None,
     hypothesis: Hypothesis = "",
     dry_run: DryRun = False,
-    json: Json = False,
 ) -> None:
     """Run one pattern as a session of its own."""
 
 
-@command("run step", "cli.bench:run_step", "BenchAnswer", "loop run step kernel.verify --variant cpu --json")
+@command(
+    "run step",
+    "cli.bench:run_step",
+    "loop run step kernel.verify --variant cpu --json",
+    result="BenchAnswer",
+    what="step",
+)
 def run_step(
     action: Annotated[str, Argument(help="Name of an action; `make docs` writes docs/reference/actions.md.")],
     arguments: Annotated[str, Option("--with", metavar="JSON", help="Its arguments as JSON.")] = "{}",
@@ -335,11 +295,10 @@ def run_step(
     threads: Threads = None,
     seed: Seed = 0,
     workloads: Sets = None,
-    checks: Annotated[list[str] | None, Option(metavar="NAME", help="A set that is only checked.")] = None,
+    checks: Annotated[Words, Option(metavar="NAME", help="A set that is only checked.")] = None,
     budget_s: Annotated[float, Option(help="Seconds that it is meant to take.", min=0.001)] = 60,
     limit_s: Annotated[float, Option(help="Seconds after which it is killed.", min=0.001)] = 600,
     samples: Annotated[Path | None, Option(metavar="FILE", help="Write its raw samples there.")] = None,
-    json: Json = False,
 ) -> None:
     """Do one step of a pattern by itself: an action with its arguments, without a session.
 
@@ -347,28 +306,26 @@ def run_step(
     """
 
 
-@command("doctor", "cli.bench:doctor", "BenchAnswer", "loop doctor --device cuda", agents="starts")
-def doctor(target: Target = None, device: Device = "auto", json: Json = False) -> None:
+@command(
+    "doctor", "cli.bench:doctor", "loop doctor --device cuda", agents="starts", result="BenchAnswer", what="doctor"
+)
+def doctor(target: Target = None, device: Device = "auto") -> None:
     """Check the environment; name what mends each failure."""
 
 
 @command(
     "kernels verify",
     "cli.bench:run_bench",
-    "BenchAnswer",
     "loop kernels verify cpu --seed 7",
     "loop kernels verify --emulate split_k --workloads edges",
     "loop kernels verify split_k --sanitize",
     agents="starts",
+    result="BenchAnswer",
+    shared=of_bench,
     what="verify",
 )
 def kernels_verify(
-    variants: VariantNames = None,
-    target: Target = None,
-    device: Device = "auto",
     workloads: Sets = None,
-    threads: Threads = None,
-    seed: Seed = 0,
     emulate: Annotated[
         bool, Option("--emulate", help="Run CUDA variants under the emulator, even with a GPU.")
     ] = False,
@@ -381,7 +338,6 @@ def kernels_verify(
     ] = False,
     executor: Executor = "",
     width: Width = 1,
-    json: Json = False,
 ) -> None:
     """Compare variants with the float64 reference.
 
@@ -393,22 +349,14 @@ def kernels_verify(
 @command(
     "kernels check",
     "cli.bench:run_bench",
-    "BenchAnswer",
     "loop kernels check cpu",
     "loop kernels check cpu --json",
     agents="starts",
+    result="BenchAnswer",
+    shared=of_bench,
     what="check",
 )
-def kernels_check(
-    variants: VariantNames = None,
-    target: Target = None,
-    device: Device = "auto",
-    threads: Threads = None,
-    seed: Seed = 0,
-    on: On = None,
-    keep_until: KeepUntil = None,
-    json: Json = False,
-) -> None:
+def kernels_check(on: On = None, keep_until: KeepUntil = None) -> None:
     """Check an edit in seconds: compile, verify a few workloads, one quick ratio.
 
     In a folder that `loop optimize` gave to a proposer the ratio is against the incumbent, elsewhere against
@@ -419,21 +367,16 @@ def kernels_check(
 @command(
     "kernels measure",
     "cli.bench:run_bench",
-    "BenchAnswer",
     "loop kernels measure cpu",
     "loop kernels measure cpu --workloads large --threads 1 --rounds 7",
     agents="starts",
+    result="BenchAnswer",
+    shared=of_bench,
     what="measure",
 )
 def kernels_measure(
-    variants: VariantNames = None,
-    target: Target = None,
-    device: Device = "auto",
     workloads: Sets = None,
-    threads: Threads = None,
-    seed: Seed = 0,
     rounds: Annotated[int, Option(help="Rounds, each in new processes.", min=2, max=100)] = 3,
-    json: Json = False,
 ) -> None:
     """Verify variants, then time them next to the baseline."""
 
@@ -441,43 +384,43 @@ def kernels_measure(
 @command(
     "kernels resources",
     "cli.bench:run_bench",
-    "BenchAnswer",
     "loop kernels resources --gpu sm_89",
     agents="starts",
     what="resources",
+    result="BenchAnswer",
 )
 def kernels_resources(
-    variants: VariantNames = None,
+    variants: Annotated[Words, Argument(metavar="VARIANT", help=VARIANTS, autocompletion=names.variants)] = None,
     target: Target = None,
-    gpu: Gpu = "sm_89",
+    gpu: Annotated[
+        str, Option(metavar="NAME", help="A GPU of the target's `devices`; it need not be at hand.")
+    ] = "sm_89",
     workloads: Sets = None,
-    json: Json = False,
 ) -> None:
     """Show registers, spills, shared memory, occupancy and roofline of compiled kernels."""
 
 
 @command(
-    "kernels prove-gate", "cli.bench:run_bench", "BenchAnswer", "loop kernels prove-gate cpu", what="prove-gate"
+    "kernels prove-gate",
+    "cli.bench:run_bench",
+    "loop kernels prove-gate cpu",
+    result="BenchAnswer",
+    shared=of_bench,
+    what="prove-gate",
 )
-def kernels_prove_gate(
-    variants: VariantNames = None,
-    target: Target = None,
-    device: Device = "auto",
-    threads: Threads = None,
-    seed: Seed = 0,
-    json: Json = False,
-) -> None:
+def kernels_prove_gate() -> None:
     """Mutation-test the gate: inject bugs and cheats, report which it rejects."""
 
 
 @command(
     "optimize",
     "cli.requests:start_campaign",
-    "SessionAnswer",
     "loop optimize --proposer claude --max-usd 5",
     "loop optimize my-kernel --proposer './propose.sh {brief}' --max-minutes 60",
     "loop optimize 23_Softmax.py --variant mine.py --proposer codex --stall 5",
     agents="starts",
+    result="SessionAnswer",
+    shared=of_session,
 )
 def optimize(
     target: Annotated[
@@ -486,10 +429,6 @@ def optimize(
     plan: Annotated[
         str, Option(help="The plan whose rounds are walked.", autocompletion=names.plans)
     ] = "optimize",
-    device: Device = "auto",
-    variants: Variants = None,
-    threads: Threads = None,
-    seed: NewSeed = None,
     proposer: Annotated[
         str,
         Option(
@@ -498,8 +437,6 @@ def optimize(
             "(it pauses).",
         ),
     ] = "person",
-    width: Width = 1,
-    executor: Executor = "",
     max_candidates: Annotated[int | None, Option(help="End after so many candidates.", min=1)] = None,
     max_minutes: Annotated[float | None, Option(help="End after so many minutes.")] = None,
     max_tokens: Annotated[int | None, Option(help="End after so many tokens.", min=1)] = None,
@@ -510,18 +447,9 @@ def optimize(
     ] = None,
     proposer_minutes: Annotated[float, Option(help="What a proposer may take for one candidate.")] = 30,
     quiet_minutes: Annotated[float, Option(help="End a proposer that prints nothing for so long.")] = 10,
-    env: Annotated[
-        list[str] | None, Option(help="A variable that the proposer sees besides; may be repeated.")
-    ] = None,
-    max_usd: MaxUsd = None,
+    env: Annotated[Words, Option(help="A variable that the proposer sees besides; may be repeated.")] = None,
     resume: Annotated[str | None, Option(metavar="ID", help="Go on with this campaign (an id, or last).")] = None,
     again: Annotated[bool, Option("--again", help="Try again what lost in an earlier session.")] = False,
-    watch_preemption: WatchPreemption = "auto",
-    on: On = None,
-    keep_until: KeepUntil = None,
-    dry_run: DryRun = False,
-    events: Events = False,
-    json: Json = False,
 ) -> None:
     """Let a program change a kernel; keep what is faster.
 
@@ -536,16 +464,16 @@ def optimize(
 @command(
     "bisect",
     "bisect.command:run_bisect",
-    "Bisected",
     "loop bisect --variant cpu",
     "loop bisect --good v1.2 --variant cpu",
     "loop bisect --good HEAD~40 --metric correctness --workloads edges",
     "loop bisect --good HEAD~9 --probe exit -- make test",
     agents="starts",
     rest=True,
+    result="Bisected",
 )
 def bisect(
-    command: Annotated[list[str] | None, Argument(help="After --: the command that --probe runs.")] = None,
+    command: Annotated[Words, Argument(help="After --: the command that --probe runs.")] = None,
     good: Annotated[str, Option(help="A good revision. Default: the last that passed a session.")] = "",
     bad: Annotated[str | None, Option(help="A bad revision. Default: the checkout as it is.")] = None,
     metric: Annotated[str, Option(help="latency or correctness.")] = "latency",
@@ -566,7 +494,6 @@ def bisect(
     budget_minutes: Annotated[float | None, Option(help="Time limit.", min=0.01)] = None,
     on: On = None,
     keep_until: KeepUntil = None,
-    json: Json = False,
 ) -> None:
     """Find the commit that made a kernel slower or wrong.
 
@@ -585,21 +512,20 @@ def bisect(
     """
 
 
-@command("status", "cli.status:show_status", "Status", "loop status", agents="reads")
-def status(target: Target = None, json: Json = False) -> None:
+@command("status", "cli.status:show_status", "loop status", agents="reads")
+def status(target: Target = None) -> None:
     """Show what runs, what waits, what it cost, what is next."""
 
 
-@command("clean", "cli.clean:clean", "LeftBehind", "loop clean", "loop clean --yes", "loop clean --cache")
+@command("clean", "cli.clean:clean", "loop clean", "loop clean --yes", "loop clean --cache", result="LeftBehind")
 def clean(
     names: Annotated[
-        list[str] | None, Argument(metavar="NAME", help="Only these, edits included. Default: all left over.")
+        Words, Argument(metavar="NAME", help="Only these, edits included. Default: all left over.")
     ] = None,
     cache: Annotated[
         bool, Option("--cache", help="Instead: builds and indexes. All of them can be made again.")
     ] = False,
     yes: Yes = False,
-    json: Json = False,
 ) -> None:
     """List worktrees that loop left behind and nobody needs. Then ask, and remove them.
 
@@ -611,11 +537,12 @@ def clean(
 @command(
     "report",
     "session.command:report",
-    "model.exported:ExportedSession",
     "loop report last > report.md",
     "loop report last --format html --output report.html",
     'loop report last --format summary --limit 1000000 >> "$GITHUB_STEP_SUMMARY"',
     agents="reads",
+    result="model.exported:ExportedSession",
+    json=False,
 )
 def report(
     session_id: SessionName = "last",
@@ -638,48 +565,34 @@ def report(
 @command(
     "patterns list",
     "cli.pattern_rows:list_patterns",
-    "PatternList",
     "loop patterns list --json",
     'loop patterns list "link error"',
     agents="reads",
+    result="PatternList",
 )
 def patterns_list(
-    words: Annotated[
-        list[str] | None, Argument(metavar="WORD", help="Only those for a problem, an error, a name.")
-    ] = None,
+    words: Annotated[Words, Argument(metavar="WORD", help="Only those for a problem, an error, a name.")] = None,
     target: Target = None,
-    json: Json = False,
 ) -> None:
     """List all patterns; with words, those that answer a problem, the best first."""
 
 
-@command(
-    "patterns show",
-    "cli.patterns:show_pattern",
-    "ShownPattern",
-    "loop patterns show baseline-first",
-    agents="reads",
-)
-def patterns_show(name: PatternName, target: Target = None, json: Json = False) -> None:
+@command("patterns show", "cli.patterns:show_pattern", "loop patterns show baseline-first", agents="reads")
+def patterns_show(name: PatternName, target: Target = None) -> None:
     """Show one pattern in full."""
 
 
 @command(
-    "patterns check",
-    "cli.patterns:check_definitions",
-    "CheckedDefinitions",
-    "loop patterns check patterns/mine.yaml",
-    agents="reads",
+    "patterns check", "cli.patterns:check_definitions", "loop patterns check patterns/mine.yaml", agents="reads"
 )
 def patterns_check(
     path: Annotated[Path | None, Argument(help="A file or folder; all definitions when none is named.")] = None,
     target: Target = None,
-    json: Json = False,
 ) -> None:
     """Check definitions without running anything."""
 
 
-@command("patterns schema", "cli.patterns:show_schema", "", "loop patterns schema target > target.json")
+@command("patterns schema", "cli.patterns:show_schema", "loop patterns schema target > target.json", json=False)
 def patterns_schema(
     name: Annotated[str, Argument(help="pattern, plan, target, rates, history, report or commands.")] = "pattern",
     write: Annotated[bool, Option("--write", help="Write all of them into the package.")] = False,
@@ -687,37 +600,36 @@ def patterns_schema(
     """Print the JSON Schema of a kind of file, for editors and programs."""
 
 
-@command("plan list", "cli.patterns:list_plans", "PlanList", "loop plan list", agents="reads")
-def plan_list(target: Target = None, json: Json = False) -> None:
+@command("plan list", "cli.patterns:list_plans", "loop plan list", agents="reads")
+def plan_list(target: Target = None) -> None:
     """List all plans; `loop run session PLAN --dry-run` shows the steps of one."""
 
 
-@command("plan next", "cli.status:show_next", "NextSession", "loop plan next --json", agents="reads")
-def plan_next(target: Target = None, json: Json = False) -> None:
+@command("plan next", "cli.status:show_next", "loop plan next --json", agents="reads", result="NextSession")
+def plan_next(target: Target = None) -> None:
     """Propose the next session: what, why, time, cost and benefit. Nothing runs."""
 
 
-@command("sessions list", "cli.sessions:list_sessions", "SessionList", "loop sessions list", agents="reads")
-def sessions_list(target: Target = None, json: Json = False) -> None:
+@command("sessions list", "cli.sessions:list_sessions", "loop sessions list", agents="reads", result="SessionList")
+def sessions_list(target: Target = None) -> None:
     """List all sessions, oldest first."""
 
 
 @command(
     "sessions show",
     "cli.sessions:show_session",
-    "session.recorded:AnySession",
     "loop sessions show last",
     agents="reads",
+    result="session.recorded:AnySession",
 )
-def sessions_show(name: SessionName, target: Target = None, json: Json = False) -> None:
+def sessions_show(name: SessionName, target: Target = None) -> None:
     """Show one session: its facts and its steps."""
 
 
-@command("sessions import", "session.recorded:import_sessions", "Imported", "loop sessions import history")
+@command("sessions import", "session.recorded:import_sessions", "loop sessions import history", result="Imported")
 def sessions_import(
     name: Annotated[str, Argument(metavar="FILE", help="A history in YAML; `history`: what ships with loop.")],
     target: Target = None,
-    json: Json = False,
 ) -> None:
     """Import sessions that were recorded without loop.
 
@@ -728,9 +640,9 @@ def sessions_import(
 @command(
     "sessions compare",
     "cli.comparing:compare_sessions",
-    "learning.comparison:SessionComparison",
     "loop sessions compare last~1 last",
     agents="reads",
+    result="learning.comparison:SessionComparison",
 )
 def sessions_compare(
     names: Annotated[
@@ -740,7 +652,6 @@ def sessions_compare(
         ),
     ],
     target: Target = None,
-    json: Json = False,
 ) -> None:
     """Compare sessions: environment, sources, verdicts, ratios, cost, time.
 
@@ -749,11 +660,10 @@ def sessions_compare(
     """
 
 
-@command("catalog build", "site.command:build_site", "BuiltSite", "loop catalog build --out catalogue")
+@command("catalog build", "site.command:build_site", "loop catalog build --out catalogue")
 def catalog_build(
     out: Annotated[Path, Option(metavar="DIR", help="Folder to write; an older catalogue is replaced.")],
     target: Target = None,
-    json: Json = False,
 ) -> None:
     """Write a website of patterns, sessions, kernels and plans.
 
@@ -764,27 +674,27 @@ def catalog_build(
 @command(
     "cost show",
     "money.command:show_costs",
-    "money.model:Ledger",
     "loop cost show",
     "loop cost show --json",
     agents="reads",
+    result="money.model:Ledger",
 )
-def cost_show(target: Target = None, json: Json = False) -> None:
+def cost_show(target: Target = None) -> None:
     """What sessions cost, and what was measurably spared; what nobody measured is `?`, in part `+`."""
 
 
-@command("cost rates", "money.command:show_rates", "money.model:Prices", "loop cost rates")
-def cost_rates(target: Target = None, json: Json = False) -> None:
+@command("cost rates", "money.command:show_rates", "loop cost rates", result="money.model:Prices")
+def cost_rates(target: Target = None) -> None:
     """Show the prices of the rate card, each with its source and age."""
 
 
 @command(
     "cost keep-or-stop",
     "money.command:keep_or_stop",
-    "money.model:KeptOrStopped",
     "loop cost keep-or-stop --idle-hours 5",
     "loop cost keep-or-stop --idle-hours 12 --waiting nobody --restart-minutes 4",
     "loop cost keep-or-stop --idle-hours 5 --stop-cost-usd 0.80",
+    result="money.model:KeptOrStopped",
 )
 def cost_keep_or_stop(
     idle_hours: Annotated[float | None, Option(help="Hours until the GPU is needed again.")] = None,
@@ -798,7 +708,6 @@ def cost_keep_or_stop(
         Option(help="Who waits for a restart: nobody, agent, engineer. Default: the card's, else nobody."),
     ] = None,
     target: Target = None,
-    json: Json = False,
 ) -> None:
     """Decide whether to keep an idle GPU or to stop it.
 
@@ -806,13 +715,12 @@ def cost_keep_or_stop(
     """
 
 
-@command("cost pivot", "money.command:pivot", "money.model:Pivoted", "loop cost pivot --options pivot.yaml")
+@command("cost pivot", "money.command:pivot", "loop cost pivot --options pivot.yaml", result="money.model:Pivoted")
 def cost_pivot(
     options: Annotated[
         Path | None, Option(help="YAML file with the options; without one, the stop rules.")
     ] = None,
     target: Target = None,
-    json: Json = False,
 ) -> None:
     """Decide whether to go on or to try something else.
 
@@ -832,35 +740,36 @@ def cost_pivot(
     """
 
 
-@command("jobs", "cli.hosts:list_jobs", "JobList", "loop jobs", "watch loop jobs", agents="reads")
-def jobs(limit: Annotated[int, Option(help="The newest so many.", min=1)] = 40, json: Json = False) -> None:
+@command("jobs", "cli.hosts:list_jobs", "loop jobs", "watch loop jobs", agents="reads")
+def jobs(limit: Annotated[int, Option(help="The newest so many.", min=1)] = 40) -> None:
     """List jobs: what waits, runs and has ended, and where."""
 
 
 @command(
     "jobs follow",
     "cli.on_host:follow_job",
-    "",
     "loop jobs follow",
     "loop jobs follow 20261123-120000-3fa9c1",
     "loop jobs follow last --cancel",
+    json=False,
 )
 def jobs_follow(
-    job: JobId = "last", cancel: Annotated[bool, Option("--cancel", help="End it first, as Ctrl-C does.")] = False
+    job: Annotated[str, Argument(metavar="ID", help="An id of a job, or last.")] = "last",
+    cancel: Annotated[bool, Option("--cancel", help="End it first, as Ctrl-C does.")] = False,
 ) -> None:
     """Show what a job on another machine says until it ends, and bring back what it made."""
 
 
-@command("job run", "cli.hosts:run_job", "JobAnswer", "loop job run ~/.local/state/loop/jobs/4f2a90c1")
-def job_run(folder: Annotated[Path, Argument(help="Folder with a job.json.")], json: Json = False) -> None:
+@command("job run", "cli.hosts:run_job", "loop job run ~/.local/state/loop/jobs/4f2a90c1")
+def job_run(folder: Annotated[Path, Argument(help="Folder with a job.json.")]) -> None:
     """Run the job in a folder: a `loop` command with the files it works on.
 
     Executors call it on the machine that does the work. A job that has ended is not run again.
     """
 
 
-@command("hosts", "cli.hosts:list_hosts", "HostList", "loop hosts", "loop hosts --json")
-def hosts(target: Target = None, json: Json = False) -> None:
+@command("hosts", "cli.hosts:list_hosts", "loop hosts", "loop hosts --json")
+def hosts(target: Target = None) -> None:
     """List the machines of hosts.yaml: in your configuration folder, and next to target.yaml.
 
     The form of the file:
@@ -873,14 +782,14 @@ def hosts(target: Target = None, json: Json = False) -> None:
     """
 
 
-@command("hosts setup", "cli.hosts:set_up", "HostList", "loop hosts setup l4")
-def hosts_setup(host: HostName, target: Target = None, json: Json = False) -> None:
+@command("hosts setup", "cli.hosts:set_up", "loop hosts setup l4")
+def hosts_setup(host: HostName, target: Target = None) -> None:
     """Install this loop on a machine, and name what is missing there.
 
     It goes into an environment of its own, ~/.loop/venv. That sees the packages of `python:` and changes none.
     """
 
 
-@command("hosts stop", "cli.hosts:stop", "HostList", "loop hosts stop l4")
-def hosts_stop(host: HostName, target: Target = None, json: Json = False) -> None:
+@command("hosts stop", "cli.hosts:stop", "loop hosts stop l4")
+def hosts_stop(host: HostName, target: Target = None) -> None:
     """Stop a machine by the command that hosts.yaml names."""

@@ -27,8 +27,9 @@ def compare_sessions(names: Sequence[str], target: Path | None, screen: Screen, 
     compared = [_find(chosen.sessions, name) for name in names]
     ids = [session.id for session in compared]
     if len(set(ids)) < len(ids):
-        twice = next(session_id for session_id in ids if ids.count(session_id) > 1)
-        raise UsageError(f"{twice} is named twice", hint="`loop sessions list` names the others")
+        raise UsageError(
+            f"a session is named twice: {', '.join(ids)}", hint="`loop sessions list` names the others"
+        )
     comparison = compare(compared)
     if as_json:
         screen.data(to_json(comparison))

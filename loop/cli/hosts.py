@@ -1,4 +1,4 @@
-"""`loop hosts`: the machines of `hosts.yaml`, and what they need to run a session."""
+"""`loop hosts` and `loop jobs`: the machines of `hosts.yaml`, what they lack for a session, what runs where."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from loop.base.errors import LoopError, UsageError, WorkFailed, remark
 from loop.base.places import config_folder, project
 from loop.base.screen import Screen
 from loop.cli.on_host import own, reached, still_costs, stop_machine
-from loop.jobs import folder as jobs
+from loop.jobs import folder as folders
 from loop.jobs import hosts as known
 from loop.jobs import remote
 from loop.jobs import there as noted
@@ -28,6 +28,17 @@ class JobAnswer(Printed):
     job: JobRun
     """What became of it."""
 
+    def show(self, screen: Screen) -> None:
+        """How it ended, in a line."""
+        screen.say(f"job {self.job.id} {self.job.state}")
+
+
+def run_job(folder: Path) -> tuple[JobAnswer, int]:
+    """Run the job in a folder; the exit code is its command's, as a shell says it."""
+    job = JobFolder(folder.absolute())
+    code = run(job)
+    return JobAnswer(job=job.ran), code if code >= 0 else 128 - code
+
 
 class JobList(Printed):
     """Jobs of this user on this machine, the oldest first."""
@@ -37,39 +48,28 @@ class JobList(Printed):
     jobs: tuple[JobRun, ...]
     """Each of them."""
 
+    def show(self, screen: Screen) -> None:
+        """A row each."""
+        if not self.jobs:
+            screen.say("no jobs: --executor and --on make some")
+            return
+        rows = []
+        for job in self.jobs:
+            state = f"{job.state}, {job.tries} times" if job.tries > 1 else job.state
+            place = job.host if job.device == "cpu" else f"{job.device}, {job.host}"
+            rows.append((job.id, state, job.title, place, f"{job.seconds:.0f}"))
+        screen.table(("job", "state", "work", "where", "s"), rows, wrap=2)
 
-def run_job(folder: Path, screen: Screen, *, as_json: bool) -> int:
-    """Run the job in a folder; the exit code of its command."""
-    job = JobFolder(folder.absolute())
-    code = run(job)
-    if as_json:
-        screen.data(to_json(JobAnswer(job=job.ran)))
-    else:
-        screen.say(f"job {job.id} {job.state}")
-    return code if code >= 0 else 128 - code  # As a shell says it.
 
-
-def list_jobs(screen: Screen, *, limit: int, as_json: bool) -> None:
-    """A table of the newest jobs; one that is damaged, or of another version, is named and left out."""
+def list_jobs(limit: int) -> JobList:
+    """The newest jobs; one that is damaged, or of another version, is named and left out."""
     every = list[JobRun]()
-    for folder in jobs.every():
+    for folder in folders.every():
         try:
             every.append(folder.ran)
         except LoopError as error:
             remark(f"{error.message}; {error.hint}")
-    ran = tuple(every[-limit:])
-    if as_json:
-        screen.data(to_json(JobList(jobs=ran)))
-        return
-    if not ran:
-        screen.say("no jobs: --executor and --on make some")
-        return
-    rows = []
-    for job in ran:
-        state = f"{job.state}, {job.tries} times" if job.tries > 1 else job.state
-        place = job.host if job.device == "cpu" else f"{job.device}, {job.host}"
-        rows.append((job.id, state, job.title, place, f"{job.seconds:.0f}"))
-    screen.table(("job", "state", "work", "where", "s"), rows, wrap=2)
+    return JobList(jobs=tuple(every[-limit:]))
 
 
 class OneHost(Model):
@@ -90,6 +90,30 @@ class OneHost(Model):
     lacks: tuple[str, ...] = ()
     """What is missing there, with what mends it, as far as somebody has just looked."""
 
+    @classmethod
+    def of(cls, listed: Listed, lacks: tuple[str, ...] = ()) -> "OneHost":
+        """A machine of the file, with its jobs."""
+        return cls(
+            name=listed.name,
+            ssh=listed.host.ssh,
+            labels=listed.host.labels,
+            usd_per_hour=listed.host.prices,
+            file=str(listed.path),
+            jobs=tuple(folder.id for folder, _ in noted.away(listed.name)),
+            lacks=lacks,
+        )
+
+    @property
+    def price(self) -> str:
+        """What an hour costs, in words."""
+        prices = self.usd_per_hour
+        if prices is None:
+            return "?"
+        if prices.on_demand == prices.spot:
+            return say.usd(prices.at(None)[0])
+        named = {"on demand": prices.on_demand, "spot": prices.spot}
+        return ", ".join(f"{say.usd(usd)} {name}" for name, usd in named.items() if usd is not None)
+
 
 class HostList(Printed):
     """All machines."""
@@ -97,38 +121,18 @@ class HostList(Printed):
     hosts: tuple[OneHost, ...]
     """By name."""
 
-
-def list_hosts(target: Path | None, screen: Screen, *, as_json: bool) -> None:
-    """The machines, a row each. Nothing is connected to."""
-    rows = tuple(_row(listed) for listed in known.hosts(own(project(target, Path.cwd()))).values())
-    if as_json:
-        screen.data(to_json(HostList(hosts=rows)))
-        return
-    if not rows:
-        screen.say(f"no hosts; write {config_folder() / FILE}: format: 1, hosts: {{gpu: {{ssh: me@ADDRESS}}}}")
-        return
-    cells = []
-    for row in rows:
-        prices, price = row.usd_per_hour, "?"
-        if prices is not None and prices.on_demand == prices.spot:
-            price = say.usd(prices.at(None)[0])
-        elif prices is not None:
-            named = {"on demand": prices.on_demand, "spot": prices.spot}
-            price = ", ".join(f"{say.usd(usd)} {name}" for name, usd in named.items() if usd is not None)
-        cells.append((row.name, row.ssh, price, ", ".join(row.jobs) or "-", row.file))
-    screen.table(("host", "ssh", "an hour", "jobs there", "file"), cells)
+    def show(self, screen: Screen) -> None:
+        """A row each."""
+        if not self.hosts:
+            screen.say(f"no hosts; write {config_folder() / FILE}: format: 1, hosts: {{gpu: {{ssh: me@ADDRESS}}}}")
+            return
+        rows = [(row.name, row.ssh, row.price, ", ".join(row.jobs) or "-", row.file) for row in self.hosts]
+        screen.table(("host", "ssh", "an hour", "jobs there", "file"), rows)
 
 
-def _row(listed: Listed, lacks: tuple[str, ...] = ()) -> OneHost:
-    return OneHost(
-        name=listed.name,
-        ssh=listed.host.ssh,
-        labels=listed.host.labels,
-        usd_per_hour=listed.host.prices,
-        file=str(listed.path),
-        jobs=tuple(folder.id for folder, _ in noted.away(listed.name)),
-        lacks=lacks,
-    )
+def list_hosts(target: Path | None) -> HostList:
+    """The machines. Nothing is connected to."""
+    return HostList(hosts=tuple(map(OneHost.of, known.hosts(own(project(target, Path.cwd()))).values())))
 
 
 def set_up(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> None:
@@ -156,7 +160,7 @@ def set_up(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> 
             gpus = f"{facts['gpus']}, driver {facts['driver']}" if facts["gpus"] else "no GPU"
             screen.say(f"{name}: ready, with {torch} and {gpus}")
             screen.say(f"  next: loop run session --on {name}")
-        ready.append(_row(listed, lacks))
+        ready.append(OneHost.of(listed, lacks))
     if as_json:
         screen.data(to_json(HostList(hosts=tuple(ready))))
 
@@ -170,4 +174,4 @@ def stop(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> No
             raise WorkFailed(still_costs(listed, f"{listed.path} has no `stop:` for it"), "stop it yourself")
         stop_machine(listed, str(here.target), screen)
     if as_json:
-        screen.data(to_json(HostList(hosts=tuple(map(_row, hosts)))))
+        screen.data(to_json(HostList(hosts=tuple(map(OneHost.of, hosts)))))

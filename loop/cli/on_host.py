@@ -45,6 +45,21 @@ AWAY_S = 3600.0 * 12
 """Seconds after which a machine that does not answer is given up."""
 COMMAND_S = 900.0
 """Time for `start:` and `stop:`."""
+TTL_S = 12 * 3600.0
+"""Seconds after which a job without a budget is ended there: nobody may come back to it."""
+AFTER_BUDGET_S = 1800.0
+LARGEST_BYTES = 2 << 30
+"""Bytes of a project that are sent at most."""
+SPARE_KB = 512 << 10
+"""KiB that a job needs there besides what is sent."""
+PAST = 20
+"""Newest sessions that are sent: the next one predicts from them."""
+UNSENT = ("lock", ".reserve")
+MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
+CHECK = "kernels check"
+"""The command after which the machine is kept: its user goes on editing."""
+STARTS_S = 600.0
+"""Time for a machine to answer after it was started."""
 
 
 def until(text: str | None, now: datetime.datetime) -> float | None:
@@ -104,38 +119,13 @@ def follow(folder: JobFolder, screen: Screen, there: There | None = None, *, can
         return _brought_back(folder, sent, host, there, last, screen)
 
 
-class _Streams:
-    """Output of a job: kept in its folder here, and shown line by line."""
-
-    def __init__(self, folder: JobFolder, sent: Sent, screen: Screen) -> None:
-        self.folder, self.sent, self.screen = folder, sent, screen
-        self.open = {OUT: b"", TALK: b""}
-        """Stream to the part of a line that has come so far."""
-
-    @property
-    def sizes(self) -> list[int]:
-        """Bytes of both that are here."""
-        paths = [self.folder.path / name for name in (OUT, TALK)]
-        return [path.stat().st_size if path.exists() else 0 for path in paths]
-
-    def take(self, look: Seen) -> None:
-        """Keep and show new output; once the job has ended, also lines that have no end."""
-        for name, data in ((TALK, look.talk), (OUT, look.out)):
-            with (self.folder.path / name).open("ab") as file:
-                file.write(data)
-            *lines, self.open[name] = (self.open[name] + data).split(b"\n")
-            for line in [*lines, *([self.open[name]] if look.ended and self.open[name] else [])]:
-                text = self.sent.here(line.decode(errors="replace"), self.folder.id)
-                (self.screen.data if name == OUT else self.screen.say)(text)
-
-
 def _watched(folder: JobFolder, sent: Sent, there: There, screen: Screen) -> Seen:
-    """Show lines as they come until the job has ended; its last state."""
-    streams = _Streams(folder, sent, screen)
+    """Keep what a job prints in its folder here, and show it line by line until it has ended; its last state."""
+    paths, begun = {OUT: folder.path / OUT, TALK: folder.path / TALK}, {OUT: b"", TALK: b""}
     looks, failures, cut = 0, 0, 0.0
     while True:
         try:
-            look = there.look(folder.id, *streams.sizes)
+            look = there.look(folder.id, *(path.stat().st_size if path.exists() else 0 for path in paths.values()))
         except Unreachable as error:
             cut = cut or time.time()
             if time.time() - cut > AWAY_S:
@@ -148,7 +138,15 @@ def _watched(folder: JobFolder, sent: Sent, there: There, screen: Screen) -> See
         if cut:
             screen.say(f"{there.name} answers again")
         cut, failures = 0.0, 0
-        streams.take(look)
+        for name, data in ((TALK, look.talk), (OUT, look.out)):
+            with paths[name].open("ab") as file:
+                file.write(data)
+            *lines, begun[name] = (begun[name] + data).split(b"\n")
+            if look.ended and begun[name]:
+                lines.append(begun[name])
+            for line in lines:
+                text = sent.here(line.decode(errors="replace"), folder.id)
+                (screen.data if name == OUT else screen.say)(text)
         if look.ended:
             return look
         if not look.more:
@@ -283,23 +281,6 @@ def run_here(command: str, host: Listed) -> None:
         raise WorkFailed(f"{host.path}: `{command}` failed: {last.strip()[:300]}", hint="run it yourself")
 
 
-TTL_S = 12 * 3600.0
-"""Seconds after which a job without a budget is ended there: nobody may come back to it."""
-AFTER_BUDGET_S = 1800.0
-LARGEST_BYTES = 2 << 30
-"""Bytes of a project that are sent at most."""
-SPARE_KB = 512 << 10
-"""KiB that a job needs there besides what is sent."""
-PAST = 20
-"""Newest sessions that are sent: the next one predicts from them."""
-UNSENT = ("lock", ".reserve")
-MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
-CHECK = "kernels check"
-"""The command after which the machine is kept: its user goes on editing."""
-STARTS_S = 600.0
-"""Time for a machine to answer after it was started."""
-
-
 def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
     """Run a command on the machine that `--on` names: send the project, follow the job. Returns its exit code."""
     options = {name: value for name, value in values.items() if name not in ("on", "keep_until")}
@@ -329,31 +310,28 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
         if ready.free_kb < needed_kb:
             why = f"{there.name} has {ready.free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
             raise UsageError(why, f"free some there: ssh {shlex.join(there.connection.words)} 'du -sh {HOME}/*'")
-        project = f"{ready.home}/{HOME}/trees/{sending.tree}"
         # The sessions that the next one learns from, and the one that is resumed.
-        recent = [session.id for session in sessions.every(root)[-PAST:]]
-        names = {*recent, *needed(root), *([resumed.id] if resumed else [])}
+        going_on = resumed.id if resumed else ""
+        names = {going_on, *needed(root), *(session.id for session in sessions.every(root)[-PAST:])}
         past = sorted(name for name in names if noted.SESSION.fullmatch(name))
         every = (path for name in past for path in (root / name).rglob("*"))
         files = [path.relative_to(root).as_posix() for path in every if path.name not in UNSENT]
-        config = settings(sending.root) if sending.root else ""
         title = shlex.join(["loop", *command.words_of({**options, "target": None})]).replace(" -- ", " ")
-        options |= {"target": f"{project}/{sending.target}"} if sending.target is not None else {}
-        options |= {"resume": resumed.id} if resumed else {}
-        minutes, now = (
-            options.get("budget_minutes") or options.get("max_minutes"),
-            datetime.datetime.now(datetime.UTC),
-        )
+        project = f"{ready.home}/{HOME}/trees/{sending.tree}"
+        if sending.target is not None:
+            options["target"] = f"{project}/{sending.target}"
+        if resumed:
+            options["resume"] = resumed.id
+        minutes = options.get("budget_minutes") or options.get("max_minutes")
         folder = prepare(
             Job(
-                id=f"{now:%Y%m%d-%H%M%S}-{os.urandom(3).hex()}",
+                id=f"{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}-{os.urandom(3).hex()}",
                 words=tuple(command.words_of(options)),
                 title=title,
                 folder=f"{project}/{sending.cwd}",
                 ttl_s=60 * float(minutes) + AFTER_BUDGET_S if minutes else TTL_S,
             )
         )
-        going_on = resumed.id if resumed else ""
         sent = Sent(
             host=host.name,
             project=None if own(here) is None else str(here.target),
@@ -369,6 +347,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
         variables = _variables(host, here, resumed)
         sends.enter_context(locked(folder.path / LOCK))
         noted.write(folder, sent)
+        config = settings(sending.root) if sending.root else ""
         try:
             patiently(lambda: there.send_past(sending.tree, root, files, past))
             patiently(lambda: there.send_tree(sending.tree, sending.root or PACKAGE, sending.names, config))

@@ -1,12 +1,14 @@
-"""`loop patterns show`, `loop plan list`: look at definitions; nothing executes."""
+"""`loop patterns show|check|schema`, `loop plan list`: look at definitions; nothing executes."""
 
 import json
 import re
 from pathlib import Path
 from typing import Any
 
+from pydantic import PrivateAttr
+
 from loop.actions import ACTIONS
-from loop.base.documents import to_json, write_atomic
+from loop.base.documents import write_atomic
 from loop.base.documents.schemas import schema_of, schema_of_all
 from loop.base.errors import DefinitionError, ExitCode, Failed, UsageError
 from loop.base.places import PACKAGE, project
@@ -25,59 +27,6 @@ from loop.session.opening import check_pattern, check_plan
 from loop.session.recorded import histories
 from loop.steps.setting import read_setting
 
-
-class ShownPattern(Printed, Pattern):
-    """A pattern in full."""
-
-    schema_version: int = 3
-    """Number of this schema."""
-    file: str
-    """Where it is defined."""
-    statistics: PatternStatistics
-    """What sessions say of it."""
-
-
-class PlanList(Printed):
-    """All plans."""
-
-    plans: tuple[Plan, ...]
-    """By name."""
-
-
-def show_pattern(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> None:
-    """One pattern in full."""
-    here = project(target, Path.cwd())
-    read = definitions.choose(definitions.patterns(here), name, "pattern")
-    pattern, shown = read.value, gather(here, {name: read})[name]
-    if as_json:
-        screen.data(to_json(ShownPattern(file=str(read.path), statistics=shown, **dict(pattern))))
-        return
-    screen.prose(
-        f"{pattern.number}. {pattern.title} ({pattern.name}, {pattern.priority})\n\n{pattern.problem}\n\n"
-    )
-    screen.prose(f"use when: {', '.join(pattern.use_when)}")
-    screen.prose(f"takes about {seconds_text(pattern.estimate.minutes * 60)}\n\n")
-    rows = [(step.id, step.action, f"{step.budget_s:g} s", step.title) for step in pattern.steps]
-    screen.table(("step", "action", "budget", "what"), rows)
-    for answer in pattern.next:
-        screen.prose(f"\nwhen {answer.when}: {answer.pattern}")
-    if pattern.evidence:
-        screen.data("")
-        screen.table(("session", "evidence"), [(e.session, e.note) for e in pattern.evidence])
-    screen.prose("\n" + "\n".join(lines(shown)))
-    screen.data(f"\n{read.path}\nrun it: loop run pattern {pattern.name}")
-
-
-def list_plans(target: Path | None, screen: Screen, *, as_json: bool) -> None:
-    """All plans, a row each."""
-    plans = [read.value for read in definitions.plans(project(target, Path.cwd())).values()]
-    if as_json:
-        screen.data(to_json(PlanList(plans=tuple(plans))))
-        return
-    rows = [(plan.name, len(plan.patterns), f"{plan.budget.minutes:g}", plan.title) for plan in plans]
-    screen.table(("plan", "patterns", "min", "objective"), rows)
-
-
 SCHEMAS: dict[str, type[Model]] = {
     "pattern": Pattern,
     "plan": Plan,
@@ -92,6 +41,58 @@ PRINTED = "commands"
 NAMES = (*SCHEMAS, PRINTED)
 
 
+class ShownPattern(Printed, Pattern):
+    """A pattern in full."""
+
+    schema_version: int = 3
+    """Number of this schema."""
+    file: str
+    """Where it is defined."""
+    statistics: PatternStatistics
+    """What sessions say of it."""
+
+    def show(self, screen: Screen) -> None:
+        """All of it, as text."""
+        screen.prose(f"{self.number}. {self.title} ({self.name}, {self.priority})\n\n{self.problem}\n\n")
+        screen.prose(f"use when: {', '.join(self.use_when)}")
+        screen.prose(f"takes about {seconds_text(self.estimate.minutes * 60)}\n\n")
+        rows = [(step.id, step.action, f"{step.budget_s:g} s", step.title) for step in self.steps]
+        screen.table(("step", "action", "budget", "what"), rows)
+        for answer in self.next:
+            screen.prose(f"\nwhen {answer.when}: {answer.pattern}")
+        if self.evidence:
+            screen.data("")
+            screen.table(("session", "evidence"), [(e.session, e.note) for e in self.evidence])
+        screen.prose("\n" + "\n".join(lines(self.statistics)))
+        screen.data(f"\n{self.file}\nrun it: loop run pattern {self.name}")
+
+
+def show_pattern(name: str, target: Path | None) -> ShownPattern:
+    """One pattern in full."""
+    here = project(target, Path.cwd())
+    read = definitions.choose(definitions.patterns(here), name, "pattern")
+    known = gather(here, {name: read})[name]
+    return ShownPattern(file=str(read.path), statistics=known, **dict(read.value))
+
+
+class PlanList(Printed):
+    """All plans."""
+
+    plans: tuple[Plan, ...]
+    """By name."""
+
+    def show(self, screen: Screen) -> None:
+        """A row each."""
+        rows = [(plan.name, len(plan.patterns), f"{plan.budget.minutes:g}", plan.title) for plan in self.plans]
+        screen.table(("plan", "patterns", "min", "objective"), rows)
+
+
+def list_plans(target: Path | None) -> PlanList:
+    """All plans."""
+    plans = definitions.plans(project(target, Path.cwd()))
+    return PlanList(plans=tuple(read.value for read in plans.values()))
+
+
 class CheckedDefinitions(Printed):
     """Whether definitions are what they have to be."""
 
@@ -99,30 +100,36 @@ class CheckedDefinitions(Printed):
     """Whether there is no complaint."""
     complaints: tuple[str, ...]
     """Each with file, line and column."""
+    _checked: int = PrivateAttr(0)
+
+    def show(self, screen: Screen) -> None:
+        """A complaint a line."""
+        screen.data("\n".join(self.complaints) or f"{self._checked} definitions, no complaints")
 
 
-def check_definitions(path: Path | None, target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """Check one file, or everything the project defines; complaints to stdout, one a line."""
-    complaints: tuple[str, ...] = ()
+def check_definitions(path: Path | None, target: Path | None) -> tuple[CheckedDefinitions, int]:
+    """Check one file, or everything the project defines."""
     try:
-        if path is not None:
-            checked = _check_file(path, target)
-        else:
-            setting = read_setting(target)
-            rates(setting.project)
-            histories()
-            mistakes = [c for read in setting.patterns.values() for c in check_pattern(read, setting.patterns, {})]
-            for plan in setting.plans.values():
-                mistakes += check_plan(plan, setting.patterns, setting.plans, setting.target.variants)
-            if mistakes:
-                raise DefinitionError(mistakes)
-            checked = len(setting.patterns) + len(setting.plans) + 2
-        text = f"{checked} definitions, no complaints"
+        checked = _check_file(path, target) if path is not None else _check_project(target)
     except DefinitionError as error:
         complaints = tuple(str(complaint) for complaint in error.complaints)
-        text = "\n".join(complaints)
-    screen.data(to_json(CheckedDefinitions(ok=not complaints, complaints=complaints)) if as_json else text)
-    return ExitCode.USAGE if complaints else ExitCode.OK
+        return CheckedDefinitions(ok=False, complaints=complaints), ExitCode.USAGE
+    answer = CheckedDefinitions(ok=True, complaints=())
+    answer._checked = checked
+    return answer, ExitCode.OK
+
+
+def _check_project(target: Path | None) -> int:
+    """How many definitions a project has. Raises DefinitionError."""
+    setting = read_setting(target)
+    rates(setting.project)
+    histories()
+    mistakes = [c for read in setting.patterns.values() for c in check_pattern(read, setting.patterns, {})]
+    for plan in setting.plans.values():
+        mistakes += check_plan(plan, setting.patterns, setting.plans, setting.target.variants)
+    if mistakes:
+        raise DefinitionError(mistakes)
+    return len(setting.patterns) + len(setting.plans) + 2
 
 
 def _check_file(path: Path, target: Path | None) -> int:
@@ -156,7 +163,7 @@ def _check_file(path: Path, target: Path | None) -> int:
 def schema_text(name: str) -> str:
     """One JSON Schema as it is stored."""
     if name == PRINTED:
-        printed: dict[str, Any] = {command.words: command.printed for command in ALL if command.result}
+        printed: dict[str, Any] = {command.words: command.printed for command in ALL if "json" in command.takes}
         schema = schema_of_all({**printed, "error": Failed})
     else:
         schema = schema_of(SCHEMAS[name])
@@ -172,10 +179,7 @@ def show_schema(name: str, write: bool, screen: Screen) -> None:
     """Print one JSON Schema, or write all of them where the bundled files point."""
     if name not in NAMES:
         raise UsageError(f"no schema {name!r}", hint=f"there are {', '.join(NAMES)}")
-    if not write:
-        screen.data(schema_text(name))
-        return
-    screen.data("\n".join(map(str, write_schemas())))
+    screen.data("\n".join(map(str, write_schemas())) if write else schema_text(name))
 
 
 def write_schemas() -> list[Path]:

@@ -13,7 +13,7 @@ from loop.base.errors import UsageError
 from loop.base.screen import Screen
 from loop.cli.command import asked
 from loop.formats.table import made_of
-from loop.jobs import executor
+from loop.jobs import executor as executors
 from loop.learning.prediction import Foreseen
 from loop.library import trust
 from loop.model.base import Printed
@@ -27,18 +27,6 @@ from loop.store import sessions
 from loop.store.sessions import SessionFolder
 from loop.timing.theirs import EvaluatorTerms
 
-
-class TrustGranted(Printed):
-    """A project's definitions are allowed, until they change; or what a stored session runs."""
-
-    target: str
-    """Folder of the project or the session."""
-    trusted: Literal[True] = True
-    """Always so."""
-    runs: tuple[str, ...]
-    """Every command and code that they run."""
-
-
 SessionAnswer = ExportedSession | Foreseen
 """A session that was run; with `--dry-run`, what it would take."""
 FLAGS = {"candidates": "max_candidates", "gpu_s": "max_gpu_seconds", "target": "target_ratio"}
@@ -48,18 +36,18 @@ FLAGS |= {name: f"max_{name}" for name in ("minutes", "tokens", "usd")}
 
 def start_session(
     *,
-    target: Path | None,
-    budget_minutes: float | None,
-    max_usd: float | None,
-    ai_usd: float | None,
-    evaluator: Path | None,
-    executor: str,
-    width: int,
-    resume: str | None,
+    target: Path | None = None,
+    budget_minutes: float | None = None,
+    max_usd: float | None = None,
+    ai_usd: float | None = None,
+    evaluator: Path | None = None,
+    executor: str = "",
+    width: int = 1,
+    resume: str | None = None,
     screen: Screen,
     **values: Any,
 ) -> int:
-    """`loop run session`: walk a plan, or go on with a session."""
+    """`loop run session` and `loop run pattern`: walk a plan or a pattern, or go on with a session."""
     request = asked(
         SessionRequest,
         values,
@@ -70,23 +58,13 @@ def start_session(
         theirs=terms_of(evaluator, target),
         campaign=campaign(usd=max_usd, executor=executor, width=width),
     )
-    return _run(request, resume, screen)
-
-
-def start_pattern(*, screen: Screen, **values: Any) -> int:
-    """`loop run pattern`: one pattern as a session."""
-    return _run(asked(SessionRequest, values, asked=SessionLimits(watch=watched())), None, screen)
+    if request.decline and resume is None:
+        raise UsageError("--decline answers a session that waits", hint="loop run session --resume last --decline")
+    return run_session(request, screen) if resume is None else resume_session(resume, request, screen)
 
 
 def start_campaign(
-    *,
-    target: Path | None,
-    plan: str,
-    proposer: str,
-    watch_preemption: str,
-    resume: str | None,
-    screen: Screen,
-    **values: Any,
+    *, target: Path | None, plan: str, proposer: str, resume: str | None, screen: Screen, **values: Any
 ) -> int:
     """`loop optimize`: begin a campaign, or go on with one."""
     flags = {field: FLAGS.get(field, field) for field in Campaign.model_fields}
@@ -96,21 +74,14 @@ def start_campaign(
         values,
         target=target,
         plan=None if resume else "tune" if proposer == TUNER else plan,
-        asked=SessionLimits(watch=watch_preemption),
+        asked=SessionLimits(watch=watched()),
         campaign=campaign(**limits, proposer=proposer),
     )
-    return _run(request, resume, screen)
-
-
-def _run(request: SessionRequest, resume: str | None, screen: Screen) -> int:
-    """Walk a plan, or go on with a session: its id, or `last`."""
-    if request.decline and resume is None:
-        raise UsageError("--decline answers a session that waits", hint="loop run session --resume last --decline")
     return run_session(request, screen) if resume is None else resume_session(resume, request, screen)
 
 
 def watched() -> str:
-    """Which cloud may take the machine away, where no option says it."""
+    """Which cloud may take the machine away."""
     return os.environ.get("LOOP_WATCH_PREEMPTION") or "auto"
 
 
@@ -131,7 +102,7 @@ def terms_of(evaluator: Path | None, target: Path | None) -> EvaluatorTerms | No
 def campaign(**fields: Any) -> Campaign:
     """A campaign of what options gave; None is the default. Raises UsageError that names the option."""
     if fields.get("executor"):
-        executor.check(fields["executor"])
+        executors.check(fields["executor"])
     try:
         return Campaign(**{name: value for name, value in fields.items() if value is not None})
     except ValidationError as error:
@@ -143,6 +114,17 @@ def campaign(**fields: Any) -> Campaign:
             above = first.get("ctx", {}).get("gt", 0)
             what, hint = f"{flag} {first['input']:g}: expected a number above {above:g}", f"{flag} 10"
         raise UsageError(what, hint) from error
+
+
+class TrustGranted(Printed):
+    """A project's definitions are allowed, until they change; or what a stored session runs."""
+
+    target: str
+    """Folder of the project or the session."""
+    trusted: Literal[True] = True
+    """Always so."""
+    runs: tuple[str, ...]
+    """Every command and code that they run."""
 
 
 def trust_project(target: Path | None, variants: Sequence[str], screen: Screen, *, as_json: bool) -> None:

@@ -117,14 +117,14 @@ class Status(Printed):
     no_milestone: str = ""
     """Why there is none."""
 
+    def show(self, screen: Screen) -> None:
+        """Everything, as sections."""
+        show(sections(self), screen)
 
-def show_status(target: Path | None, screen: Screen, *, as_json: bool = False) -> None:
-    """Everything, on a terminal or as JSON."""
-    status = gather(target, datetime.datetime.now(datetime.UTC))
-    if as_json:
-        screen.data(to_json(status))
-    else:
-        show(sections(status), screen)
+
+def show_status(target: Path | None) -> Status:
+    """Where a project stands now."""
+    return gather(target, datetime.datetime.now(datetime.UTC))
 
 
 def show_next(target: Path | None, screen: Screen, *, as_json: bool) -> None:
@@ -248,7 +248,7 @@ def _gpu(
 def sections(status: Status) -> Iterator[Section]:
     """What runs, what waits, what is wrong or not judged, what is left over, money, and what comes next."""
     for run in status.running:
-        lines = [f"{run.done} of {say.count(run.of, 'step')}; {_usd(run.usd)} so far"]
+        lines = [f"{run.done} of {say.count(run.of, 'step')}; {say.billed(run.usd)} so far"]
         lines.append(_against(run.seconds, run.budget_s))
         if run.since is not None:
             since = f"since {say.day(run.since)}: {_against(run.step_s, run.step_budget_s)}"
@@ -263,7 +263,7 @@ def sections(status: Status) -> Iterator[Section]:
     older = say.count(status.more_waiting, "older session")
     more = (f"{older} could go on, too: loop sessions list",) if status.more_waiting else ()
     yield Section("To look at", (*status.left, *more))
-    cost = f"{say.count(status.sessions, 'session')}, {_usd(status.usd)} in all; the last: {status.last}"
+    cost = f"{say.count(status.sessions, 'session')}, {say.usd(status.usd)} in all; the last: {status.last}"
     decision = "" if status.gpu.decision == "unknown" else f"{status.gpu.decision}: "
     yield Section("Money", (cost, f"GPU: {decision}{status.gpu.why}"))
     yield next_section(status.milestone) if status.milestone else Section("Next", (status.no_milestone,))
@@ -294,7 +294,3 @@ def next_section(next_: NextSession) -> Section:
 def _against(seconds: float, budget_s: float) -> str:
     over = f", {seconds / budget_s:.1f} times its budget" if budget_s and seconds > budget_s else ""
     return f"{say.seconds(seconds)} of {say.seconds(budget_s)}{over}"
-
-
-def _usd(value: float) -> str:
-    return f"${value:.4f}" if value else "nothing billed"

@@ -12,11 +12,11 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from loop.base.documents import content_hash, did_you_mean, to_json
+from loop.base.documents import content_hash, did_you_mean
 from loop.base.errors import ExitCode, Stopped, UsageError, WorkFailed
 from loop.base.places import tasks_folder
 from loop.base.processes import finish, python_path, run
@@ -34,6 +34,7 @@ from loop.model.base import Model, Printed
 from loop.model.causes import Cause
 from loop.model.dtypes import Device
 from loop.model.output import MeasureOutput, Ours, ours_on, outputs_of
+from loop.model.record import Finished
 from loop.model.target import PythonVariant
 from loop.model.workloads import entry_of, expand, spelled
 from loop.proving.prove import EXACT, WAY, Control, of_structure
@@ -42,22 +43,27 @@ from loop.timing.theirs import HEADS, Both, EvaluatorTerms, line, reasons, two, 
 from loop.workers.judge_process import UNTIMED
 from loop.workers.program import within
 
+ROUNDS = 6
+"""Rounds of timed calls: of each one output is judged, so half of them wrong are overlooked once in 64 times."""
+TRIALS = {kernelbench.NAME: 5, gpumode.NAME: 1, flashinfer.TRACE: 3, flashinfer.SOL: 10}
+"""Sets of inputs for each case that the format states."""
+MOST_CASES = 8
+"""Cases on which controls are tried: by us, by the stated rule and, in FlashInfer Trace, by the evaluator."""
+CACHED = "timed calls all get the same inputs and are not checked: an answer cached by value counts as fast"
+
 
 @dataclass(frozen=True)
 class TaskRequest:
-    """What the user asked for of a task in another format."""
+    """What the user asked for of a task in another format; `loop targets judge --help` says what each is."""
 
     path: Path
     evaluator: Path | None = None
-    """A checkout of the format's evaluator, where the task does not bring one."""
     evaluator_python: str | None = None
-    """An interpreter that has what the evaluator needs; None: this one."""
     limit_minutes: float = LIMIT_S / 60
     form: str | None = None
     device: str = "auto"
     threads: int | None = None
     seed: int = 0
-    json: bool = False
     answers: Sequence[str] = ()
     measure: bool = False
     controls: Sequence[str] = ()
@@ -70,35 +76,6 @@ class TaskRequest:
             evaluator_python=self.evaluator_python,
             limit_s=self.limit_minutes * 60,
         )
-
-
-def judge(request: TaskRequest, screen: Screen) -> int:
-    """Print both verdicts on each answer; the exit code is that of ours."""
-    if not request.answers:
-        raise UsageError("no answer to judge", hint="loop targets judge TASK ANSWER")
-    task = table.load(request.path.absolute(), request.form)
-    folder, names = as_target(request.path, request.answers, request.form)
-    command = "measure" if request.measure else "verify"
-    own_request = BenchRequest(
-        command, names, folder, request.device, threads=request.threads, seed=request.seed, json=request.json
-    )
-    finished, code = walk_bench(own_request, screen)
-    if code == ExitCode.INTERRUPTED:
-        raise Stopped("interrupted", code)
-    both = []
-    for name, answer in zip(names, request.answers, strict=True):
-        screen.status(f"{task.format}: its own evaluator")
-        both.append(two(task, name, finished, finish(verdict_of(task, Path(answer), request.terms))))
-    if request.json:
-        verdicts = tuple(JudgedAnswer(**dict(verdicts), agree=verdicts.same) for verdicts in both)
-        screen.data(to_json(TwoVerdicts(task=task.name, format=task.format, verdicts=verdicts)))
-        return code
-    screen.table(HEADS, map(line, both))
-    for text in (text for output in outputs_of(finished, MeasureOutput) for text in output.not_exercised):
-        screen.data(f"not exercised: {text}")
-    for text in reasons(both):
-        screen.prose(text)
-    return code
 
 
 class JudgedAnswer(Both):
@@ -117,20 +94,53 @@ class TwoVerdicts(Printed):
     """Its format."""
     verdicts: tuple[JudgedAnswer, ...]
     """One for each answer."""
+    not_exercised: tuple[str, ...] = ()
+    """What our measurement did not exercise."""
+
+    def show(self, screen: Screen) -> None:
+        """A row an answer, what was not exercised, and why each side says what it says."""
+        screen.table(HEADS, map(line, self.verdicts))
+        for text in self.not_exercised:
+            screen.data(f"not exercised: {text}")
+        for text in reasons(self.verdicts):
+            screen.prose(text)
 
 
-Kind = Literal["honest", "idle", "mistake"]
+def judge(request: TaskRequest, screen: Screen) -> tuple[TwoVerdicts, int]:
+    """Both verdicts on each answer; the exit code is that of ours."""
+    if not request.answers:
+        raise UsageError("no answer to judge", hint="loop targets judge TASK ANSWER")
+    task = table.load(request.path.absolute(), request.form)
+    folder, names = as_target(request.path, request.answers, request.form)
+    command, where = "measure" if request.measure else "verify", (folder, request.device)
+    bench = BenchRequest(command, names, *where, threads=request.threads, seed=request.seed)
+    finished, code = _walked(bench, screen)
+    both = []
+    for name, answer in zip(names, request.answers, strict=True):
+        screen.status(f"{task.format}: its own evaluator")
+        verdicts = two(task, name, finished, finish(verdict_of(task, Path(answer), request.terms)))
+        both.append(JudgedAnswer(**dict(verdicts), agree=verdicts.same))
+    missing = tuple(text for output in outputs_of(finished, MeasureOutput) for text in output.not_exercised)
+    judged = TwoVerdicts(task=task.name, format=task.format, verdicts=tuple(both), not_exercised=missing)
+    return judged, code
 
 
-@dataclass(frozen=True)
-class Row:
+def _walked(bench: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], int]:
+    """Steps of the bench and their exit code. Raises Stopped where they were interrupted."""
+    finished, code = walk_bench(bench, screen)
+    if code == ExitCode.INTERRUPTED:
+        raise Stopped("interrupted", code)
+    return finished, code
+
+
+class JudgedControl(Model):
     """One control, and what both said of it."""
 
     control: str
     make: str
     """Its short name, by which `--control` chooses it."""
     file: str
-    kind: Kind
+    kind: Literal["honest", "idle", "mistake"]
     """`honest` has to pass; `idle` makes no difference to this task, and is not counted."""
     ours: str
     theirs: str
@@ -138,12 +148,8 @@ class Row:
     ours_why: str
     ours_cause: Cause
     """The same as a code."""
-    causes: Sequence[str]
+    causes: tuple[str, ...]
     """What may be behind a disagreement."""
-
-
-ROUNDS = 6
-"""Rounds of timed calls: of each one output is judged, so half of them wrong are overlooked once in 64 times."""
 
 
 class AuditFinding(Model):
@@ -166,41 +172,47 @@ class Audited(Printed):
     """Whose verdict `theirs` is."""
     findings: tuple[AuditFinding, ...]
     """What is odd about the task."""
-    controls: tuple[Row, ...]
+    controls: tuple[JudgedControl, ...]
     """Each wrong answer, and what both said of it."""
 
+    def show(self, screen: Screen) -> None:
+        """A row a control, then what follows from them, in lines."""
+        words, rows = {"right": "passes", "wrong": "found"}, []
+        for row in self.controls:
+            if row.kind != "idle":
+                # Why theirs says so; where they differ, why they may; where ours says nothing, why not.
+                why = row.why or next(iter(row.causes), row.ours_why if row.ours not in VERDICTS else "")
+                rows.append((row.control, words.get(row.ours, row.ours), words.get(row.theirs, row.theirs), why))
+        screen.table(("control", "ours", "theirs", "why"), rows)
+        screen.prose(f"theirs: {self.theirs}")
+        wrong = [row for row in self.controls if row.kind == "mistake"]
+        for name in ("ours", "theirs"):
+            passed = [row.control for row in wrong if getattr(row, name) == "right"]
+            judged = sum(getattr(row, name) in VERDICTS for row in wrong)
+            listed = f": {', '.join(passed)}" if passed else ""
+            unjudged = f"; {len(wrong) - judged} not judged" if judged < len(wrong) else ""
+            screen.prose(f"{name}: lets {len(passed)} of {judged} mistakes pass{unjudged}{listed}")
+        if any({row.ours, row.theirs} != {"right"} for row in self.controls if row.kind == "honest"):
+            screen.prose("the honest control did not pass: what was found may not be the mistakes")
+        if idle := [row.control for row in self.controls if row.kind == "idle"]:
+            screen.prose(f"not counted, as they make no difference to this task: {', '.join(idle)}")
+        for finding in self.findings:
+            screen.prose(f"{finding.kind}: {finding.what}")
 
-def audit(request: TaskRequest, screen: Screen) -> None:
-    """Print which controls each side lets pass, and what is odd about the task itself."""
+
+def audit(request: TaskRequest, screen: Screen) -> Audited:
+    """Which controls each side lets pass, and what is odd about the task itself."""
     task = table.load(request.path.absolute(), request.form)
     if task.format not in evaluators.ANSWERS:
         raise UsageError(f"{request.path}: loop cannot audit {table.of(task.format).title} yet")
     folder, _ = as_target(request.path, (), request.form)
-    setting = trusted_setting(folder, screen)
-    device, threads = choose_device(request.device, setting.target), choose_threads(request.threads)
-    terms = device, threads, request.terms.limit_s
+    trial = Trial(request, task, trusted_setting(folder, screen))
     screen.status("inputs and reference")
-    interface = Stated(task, setting, *terms).look()
+    interface = trial.stated(())
     if not interface["inputs"] or not interface["outputs"]:
         raise UsageError(f"{request.path}: no floating-point inputs and outputs: loop has no controls for it")
-    controls = named(list(chosen_controls(interface["inputs"], interface["outputs"][0], device)), request.controls)
-    files = []  # The answer of each control; the same task has them at the same place.
-    place = tasks_folder() / f"audit-{content_hash(f'{task.path} {request.form}')[:16]}"
-    place.mkdir(parents=True, exist_ok=True)
-    for control in controls:
-        ending, text = evaluators.answer(task, control.mistake(setting.target, setting.target.dtypes["cpu"]))
-        files.append(place / f"{re.sub(r'[^a-z0-9]+', '_', control.name.lower()).strip('_')}{ending}")
-        files[-1].write_text(text)
-    folder, names = as_target(request.path, [str(file) for file in files], request.form)
-    own = read_setting(folder)
-    # Beside what was allowed it may have only answers that were made here. Its first line names the task's files.
-    firsts = [each.project.manifest.read_text().partition("\n")[0] for each in (own, setting)]
-    rests = [each.target.model_dump_json(exclude={"variants"}) for each in (own, setting)]
-    if firsts[0] != firsts[1] or rests[0] != rests[1]:
-        raise trust.refusal(own.project)
-    trust.grant(own.project, trust.definition_hash(own.project))
-    answers = dict(zip(names, zip(controls, files, strict=True), strict=True))
-    rows, why = _judged(request, task, own, answers, terms, screen)
+    every = chosen_controls(interface["inputs"], interface["outputs"][0], trial.device)
+    rows, why = trial.judged(named([*every], request.controls), screen)
     # FlashInfer's evaluator is slow: it is asked about some of the cases alone.
     is_cut = task.format == flashinfer.TRACE and len(task.cases) > MOST_CASES
     cut = f", on {MOST_CASES} of {len(task.cases)} workloads" if is_cut else ""
@@ -209,50 +221,9 @@ def audit(request: TaskRequest, screen: Screen) -> None:
         whose = f"the rule that {task.format} states, applied by loop: not its evaluator ({why})"
     findings = [AuditFinding(**finding) for finding in interface["findings"]]
     if task.timing.fresh_inputs is False and task.timing.checked is False:
-        what = "timed calls all get the same inputs and are not checked: an answer cached by value counts as fast"
-        findings.append(AuditFinding(kind="timing", what=what))
+        findings.append(AuditFinding(kind="timing", what=CACHED))
     findings += [AuditFinding(kind="text", what=hint) for hint in task.hints]
-    audited = Audited(task=task.name, format=task.format, theirs=whose, findings=tuple(findings), controls=rows)
-    if request.json:
-        screen.data(to_json(audited))
-    else:
-        _show(audited, screen)
-
-
-def _judged(
-    request: TaskRequest,
-    task: ForeignTask,
-    setting: Setting,
-    answers: Mapping[str, tuple[Control, Path]],
-    terms: tuple[Device, int, float],
-    screen: Screen,
-) -> tuple[tuple[Row, ...], str]:
-    """Our verdict and theirs on each answer; and why their evaluator gave none, empty where it did.
-
-    `answers`: name of a variant of the target to its control and file.
-    """
-    screen.status("our verification")
-    own = _ours(request, setting, "verify", [*answers])
-    themes = {name: control.theme for name, (control, _) in answers.items()}
-    if passing := [name for name in answers if themes[name] == "cheat" and own[name].passes]:
-        # A cheat that gives back an earlier output is wrong only in timed calls: inputs change between them.
-        screen.status("our timed calls of what verification lets pass")
-        own |= _ours(request, setting, "measure", passing)
-    others, why = _theirs(request, task, {name: path for name, (_, path) in answers.items()}, screen)
-    # Without their evaluator the stated rule judges all. Else it only tells of each mistake that we let pass
-    # whether it changes any value.
-    names = [name for name in answers if why or (themes[name] != "honest" and own[name].passes)]
-    screen.status("the rule that its format states")
-    stated = Stated(task, setting, *terms).verdicts(names) if names else {}
-    rows = []
-    for name, (control, path) in answers.items():
-        verdict, other = own[name], (others or stated)[name]
-        kind: Kind = "honest" if control.theme == "honest" else "mistake"
-        if kind == "mistake" and verdict.passes and name in stated and stated[name].result is True:
-            kind = "idle"  # No output and no input differed from the reference's.
-        words = (verdict.verdict, other.status, other.why, verdict.why, verdict.cause)
-        rows.append(Row(control.name, control.make, str(path), kind, *words, causes(task, verdict, other)))
-    return tuple(rows), why
+    return Audited(task=task.name, format=task.format, theirs=whose, findings=tuple(findings), controls=rows)
 
 
 def named(chosen: Sequence[Control], names: Sequence[str]) -> list[Control]:
@@ -278,109 +249,129 @@ def chosen_controls(
             yield control
 
 
-def _ours(request: TaskRequest, erring_ones: Setting, command: str, names: Sequence[str]) -> dict[str, Ours]:
-    """Our verdict on controls by the names of their answers, when they are verified or measured."""
-    folder, target = erring_ones.project.target, erring_ones.target
-    sets = [TESTS] if TESTS in target.workloads else list(target.workloads)
-    every = expand(target, sets, target.dtypes[choose_device(request.device, target)])
-    chosen = few(every, MOST_CASES) if len(every) > MOST_CASES or len(sets) < len(target.workloads) else []
-    some = [spelled(entry_of(target.signature, workload)) for workload in chosen]
-    terms = folder, request.device, some, request.threads, request.seed
-    bench = BenchRequest(command, names, *terms, rounds=ROUNDS, enough=True)
-    finished, code = walk_bench(bench, Screen(quiet=True))
-    if code == ExitCode.INTERRUPTED:
-        raise Stopped("interrupted", code)
-    return {name: ours_on(name, finished) for name in names}
-
-
-def _theirs(
-    request: TaskRequest, task: ForeignTask, files: Mapping[str, Path], screen: Screen
-) -> tuple[dict[str, Verdict], str]:
-    """Verdicts of their evaluator by the names of answers, the honest one first; none, and why, without any."""
-    evaluator = EVALUATORS[task.format]
-    if evaluator.needs_cuda(task) and not gpus().usable:
-        return {}, NO_GPU
-    if evaluator.package and request.evaluator is None:
-        return {}, "no --evaluator DIR"
-    terms = request.terms.model_copy(update={"cases": MOST_CASES})
-    verdicts: dict[str, Verdict] = {}
-    for number, (name, path) in enumerate(files.items(), 1):
-        screen.status(f"{task.format}: its own evaluator, control {number} of {len(files)}")
-        verdicts[name] = finish(verdict_of(task, path, terms))
-        if number == 1 and verdicts[name].status != "right":
-            return {}, f"it does not pass an honest answer: {verdicts[name].status} {verdicts[name].why}"
-    return verdicts, ""
-
-
-def _show(audited: Audited, screen: Screen) -> None:
-    """A row a control, then what follows from them, in lines."""
-    words = {"right": "passes", "wrong": "found"}
-    rows = []
-    for row in audited.controls:
-        if row.kind != "idle":
-            # Why theirs says so; where they differ, why they may; where ours says nothing, why not.
-            why = row.why or next(iter(row.causes), row.ours_why if row.ours not in VERDICTS else "")
-            rows.append((row.control, words.get(row.ours, row.ours), words.get(row.theirs, row.theirs), why))
-    screen.table(("control", "ours", "theirs", "why"), rows)
-    screen.prose(f"theirs: {audited.theirs}")
-    wrong = [row for row in audited.controls if row.kind == "mistake"]
-    for name in ("ours", "theirs"):
-        passed = [row.control for row in wrong if getattr(row, name) == "right"]
-        judged = sum(getattr(row, name) in VERDICTS for row in wrong)
-        listed = f": {', '.join(passed)}" if passed else ""
-        unjudged = f"; {len(wrong) - judged} not judged" if judged < len(wrong) else ""
-        screen.prose(f"{name}: lets {len(passed)} of {judged} mistakes pass{unjudged}{listed}")
-    if any({row.ours, row.theirs} != {"right"} for row in audited.controls if row.kind == "honest"):
-        screen.prose("the honest control did not pass: what was found may not be the mistakes")
-    if idle := [row.control for row in audited.controls if row.kind == "idle"]:
-        screen.prose(f"not counted, as they make no difference to this task: {', '.join(idle)}")
-    for finding in audited.findings:
-        screen.prose(f"{finding.kind}: {finding.what}")
-
-
-TRIALS = {kernelbench.NAME: 5, gpumode.NAME: 1, flashinfer.TRACE: 3, flashinfer.SOL: 10}
-"""Sets of inputs for each case that the format states."""
-MOST_CASES = 8
-"""Cases on which controls are tried: by us, by the stated rule and, in FlashInfer Trace, by the evaluator."""
-
-
 @dataclass(frozen=True)
-class Stated:
-    """The program that looks at the task, and applies the rule that the format states."""
+class Trial:
+    """A task that is audited, with the target that is made of it."""
 
+    request: TaskRequest
     task: ForeignTask
     setting: Setting
-    device: Device
-    threads: int
-    limit_s: float
-    """For each answer."""
 
-    def look(self) -> dict[str, Any]:
-        """Shapes of inputs and outputs, and what is odd about the task itself."""
-        return self._run({})
+    @property
+    def device(self) -> Device:
+        """Where it runs."""
+        return choose_device(self.request.device, self.setting.target)
 
-    def verdicts(self, names: Sequence[str]) -> dict[str, Verdict]:
-        """By the names of answers: right or wrong by the stated rule; the result is whether nothing differed."""
+    def with_answers(self, controls: Sequence[Control]) -> tuple["Trial", dict[str, tuple[Control, Path]]]:
+        """The task with an answer for each control, and those by the names of their variants.
+
+        Beside what was allowed the target has only answers that are made here; it is trusted for them.
+        """
+        files, target = [], self.setting.target  # The same task has them at the same place.
+        place = tasks_folder() / f"audit-{content_hash(f'{self.task.path} {self.request.form}')[:16]}"
+        place.mkdir(parents=True, exist_ok=True)
+        for control in controls:
+            ending, text = evaluators.answer(self.task, control.mistake(target, target.dtypes["cpu"]))
+            files.append(place / f"{re.sub(r'[^a-z0-9]+', '_', control.name.lower()).strip('_')}{ending}")
+            files[-1].write_text(text)
+        folder, names = as_target(self.request.path, [str(file) for file in files], self.request.form)
+        own = read_setting(folder)
+        # The first line of a manifest names the task's files.
+        firsts = [each.project.manifest.read_text().partition("\n")[0] for each in (own, self.setting)]
+        rests = [each.target.model_dump_json(exclude={"variants"}) for each in (own, self.setting)]
+        if firsts[0] != firsts[1] or rests[0] != rests[1]:
+            raise trust.refusal(own.project)
+        trust.grant(own.project, trust.definition_hash(own.project))
+        pairs = zip(controls, files, strict=True)
+        return replace(self, setting=own), dict(zip(names, pairs, strict=True))
+
+    def judged(self, controls: Sequence[Control], screen: Screen) -> tuple[tuple[JudgedControl, ...], str]:
+        """Our verdict and theirs on each control; and why their evaluator gave none, empty where it did."""
+        trial, answers = self.with_answers(controls)
+        screen.status("our verification")
+        own = trial.ours("verify", [*answers])
+        themes = {name: control.theme for name, (control, _) in answers.items()}
+        if passing := [name for name in answers if themes[name] == "cheat" and own[name].passes]:
+            # A cheat that gives back an earlier output is wrong only in timed calls: inputs change between them.
+            screen.status("our timed calls of what verification lets pass")
+            own |= trial.ours("measure", passing)
+        others, why = trial.theirs({name: path for name, (_, path) in answers.items()}, screen)
+        # Without their evaluator the stated rule judges all. Else it only tells of each mistake that we let pass
+        # whether it changes any value.
+        names = [name for name in answers if why or (themes[name] != "honest" and own[name].passes)]
+        screen.status("the rule that its format states")
+        stated = trial.stated(names)["verdicts"] if names else {}
+        rows = []
+        for name, (control, path) in answers.items():
+            verdict, rule = own[name], stated.get(name, {})
+            other = others[name] if others else Verdict(status=rule["status"], why=rule["why"])
+            kind: Literal["honest", "idle", "mistake"] = "honest" if control.theme == "honest" else "mistake"
+            if kind == "mistake" and verdict.passes and rule.get("same", False):
+                kind = "idle"  # No output and no input differed from the reference's.
+            rows.append(
+                JudgedControl(
+                    control=control.name,
+                    make=control.make,
+                    file=str(path),
+                    kind=kind,
+                    ours=verdict.verdict,
+                    theirs=other.status,
+                    why=other.why,
+                    ours_why=verdict.why,
+                    ours_cause=verdict.cause,
+                    causes=tuple(causes(self.task, verdict, other)),
+                )
+            )
+        return tuple(rows), why
+
+    def ours(self, command: str, names: Sequence[str]) -> dict[str, Ours]:
+        """Our verdict on controls by the names of their answers, when they are verified or measured."""
+        request, target = self.request, self.setting.target
+        sets = [TESTS] if TESTS in target.workloads else list(target.workloads)
+        every = expand(target, sets, target.dtypes[self.device])
+        chosen = few(every, MOST_CASES) if len(every) > MOST_CASES or len(sets) < len(target.workloads) else []
+        some = [spelled(entry_of(target.signature, workload)) for workload in chosen]
+        terms = self.setting.project.target, request.device, some, request.threads, request.seed
+        bench = BenchRequest(command, names, *terms, rounds=ROUNDS, enough=True)
+        finished, _ = _walked(bench, Screen(quiet=True))
+        return {name: ours_on(name, finished) for name in names}
+
+    def theirs(self, files: Mapping[str, Path], screen: Screen) -> tuple[dict[str, Verdict], str]:
+        """Verdicts of their evaluator by the names of answers, the honest one first; else none, and why."""
+        task, evaluator = self.task, EVALUATORS[self.task.format]
+        if evaluator.needs_cuda(task) and not gpus().usable:
+            return {}, NO_GPU
+        if evaluator.package and self.request.evaluator is None:
+            return {}, "no --evaluator DIR"
+        terms = self.request.terms.model_copy(update={"cases": MOST_CASES})
+        verdicts: dict[str, Verdict] = {}
+        for number, (name, path) in enumerate(files.items(), 1):
+            screen.status(f"{task.format}: its own evaluator, control {number} of {len(files)}")
+            verdicts[name] = finish(verdict_of(task, path, terms))
+            if number == 1 and verdicts[name].status != "right":
+                return {}, f"it does not pass an honest answer: {verdicts[name].status} {verdicts[name].why}"
+        return verdicts, ""
+
+    def stated(self, names: Sequence[str]) -> dict[str, Any]:
+        """What the program says that applies the rule of the format: `loop.workers.stated`.
+
+        Without names: `inputs` and `outputs`, shapes, and `findings`, what is odd about the task. With names of
+        answers `verdicts`, by name: `status`, `why`, and `same` where no value differed from the reference's.
+        Raises WorkFailed where it gives nothing.
+        """
         variants = {name: self.setting.target.variants[name] for name in names}
         functions = {
             name: f"{variant.module}:{variant.function}"
             for name, variant in variants.items()
             if isinstance(variant, PythonVariant)
         }
-        return {
-            name: Verdict(status=answer["status"], why=answer["why"], result=answer.get("same", False))
-            for name, answer in self._run(functions)["verdicts"].items()
-        }
-
-    def _run(self, answers: Mapping[str, str]) -> dict[str, Any]:
-        """What the program says. Raises WorkFailed where it gives nothing."""
         scratch = Path(tempfile.mkdtemp(prefix="loop-audit-"))
         try:
             terms, result = scratch / "terms.json", scratch / "result.json"
-            terms.write_text(json.dumps(self._terms(answers)))
+            terms.write_text(json.dumps(self._terms(functions)))
             command = (sys.executable, "-m", "loop.workers.stated", str(terms), str(result))
             path = {"PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1", **UNTIMED, **within(self.device)}
-            limit = self.limit_s * max(len(answers), 1)
+            limit = self.request.terms.limit_s * max(len(names), 1)
             completed = finish(run(command, limit_s=limit, cwd=scratch, env=path, note="stated rule"))
             if not result.is_file():
                 last = (completed.errors.strip().splitlines() or [completed.how])[-1]
@@ -390,6 +381,7 @@ class Stated:
             shutil.rmtree(scratch, ignore_errors=True)
 
     def _terms(self, answers: Mapping[str, str]) -> dict[str, Any]:
+        """What that program reads."""
         target, judging, task = self.setting.target, self.task.judging, self.task
         generator, modules, checker = target.generator, target.modules, target.checker
         assert generator is not None
@@ -403,7 +395,7 @@ class Stated:
         return {
             "folder": str(self.setting.project.target),
             "device": self.device,
-            "threads": self.threads,
+            "threads": choose_threads(self.request.threads),
             "generator": generator.python,
             "passes": generator.passes,
             "reference": target.reference.python,
@@ -418,6 +410,6 @@ class Stated:
             "strict": task.format == flashinfer.SOL,
             "finite": task.format in (flashinfer.SOL, flashinfer.TRACE),
             "nan": task.format == gpumode.NAME,
-            "limit_s": self.limit_s,
+            "limit_s": self.request.terms.limit_s,
             "answers": dict(answers),
         }

@@ -177,7 +177,7 @@ class SessionLimits:
                 raise UsageError(f"{option} {value:g}: expected a number above 0", hint=f"{option} 10")
         if self.watch not in CHOICES:
             close = nearest(self.watch, CHOICES) or [", ".join(CHOICES)]
-            raise UsageError(f"unknown cloud {self.watch!r} to watch", hint=f"--watch-preemption {close[0]}")
+            raise UsageError(f"unknown cloud {self.watch!r} to watch", hint=f"LOOP_WATCH_PREEMPTION={close[0]}")
         if self.usd is None:
             return
         at_once = charged(0.0, card, head)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from loop import __version__
-from loop.base.documents import to_json
 from loop.base.documents.files import unusable
 from loop.base.errors import UsageError
 from loop.base.interrupts import check, flagged
@@ -100,13 +99,9 @@ class BuiltSite(Printed):
     target: str
     """Name of the target."""
     patterns: int
-    """Patterns in it."""
     sessions: int
-    """Sessions in it."""
     variants: int
-    """Variants in it."""
     plans: int
-    """Plans in it."""
     damaged: int
     """Session folders that were left out."""
     out: str
@@ -114,35 +109,35 @@ class BuiltSite(Printed):
     index: str
     """Its first page."""
     files: int
-    """Files written."""
     seconds: float
     """How long that took."""
 
+    def show(self, screen: Screen) -> None:
+        """The first page, and how much there is."""
+        screen.data(self.index)
+        names = ("patterns", "sessions", "variants", "plans", "damaged")
+        parts = ", ".join(f"{getattr(self, name)} {name}" for name in names)
+        screen.say(f"{parts}: {self.files} files in {seconds_text(self.seconds)}")
+        screen.say(f"look at it: open {self.index}")
 
-def build_site(out: Path, target: Path | None, screen: Screen, *, as_json: bool) -> None:
+
+def build_site(out: Path, target: Path | None, screen: Screen) -> BuiltSite:
     """Write the catalogue into a folder. Raises LoopError for a folder that is something else."""
     begun, place = time.monotonic(), check_place(out)
     contents = gather(read_setting(target), datetime.datetime.now(datetime.UTC))
-    counts = {
+    facts = {
+        "target": contents.target.name,
         "patterns": len(contents.patterns),
         "sessions": len(contents.rows),
         "variants": len(contents.target.variants),
         "plans": len(contents.plans),
         "damaged": len(contents.damaged),
     }
-    facts = {"target": contents.target.name, **counts}
     screen.status(f"writing {place}")
     with flagged():
         files = write(place, pages(shipped("templates") / "site", contents), facts)
-    first, seconds = str(place / "index.html"), time.monotonic() - begun
-    if as_json:
-        built = {**facts, "out": str(place), "index": first, "files": files, "seconds": seconds}
-        screen.data(to_json(BuiltSite.model_validate(built)))
-        return
-    screen.data(first)
-    parts = ", ".join(f"{count} {name}" for name, count in counts.items())
-    screen.say(f"{parts}: {files} files in {seconds_text(seconds)}")
-    screen.say(f"look at it: open {first}")
+    where = {"out": str(place), "index": str(place / "index.html")}
+    return BuiltSite.model_validate({**facts, **where, "files": files, "seconds": time.monotonic() - begun})
 
 
 def gather(setting: Setting, now: datetime.datetime) -> Contents:

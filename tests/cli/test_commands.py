@@ -6,6 +6,7 @@ import inspect
 from inspect import Parameter
 
 import pytest
+from pydantic import TypeAdapter
 
 from loop.cli import ALL
 from loop.cli.command import Command
@@ -34,12 +35,12 @@ def test_a_command_gives_its_function_what_it_takes(command: Command) -> None:
     rest = {name for name, each in parameters.items() if each.kind is Parameter.VAR_KEYWORD}
     needed = {name for name, each in parameters.items() if each.default is Parameter.empty} - rest
     assert set() == needed - given
-    as_json = {"json"} if "as_json" in parameters else set()
-    assert set() == (set() if rest else {*options, *command.fixed} - as_json - {*parameters})
+    assert set() == (set() if rest else {*options, *command.fixed} - {"json", *parameters})
 
 
-@pytest.mark.parametrize("command", [each for each in ALL if each.result], ids=lambda command: command.words)
-def test_what_a_command_prints_as_json_has_a_class(command: Command) -> None:
-    """`result` names something that is there, and such a command has `--json`."""
-    assert command.printed is not None
-    assert "json" in {parameter.name for parameter in command.parameters}
+@pytest.mark.parametrize(
+    "command", [each for each in ALL if "json" in each.takes], ids=lambda command: command.words
+)
+def test_what_a_command_prints_as_json_has_a_type(command: Command) -> None:
+    """`result` names it, or what the function returns is annotated with it."""
+    assert TypeAdapter(command.printed).json_schema()

@@ -1,8 +1,9 @@
 """What a person types and reads of a job on another machine."""
 
-import datetime
 import io
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -10,10 +11,8 @@ from loop.base.errors import WorkFailed
 from loop.base.screen import Screen
 from loop.cli import on_host
 from loop.jobs import there as noted
-from loop.jobs.folder import OUT, TALK, Job, prepare
-from loop.jobs.there import Seen, Sent
-
-NOON = datetime.datetime(2026, 11, 23, 12, 0, tzinfo=datetime.UTC)
+from loop.jobs.folder import Job, prepare
+from loop.jobs.there import Seen, Sent, There
 
 
 def make_sent(folder: Path) -> Sent:
@@ -26,16 +25,22 @@ def make_sent(folder: Path) -> Sent:
 
 def test_lines_are_shown_with_the_paths_of_here(tmp_path: Path) -> None:
     """As they come, each once it is whole; what a terminal would act on is left out."""
-    folder = prepare(Job(id="a", words=("status",)))
+    folder, shown = prepare(Job(id="a", words=("status",))), []
     out, err = io.StringIO(), io.StringIO()
-    streams = on_host._Streams(folder, make_sent(tmp_path), Screen(out, err))
-    streams.take(
-        Seen("running", None, b'{"a":', b"in /home/me/.loop/trees/code-1/k.c: \x1b[31mred\nhalf", more=True)
-    )
-    assert ("", f"in {tmp_path}/code/k.c: red\n") == (out.getvalue(), err.getvalue())
-    streams.take(Seen("done", 0, b"1}\n", b" a line", more=False))
+    looks = [
+        Seen("running", None, b'{"a":', b"in /home/me/.loop/trees/code-1/k.c: \x1b[31mred\nhalf", more=True),
+        Seen("done", 0, b"1}\n", b" a line", more=False),
+    ]
+
+    def look(job: str, *sizes: int) -> Seen:
+        shown.append((out.getvalue(), err.getvalue(), sizes))
+        return looks[len(shown) - 1]
+
+    there = cast(There, SimpleNamespace(look=look))
+    assert looks[1] == on_host._watched(folder, make_sent(tmp_path), there, Screen(out, err))
+    assert ("", f"in {tmp_path}/code/k.c: red\n") == shown[1][:2]
     assert ('{"a":1}\n', "half a line") == (out.getvalue(), err.getvalue().splitlines()[-1])
-    assert streams.sizes == [len((folder.path / name).read_bytes()) for name in (OUT, TALK)]
+    assert [(0, 0), (5, len(looks[0].talk))] == [sizes for *_, sizes in shown]
 
 
 def test_a_session_of_here_is_never_replaced(tmp_path: Path) -> None:

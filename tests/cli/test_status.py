@@ -31,17 +31,16 @@ def project(tmp_path: Path) -> Path:
     return make_project(tmp_path / "project")
 
 
-def said(project: Path, **form: bool) -> str:
+def said(project: Path) -> str:
     """What `loop status` prints."""
     out = io.StringIO()
-    status.show_status(project, Screen(out, io.StringIO()), **form)
+    status.show_status(project).show(Screen(out, io.StringIO()))
     return out.getvalue()
 
 
 def fields(project: Path) -> dict[str, Any]:
     """What `--json` prints."""
-    found: dict[str, Any] = json.loads(said(project, as_json=True))
-    return found
+    return status.show_status(project).model_dump(mode="json")
 
 
 def test_a_project_without_sessions(project: Path) -> None:
