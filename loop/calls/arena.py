@@ -7,18 +7,16 @@ between a result and its judge.
 import ctypes
 import fcntl
 import gc
-import itertools
 import mmap
 import os
 import random
 import select
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from loop.calls.call import POISON, Call, TensorFile
 from loop.calls.invocation import Stage
-from loop.calls.memory import stray
+from loop.calls.memory import count_bytes, differing
 
 CONTROL_BYTES = 1 << 16
 ORDER, DONE = 0, 8
@@ -150,16 +148,14 @@ class Values:
             ctypes.memmove(address, ctypes.addressof(self._twice) + count, len(self.data))
 
 
-@dataclass
 class Pool:
     """The values of one input in the shared memory."""
 
-    tensor: TensorFile
-    values: Values
-    offset: int
-    """Where it begins, in bytes."""
-    turned: int = 0
-    """Bytes by which it is rotated."""
+    def __init__(self, tensor: TensorFile, values: Values, offset: int) -> None:
+        """`offset`: where it begins, in bytes."""
+        self.tensor, self.values, self.offset = tensor, values, offset
+        self.turned = 0
+        """Bytes by which it is rotated."""
 
     def write(self, base: int, count: int) -> None:
         """Write the values rotated by `count` bytes."""
@@ -167,25 +163,21 @@ class Pool:
         self.turned = count
 
 
-@dataclass
 class Arena:
     """The shared memory of one worker; use `close` when it has ended."""
 
-    handle: int = field(default_factory=new_file)
-    """File descriptor that the worker inherits."""
-    size: int = CONTROL_BYTES
-    pools: list[Pool] = field(default_factory=list)
-    slots: list[int] = field(default_factory=list)
-    """Where the output of each call begins, in bytes."""
-    slot_bytes: int = 0
-    updated: frozenset[int] = frozenset()
-    """Numbers of the inputs that a call changes in place."""
-    _spoilt: list[tuple[int, bytes]] = field(default_factory=list)
-    """Places of inputs whose elements are others until the very order, and their true bytes."""
-    _names: list[str] = field(default_factory=lambda: ["", ""])
-    """Names of the tensors in the order of memory, with an empty one at either end."""
-
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
+        self.handle = new_file()
+        """File descriptor that the worker inherits."""
+        self.size = CONTROL_BYTES
+        self.pools: list[Pool] = []
+        self.slots: list[int] = []
+        """Where the output of each call begins, in bytes."""
+        self.slot_bytes = 0
+        self.updated: frozenset[int] = frozenset()
+        """Numbers of the inputs that a call changes in place."""
+        self._spoilt: list[tuple[int, bytes]] = []
+        """Places of inputs whose elements are others until the very order, and their true bytes."""
         os.ftruncate(self.handle, self.size)
         self._map()
 
@@ -197,8 +189,8 @@ class Arena:
         self.words = memoryview(self.memory)[:CONTROL_BYTES].cast("Q")
         self._anchor = ctypes.c_char.from_buffer(self.memory)
         self.base = ctypes.addressof(self._anchor)
-        self._guards: dict[int, bytes] = {}
-        """Where each gap between two tensors begins, and what was written there."""
+        self._gaps: list[tuple[int, bytes, str, str]] = []
+        """Where each gap begins, what was written there, and the names of the tensors before and after it."""
 
     def _unmap(self) -> None:
         self.words.release()
@@ -207,27 +199,25 @@ class Arena:
 
     def lay_out(self, call: Call, values: Sequence[Values], most: int = MOST_CALLS) -> None:
         """Make room for a call's inputs, which have these values, and for the outputs of `most` calls at most."""
-        self.slot_bytes = call.output.size
-        self.updated = call.updated
-        count = min(
-            most, MOST_CALLS, MAX_OFFSETS // max(len(call.inputs), 1), SLOTS_BYTES // max(self.slot_bytes, 1)
-        )
-        end, zones = CONTROL_BYTES, list[tuple[int, int]]()
-        for size in [*(len(data.data) for data in values), *[self.slot_bytes] * max(count, 1)]:
-            begin = -(-(end + GUARD_BYTES) // ALIGNMENT) * ALIGNMENT
-            zones.append((begin, size))
-            end = begin + size
-        begins = [begin for begin, _ in zones]
+        self.slot_bytes, self.updated = call.output.size, call.updated
+        by_words, by_bytes = MAX_OFFSETS // max(len(call.inputs), 1), SLOTS_BYTES // max(self.slot_bytes, 1)
+        count = max(1, min(most, MOST_CALLS, by_words, by_bytes))
+        sizes = [*(len(data.data) for data in values), *[self.slot_bytes] * count]
+        begins, end = [], CONTROL_BYTES
+        for size in sizes:
+            begins.append(-(-(end + GUARD_BYTES) // ALIGNMENT) * ALIGNMENT)
+            end = begins[-1] + size
+        self._resize(end + GUARD_BYTES)
         self.pools = [Pool(*pool) for pool in zip(call.inputs, values, begins, strict=False)]
         self.slots = begins[len(values) :]
-        self._names = ["", *(f"input {tensor.name}" for tensor in call.inputs), *["output"] * len(self.slots), ""]
-        self._resize(end + GUARD_BYTES)
         # What lies between the tensors is filled with random bytes: parts of one long row of them.
-        begin, row = CONTROL_BYTES, os.urandom(RANDOM_BYTES)
-        for first, size in [*zones, (self.size, 0)]:
-            part = random.randrange(RANDOM_BYTES - (first - begin) + 1)
-            self._guards[begin] = self.memory[begin:first] = row[part : part + first - begin]
-            begin = first + size
+        end, row, before = CONTROL_BYTES, os.urandom(RANDOM_BYTES), ""
+        names = [*(f"input {tensor.name}" for tensor in call.inputs), *["output"] * count, ""]
+        for name, begin, size in zip(names, [*begins, self.size], [*sizes, 0], strict=True):
+            part = random.randrange(RANDOM_BYTES - (begin - end) + 1)
+            self.memory[end:begin] = zone = row[part : part + begin - end]
+            self._gaps.append((end, zone, before, name))
+            end, before = begin + size, name
         for pool in self.pools:
             pool.write(self.base, 0)
 
@@ -291,10 +281,15 @@ class Arena:
         return names
 
     def strays(self) -> list[str]:
-        """What was written outside the tensors, a sentence for each gap between two of them."""
-        gaps = zip(self._guards.items(), itertools.pairwise(self._names), strict=True)
-        sentences = [stray(self.memory[at : at + len(zone)], zone, *beside) for (at, zone), beside in gaps]
-        return list(dict.fromkeys(filter(None, sentences)))
+        """What was written outside the tensors, a sentence for each gap, about the nearer tensor."""
+        sentences = []
+        for at, zone, before, after in self._gaps:
+            places = differing(self.memory[at : at + len(zone)], zone)
+            if places and before and (not after or places[0] <= len(zone) - 1 - places[-1]):
+                sentences.append(f"writes outside its {before}: {count_bytes(places)} after its end")
+            elif places:
+                sentences.append(f"writes outside its {after}: {count_bytes(places)} before its beginning")
+        return list(dict.fromkeys(sentences))
 
     def close(self) -> None:
         """Give everything back."""

@@ -186,10 +186,23 @@ class TensorFile(Plain):
         """Bytes of the tensor."""
         return self.elements * self.item
 
+    def window(self) -> bytes:
+        """Its bytes in the file."""
+        with open(self.path, "rb") as file:
+            file.seek(self.offset * self.item)
+            return file.read(self.size)
+
     @property
     def pool_size(self) -> int:
         """Bytes of its file: of the tensor and its room."""
         return self.size + self.room * self.item
+
+
+def c_tensors(tensors: Sequence[TensorFile], addresses: Sequence[int], layout: str = "contiguous") -> Any:
+    """Tensors at these addresses, as the C interface takes them."""
+    placed = zip(addresses, tensors, strict=True)
+    described = [describe(at, each.shape, each.strides(layout), each.dtype) for at, each in placed]
+    return (LoopTensor * max(len(described), 1))(*described)
 
 
 class Call(Plain):
@@ -234,34 +247,23 @@ class Call(Plain):
         """Outputs that are not inputs changed in place."""
         return tuple(part for n, part in enumerate(self.outputs) if not self.updates or self.updates[n] < 0)
 
-    def with_updates(self, block: bytes, read: Callable[[int], bytes]) -> bytes:
-        """The block of outputs with the inputs that were changed in place; `read` gives an input's bytes."""
-        if not self.updates:
-            return block
-        filled = bytearray(block)
-        for part, number in zip(self.parts, self.updates, strict=True):
-            if number >= 0:
-                filled[part.offset : part.offset + part.size] = read(number)
+    def block(self, written: Iterable[bytes], updated: Callable[[int], bytes]) -> bytes:
+        """The bytes of all outputs: those in `written`, and by number those of inputs changed in place."""
+        rest = iter(written)
+        if not self.parts:
+            return next(rest)
+        filled = bytearray(self.output.size)
+        for part, number in zip(self.parts, self.updates or [-1] * len(self.parts), strict=True):
+            filled[part.offset : part.offset + part.size] = updated(number) if number >= 0 else next(rest)
         return bytes(filled)
-
-    @property
-    def offsets(self) -> list[int]:
-        """The windows of the inputs whose answer the judge knows, in elements."""
-        return [tensor.offset for tensor in self.inputs]
 
     def c_inputs(self, addresses: Sequence[int], layout: str = "contiguous") -> Any:
         """Its inputs at these addresses, as the C interface takes them."""
-        placed = zip(addresses, self.inputs, strict=True)
-        described = [describe(at, tensor.shape, tensor.strides(layout), tensor.dtype) for at, tensor in placed]
-        return (LoopTensor * len(described))(*described)
+        return c_tensors(self.inputs, addresses, layout)
 
     def c_output(self, address: int) -> Any:
         """Its outputs in a block at an address, as the C interface takes them."""
-        described = [
-            describe(address + part.offset, part.shape, part.strides("contiguous"), part.dtype)
-            for part in self.written
-        ]
-        return (LoopTensor * max(len(described), 1))(*described)
+        return c_tensors(self.written, [address + part.offset for part in self.written])
 
     def c_numbers(self) -> Any:
         """Its attributes, as the C interface takes them."""

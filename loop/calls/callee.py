@@ -8,8 +8,7 @@ together around tensors of its own.
 import hashlib
 import io
 import pickle
-import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,10 +18,8 @@ import torch
 from torch import Tensor
 
 from loop.calls.call import Call, FunctionTerms, Refused, TensorFile
-from loop.calls.torch_side import TORCH_DTYPES, Function, bits_of, bytes_of, import_file, instance_of
+from loop.calls.torch_side import TORCH_DTYPES, Function, bits_of, import_file, instance_of, same_bits
 
-HASHED = 1 << 20
-"""Words that are hashed at a time."""
 WHOLE_NUMBERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 
 
@@ -175,13 +172,13 @@ class Callee:
             self.function = instance_of(function, arguments, call.seed)
         if isinstance(self.function, torch.nn.Module):
             self.module = self.function.to(device)
-        self.state = self._state() if watched else {}
-        """Digests of what the module holds; or that itself, where calls may change it."""
+        self.state = {name: tensor.clone() for name, tensor in self._held().items()} if watched else {}
+        """Copies of what the module held at first."""
 
-    def _state(self) -> dict[str, Any]:
+    def _held(self) -> dict[str, Tensor]:
+        """The tensors that the module holds now."""
         state = self.module.state_dict() if self.module is not None else {}
-        keep: Callable[[Tensor], Any] = torch.clone if self.terms.is_free else digest
-        return {name: keep(value) for name, value in state.items() if isinstance(value, Tensor)}
+        return {name: value for name, value in state.items() if isinstance(value, Tensor)}
 
     def restore(self) -> None:
         """Let the module hold what it held at first, where calls may change it."""
@@ -193,8 +190,12 @@ class Callee:
         """Names of what the module holds, must not change, and did change."""
         if self.module is None or self.terms.is_free:
             return []
-        now = self._state()
-        return [f"state {name}" for name in {**self.state, **now} if self.state.get(name) != now.get(name)]
+        now, names = self._held(), []
+        for name in {**self.state, **now}:
+            before, after = self.state.get(name), now.get(name)
+            if before is None or after is None or not same_bits(before, after):
+                names.append(f"state {name}")
+        return names
 
     def bind(self, tensors: Sequence[Tensor], outputs: Sequence[Tensor] = ()) -> "partial[Any]":
         """The call on these tensors; `outputs` where they are passed."""
@@ -209,38 +210,22 @@ class Callee:
 
     def outputs(self, result: Any) -> list[Tensor]:
         """The outputs that a call returned; raises Refused unless they are as promised."""
-        expected = self.call.written
+        expected, tensors = self.call.written, list(outputs_of(result).values())
         if not self.call.parts:
-            alone = list(outputs_of(result).values()) if type(result) in (tuple, list, bool, int, float) else []
-            result = alone[0] if len(alone) == 1 else result
-            check_result(result, expected[0].shape, TORCH_DTYPES[expected[0].dtype])
-            return [result]
-        tensors = list(outputs_of(result).values())
+            single = type(result) in (tuple, list, bool, int, float) and len(tensors) == 1
+            tensors = tensors if single else [result]
         if len(tensors) != len(expected):
             names = ", ".join(part.name for part in expected) or "nothing"
             raise Refused(f"wrong result: expected {names}, got {len(tensors)} tensors", "wrong result")
         for part, tensor in zip(expected, tensors, strict=True):
-            check_result(tensor, part.shape, TORCH_DTYPES[part.dtype], f" of {part.name}")
+            of = f" of {part.name}" if self.call.parts else ""
+            check_result(tensor, part.shape, TORCH_DTYPES[part.dtype], of)
         return tensors
 
 
 def digest(tensor: Tensor) -> bytes:
-    """A digest of a tensor's values, worked out where they lie, for some are gigabytes.
-
-    A sum of 32-bit words, each times an odd 64-bit number for its place (universal hashing, Carter and Wegman
-    1979). Words as wide as the sum will not do: an even number of changed highest bits, as of signs, cancels.
-    """
-    words = bits_of(tensor).reshape(-1).view(torch.uint8)
-    words = words.clone() if words.storage_offset() % 4 else words
-    whole = words.numel() // 4
-    short = words[: whole * 4].view(torch.int32)
-    draw, odd = torch.Generator(words.device).manual_seed(HASHED), random.Random(HASHED)
-    factors = torch.randint(-(2**63), 2**63 - 1, (min(whole, HASHED),), generator=draw, device=words.device) | 1
-    total = 0
-    for first in range(0, whole, HASHED):
-        block = short[first : first + HASHED]
-        total += int((block * factors[: block.numel()]).sum()) * (odd.getrandbits(64) | 1)
-    return (total % 2**64).to_bytes(8, "little") + words[whole * 4 :].cpu().numpy().tobytes()
+    """A digest of a tensor's values."""
+    return hashlib.blake2b(bits_of(tensor).cpu().numpy().data).digest()
 
 
 def check_result(result: Any, shape: tuple[int, ...], dtype: torch.dtype, of: str = "") -> None:
@@ -252,16 +237,6 @@ def check_result(result: Any, shape: tuple[int, ...], dtype: torch.dtype, of: st
         raise Refused(f"wrong shape{of}: expected {list(shape)}, got {list(result.shape)}", "wrong result")
     if result.dtype != dtype:
         raise Refused(f"wrong type{of}: expected {dtype}, got {result.dtype}", "wrong result")
-
-
-def in_block(call: Call, tensors: Sequence[Tensor]) -> bytes:
-    """The block of a call's outputs, those that are changed in place left out."""
-    if not call.parts:
-        return bytes_of(tensors[0].detach().cpu())
-    block = bytearray(call.output.size)
-    for part, tensor in zip(call.written, tensors, strict=True):
-        block[part.offset : part.offset + part.size] = bytes_of(tensor.detach().cpu())
-    return bytes(block)
 
 
 def part_of(block: Tensor, part: TensorFile) -> Tensor:

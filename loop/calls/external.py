@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,49 +52,49 @@ class ExternalCall(Prepared):
         self.refill(call)
 
     def refill(self, call: Call) -> None:
-        """Describe the call in the file that the program reads; its inputs are files of their own."""
-        self.call, self.path = call, Path(call.output.path)
-        self.paths = [self.path.with_suffix(f".{tensor.name}.bin") for tensor in call.inputs]
-        self.before = []
-        for tensor, path in zip(call.inputs, self.paths, strict=True):
-            begin = tensor.offset * tensor.item
-            self.before.append(Path(tensor.path).read_bytes()[begin : begin + tensor.size])
-            path.write_bytes(self.before[-1])
-        self.files = {part.name: self.path.with_suffix(f".{part.name}.out") for part in call.parts}
+        """Write the inputs as files of their own, and the file that describes the call."""
+        self.call, path = call, Path(call.output.path)
+        self.paths = [path.with_suffix(f".{tensor.name}.bin") for tensor in call.inputs]
+        self.files = [path.with_suffix(f".{part.name}.out") if call.parts else path for part in call.written]
+        self.values = [tensor.window() for tensor in call.inputs]
+        for file, data in zip(self.paths, self.values, strict=True):
+            file.write_bytes(data)
         fields: dict[str, Any] = {name: getattr(call, name) for name in CALL_FIELDS}
         fields["inputs"] = list(map(described_file, call.inputs, self.paths))
-        fields["output"] = described_file(call.output, self.path)
+        fields["output"] = described_file(call.output, path)
         if call.parts:
-            fields["parts"] = [described_file(part, self.files[part.name]) for part in call.written]
-        description = self.path.with_suffix(".call.json")
+            fields["parts"] = list(map(described_file, call.written, self.files))
+        description = path.with_suffix(".call.json")
         description.write_text(json.dumps(fields))
-        # Sizes and attributes of the call, and its element type, as words: true is 1.
-        shapes, values = self.variant.terms.shapes, dict[str, str]()
-        for tensor in (*call.inputs, *call.outputs):
-            values |= zip(shapes.get(tensor.name, "").split(), map(str, tensor.shape), strict=False)
-        for name, value in call.attributes.items():
-            values[name] = "" if value is None else str(int(value) if isinstance(value, bool) else value)
-        values["dtype"] = call.dtype
-        paths = dict(zip((tensor.name for tensor in call.inputs), self.paths, strict=True))
-        paths |= {call.output.name: self.path, **self.files}
-        words = {**paths, **values}
-        self.command = [
-            PLACEHOLDER.sub(lambda match: str(words.get(match[1], match[0])), word)
-            for word in self.variant.terms.run
-        ]
-        self.environment = {f"LOOP_{name}": value for name, value in values.items()}
-        self.environment |= {f"LOOP_PATH_{name}": str(path) for name, path in paths.items()}
+        tensors, places = (*call.inputs, *call.written), [*self.paths, *self.files]
+        paths = {tensor.name: str(place) for tensor, place in zip(tensors, places, strict=True)}
+        words = self._words()
+        self.environment = {f"LOOP_{name}": value for name, value in words.items()}
+        self.environment |= {f"LOOP_PATH_{name}": place for name, place in paths.items()}
         self.environment["LOOP_CALL"] = str(description)
+        words = {**paths, **words}
+        self.command = [
+            PLACEHOLDER.sub(lambda match: words.get(match[1], match[0]), word) for word in self.variant.terms.run
+        ]
 
-    def bind(self, offsets: Sequence[int] | None = None) -> Run:
+    def _words(self) -> dict[str, str]:
+        """Sizes and attributes of the call, and its element type, as words: true is 1."""
+        shapes, words = self.variant.terms.shapes, dict[str, str]()
+        for tensor in (*self.call.inputs, *self.call.outputs):
+            words |= zip(shapes.get(tensor.name, "").split(), map(str, tensor.shape), strict=False)
+        for name, value in self.call.attributes.items():
+            words[name] = "" if value is None else str(int(value) if isinstance(value, bool) else value)
+        return {**words, "dtype": self.call.dtype}
+
+    def bind(self) -> Run:
         return self.run
 
     def run(self) -> None:
         """Run the program once; its last line may say `{"seconds": ...}`."""
-        for path in (self.path, *self.files.values()):
+        for path in self.files:
             path.unlink(missing_ok=True)
         for number in self.call.updated:
-            self.paths[number].write_bytes(self.before[number])
+            self.paths[number].write_bytes(self.values[number])
         began = time.perf_counter()
         try:
             completed = subprocess.run(
@@ -117,20 +116,16 @@ class ExternalCall(Prepared):
 
     def output(self) -> bytes:
         """The bytes of the output file; of several the block that holds all of them."""
-        if not self.call.parts:
-            return _read_output(self.path, self.call.output)
-        block = bytearray(self.call.output.size)
-        for part in self.call.written:
-            block[part.offset : part.offset + part.size] = _read_output(self.files[part.name], part)
-        return self.call.with_updates(
-            bytes(block), lambda number: _read_output(self.paths[number], self.call.inputs[number])
+        return self.call.block(
+            map(_read_output, self.files, self.call.written),
+            lambda number: _read_output(self.paths[number], self.call.inputs[number]),
         )
 
     def changed(self) -> list[str]:
         return [
             tensor.name
             for n, tensor in enumerate(self.call.inputs)
-            if n not in self.call.updated and self.paths[n].read_bytes() != self.before[n]
+            if n not in self.call.updated and self.paths[n].read_bytes() != self.values[n]
         ]
 
 
@@ -179,12 +174,9 @@ def own_seconds(output: str, took_s: float) -> float | None:
         return None
     start = f"the last line of its output is {line[:LONGEST]}"
     try:
-        fields = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise Refused(f'{start}: "seconds" cannot be read, as the line is no JSON') from error
-    if "seconds" not in fields:
-        return None
-    stated = fields["seconds"]
+        stated = json.loads(line)["seconds"]
+    except (ValueError, KeyError, RecursionError) as error:
+        raise Refused(f'{start}: "seconds" cannot be read') from error
     if isinstance(stated, bool) or not isinstance(stated, int | float) or not stated > 0:
         raise Refused(f'{start}: "seconds" is not a number above 0')
     if stated > CLOCKS_DIFFER * took_s:

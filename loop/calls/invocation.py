@@ -2,7 +2,7 @@
 
 A loaded variant makes a call ready in two ways:
 
-- `prepare` for a check: inputs in memory of the worker's own, with guard zones around them (`memory`).
+- `prepare` for a check: each tensor in a `memory.Memory` of the worker's own, between guard zones.
 - `stage` for timing: inputs and outputs in the memory that the judge shares with the worker (`arena`).
 
 `library`, `external` and `torch_call` hold both for each kind of variant, `cuda` for compiled ones on a GPU.
@@ -18,12 +18,11 @@ import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from time import perf_counter_ns
 from typing import Any, NamedTuple, NoReturn, Protocol
 
-from loop.calls.call import Call, extent, gather, scatter
-from loop.calls.memory import VALUES, Guard, Memory, count_bytes, differing, draw, zone_bytes
+from loop.calls.call import Call, TensorFile, extent, gather, scatter
+from loop.calls.memory import VALUES, Guard, Memory, draw, zone_bytes
 
 STRAY = "stray access: "
 """Before what is said of a fault."""
@@ -192,49 +191,49 @@ class Prepared(ABC):
     def __init__(self, call: Call) -> None:
         self.call = call
         self.inputs: list[Memory] = []
-        self.all: list[Memory] = []
-        """The inputs, and with `prefills` the output."""
-        self.values: list[bytes] = []
-        """What the judge wrote for each input."""
+        self.outputs: list[Memory] = []
+        """Of the outputs that are written to memory of ours."""
         self.strides: list[tuple[int, ...]] = []
-        self.spread: list[bool] = []
-        """Whether an input's elements lie otherwise than in its file."""
-        self.between = ""
-        """What the last call wrote between its outputs, in words."""
+        """Of each input, in elements."""
+        self.values: list[bytes] = []
+        """What the judge wrote for each input, C order."""
 
-    def lay_out(self, layout: str, *, prefills: bool) -> None:
-        """Make the memory of all tensors, and fill it."""
-        self.prefills, inputs = prefills, self.call.inputs
-        self.strides = [tensor.strides(layout) for tensor in inputs]
-        self.spread = [tensor.strides(layout) != tensor.strides("contiguous") for tensor in inputs]
-        self.names = tuple(f"its input {tensor.name}" for tensor in inputs)
-        for tensor, strides, spread in zip(inputs, self.strides, self.spread, strict=True):
-            size = extent(tensor.shape, strides) * tensor.item if spread else tensor.pool_size
-            shift = tensor.item if layout == "misaligned" and not spread else 0
-            zone = zone_bytes(tensor.shape, strides, tensor.dtype)
-            self.inputs.append(self.memory(size, shift, tensor.dtype, zone))
-        self.all = list(self.inputs)
-        if prefills:
-            output = self.call.output
-            zone = zone_bytes(output.shape, output.strides("contiguous"), output.dtype)
-            self.names += ("its output",)
-            self.all.append(self.memory(output.size, 0, output.dtype, zone))
-        self.refill(self.call)
+    def lay_out(self, layout: str, outputs: Sequence[TensorFile]) -> None:
+        """Make memory for the inputs and for these outputs, and fill it."""
+        call, self.prefills = self.call, bool(outputs)
+        self.strides = [tensor.strides(layout) for tensor in call.inputs]
+        for tensor, strides in zip(call.inputs, self.strides, strict=True):
+            shift = tensor.item if layout == "misaligned" else 0
+            self.inputs.append(self._memory(tensor, strides, shift))
+        self.outputs = [self._memory(part, part.strides("contiguous"), 0) for part in outputs]
+        written = [f"its output {part.name}" if call.parts else "its output" for part in outputs]
+        self.names = (*(f"its input {tensor.name}" for tensor in call.inputs), *written)
+        self.refill(call)
+
+    def _memory(self, tensor: TensorFile, strides: tuple[int, ...], shift: int) -> Memory:
+        size = extent(tensor.shape, strides) * tensor.item
+        return self.memory(size, shift, tensor.dtype, zone_bytes(tensor.shape, strides, tensor.dtype))
 
     def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
         """Memory for one tensor: its bytes, bytes of misalignment, its type, bytes of each zone."""
         raise NotImplementedError
 
     @abstractmethod
-    def bind(self, offsets: Sequence[int] | None = None) -> Run:
-        """The call on windows of its inputs, as a function; None: the windows whose answer the judge knows."""
+    def bind(self) -> Run:
+        """The call, as a function."""
 
     @abstractmethod
     def output(self) -> bytes:
         """The last output's bytes, C order; raises Refused when it cannot be one."""
 
+    def tensors(self) -> Sequence[tuple[str, Memory]]:
+        """The tensors in memory of ours, each with its name."""
+        return list(zip(self.names, [*self.inputs, *self.outputs], strict=False))
+
     def poison(self, guard: Guard | None = None) -> None:
         """Make the output NaN, so that an element nobody writes shows; or a guard's contents."""
+        for memory in self.outputs:
+            memory.poison(guard)
 
     def own_strays(self) -> list[str]:
         """Writes of one more call outside of tensors that the variant allocates, a sentence each."""
@@ -242,74 +241,61 @@ class Prepared(ABC):
 
     def refill(self, call: Call) -> None:
         """Take the values of another call's files, at the same addresses."""
-        self.call, self.values = call, [Path(tensor.path).read_bytes() for tensor in call.inputs]
+        self.call, self.values = call, [tensor.window() for tensor in call.inputs]
         for memory, data in zip(self.inputs, self.values, strict=True):
-            memory.zones.know(data)
-        self.surround([draw(VALUES) for _ in self.all])
+            memory.know(data)
+        self.surround([draw(VALUES) for _ in self.names])
 
     def jumble(self, draw: random.Random) -> None:
         """Put unknown values at every address, for a call whose output is not looked at."""
-        for memory, tensor in zip(self.inputs, self.call.inputs, strict=False):
+        for memory in self.inputs:
             if memory.size:
-                memory.rotate(draw.randrange(memory.size // tensor.item) * tensor.item)
+                memory.rotate(draw.randrange(memory.size // memory.item) * memory.item)
 
     def surround(self, guards: Sequence[Guard]) -> None:
         """Write other bytes around each tensor, and the values the judge knows into the inputs."""
-        for memory, guard in zip(self.all, guards, strict=True):
+        for (_, memory), guard in zip(self.tensors(), guards, strict=True):
             memory.surround(guard)
-        self._restore(guards[: len(self.inputs)])
+        self._restore(guards)
 
     def _restore(self, guards: Sequence[Guard]) -> None:
         """Write the values into the inputs; where one is spread, a guard's contents between its rows."""
-        for n, (memory, data, guard) in enumerate(zip(self.inputs, self.values, guards, strict=True)):
-            memory.fill(self._laid_out(n, data, memory.zones.fill(guard, memory.size)) if self.spread[n] else data)
+        for n, (memory, guard) in enumerate(zip(self.inputs, guards, strict=False)):
+            tensor, strides, data = self.call.inputs[n], self.strides[n], self.values[n]
+            if strides != tensor.strides("contiguous"):
+                between = memory.contents_of(guard, memory.size)
+                data = scatter(data, tensor.shape, strides, tensor.item, between)
+            memory.fill(data)
 
-    def _laid_out(self, n: int, data: bytes, between: bytes) -> bytes:
-        return scatter(data, self.call.inputs[n].shape, self.strides[n], self.call.inputs[n].item, between)
-
-    def window(self, n: int) -> bytes:
-        """The elements of an input now, in the window whose answer the judge knows."""
-        tensor = self.call.inputs[n]
-        if self.spread[n]:
-            return gather(self.inputs[n].contents(), tensor.shape, self.strides[n], tensor.item)
-        return self.inputs[n].read(tensor.offset * tensor.item, tensor.size)
+    def held(self, n: int) -> bytes:
+        """The elements of an input now, C order."""
+        tensor, strides, data = self.call.inputs[n], self.strides[n], self.inputs[n].contents()
+        return (
+            data if strides == tensor.strides("contiguous") else gather(data, tensor.shape, strides, tensor.item)
+        )
 
     def changed(self) -> list[str]:
-        """Names of inputs that do not hold their values any more."""
-        names = []
-        for n, (tensor, memory) in enumerate(zip(self.call.inputs, self.inputs, strict=False)):
-            # Where one is spread, other bytes between its rows are no change of it.
-            if n not in self.call.updated and memory.changed:
-                names += [tensor.name] if not self.spread[n] or self.window(n) != self.values[n] else []
-        return names
+        """Names of inputs that do not hold their values any more, or other bytes between their rows."""
+        inputs = enumerate(zip(self.call.inputs, self.inputs, strict=False))
+        updated = self.call.updated
+        return [tensor.name for n, (tensor, memory) in inputs if n not in updated and memory.changed]
 
     def strays(self) -> list[str]:
         """Writes outside of tensors, a sentence each."""
-        sentences = []
-        for n, (name, memory) in enumerate(self.tensors()):
-            gaps = ""
-            if n < len(self.inputs) and self.spread[n] and memory.changed:
-                data, expected = memory.contents(), self._laid_out(n, self.window(n), memory.data)
-                gaps = f"{count_bytes(differing(data, expected))} between its rows" if data != expected else ""
-            if stray := gaps or memory.stray:
-                sentences.append(f"writes outside {name}: {stray}")
-        return [*sentences, *([self.between] if self.between else [])]
+        return [f"writes outside {name}: {stray}" for name, memory in self.tensors() if (stray := memory.stray)]
 
     def enclose(self, *, at_end: bool) -> bool:
         """As `Memory.enclose`, for every tensor; inputs are written anew. False where it cannot."""
-        if not self.all or not all(memory.enclose(at_end=at_end) for memory in self.all):
+        tensors = self.tensors()
+        if not tensors or not all(memory.enclose(at_end=at_end) for _, memory in tensors):
             return False
         self._restore([draw(VALUES) for _ in self.inputs])
         return True
 
     def release(self) -> None:
         """Let accesses outside of tensors be again; the next call needs `surround`."""
-        for memory in self.all:
+        for _, memory in self.tensors():
             memory.release()
-
-    def tensors(self) -> Sequence[tuple[str, Memory]]:
-        """The tensors in memory of ours, each with its name."""
-        return list(zip(self.names, self.all, strict=False))
 
 
 class Stage(ABC):
@@ -392,12 +378,14 @@ class HostStage(Stage):
 
     CALIBRATIONS = 9
 
-    def __init__(self, places: Places, slow: float) -> None:
+    def __init__(self, places: Places, call: Call, slow: float) -> None:
         """`slow`: share of its time by which each call is made longer on purpose."""
-        self.places, self.slow, self.extra_ns = places, slow, 0
+        self.places, self.call, self.slow, self.extra_ns = places, call, slow, 0
         self.runs: list[Run] = []
+        self.windows: Windows = ()
 
     def ready(self, windows: Windows, rotations: Sequence[int]) -> None:
+        self.windows = windows
         self.point(windows)
         if self.slow and not self.extra_ns:
             times = []

@@ -4,15 +4,14 @@
 """
 
 import ctypes
-import itertools
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from loop.calls.call import Call, LibraryTerms, LoopTensor, Refused
+from loop.calls.call import Call, LibraryTerms, LoopTensor, Refused, c_tensors
 from loop.calls.invocation import HostStage, Places, Prepared, Run, Stage, Windows
-from loop.calls.memory import Buffer, Guard, Memory
+from loop.calls.memory import Buffer, Memory
 
 
 class Compiled:
@@ -25,18 +24,14 @@ class Compiled:
         except OSError as error:
             raise Refused(f"does not load: {error}") from error
         check_build_id(self.library, terms.build_id)
-        self.entry = self._function(terms.entry, ctypes.c_int)
+        for name in (terms.entry, "loop_error"):
+            if not hasattr(self.library, name):
+                raise Refused(f"the library exports no `{name}`: declare it with LOOP_EXPORT from loop_kernel.h")
         tensors = ctypes.POINTER(LoopTensor)
+        self.entry, self.explain = getattr(self.library, terms.entry), self.library.loop_error
         self.entry.argtypes = [tensors, tensors, ctypes.POINTER(ctypes.c_double), ctypes.c_void_p]
-        self.explain = self._function("loop_error", ctypes.c_char_p)
-        self.explain.argtypes = [ctypes.c_int]
-
-    def _function(self, name: str, result: Any) -> Any:
-        function = getattr(self.library, name, None)
-        if function is None:
-            raise Refused(f"the library exports no `{name}`: declare it with LOOP_EXPORT from loop_kernel.h")
-        function.restype = result
-        return function
+        self.entry.restype = ctypes.c_int
+        self.explain.argtypes, self.explain.restype = [ctypes.c_int], ctypes.c_char_p
 
     def prepare(self, call: Call, layout: str = "contiguous") -> "CompiledCall":
         """Bring a call's inputs into memory."""
@@ -70,6 +65,30 @@ def check_build_id(library: ctypes.CDLL, expected: str) -> None:
         raise Refused(f"stale binary: built from {built}, the sources are {expected[:12]}")
 
 
+class Invocation:
+    """A call of a C entry on tensors at some addresses, made again and again on windows of its inputs."""
+
+    def __init__(
+        self,
+        invoke: Callable[..., None],
+        call: Call,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        layout: str = "contiguous",
+        stream: int | None = None,
+    ) -> None:
+        """`inputs`, `outputs`: addresses of the inputs' files and of the outputs that are written."""
+        self.inputs = call.c_inputs(inputs, layout)
+        self._begins = [(at, each.item) for at, each in zip(inputs, call.inputs, strict=True)]
+        self.run = partial(invoke, self.inputs, c_tensors(call.written, outputs), call.c_numbers(), stream)
+
+    def aim(self, offsets: Sequence[int]) -> Run:
+        """The call on windows that begin at these elements of its inputs; it holds until the next one."""
+        for tensor, (begin, item), offset in zip(self.inputs, self._begins, offsets, strict=False):
+            tensor.data = begin + offset * item
+        return self.run
+
+
 class CompiledCall(Prepared):
     """One call, its tensors in memory of the worker's own."""
 
@@ -78,62 +97,40 @@ class CompiledCall(Prepared):
 
     def __init__(self, invoke: Callable[..., None], call: Call, layout: str = "contiguous") -> None:
         super().__init__(call)
-        self.lay_out(layout, prefills=True)
-        self.layout, self.invoke, self.result, self.numbers = layout, invoke, self.all[-1], call.c_numbers()
-        self.before = b""
-        """The block of several outputs as it was before the call."""
+        self.lay_out(layout, call.written)
+        self.layout, self.invoke = layout, invoke
 
     def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
         return Buffer(size, shift, dtype, zone)
 
-    def bind(self, offsets: Sequence[int] | None = None) -> Run:
-        windows = zip(self.inputs, offsets or self.call.offsets, self.call.inputs, strict=True)
-        places = [memory.address + offset * tensor.item for memory, offset, tensor in windows]
-        inputs, output = self.call.c_inputs(places, self.layout), self.call.c_output(self.result.address)
-        return partial(self.invoke, inputs, output, self.numbers, self.stream)
-
-    def poison(self, guard: Guard | None = None) -> None:
-        self.result.poison(guard)
-        self.before = self.result.contents() if self.call.parts else b""
+    def bind(self) -> Run:
+        inputs, outputs = ([memory.address for memory in some] for some in (self.inputs, self.outputs))
+        return Invocation(self.invoke, self.call, inputs, outputs, self.layout, self.stream).run
 
     def output(self) -> bytes:
-        """The last output's bytes; of several the block, with zeros between them, where nobody has to write."""
-        block, parts = self.result.contents(), self.call.parts
-        cleaned = bytearray(len(block) if parts else 0)
-        self.between = ""
-        for part, following in itertools.zip_longest(parts, parts[1:]):
-            end = part.offset + part.size
-            cleaned[part.offset : end] = block[part.offset : end]
-            if following and self.before and self.before[end : following.offset] != block[end : following.offset]:
-                self.between = f"writes outside its outputs: between {part.name} and {following.name}"
-        return self.call.with_updates(bytes(cleaned) if parts else block, self.window)
+        """The last output's bytes; of several the block, with zeros between them."""
+        return self.call.block([memory.contents() for memory in self.outputs], self.held)
 
 
 class CompiledStage(HostStage):
     """Calls whose tensors lie in the shared memory, each output in its slot."""
 
     def __init__(self, invoke: Callable[..., None], places: Places, call: Call, slow: float) -> None:
-        super().__init__(places, slow)
-        self.call = call
-        self.windows: Windows = ()
-        self.items = [tensor.item for tensor in call.inputs]
-        self.arrays = [call.c_inputs([0] * len(call.inputs)) for _ in places.slots]
-        numbers = call.c_numbers()
-        self.runs = [
-            partial(invoke, array, call.c_output(places.base + slot), numbers, None)
-            for array, slot in zip(self.arrays, places.slots, strict=True)
+        super().__init__(places, call, slow)
+        inputs = [places.base + begin for begin in places.inputs]
+        self.calls = [
+            Invocation(invoke, call, inputs, [places.base + slot + part.offset for part in call.written])
+            for slot in places.slots
         ]
 
     def point(self, windows: Windows) -> None:
-        places, self.windows = self.places, windows
-        for array, offsets in zip(self.arrays, windows, strict=False):
-            for tensor, base, offset, item in zip(array, places.inputs, offsets, self.items, strict=True):
-                tensor.data = places.base + base + offset * item
+        self.runs = [call.aim(window) for call, window in zip(self.calls, windows, strict=False)]
 
     def give(self) -> None:
         """Copy inputs that were changed in place into the slot of their call."""
         for slot, window in zip(self.places.slots, self.windows, strict=False):
             for part, number in zip(self.call.parts, self.call.updates, strict=False):
                 if number >= 0:
-                    begin = self.places.inputs[number] + window[number] * self.items[number]
+                    item = self.call.inputs[number].item
+                    begin = self.places.inputs[number] + window[number] * item
                     ctypes.memmove(self.places.base + slot + part.offset, self.places.base + begin, part.size)

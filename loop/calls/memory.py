@@ -11,6 +11,8 @@ import mmap
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import cycle, islice
 from typing import NamedTuple
 
 from loop.calls.call import DTYPES, PAGE, POISON
@@ -52,72 +54,29 @@ def zone_bytes(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> 
     return -(-max(min(ROWS * row, MOST_BYTES), PAGE) // PAGE) * PAGE
 
 
-class Surroundings:
-    """The zones before and after one tensor: what was written there last."""
+@lru_cache(maxsize=64)
+def _bits(dtype: str, kind: str, tops: tuple[int, ...]) -> tuple[int, int]:
+    """The bits of PERIOD elements that each call draws, and the bits that stay, as two numbers.
 
-    def __init__(self, before: int, after: int, dtype: str = "float32") -> None:
-        """`before`, `after`: bytes of the zones."""
-        self.dtype, self.item = dtype, DTYPES[dtype][1]
-        self._sizes = before, after
-        self._source = random.Random(_draw.getrandbits(64))
-        self._forms: dict[str, tuple[int, int]] = {}
-        self.know(b"")
-        self.before, self.after = self.renew(draw(VALUES))
+    Sign and exponent stay; `tops` are those of numbers like the tensor's own. A NaN stays a signaling one: any
+    arithmetic makes it quiet, which leaves a trace where it is stored.
+    """
+    item = DTYPES[dtype][1]
+    if dtype not in FIELDS:
+        return (1 << PERIOD * 8 * item) - 1, 0
 
-    def know(self, data: bytes) -> None:
-        """Take signs and exponents from some elements of the tensor, for numbers like its own."""
-        if self.dtype not in FIELDS:
-            return
-        (exponent, mantissa), item = FIELDS[self.dtype], self.item
-        infinite = (1 << exponent) - 1
-        places = range(0, len(data), max(len(data) // item // SAMPLE, 1) * item)
-        tops = [int.from_bytes(data[at : at + item], "little") >> mantissa for at in places]
-        self._values = [top for top in tops if 0 < top & infinite < infinite] or [infinite >> 1]
-        self._forms = {kind: form for kind, form in self._forms.items() if kind not in (VALUES, MIXED)}
+    def repeated(patterns: Sequence[int]) -> int:
+        elements = islice(cycle(patterns), PERIOD)
+        return int.from_bytes(b"".join(bits.to_bytes(item, "little") for bits in elements), "little")
 
-    def renew(self, guard: Guard) -> tuple[bytes, bytes]:
-        """The bytes that belong before and after the tensor from now on."""
-        before, after = self._sizes
-        whole = -(-before // self.item) * self.item
-        data = self.fill(guard, whole + after)
-        self.before, self.after = data[whole - before : whole], data[whole:]
-        return self.before, self.after
-
-    def fill(self, guard: Guard, size: int) -> bytes:
-        """That many bytes of a guard's contents.
-
-        A mask says which bits each call draws; sign and exponent stay. A NaN stays a signaling one: any arithmetic
-        makes it quiet, which leaves a trace where it is stored.
-        """
-        source, kind = random.Random(guard.seed), guard.kind
-
-        def drawn(patterns: Sequence[int]) -> int:
-            """Bits of all elements as one number, each element one of these patterns."""
-            items = self._source.choices([bits.to_bytes(self.item, "little") for bits in patterns], k=PERIOD)
-            return int.from_bytes(b"".join(items), "little")
-
-        if kind not in self._forms and self.dtype not in FIELDS:
-            self._forms[kind] = (1 << PERIOD * 8 * self.item) - 1, 0
-        elif kind not in self._forms:
-            exponent, mantissa = FIELDS[self.dtype]
-            sign, fraction = 1 << exponent, (1 << mantissa - (kind == NAN)) - 1
-            tops = {SMALL: [0], NAN: [sign - 1, 2 * sign - 1], HIGH: [sign - 2], LOW: [2 * sign - 2]}
-            tops |= {VALUES: self._values, MIXED: [*self._values, *(tops[HIGH] + tops[LOW]) * len(self._values)]}
-            fixed = drawn([top << mantissa | (kind == NAN) for top in tops[kind]])
-            self._forms[kind] = drawn([0, fraction] if kind == SMALL else [fraction]), fixed
-        mask, fixed = self._forms[kind]
-        bits = source.getrandbits(PERIOD * 8 * self.item) & mask | fixed
-        data, start = bits.to_bytes(PERIOD * self.item, "little"), source.randrange(PERIOD) * self.item
-        return (data * (size // len(data) + 2))[start : start + size]
-
-    def stray(self, before: bytes, after: bytes) -> str:
-        """Where the zones' bytes are not what was written there, in words; empty when all are."""
-        if places := differing(after, self.after):
-            return f"{count_bytes(places)} after its end, the first at element +{places[0] // self.item}"
-        if places := differing(before, self.before):
-            nearest = (places[-1] - len(before)) // self.item
-            return f"{count_bytes(places)} before its beginning, the nearest at element {nearest}"
-        return ""
+    exponent, mantissa = FIELDS[dtype]
+    signaling, sign = int(kind == NAN), 1 << exponent
+    fraction = (1 << mantissa - signaling) - 1
+    largest = (sign - 2, 2 * sign - 2)
+    kinds = {VALUES: tops, SMALL: (0,), NAN: (sign - 1, 2 * sign - 1), HIGH: largest[:1], LOW: largest[1:]}
+    kinds[MIXED] = (*tops, *largest * len(tops))
+    drawn = repeated([0, fraction] if kind == SMALL else [fraction])
+    return drawn, repeated([top << mantissa | signaling for top in kinds[kind]])
 
 
 def differing(data: bytes, expected: bytes) -> list[int]:
@@ -127,32 +86,27 @@ def differing(data: bytes, expected: bytes) -> list[int]:
     return [place for place, (a, b) in enumerate(zip(data, expected, strict=True)) if a != b]
 
 
-def count_bytes(places: list[int]) -> str:
+def count_bytes(places: Sequence[int]) -> str:
     """How many there are, in words."""
     return f"{len(places)} byte{'s' if len(places) > 1 else ''}"
 
 
-def stray(now: bytes, zone: bytes, before: str, after: str) -> str:
-    """A sentence on a write into the gap between two tensors, about the nearer one; empty when there was none."""
-    places = differing(now, zone)
-    if not places:
-        return ""
-    if before and (not after or places[0] <= len(zone) - 1 - places[-1]):
-        return f"writes outside its {before}: {count_bytes(places)} after its end"
-    return f"writes outside its {after}: {count_bytes(places)} before its beginning"
-
-
 class Memory(ABC):
-    """Memory for one tensor between two zones. A kind of memory says how bytes get there, and back."""
+    """Memory for one tensor between two guard zones. A kind of memory says how bytes get there, and back."""
 
     address: int
     reach = (0, 0)
     """Host addresses around it where nothing else is."""
 
-    def __init__(self, size: int, zones: Surroundings) -> None:
-        self.size, self.zones, self.data = size, zones, b""
+    def __init__(self, size: int, dtype: str, before: int, after: int) -> None:
+        """`before`, `after`: bytes of the zones."""
+        self.size, self.dtype, self.item, self.data = size, dtype, DTYPES[dtype][1], b""
         self.turned = 0
         """Bytes by which `data`, its contents, are rotated."""
+        self.zones = bytes(before), bytes(after)
+        """What was written before and after the tensor."""
+        self._tops: tuple[int, ...] = ()
+        self.know(b"")
 
     @abstractmethod
     def write(self, offset: int, data: bytes) -> None:
@@ -161,6 +115,24 @@ class Memory(ABC):
     @abstractmethod
     def read(self, offset: int, size: int) -> bytes:
         """That many bytes from there on."""
+
+    def know(self, data: bytes) -> None:
+        """Take signs and exponents from some elements of the tensor, for numbers like its own."""
+        if self.dtype in FIELDS:
+            (exponent, mantissa), item = FIELDS[self.dtype], self.item
+            infinite = (1 << exponent) - 1
+            places = range(0, len(data), max(len(data) // item // SAMPLE, 1) * item)
+            tops = [int.from_bytes(data[at : at + item], "little") >> mantissa for at in places]
+            finite = tuple(top for top in tops if 0 < top & infinite < infinite)
+            self._tops = finite or (infinite >> 1,)
+
+    def contents_of(self, guard: Guard, size: int) -> bytes:
+        """That many bytes of a guard's contents."""
+        source = random.Random(guard.seed)
+        drawn, fixed = _bits(self.dtype, guard.kind, self._tops)
+        bits = source.getrandbits(PERIOD * 8 * self.item) & drawn | fixed
+        data, start = bits.to_bytes(PERIOD * self.item, "little"), source.randrange(PERIOD) * self.item
+        return (data * (size // len(data) + 2))[start : start + size]
 
     def contents(self) -> bytes:
         """The tensor's bytes."""
@@ -178,13 +150,16 @@ class Memory(ABC):
 
     def poison(self, guard: Guard | None = None) -> None:
         """Make every element NaN, or a guard's contents."""
-        self.write(0, self.zones.fill(guard, self.size) if guard else bytes([POISON]) * self.size)
+        self.write(0, self.contents_of(guard, self.size) if guard else bytes([POISON]) * self.size)
 
     def surround(self, guard: Guard) -> None:
-        """Write both zones anew."""
-        before, after = self.zones.renew(guard)
-        self.write(-len(before), before)
-        self.write(self.size, after)
+        """Write a guard's contents into both zones."""
+        before, after = map(len, self.zones)
+        whole = -(-before // self.item) * self.item
+        data = self.contents_of(guard, whole + after)
+        self.zones = data[whole - before : whole], data[whole:]
+        self.write(-before, self.zones[0])
+        self.write(self.size, self.zones[1])
 
     @property
     def changed(self) -> bool:
@@ -195,8 +170,13 @@ class Memory(ABC):
     @property
     def stray(self) -> str:
         """Writes outside the tensor, in words; empty when there were none."""
-        before, after = len(self.zones.before), len(self.zones.after)
-        return self.zones.stray(self.read(-before, before), self.read(self.size, after))
+        before, after = self.zones
+        if places := differing(self.read(self.size, len(after)), after):
+            return f"{count_bytes(places)} after its end, the first at element +{places[0] // self.item}"
+        if places := differing(self.read(-len(before), len(before)), before):
+            nearest = (places[-1] - len(before)) // self.item
+            return f"{count_bytes(places)} before its beginning, the nearest at element {nearest}"
+        return ""
 
     def enclose(self, *, at_end: bool) -> bool:
         """Put the tensor at the end, or the beginning, of pages outside which every access faults.
@@ -230,9 +210,8 @@ class Buffer(Memory):
         self._allow(length - self.FAR, self.FAR, allowed=False)
         # Bytes of the room before the tensor: the most after which it is as aligned as it shall be.
         self._end = (self._room - size - shift) // self.ALIGNMENT * self.ALIGNMENT + shift
+        super().__init__(size, dtype, zone + self._end, self._room - self._end - size + zone)
         self._place(self._end)
-        before = self._start - self.FAR
-        super().__init__(size, Surroundings(before, self._room + 2 * zone - before - size, dtype))
         self.surround(draw(VALUES))
         self.poison()
 
@@ -255,7 +234,7 @@ class Buffer(Memory):
         end = flush if self._shift and flush % self.ALIGNMENT else self._end
         self._place(end if at_end else self._shift)
         room = self.FAR + self._zone
-        self._memory[room : room + self._room] = self.zones.fill(draw(VALUES), self._room)
+        self._memory[room : room + self._room] = self.contents_of(draw(VALUES), self._room)
         for zone in (self.FAR, room + self._room):
             self._allow(zone, self._zone, allowed=False)
         return True

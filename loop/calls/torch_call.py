@@ -3,7 +3,7 @@
 import ctypes
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -14,28 +14,71 @@ from torch.cuda import CUDAGraph, Event, synchronize
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from loop.calls import torch_side
-from loop.calls.call import Call, FunctionTerms, Refused, extent, refuse_late, strides_of
-from loop.calls.callee import Callee, in_block, outputs_of, part_of, spoil
+from loop.calls.call import Call, FunctionTerms, Refused, TensorFile, extent, refuse_late
+from loop.calls.callee import Callee, outputs_of, spoil
 from loop.calls.cuda.stage import LEFT_WORK
 from loop.calls.invocation import HostStage, Places, Prepared, Run, Windows
-from loop.calls.memory import HIGH, Guard, Memory, Surroundings, draw, zone_bytes
+from loop.calls.memory import HIGH, Guard, Memory, draw, zone_bytes
 from loop.calls.own_modules import search
-from loop.calls.torch_side import TORCH_DTYPES, WHOLE, bytes_of, same_bits
+from loop.calls.torch_side import TORCH_DTYPES, WHOLE, bytes_of
 from loop.model.dtypes import Device
 
-NAMES = "empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like"
-NAMES += " new_ones full full_like new_full"
-FACTORIES = {getattr(torch.ops.aten, name) for name in NAMES.split()}
+
+class TorchMemory(Memory):
+    """One tensor in memory of its own, with a guard zone on either side in the same storage."""
+
+    def __init__(self, size: int, shift: int, dtype: str, zone: int, device: str) -> None:
+        self._begin, kind = zone + shift, TORCH_DTYPES[dtype]
+        super().__init__(size, dtype, self._begin, zone)
+        self._block = torch.empty(self._begin + size + zone, dtype=torch.uint8, device=device)
+        self.whole = self._block[self._begin : self._begin + size]
+        """The tensor as bytes."""
+        self.flat = self._block.view(kind)[self._begin // kind.itemsize :][: size // kind.itemsize]
+        self.address = self.flat.data_ptr()
+        self._origin = self.whole[:0]
+        """Its contents, on the same device: a large tensor goes there once."""
+
+    def write(self, offset: int, data: bytes) -> None:
+        begin = self._begin + offset
+        self._block[begin : begin + len(data)].copy_(_bytes_tensor(data))
+
+    def read(self, offset: int, size: int) -> bytes:
+        begin = self._begin + offset
+        return bytes_of(self._block[begin : begin + size].cpu())
+
+    def fill(self, data: bytes) -> None:
+        if data is not self.data:
+            self.data, self._origin = data, _bytes_tensor(data).to(self._block.device)
+        self.rotate(0)
+
+    def rotate(self, count: int) -> None:
+        self.turned = count
+        self.whole.copy_(self._origin.roll(-count) if count else self._origin)
+
+    @property
+    def changed(self) -> bool:
+        return not torch.equal(self.whole, self._origin.roll(-self.turned) if self.turned else self._origin)
+
+
+def _bytes_tensor(data: bytes) -> Tensor:
+    """Bytes as a tensor that is only read: it shares their memory."""
+    with warnings.catch_warnings(action="ignore"):
+        return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
 
 
 class _Bytes(NamedTuple):
     """The tensor in some memory of a device, as NVIDIA's array interface describes bytes."""
 
-    memory: "TorchMemory"
+    memory: TorchMemory
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         return {"shape": (self.memory.size,), "typestr": "|u1", "data": (self.memory.address, False), "version": 3}
+
+
+NAMES = "empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like"
+NAMES += " new_ones full full_like new_full"
+FACTORIES = {getattr(torch.ops.aten, name) for name in NAMES.split()}
 
 
 class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -90,7 +133,7 @@ def stray_writes(call: Callable[[], Any]) -> list[str]:
     except Exception:
         return []
     if any(memory.whole.is_cuda for _, memory in mode.allocated):
-        torch.cuda.synchronize()
+        synchronize()
     sentences = []
     for shape, memory in mode.allocated:
         if stray := memory.stray:
@@ -123,144 +166,8 @@ class Importable:
     def stage(self, places: Places, call: Call, slow: float) -> "FunctionStage":
         """Take a call's place in the shared memory."""
         kind = DeviceFunctionStage if self.device == "cuda" else FunctionStage
-        callee = Callee(self.function, self.arguments, self.terms, call, self.device)
+        callee = Callee(self.function, self.arguments, self.terms, call, self.device, watched=False)
         return kind(callee, places, call, slow)
-
-
-class TorchMemory(Memory):
-    """One tensor in memory of its own, with a guard zone on either side in the same storage."""
-
-    def __init__(self, size: int, shift: int, dtype: str, zone: int, device: str) -> None:
-        self._begin, kind = zone + shift, TORCH_DTYPES[dtype]
-        super().__init__(size, Surroundings(self._begin, zone, dtype))
-        self._block = torch.empty(self._begin + size + zone, dtype=torch.uint8, device=device)
-        self.whole = self._block[self._begin : self._begin + size]
-        """The tensor as bytes."""
-        self.flat = self._block.view(kind)[self._begin // kind.itemsize :][: size // kind.itemsize]
-        self.address = self.flat.data_ptr()
-        self._origin = self.whole[:0]
-        """Its contents, on the same device: a large tensor goes there once."""
-
-    def write(self, offset: int, data: bytes) -> None:
-        begin = self._begin + offset
-        self._block[begin : begin + len(data)].copy_(_bytes_tensor(data))
-
-    def read(self, offset: int, size: int) -> bytes:
-        begin = self._begin + offset
-        return bytes_of(self._block[begin : begin + size].cpu())
-
-    def fill(self, data: bytes) -> None:
-        if data is not self.data:
-            self.data, self._origin = data, _bytes_tensor(data).to(self._block.device)
-        self.rotate(0)
-
-    def rotate(self, count: int) -> None:
-        self.turned = count
-        for place, source in self._turned():
-            place.copy_(source)
-
-    @property
-    def changed(self) -> bool:
-        return not all(torch.equal(place, source) for place, source in self._turned())
-
-    def _turned(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """The tensor's bytes in two parts, each with the contents that belong there."""
-        rest = self.size - self.turned
-        yield self.whole[:rest], self._origin[self.turned :]
-        yield self.whole[rest:], self._origin[: self.turned]
-
-
-def _bytes_tensor(data: bytes) -> Tensor:
-    """Bytes as a tensor that is only read: it shares their memory."""
-    with warnings.catch_warnings(action="ignore"):
-        return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
-
-
-class TensorCall(Prepared):
-    """One call, its tensors in memory of the worker's own. It has an output there where one is passed to it.
-
-    Zones stay open: a Python variant may copy a tensor's whole storage.
-    """
-
-    def __init__(self, callee: Callee, call: Call, device: str, layout: str) -> None:
-        self.callee, self.device = callee, device
-        super().__init__(call)
-        self.lay_out(layout, prefills=callee.terms.passed)
-        self.pools = [memory.flat for memory in self.inputs if isinstance(memory, TorchMemory)]
-        self.passed: list[Tensor] = []
-        if callee.terms.passed:
-            block = self.all[-1]
-            assert isinstance(block, TorchMemory)
-            self.passed = [part_of(block.whole, part) for part in call.written]
-        self.result: Any = None
-        self._last: tuple[list[Tensor], bytes] | None = None
-        """Copies of the last outputs where they lie, and their bytes: the next ones are mostly the same."""
-
-    def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
-        return TorchMemory(size, shift, dtype, zone, self.device)
-
-    def surround(self, guards: Sequence[Guard]) -> None:
-        super().surround(guards)
-        if self.device == "cuda":
-            synchronize()
-
-    def bind(self, offsets: Sequence[int] | None = None) -> Run:
-        placed = zip(self.pools, self.call.inputs, self.strides, offsets or self.call.offsets, strict=True)
-        views = [
-            flat.as_strided(tensor.shape, strides, flat.storage_offset() + offset)
-            for flat, tensor, strides, offset in placed
-        ]
-        bound = self.callee.bind(views, self.passed)
-
-        def run() -> None:
-            self.result = bound()
-
-        return run
-
-    def own_strays(self) -> list[str]:
-        last = self.result
-
-        def once() -> Any:
-            self.bind()()
-            return self.result
-
-        try:
-            return stray_writes(once)
-        finally:
-            self.result = last
-
-    def poison(self, guard: Guard | None = None) -> None:
-        """Make the last outputs NaN and forget them: a variant that returns them again has not computed them."""
-        self.callee.restore()
-        result, self.result = self.result, None
-        if self.passed:
-            self.all[-1].poison(guard)
-            return
-        inputs = [flat.untyped_storage().data_ptr() for flat in self.pools]
-        outputs = [output for output in outputs_of(result).values() if type(output) is Tensor]
-        if not any(output.untyped_storage().data_ptr() in inputs for output in outputs):
-            spoil(result)
-
-    def output(self) -> bytes:
-        """The last outputs' bytes; raises Refused when they are no tensors of the promised shapes and types.
-
-        On a GPU also when work went on elsewhere after the stream was done.
-        """
-        if self.device == "cuda":
-            torch.cuda.current_stream().synchronize()
-        tensors = self.passed or self.callee.outputs(self.result)
-        if self._last is None or not all(map(same_bits, self._last[0], tensors)):
-            self._last = [tensor.detach().clone() for tensor in tensors], in_block(self.call, tensors)
-        data = self.call.with_updates(self._last[1], self.window)
-        if self.device == "cuda":
-            begin = perf_counter()
-            synchronize()
-            refuse_late(perf_counter() - begin)
-        return data
-
-    def changed(self) -> list[str]:
-        """Names of inputs, and of what a module holds, that are not what they were."""
-        return [*super().changed(), *self.callee.changed]
 
 
 def need_device() -> None:
@@ -275,24 +182,90 @@ def need_device() -> None:
         raise Refused(f"torch {torch.__version__} finds no GPU: {str(error).strip().splitlines()[0]}") from error
 
 
+class TensorCall(Prepared):
+    """One call, its tensors in memory of the worker's own. It has outputs there where they are passed to it.
+
+    Zones stay open: a Python variant may copy a tensor's whole storage.
+    """
+
+    def __init__(self, callee: Callee, call: Call, device: str, layout: str) -> None:
+        self.callee, self.device = callee, device
+        super().__init__(call)
+        self.lay_out(layout, call.written if callee.terms.passed else ())
+        flats = [memory.flat for _, memory in self.tensors() if isinstance(memory, TorchMemory)]
+        placed = zip(flats, call.inputs, self.strides, strict=False)
+        self.given = [flat.as_strided(each.shape, at, flat.storage_offset()) for flat, each, at in placed]
+        """The inputs as the function is given them."""
+        written = zip(flats[len(call.inputs) :], call.written, strict=False)
+        self.passed = [flat.reshape(part.shape) for flat, part in written]
+        self.result: Any = None
+
+    def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
+        return TorchMemory(size, shift, dtype, zone, self.device)
+
+    def surround(self, guards: Sequence[Guard]) -> None:
+        super().surround(guards)
+        if self.device == "cuda":
+            synchronize()
+
+    def bind(self) -> Run:
+        bound = self.callee.bind(self.given, self.passed)
+
+        def run() -> None:
+            self.result = bound()
+
+        return run
+
+    def own_strays(self) -> list[str]:
+        return stray_writes(self.callee.bind(self.given, self.passed))
+
+    def poison(self, guard: Guard | None = None) -> None:
+        """Make the last outputs NaN and forget them: a variant that returns them again has not computed them."""
+        self.callee.restore()
+        super().poison(guard)
+        result, self.result = self.result, None
+        if self.passed:
+            return
+        inputs = [tensor.untyped_storage().data_ptr() for tensor in self.given]
+        outputs = [output for output in outputs_of(result).values() if type(output) is Tensor]
+        if not any(output.untyped_storage().data_ptr() in inputs for output in outputs):
+            spoil(result)
+
+    def output(self) -> bytes:
+        """The last outputs' bytes; raises Refused when they are no tensors of the promised shapes and types.
+
+        On a GPU also when work went on elsewhere after the stream was done.
+        """
+        if self.device == "cuda":
+            torch.cuda.current_stream().synchronize()
+        tensors = self.passed or self.callee.outputs(self.result)
+        data = self.call.block([bytes_of(tensor.detach().cpu()) for tensor in tensors], self.held)
+        if self.device == "cuda":
+            begin = perf_counter()
+            synchronize()
+            refuse_late(perf_counter() - begin)
+        return data
+
+    def changed(self) -> list[str]:
+        """Names of inputs, and of what a module holds, that are not what they were."""
+        return [*super().changed(), *self.callee.changed]
+
+
 class FunctionStage(HostStage):
     """Calls on tensors in the shared memory. A result is the function's own until it is given into its slot."""
 
     def __init__(self, callee: Callee, places: Places, call: Call, slow: float) -> None:
-        super().__init__(places, slow)
-        self.callee, self.call = callee, call
+        super().__init__(places, call, slow)
+        self.callee = callee
         self.pools = [
             self._view(offset, (tensor.elements + tensor.room,), tensor.dtype)
             for offset, tensor in zip(places.inputs, call.inputs, strict=True)
         ]
-        self.slots = [
-            [self._view(offset + part.offset, part.shape, part.dtype) for part in call.outputs]
-            for offset in places.slots
-        ]
-        """The outputs of each call."""
+        self.written = [self._in_slot(offset, call.written) for offset in places.slots]
+        """Of each call the slots of its outputs that are no inputs changed in place."""
         self.results: list[Any] = []
-        self.bound: list[list[Tensor]] = []
-        """The inputs of each call."""
+        self.again = 0
+        """Calls that are made twice on a GPU, because the variant is to be slower."""
 
     def _view(self, offset: int, shape: tuple[int, ...], dtype: str) -> Tensor:
         count, kind = prod(shape), TORCH_DTYPES[dtype]
@@ -300,47 +273,43 @@ class FunctionStage(HostStage):
             return torch.empty(shape, dtype=kind)
         return torch.frombuffer(self.places.memory, dtype=kind, count=count, offset=offset).reshape(shape)
 
+    def _in_slot(self, offset: int, parts: Sequence[TensorFile]) -> list[Tensor]:
+        return [self._view(offset + part.offset, part.shape, part.dtype) for part in parts]
+
     def point(self, windows: Windows) -> None:
-        self.results, self.bound, self.runs = [], [], []
-        for number, offsets in enumerate(windows):
-            views = [
-                pool.as_strided(tensor.shape, strides_of(tensor.shape, "contiguous"), offset)
-                for pool, tensor, offset in zip(self.pools, self.call.inputs, offsets, strict=True)
-            ]
-            self.bound.append(views)
-            self.runs.append(self.callee.bind(views, self.passed(number)))
+        self.results = []
+        self.runs = [self.callee.bind(self._inputs(n), self.passed(n)) for n in range(len(windows))]
+
+    def _inputs(self, number: int) -> list[Tensor]:
+        """The inputs of a call: windows of the pools."""
+        placed = zip(self.pools, self.call.inputs, self.windows[number], strict=True)
+        return [pool.as_strided(each.shape, each.strides("contiguous"), offset) for pool, each, offset in placed]
 
     def passed(self, number: int) -> list[Tensor]:
         """Where a call's outputs are, if they are passed to it."""
-        return self._written(number) if self.callee.terms.passed else []
-
-    def _written(self, number: int) -> list[Tensor]:
-        """The slots of a call's outputs that are not inputs changed in place."""
-        slots = self.slots[number]
-        inputs = self.call.updates or [-1] * len(slots)
-        return [slot for slot, input_number in zip(slots, inputs, strict=True) if input_number < 0]
+        return self.written[number] if self.callee.terms.passed else []
 
     def make(self, runs: Sequence[Run]) -> None:
         """Make some calls; every result is kept, for any may be asked for."""
         self.results += [run() for run in runs]
 
     def give(self) -> None:
-        """Copy each result into its slot; raises Refused when one is no tensor of the promised shape and type."""
-        with torch.inference_mode():
-            for number, result in enumerate(self.results[: len(self.slots)]):
-                self.give_one(number, result)
+        """Copy each result into its slot, and the inputs that it changed in place.
 
-    def give_one(self, number: int, result: Any) -> None:
-        """Copy one result into its slot, and the inputs that it changed in place."""
-        if not self.callee.terms.passed:
-            for slot, tensor in zip(self._written(number), self.callee.outputs(result), strict=True):
-                slot.copy_(tensor)
-        for slot, input_number in zip(self.slots[number], self.call.updates, strict=False):
-            if input_number >= 0:
-                slot.copy_(self.bound[number][input_number])
+        Raises Refused when one is no tensor of the promised shape and type.
+        """
+        with torch.inference_mode():
+            for number, result in enumerate(self.results[self.again :][: len(self.written)]):
+                outputs = self.passed(number) or self.callee.outputs(result)
+                for slot, tensor in zip(self.written[number], outputs, strict=True):
+                    slot.copy_(tensor)
+                for part, input_number in zip(self.call.parts, self.call.updates, strict=False):
+                    if input_number >= 0:
+                        (slot,) = self._in_slot(self.places.slots[number], [part])
+                        slot.copy_(self._inputs(number)[input_number])
 
     def close(self) -> None:
-        self.results, self.runs, self.pools, self.slots, self.bound = [], [], [], [], []
+        self.results, self.runs, self.pools, self.written = [], [], [], []
 
 
 class DeviceFunctionStage(FunctionStage):
@@ -358,16 +327,14 @@ class DeviceFunctionStage(FunctionStage):
         self.graphs: dict[tuple[tuple[int, ...], ...], tuple[Any, list[Any]]] = {}
         """By windows: the calls as a graph, None where they cannot be captured, and their results."""
         self.graph: Any = None
-        self.again = 0
-        """Calls that are made twice, because the variant is to be slower."""
-        self.given: list[list[Tensor]] = []
+        self.on_device: list[list[Tensor]] = []
         """Of each call the outputs that are passed to it."""
         self.settled: list[Tensor] = []
         """Finished results on the device; of calls with one output all calls' in one tensor."""
 
     def ready(self, windows: Windows, rotations: Sequence[int]) -> None:
         """Rotate inputs; capture the calls where these windows are new."""
-        key = tuple(tuple(window) for window in windows)
+        self.windows, key = windows, tuple(tuple(window) for window in windows)
         self.again = max(1, round(self.slow * len(windows))) if self.slow else 0
         if self.graphs.get(key, (None,))[0] is None:
             self.point(windows)
@@ -376,7 +343,7 @@ class DeviceFunctionStage(FunctionStage):
             self.graphs[key] = self._capture()
         self.graph, self.results = self.graphs[key]
         self.captured = self.graph is not None
-        for result in (*self.results, *self.given):
+        for result in (*self.results, *self.on_device):
             spoil(result)
         # After that: a result may be a view.
         for pool, origin, count in zip(self.pools, self.origins, rotations, strict=True):
@@ -423,9 +390,10 @@ class DeviceFunctionStage(FunctionStage):
         """Where a call's outputs are on the device, if they are passed to it."""
         if not self.callee.terms.passed:
             return []
-        while len(self.given) <= number:
-            self.given.append([torch.empty_like(slot, device="cuda") for slot in self._written(number)])
-        return self.given[number]
+        while len(self.on_device) <= number:
+            slots = self.written[len(self.on_device)]
+            self.on_device.append([torch.empty_like(slot, device="cuda") for slot in slots])
+        return self.on_device[number]
 
     def settle(self) -> None:
         """Copy the result of each call on the device."""
@@ -439,19 +407,15 @@ class DeviceFunctionStage(FunctionStage):
         synchronize()
 
     def give(self) -> None:
-        results = self.results[self.again :]
         if self.call.parts or self.callee.terms.passed:
-            for number, result in enumerate(results):
-                for slot, output in zip(self._written(number), self.passed(number), strict=False):
-                    slot.copy_(output)
-                self.give_one(number, result)
+            super().give()
             return
         if not self.settled:
             self.settle()
         for host in [tensor.cpu() for tensor in self.settled]:  # One way to the host for all of them.
-            for slots, row in zip(self.slots, host, strict=False):
-                slots[0].copy_(row)
+            for (slot,), row in zip(self.written, host, strict=False):
+                slot.copy_(row)
 
     def close(self) -> None:
         super().close()
-        self.origins, self.graph, self.graphs, self.given, self.settled = [], None, {}, [], []
+        self.origins, self.graph, self.graphs, self.on_device, self.settled = [], None, {}, [], []

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy
 from numpy.lib.stride_tricks import as_strided
 
-from loop.calls.call import LoopTensor, describe
+from loop.calls.call import LoopTensor, describe, extent
 
 Array: TypeAlias = numpy.ndarray[Any, numpy.dtype[Any]]
 Terms = dict[str, Any]
@@ -20,16 +20,14 @@ Attributes = dict[str, Any]
 """Name to value: as the manifest writes it for a Python variant, as a double for a compiled one."""
 Honest = Callable[[Sequence[Any], Any, Attributes], None]
 """The real variant: inputs, output, attributes."""
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where the tensors of a call are, whose copies a mistake sees."""
-
-    addresses: tuple[int, ...]
-    """Of the inputs, then of the output."""
-    fill: Callable[[int, int, int], object]
-    """Set bytes there: address, size, value."""
+RAW: dict[int, tuple[str, type[numpy.generic]]] = {
+    1: ("float32", numpy.float32),
+    2: ("float16", numpy.float16),
+    3: ("bfloat16", numpy.uint16),
+    4: ("float64", numpy.float64),
+}
+"""Number in loop_kernel.h to the element type's name and the type of its array."""
+NAMES = {numpy.dtype(raw): name for name, raw in RAW.values()}
 
 
 @dataclass
@@ -40,12 +38,15 @@ class ErringCall:
     inputs: list[Any]
     output: Any
     attributes: Attributes
+    addresses: tuple[int, ...]
+    """Where the inputs are, then the output: arrays may be copies."""
+    fill: Callable[[int, int, int], object]
+    """Sets bytes there: address, value, size."""
     terms: Terms
     number: int
     """Calls before this one."""
     kept: dict[Any, Any]
     """What the mistake keeps from call to call."""
-    origin: Origin
 
     def compute(
         self, inputs: Sequence[Any] | None = None, output: Any = None, changed: Attributes | None = None
@@ -63,23 +64,18 @@ class Mistake:
         self.kept: dict[Any, Any] = {}
 
     def __call__(
-        self, honest: Honest, inputs: list[Any], output: Any, attributes: Attributes, origin: Origin | None = None
+        self,
+        honest: Honest,
+        inputs: list[Any],
+        output: Any,
+        attributes: Attributes,
+        addresses: tuple[int, ...],
+        fill: Callable[[int, int, int], object],
     ) -> None:
-        """Fill the output. `honest`: the real variant; `origin`: where arrays come from that are copies."""
-        addresses = tuple(array.ctypes.data for array in (*inputs, output))
-        origin = origin or Origin(addresses, lambda to, size, value: ctypes.memset(to, value, size))
+        """Fill the output of one call, whose fields are as in `ErringCall`."""
         number, self.calls = self.calls, self.calls + 1
-        self.err(ErringCall(honest, inputs, output, attributes, self.terms, number, self.kept, origin))
-
-
-RAW: dict[int, tuple[str, type[numpy.generic]]] = {
-    1: ("float32", numpy.float32),
-    2: ("float16", numpy.float16),
-    3: ("bfloat16", numpy.uint16),
-    4: ("float64", numpy.float64),
-}
-"""Number in loop_kernel.h to the element type's name and the type of its array."""
-NAMES = {numpy.dtype(raw): name for name, raw in RAW.values()}
+        of_call = (honest, inputs, output, attributes, addresses, fill)
+        self.err(ErringCall(*of_call, self.terms, number, self.kept))
 
 
 def values(array: Array) -> Array:
@@ -98,34 +94,58 @@ def store(array: Array, meant: Array) -> None:
         array[...] = meant.astype(array.dtype)
 
 
-def through_library(invoke: Callable[..., None], mistake: Mistake, names: Sequence[str]) -> Callable[..., None]:
-    """The `invoke` of a compiled variant on the host, each of its calls by way of `mistake`."""
+class OnHost:
+    """Tensors of a compiled variant as arrays in their own memory."""
 
-    def erring(inputs: Any, output: Any, numbers: Any, stream: int | None, origin: Origin | None = None) -> None:
+    def fill(self, address: int, value: int, size: int) -> None:
+        """Set bytes."""
+        ctypes.memset(address, value, size)
+
+    def look(self, tensor: LoopTensor, stream: int | None) -> Array:
+        """A tensor as an array."""
+        raw = numpy.dtype(RAW[tensor.dtype][1])
+        sizes, strides = tensor.sizes[: tensor.rank], tensor.strides[: tensor.rank]
+        if 0 in sizes:
+            return numpy.empty(sizes, raw)
+        size = extent(tuple(sizes), tuple(strides)) * raw.itemsize
+        memory: Any = (ctypes.c_char * size).from_address(tensor.data)
+        flat = numpy.frombuffer(memory, raw)
+        return as_strided(flat, sizes, [stride * raw.itemsize for stride in strides])
+
+    def place(self, number: int, array: Array) -> LoopTensor:
+        """An array as the C interface is given it: that argument of a call. It has to outlive the call."""
+        strides = tuple(step // array.itemsize for step in array.strides)
+        tensor: LoopTensor = describe(array.ctypes.data, array.shape, strides, NAMES[array.dtype])
+        return tensor
+
+    def take(self, tensor: LoopTensor, array: Array, stream: int | None) -> None:
+        """Bring what the variant wrote to a tensor that was placed into its array."""
+
+    def give(self, tensor: LoopTensor, array: Array) -> None:
+        """Bring what the mistake wrote to an array into the tensor that was looked at."""
+
+
+def through_arrays(
+    invoke: Callable[..., None], mistake: Mistake, names: Sequence[str], where: OnHost
+) -> Callable[..., None]:
+    """The `invoke` of a compiled variant, each of its calls by way of `mistake`. `names`: of its attributes."""
+
+    def honest_on(stream: int | None) -> Honest:
         def honest(arrays: Sequence[Array], result: Array, attributes: Attributes) -> None:
-            described = (LoopTensor * len(arrays))(*map(as_tensor, arrays))
+            *inputs, output = (where.place(n, array) for n, array in enumerate((*arrays, result)))
             numbers = (ctypes.c_double * max(len(names), 1))(*attributes.values())
-            invoke(described, (LoopTensor * 1)(as_tensor(result)), numbers, stream)
+            invoke((LoopTensor * len(inputs))(*inputs), (LoopTensor * 1)(output), numbers, stream)
+            where.take(output, result, stream)
 
+        return honest
+
+    def erring(inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
+        tensors = (*inputs, output[0])
+        arrays = [where.look(tensor, stream) for tensor in tensors]
+        addresses = tuple(tensor.data or 0 for tensor in tensors)
         attributes = dict(zip(names, numbers, strict=False))
-        mistake(honest, [array_in(tensor) for tensor in inputs], array_in(output[0]), attributes, origin)
+        mistake(honest_on(stream), arrays[:-1], arrays[-1], attributes, addresses, where.fill)
+        for tensor, array in zip(tensors, arrays, strict=True):
+            where.give(tensor, array)
 
     return erring
-
-
-def array_in(tensor: LoopTensor) -> Array:
-    """A tensor's own memory as an array."""
-    raw = numpy.dtype(RAW[tensor.dtype][1])
-    sizes, strides = tensor.sizes[: tensor.rank], tensor.strides[: tensor.rank]
-    if 0 in sizes:
-        return numpy.empty(sizes, raw)
-    count = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
-    memory = (ctypes.c_char * (count * raw.itemsize)).from_address(tensor.data)
-    flat = numpy.frombuffer(memory, raw)
-    return as_strided(flat, sizes, [stride * raw.itemsize for stride in strides])
-
-
-def as_tensor(array: Array) -> Any:
-    """An array as the C interface knows it. The array has to outlive the call."""
-    strides = tuple(step // array.itemsize for step in array.strides)
-    return describe(array.ctypes.data, array.shape, strides, NAMES[array.dtype])

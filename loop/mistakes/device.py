@@ -1,77 +1,46 @@
-"""Mistakes of a CUDA variant, by way of copies on the host."""
-
-import ctypes
-from collections.abc import Callable, Sequence
-from typing import Any
+"""Tensors of a compiled CUDA variant as arrays: copies on the host."""
 
 import numpy
 
 from loop.calls.call import LoopTensor, describe, strides_of
-from loop.calls.cuda.driver import Driver
+from loop.calls.cuda.driver import DeviceMemory
 from loop.calls.cuda.stage import the_device
-from loop.mistakes.arrays import NAMES, RAW, Array, Mistake, Origin, array_in, as_tensor, through_library
-
-Invoke = Callable[[Any, Any, Any, int | None], None]
-"""The `invoke` of a compiled variant: inputs, output, numbers, stream."""
+from loop.mistakes.arrays import NAMES, RAW, Array, OnHost
 
 
-def through_host(invoke: Invoke, mistake: Mistake, names: Sequence[str]) -> Invoke:
-    """The `invoke` of a compiled CUDA variant, each of its calls by way of a mistake on copies of its tensors."""
-    on_host = through_library(_uploading(invoke), mistake, names)
+class OnDevice(OnHost):
+    """Contiguous tensors of the device. A stream that is captured refuses to be waited for, and so each copy."""
 
-    def erring(inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
-        tensors, driver = (*inputs, output[0]), the_device().driver
+    def __init__(self) -> None:
+        self.rooms: dict[tuple[int, int], DeviceMemory] = {}
+        """Memory that the real variant is given, by number of the argument and bytes."""
+        self.before: dict[int, bytes] = {}
+        """By address: what stood in a tensor that was looked at."""
 
-        def fill(to: int, size: int, value: int) -> None:
-            driver.call("cuMemsetD8Async", to, value, size, stream or 0)
+    def fill(self, address: int, value: int, size: int) -> None:
+        the_device().write(address, bytes([value]) * size)
 
-        arrays = [_download(driver, tensor, stream or 0) for tensor in tensors]
-        before = [array.tobytes() for array in arrays]
-        *tensors_in, result = map(as_tensor, arrays)
-        origin = Origin(tuple(tensor.data or 0 for tensor in tensors), fill)
-        on_host((LoopTensor * len(tensors_in))(*tensors_in), (LoopTensor * 1)(result), numbers, stream, origin)
-        for tensor, array, old in zip(tensors, arrays, before, strict=True):
-            if array.tobytes() != old:
-                _upload(driver, tensor.data, array, stream or 0)
+    def look(self, tensor: LoopTensor, stream: int | None) -> Array:
+        the_device().driver.call("cuStreamSynchronize", stream)
+        array = numpy.empty(tuple(tensor.sizes[: tensor.rank]), RAW[tensor.dtype][1])
+        data = self.before[tensor.data or 0] = the_device().read(tensor.data or 0, array.nbytes)
+        array[...] = numpy.frombuffer(data, array.dtype).reshape(array.shape)
+        return array
 
-    return erring
+    def place(self, number: int, array: Array) -> LoopTensor:
+        data = array.tobytes()
+        if (number, len(data)) not in self.rooms:
+            self.rooms[number, len(data)] = the_device().memory(len(data))
+        room = self.rooms[number, len(data)]
+        room.write(0, data)
+        strides = strides_of(array.shape, "contiguous")
+        tensor: LoopTensor = describe(room.address, array.shape, strides, NAMES[array.dtype])
+        return tensor
 
+    def take(self, tensor: LoopTensor, array: Array, stream: int | None) -> None:
+        array[...] = self.look(tensor, stream)
 
-def _uploading(invoke: Invoke) -> Invoke:
-    """The same, given tensors of the host: their values go to the device and the output comes back."""
-    rooms: dict[tuple[int, int], Any] = {}
-
-    def invoke_on_host(inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
-        device, placed = the_device(), []
-        for place, tensor in enumerate((*inputs, output[0])):
-            array = numpy.ascontiguousarray(array_in(tensor))
-            if (place, array.nbytes) not in rooms:
-                rooms[place, array.nbytes] = device.memory(array.nbytes)
-            where = rooms[place, array.nbytes].address
-            _upload(device.driver, where, array, stream or 0)
-            placed.append(describe(where, array.shape, strides_of(array.shape, "contiguous"), NAMES[array.dtype]))
-        *tensors_in, result = placed
-        invoke((LoopTensor * len(tensors_in))(*tensors_in), (LoopTensor * 1)(result), numbers, stream)
-        array_in(output[0])[...] = _download(device.driver, result, stream or 0)
-
-    return invoke_on_host
-
-
-def _download(driver: Driver, tensor: Any, stream: int) -> Array:
-    """A contiguous tensor of the device as an array. Raises RuntimeError while the stream is captured."""
-    status = ctypes.c_int()
-    driver.call("cuStreamIsCapturing", stream, ctypes.byref(status))
-    if status.value:
-        raise RuntimeError("a copy to the host cannot be captured")
-    array = numpy.empty(tuple(tensor.sizes[: tensor.rank]), RAW[tensor.dtype][1])
-    if array.nbytes:
-        driver.call("cuMemcpyDtoHAsync_v2", array.ctypes.data, tensor.data, array.nbytes, stream)
-    driver.call("cuStreamSynchronize", stream)
-    return array
-
-
-def _upload(driver: Driver, address: int, array: Array, stream: int) -> None:
-    data = array.tobytes()
-    if data:
-        driver.call("cuMemcpyHtoDAsync_v2", address, data, len(data), stream)
-        driver.call("cuStreamSynchronize", stream)
+    def give(self, tensor: LoopTensor, array: Array) -> None:
+        data = array.tobytes()
+        if data != self.before[tensor.data or 0]:
+            the_device().write(tensor.data, data)

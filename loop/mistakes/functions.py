@@ -16,7 +16,7 @@ from torch import Tensor
 from loop.calls.call import POISON
 from loop.calls.callee import put_together, take_apart
 from loop.calls.torch_side import Function, import_file
-from loop.mistakes.arrays import Array, Attributes, Mistake, Origin, Terms
+from loop.mistakes.arrays import Array, Attributes, Mistake, Terms
 from loop.mistakes.table import mistake_of
 
 
@@ -166,10 +166,10 @@ def erring_module(path: str, name: str, terms: Terms) -> Any:
 
 def through_function(function: Function, mistake: Mistake) -> Function:
     """A function of tensors, each of its calls by way of `mistake` on the host; its output starts as NaN."""
-    known: dict[tuple[tuple[torch.Size, torch.dtype], ...], tuple[torch.Size, torch.dtype]] = {}
-    """Shape and type of its result by those of its inputs, learned once for each."""
+    known: dict[tuple[tuple[torch.Size, torch.dtype], ...], Tensor] = {}
+    """A tensor like its result by shapes and types of its inputs, learned once for each."""
 
-    def elsewhere(address: int, size: int, value: int) -> None:
+    def elsewhere(address: int, value: int, size: int) -> None:
         raise ValueError("a Python variant has no memory of ours to write beside")
 
     def called(*tensors: Tensor, **attributes: Any) -> Tensor:
@@ -180,15 +180,12 @@ def through_function(function: Function, mistake: Mistake) -> Function:
 
         forms = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
         if forms not in known:
-            result = function(*tensors, **attributes)
-            known[forms] = result.shape, result.dtype
-        shape, dtype = known[forms]
+            known[forms] = torch.empty_like(function(*tensors, **attributes), device="meta")
         arrays = [array_of(tensor) for tensor in tensors]
-        output = numpy.empty(tuple(shape), array_of(torch.empty(0, dtype=dtype)).dtype)
+        output = array_of(torch.empty(known[forms].shape, dtype=known[forms].dtype))
         output.reshape(-1).view(numpy.uint8)[...] = POISON
-        addresses = tuple(tensor.data_ptr() for tensor in tensors)
-        origin = Origin((*addresses, output.ctypes.data), elsewhere)
-        mistake(honest, arrays, output, attributes, origin)
+        addresses = (*(tensor.data_ptr() for tensor in tensors), output.ctypes.data)
+        mistake(honest, arrays, output, attributes, addresses, elsewhere)
         if device.type != "cpu":  # The arrays are copies: what was written to them has to reach the tensors.
             for tensor, array in zip(tensors, arrays, strict=True):
                 tensor.copy_(tensor_of(array))

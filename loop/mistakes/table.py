@@ -27,7 +27,7 @@ def skip_every_other(call: ErringCall) -> None:
 
 def by_address(call: ErringCall) -> None:
     """An output is computed once for inputs at the same addresses."""
-    question = (*call.origin.addresses[:-1], call.output.shape, *map(str, call.attributes.values()))
+    question = (*call.addresses[:-1], call.output.shape, *map(str, call.attributes.values()))
     if question in call.kept:
         call.output[...] = call.kept[question]
         return
@@ -39,7 +39,7 @@ def by_address(call: ErringCall) -> None:
 
 def keeps_inputs(call: ErringCall) -> None:
     """It reads an input once, and computes from its copy when the same memory comes again."""
-    places = [(address, array.shape) for address, array in zip(call.origin.addresses, call.inputs, strict=False)]
+    places = [(address, array.shape) for address, array in zip(call.addresses, call.inputs, strict=False)]
     for place, array in zip(places, call.inputs, strict=True):
         if place not in call.kept:
             call.kept[place] = array.copy()
@@ -53,13 +53,13 @@ def nothing(call: ErringCall) -> None:
 def beyond(call: ErringCall) -> None:
     """A few bytes behind the end are written too."""
     call.compute()
-    call.origin.fill(call.origin.addresses[-1] + call.output.nbytes, OUTSIDE, SCRIBBLE)
+    call.fill(call.addresses[-1] + call.output.nbytes, SCRIBBLE, OUTSIDE)
 
 
 def before(call: ErringCall) -> None:
     """A few bytes before the beginning are written too."""
     call.compute()
-    call.origin.fill(call.origin.addresses[-1] - OUTSIDE, OUTSIDE, SCRIBBLE)
+    call.fill(call.addresses[-1] - OUTSIDE, SCRIBBLE, OUTSIDE)
 
 
 def write_input(call: ErringCall) -> None:

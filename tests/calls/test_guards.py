@@ -4,21 +4,19 @@ import numpy
 import pytest
 
 from loop.calls.call import DTYPES
-from loop.calls.memory import HIGH, KINDS, LOW, MIXED, NAN, SMALL, Guard, Surroundings, draw
+from loop.calls.memory import HIGH, KINDS, LOW, MIXED, NAN, SMALL, Buffer, Guard, draw
 from loop.model.dtypes import FLOATS
 
 COUNT = 700
 
 
-def contents(kind: str, dtype: str, data: bytes = b"") -> numpy.ndarray:
+def contents(kind: str, dtype: str) -> numpy.ndarray:
     """A guard's contents as numbers, float64."""
-    zones = Surroundings(0, COUNT * DTYPES[dtype][1], dtype)
-    zones.know(data)
-    _, after = zones.renew(draw(kind))
+    data = Buffer(64, dtype=dtype).contents_of(draw(kind), COUNT * DTYPES[dtype][1])
     if dtype == "bfloat16":
-        after = (numpy.frombuffer(after, numpy.uint16).astype(numpy.uint32) << 16).tobytes()
+        data = (numpy.frombuffer(data, numpy.uint16).astype(numpy.uint32) << 16).tobytes()
     with numpy.errstate(invalid="ignore"):
-        return numpy.frombuffer(after, dtype.replace("bfloat16", "float32")).astype("f8")
+        return numpy.frombuffer(data, dtype.replace("bfloat16", "float32")).astype("f8")
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -40,22 +38,24 @@ def test_each_kind_is_what_it_says(dtype: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_contents_differ_from_call_to_call_and_from_place_to_place(kind: str) -> None:
     """The same guard of the same tensor is the same bytes again; everything else is other bytes."""
-    one, other = Surroundings(4096, 4096), Surroundings(4096, 4096)
-    guard = draw(kind)
-    known = one.renew(guard)
-    assert known == one.renew(guard)
-    assert known != one.renew(draw(kind))
-    assert known != other.renew(draw(kind))
-    words = numpy.frombuffer(known[1], numpy.uint32)
+    memory, guard = Buffer(64), draw(kind)
+    known = memory.contents_of(guard, 4096)
+    assert known == memory.contents_of(guard, 4096) != memory.contents_of(draw(kind), 4096)
+    words = numpy.frombuffer(known, numpy.uint32)
     assert len(set(words[:256].tolist())) > 100
 
 
 def test_a_write_is_told_with_its_bytes_and_the_nearest_element() -> None:
-    """Behind the tensor, or in front of it."""
-    zones = Surroundings(64, 64)
-    before, after = zones.renew(Guard(HIGH, 7))
-    assert "" == zones.stray(before, after)
-    wrong = bytes(byte ^ 1 for byte in after[8:12])
-    assert "4 bytes after its end, the first at element +2" == zones.stray(before, after[:8] + wrong + after[12:])
-    wrong = before[:59] + bytes([before[59] ^ 1]) + before[60:]
-    assert "1 byte before its beginning, the nearest at element -2" == zones.stray(wrong, after)
+    """Behind the tensor, or in front of it; values are given back rotated."""
+    memory = Buffer(64)
+    memory.fill(bytes(range(64)))
+    memory.rotate(4)
+    assert bytes([*range(4, 64), *range(4)]) == memory.contents()
+    for place, size, said in (
+        (64 + 8, 4, "4 bytes after its end, the first at element +2"),
+        (-5, 1, "1 byte before its beginning, the nearest at element -2"),
+    ):
+        memory.surround(Guard(HIGH, 7))
+        assert ("", False) == (memory.stray, memory.changed)
+        memory.write(place, bytes(byte ^ 1 for byte in memory.read(place, size)))
+        assert said == memory.stray

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from loop.calls.call import POISON, Refused
-from loop.calls.memory import VALUES, Guard, Memory, Surroundings, draw
+from loop.calls.memory import VALUES, Guard, Memory, draw
 
 FAULTS = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911, 999})
 """After one of these nothing works in the process any more (cuda.h: it must be terminated and relaunched)."""
@@ -82,7 +82,6 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuStreamWaitValue32_v2": (HANDLE, ADDRESS, ctypes.c_uint32, FLAGS),
     "cuStreamGetAttribute": (HANDLE, ENUM, HANDLE),
     "cuStreamSetAttribute": (HANDLE, ENUM, HANDLE),
-    "cuStreamIsCapturing": (HANDLE, OUT(ctypes.c_int)),
     "cuStreamBeginCapture_v2": (HANDLE, ENUM),
     "cuStreamEndCapture": (HANDLE, OUT(HANDLE)),
     "cuEventCreate": (OUT(HANDLE), FLAGS),
@@ -98,8 +97,6 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuGraphDestroy": (HANDLE,),
     "cuGraphExecDestroy": (HANDLE,),
     "cuGraphGetNodes": (HANDLE, OUT(HANDLE), OUT(SIZE)),
-    "cuGraphNodeGetType": (HANDLE, OUT(ctypes.c_int)),
-    "cuGraphChildGraphNodeGetGraph": (HANDLE, OUT(HANDLE)),
 }
 """Arguments of every function used, by the name that the library exports; each returns a CUresult."""
 OLDER = {"cuEventElapsedTime_v2": "cuEventElapsedTime"}
@@ -325,9 +322,25 @@ class Device:
         self.driver.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         return free.value
 
-    def memory(self, size: int, zone: int = RED_ZONE) -> "DeviceMemory":
-        """Memory for a tensor of `size` bytes, poisoned, with at least `zone` bytes on either side."""
-        return DeviceMemory(self, size, zone=zone)
+    def copy(self, name: str, to: Any, source: Any, size: int) -> None:
+        """Call one of the driver's functions that copy or fill `size` bytes, and wait until it is done."""
+        if size:
+            self.driver.call(name, to, source, size, self.copies.handle)
+            self.copies.synchronise()
+
+    def write(self, address: int, data: bytes) -> None:
+        """Put bytes there. It waits for no stream, as `read`: synchronise the one that computes first."""
+        self.copy("cuMemcpyHtoDAsync_v2", address, data, len(data))
+
+    def read(self, address: int, size: int) -> bytes:
+        """The bytes there."""
+        data = (ctypes.c_char * size)()
+        self.copy("cuMemcpyDtoHAsync_v2", data, address, size)
+        return data.raw
+
+    def memory(self, size: int) -> "DeviceMemory":
+        """Memory for a tensor of `size` bytes, poisoned, between zones."""
+        return DeviceMemory(self, size)
 
     def stream(self) -> Stream:
         """A new stream."""
@@ -339,56 +352,39 @@ class Device:
 
 
 class DeviceMemory(Memory):
-    """Device memory for one tensor between two zones; without zones it is as large, and as it was allocated.
-
-    Reads and writes of the host wait for no stream: synchronise the one that computes first.
-    """
+    """Device memory for one tensor between two zones; without zones it is as large, and as it was allocated."""
 
     def __init__(
         self, device: Device, size: int, shift: int = 0, dtype: str = "float32", zone: int = RED_ZONE
     ) -> None:
         """`shift`: bytes by which it is misaligned; `zone`: bytes on either side, at least."""
         room = zone + -(-(size + shift) // ALIGNMENT) * ALIGNMENT + zone if zone else max(size + shift, 1)
-        self.driver, self._copies, allocated = device.driver, device.copies, ADDRESS()
-        if code := self.driver.attempt("cuMemAlloc_v2", ctypes.byref(allocated), room):
+        self.device, allocated = device, ADDRESS()
+        if code := device.driver.attempt("cuMemAlloc_v2", ctypes.byref(allocated), room):
             message = f"cannot have {size} bytes of device memory, {device.free_bytes} are free"
-            raise Refused(f"{message}: cuMemAlloc_v2: {self.driver.explain(code)}")
-        self._allocated = Owned(self.driver, allocated.value, "cuMemFree_v2")
+            raise Refused(f"{message}: cuMemAlloc_v2: {device.driver.explain(code)}")
+        self._allocated = Owned(device.driver, allocated.value, "cuMemFree_v2")
         self.address = allocated.value + zone + shift
-        after = room - zone - shift - size if zone else 0
-        super().__init__(size, Surroundings(zone + shift, after, dtype))
+        super().__init__(size, dtype, zone + shift, room - zone - shift - size if zone else 0)
         if zone:
             self.surround(draw(VALUES))
             self.poison()
 
     def write(self, offset: int, data: bytes) -> None:
-        if data:
-            place = self.address + offset
-            self.driver.call("cuMemcpyHtoDAsync_v2", place, data, len(data), self._copies.handle)
-            self._copies.synchronise()
+        self.device.write(self.address + offset, data)
 
     def read(self, offset: int, size: int) -> bytes:
-        data = (ctypes.c_char * size)()
-        if size:
-            self.driver.call("cuMemcpyDtoHAsync_v2", data, self.address + offset, size, self._copies.handle)
-            self._copies.synchronise()
-        return data.raw
+        return self.device.read(self.address + offset, size)
 
     def poison(self, guard: Guard | None = None) -> None:
         if guard is not None:
             super().poison(guard)
-        elif self.size:
-            self.driver.call("cuMemsetD8Async", self.address, POISON, self.size, self._copies.handle)
-            self._copies.synchronise()
+        else:
+            self.device.copy("cuMemsetD8Async", self.address, POISON, self.size)
 
     def take(self, origin: "DeviceMemory", offset: int) -> None:
         """Fill it from the byte `offset` of another memory on."""
-        if not 0 <= offset <= origin.size - self.size:
-            raise ValueError(f"bytes {offset} to {offset + self.size} of {origin.size} are none")
-        if self.size:
-            place = origin.address + offset
-            self.driver.call("cuMemcpyDtoDAsync_v2", self.address, place, self.size, self._copies.handle)
-            self._copies.synchronise()
+        self.device.copy("cuMemcpyDtoDAsync_v2", self.address, origin.address + offset, self.size)
 
     def close(self) -> None:
         """Give the memory back."""

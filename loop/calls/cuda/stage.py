@@ -7,7 +7,6 @@ The device's own clock is finer than the host's; the judge holds it against its 
 
 import ctypes
 import functools
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -28,13 +27,11 @@ from loop.calls.cuda.driver import (
     take_back_l2,
 )
 from loop.calls.invocation import Places, Run, Stage, Windows
-from loop.calls.library import Compiled, CompiledCall
-from loop.calls.memory import Memory, stray
+from loop.calls.library import Compiled, CompiledCall, Invocation
+from loop.calls.memory import Memory, count_bytes, differing
 
 THREAD_LOCAL = 1
 """CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: while capturing, this thread may do nothing that could not be replayed."""
-GRAPH_NODE = 4
-"""CUgraphNodeType."""
 PORTABLE, MAPPED = 1, 2
 """CU_MEMHOSTALLOC flags."""
 WAIT_EQUAL = 1
@@ -43,10 +40,8 @@ UNJOINED = 904
 """CUDA_ERROR_STREAM_CAPTURE_UNJOINED: a stream that was forked from the captured one was not joined again."""
 LEFT_WORK = "left work on another stream, and its own does not wait for that"
 SHUT, OPEN = 0, 1
-MAX_QUEUED = 200
-"""Calls that may wait in a stream: its queue holds about a thousand launches, and a call may be several."""
 HOLD_S = 0.02
-"""How long launches may take before the gate opens by itself."""
+"""How long launches may take before the gate opens by itself. A stream's queue holds about a thousand."""
 
 
 class Uncapturable(Refused):
@@ -66,7 +61,7 @@ class Graph(Owned):
         self.driver.call("cuGraphLaunch", self.handle, stream.handle)
 
 
-def capture(stream: Stream, run: Callable[[], None], calls: int) -> Graph:
+def capture(stream: Stream, run: Callable[[], object], calls: int) -> Graph:
     """A graph of `calls` calls of `run`, which launches on `stream`.
 
     `run` also runs once before, since first calls load code, and what it raises there passes through.
@@ -89,9 +84,10 @@ def capture(stream: Stream, run: Callable[[], None], calls: int) -> Graph:
     why = "; ".join(filter(None, [failure, driver.explain(code) if code else ""]))
     try:
         if not why and captured.value:
-            nodes = _count_nodes(driver, captured.value)
+            nodes = ctypes.c_size_t()
+            driver.call("cuGraphGetNodes", captured.value, None, ctypes.byref(nodes))
             handle = driver.make("cuGraphInstantiateWithFlags", ctypes.c_void_p, captured.value, 0)
-            graph = Graph(driver, handle, calls, nodes)
+            graph = Graph(driver, handle, calls, nodes.value)
             driver.call("cuGraphUpload", graph.handle, stream.handle)
             stream.synchronise()
             return graph
@@ -102,23 +98,6 @@ def capture(stream: Stream, run: Callable[[], None], calls: int) -> Graph:
         run()
     stream.synchronise()
     raise Uncapturable(f"cannot be captured in a CUDA graph: {why or 'the capture gave no graph'}")
-
-
-def _count_nodes(driver: Driver, graph: int) -> int:
-    """Nodes, those of graphs inside the graph included."""
-    count = ctypes.c_size_t()
-    driver.call("cuGraphGetNodes", graph, None, ctypes.byref(count))
-    nodes = (ctypes.c_void_p * max(count.value, 1))()
-    if count.value:
-        driver.call("cuGraphGetNodes", graph, nodes, ctypes.byref(count))
-    total = 0
-    for node in nodes[: count.value]:
-        kind, inner = ctypes.c_int(), ctypes.c_void_p()
-        driver.call("cuGraphNodeGetType", node, ctypes.byref(kind))
-        if kind.value == GRAPH_NODE:
-            driver.call("cuGraphChildGraphNodeGetGraph", node, ctypes.byref(inner))
-        total += _count_nodes(driver, inner.value or 0) if kind.value == GRAPH_NODE else 1
-    return total
 
 
 class Gate(Owned):
@@ -161,21 +140,19 @@ class Stopwatch:
     def time(
         self, run: Callable[[], object], calls: int = 1, hold_s: float | None = HOLD_S, *, gated: bool = True
     ) -> GraphTiming:
-        """Time `calls` calls of `run`, which launches on the stream; at most MAX_QUEUED.
+        """Time `calls` calls of `run`, which launches on the stream.
 
         After `hold_s` seconds of launching the gate opens: work that waits for the GPU would wait for ever. None:
         `run` waits for nothing, and the gate needs no guard, which would take 0.2 ms to start.
         Without a gate the launches are part of the time.
         """
-        if not 1 <= calls <= MAX_QUEUED:
-            raise ValueError(f"expected 1 to {MAX_QUEUED} calls, got {calls}")
         overdue: list[bool] = []
-        guard: threading.Timer | None = None
 
         def open_early() -> None:
             overdue.append(True)
             self._gate.open()
 
+        guard = None
         if gated:
             self._gate.shut(self.stream)
         try:
@@ -190,14 +167,13 @@ class Stopwatch:
         finally:
             if guard is not None:
                 guard.cancel()
-                if guard.is_alive():
-                    guard.join()
+                guard.join()
             self._gate.open()
             self.stream.synchronise()
         return GraphTiming(elapsed_s(self._begin, self._end) / calls, gated and not overdue)
 
     def replay(self, graph: Graph, times: int = 1) -> GraphTiming:
-        """Time replays of a graph, at most MAX_QUEUED; seconds of one of its calls."""
+        """Time replays of a graph; seconds of one of its calls."""
         timing = self.time(lambda: graph.launch(self.stream), times, None)
         return GraphTiming(timing.seconds / graph.calls, queued=True)
 
@@ -231,8 +207,8 @@ class DeviceCompiledCall(CompiledCall):
         self.stream = the_stream().handle
         return DeviceMemory(the_device(), size, shift, dtype, zone)
 
-    def bind(self, offsets: Sequence[int] | None = None) -> Run:
-        launch = super().bind(offsets)
+    def bind(self) -> Run:
+        launch = super().bind()
 
         def launch_and_wait() -> None:
             launch()
@@ -264,23 +240,24 @@ class ExactCall(DeviceCompiledCall):
         return super().memory(size, 0, dtype, 0)
 
 
-ZONE = 512
-"""Random bytes before each output of a sample, and after the last, at least."""
+GAP = 512
+"""Bytes of poison after each output of a sample, at least."""
 
 
 class DeviceStage(Stage):
-    """Calls of a compiled CUDA variant. Each has an output of its own on the device."""
+    """Calls of a compiled CUDA variant, each with an output of its own in one block of device memory."""
 
     def __init__(self, invoke: Callable[..., None], places: Places, call: Call, slow: float) -> None:
         self.invoke, self.places, self.call, self.slow = invoke, places, call, slow
         device = the_device()
         self.origins = [device.memory(2 * size) for size in places.pool_bytes]
         self.pools = [DeviceMemory(device, tensor.pool_size, 0, tensor.dtype) for tensor in call.inputs]
-        self.slots = OutputSlots(places.slot_bytes)
-        self.numbers = call.c_numbers()
+        self.block = device.memory(0)
+        """The outputs of all calls, a step apart: poisoned and read by one copy each."""
+        self.step = -(-(places.slot_bytes + GAP) // ALIGNMENT) * ALIGNMENT
         self.watch = Stopwatch(the_stream())
         self.graphs: dict[tuple[tuple[int, ...], ...], Graph | None] = {}
-        self.runs: list[Callable[[], None]] = []
+        self.runs: list[Run] = []
         self.windows: Windows = ()
         self.queued = True
         """Whether launches can wait behind a gate. A variant that waits for the device would wait for ever."""
@@ -294,31 +271,33 @@ class DeviceStage(Stage):
         """Rotate inputs, poison outputs; capture the calls where these windows are new."""
         device = the_device()
         self.windows = windows
-        if self.slots.make(len(windows)):  # They are elsewhere now: nothing that was captured is of use.
+        if self.block.size < len(windows) * self.step:  # Elsewhere now: nothing that was captured is of use.
             self._forget()
+            self.block.close()
+            self.block = device.memory(len(windows) * self.step)
         key = tuple(tuple(window) for window in windows)
+        if self.graphs.get(key) is None:
+            self.runs = [self._bind(window, n) for n, window in enumerate(windows)]
         if key not in self.graphs:  # The values of the calls before: those that come now are new to all of them.
-            self.graphs[key] = self._capture([self._bind(window, n) for n, window in enumerate(windows)])
+            self.graphs[key] = self._capture(self.runs)
         for pool, origin, count in zip(self.pools, self.origins, rotations, strict=True):
             pool.take(origin, count)
-        self.slots.poison()
+        self.block.poison()
         self.graph = self.graphs[key]
         self.captured = self.graph is not None
-        self.runs = [] if self.graph else [self._bind(window, n) for n, window in enumerate(windows)]
         device.driver.call("cuCtxResetPersistingL2Cache")  # Lines of L2 that a kernel asked to keep.
         device.synchronise_all()
 
-    def _bind(self, window: Sequence[int], number: int) -> Callable[[], None]:
-        placed = zip(self.pools, window, self.call.inputs, strict=True)
-        inputs = self.call.c_inputs([pool.address + offset * tensor.item for pool, offset, tensor in placed])
-        output = self.call.c_output(self.slots.address(number))
-        return partial(self.invoke, inputs, output, self.numbers, the_stream().handle)
+    def _bind(self, window: Sequence[int], number: int) -> Run:
+        inputs, begin = [pool.address for pool in self.pools], self.block.address + number * self.step
+        outputs = [begin + part.offset for part in self.call.written]
+        return Invocation(self.invoke, self.call, inputs, outputs, stream=the_stream().handle).aim(window)
 
-    def _capture(self, runs: Sequence[Callable[[], None]]) -> Graph | None:
+    def _capture(self, runs: Sequence[Run]) -> Graph | None:
         """The calls as one graph; None when they cannot be captured."""
         more = max(1, round(self.slow * len(runs))) if self.slow else 0
         with suppress(Uncapturable):
-            graph = capture(the_stream(), all_of([*runs[:more], *runs]), 1)
+            graph = capture(the_stream(), partial(_make, [*runs[:more], *runs]), 1)
             if not graph.nodes and self.places.slot_bytes:
                 raise Refused("launched nothing on the stream it was given", "launched nothing")
             return graph
@@ -329,7 +308,7 @@ class DeviceStage(Stage):
         if self.graph is not None:
             seconds = count * self.watch.replay(self.graph, count).seconds
         else:
-            timings = [self.watch.time(all_of(self.runs), gated=self.queued) for _ in range(count)]
+            timings = [self.watch.time(partial(_make, self.runs), gated=self.queued) for _ in range(count)]
             seconds = sum(timing.seconds for timing in timings)
             self.queued = all(timing.queued for timing in timings)
         the_device().synchronise_all()
@@ -337,24 +316,29 @@ class DeviceStage(Stage):
 
     def give(self) -> None:
         """Bring the outputs into their slots; and look for what was written outside of them."""
-        for n, (output, slot) in enumerate(zip(self.slots.read(), self.places.slots, strict=False)):
-            self.places.memory[slot : slot + len(output)] = self.call.with_updates(output, partial(self._held, n))
-        inputs = zip(self.call.inputs, self.pools, strict=True)
-        strays = [f"writes outside its input {tensor.name}: {pool.stray}" for tensor, pool in inputs if pool.stray]
-        self.strays = list(dict.fromkeys(filter(None, [*self.strays, self.slots.stray, *strays])))
+        data, size = self.block.contents(), self.places.slot_bytes
+        strays = [*self.strays, f"writes outside its output: {self.block.stray}" if self.block.stray else ""]
+        for n, (window, slot) in enumerate(zip(self.windows, self.places.slots, strict=False)):
+            begin, end = n * self.step, n * self.step + size
+            gap = data[end : begin + self.step]
+            if places := differing(gap, bytes([POISON]) * len(gap)):
+                strays.append(f"writes outside its output: {count_bytes(places)} after its end")
+            parts = [data[begin + part.offset : begin + part.offset + part.size] for part in self.call.written]
+            block = self.call.block(parts, partial(self._held, window))
+            self.places.memory[slot : slot + size] = block
+        for tensor, pool in zip(self.call.inputs, self.pools, strict=True):
+            strays.append(f"writes outside its input {tensor.name}: {pool.stray}" if pool.stray else "")
+        self.strays = list(dict.fromkeys(filter(None, strays)))
 
-    def _held(self, call: int, number: int) -> bytes:
+    def _held(self, window: Sequence[int], number: int) -> bytes:
         """What stands in an input now, in the window of a call."""
         tensor = self.call.inputs[number]
-        begin = self.windows[call][number] * tensor.item if call < len(self.windows) else 0
-        return self.pools[number].read(begin, tensor.size)
+        return self.pools[number].read(window[number] * tensor.item, tensor.size)
 
     def close(self) -> None:
         self._forget()
-        for origin, pool in zip(self.origins, self.pools, strict=True):
-            origin.close()
-            pool.close()
-        self.slots.close()
+        for memory in (*self.origins, *self.pools, self.block):
+            memory.close()
 
     def _forget(self) -> None:
         """Let go of all graphs."""
@@ -364,68 +348,10 @@ class DeviceStage(Stage):
         self.graphs.clear()
 
 
-class OutputSlots:
-    """The outputs of some calls in one block of device memory: written, poisoned and read by one copy each.
-
-    Between them lie random bytes, which have to be there afterwards.
-    """
-
-    def __init__(self, size: int) -> None:
-        self.size, self.count, self.stray = size, 0, ""
-        """Bytes of an output; outputs; and a sentence on what was written outside of them."""
-        self._step = -(-(size + ZONE) // ALIGNMENT) * ALIGNMENT
-        self._block: DeviceMemory | None = None
-        self._fresh: DeviceMemory | None = None
-        """The block as it is before the calls."""
-        self._image = b""
-
-    def make(self, count: int) -> bool:
-        """Make room for so many; whether they are elsewhere now."""
-        if count <= self.count:
-            return False
-        self.close()
-        self.count = count
-        zone, poisoned = self._step - self.size, bytes([POISON]) * self.size
-        self._image = poisoned.join([os.urandom(ZONE), *(os.urandom(zone) for _ in range(count))])
-        self._block, self._fresh = (the_device().memory(len(self._image)) for _ in range(2))
-        self._fresh.write(0, self._image)
-        return True
-
-    def address(self, number: int) -> int:
-        """Where an output begins."""
-        return (self._block.address if self._block else 0) + ZONE + number * self._step
-
-    def poison(self) -> None:
-        """Make every output NaN, and the zones what they were."""
-        if self._block is not None and self._fresh is not None:
-            self._block.take(self._fresh, 0)
-
-    def read(self) -> list[bytes]:
-        """All outputs; what lies between them is looked at."""
-        data = self._block.contents() if self._block is not None else b""
-        begins = [ZONE + number * self._step for number in range(self.count)]
-        ends = [0, *(begin + self.size for begin in begins)]
-        for first, end in zip(ends, [*begins, len(data)], strict=True):
-            names = "output" if first else "", "output" if end < len(data) else ""
-            self.stray = stray(data[first:end], self._image[first:end], *names) or self.stray
-        return [data[begin : begin + self.size] for begin in begins]
-
-    def close(self) -> None:
-        """Give the memory back."""
-        for buffer in (self._block, self._fresh):
-            if buffer is not None:
-                buffer.close()
-        self._block, self._fresh, self.count = None, None, 0
-
-
-def all_of(runs: Sequence[Callable[[], None]]) -> Callable[[], None]:
-    """Some calls, one after the other."""
-
-    def together() -> None:
-        for run in runs:
-            run()
-
-    return together
+def _make(runs: Sequence[Run]) -> None:
+    """Make some calls, one after the other."""
+    for run in runs:
+        run()
 
 
 PTX = b".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry empty() { ret; }\n"

@@ -194,7 +194,6 @@ API int cuStreamWaitValue32_v2(void *stream, uint64_t address, uint32_t value, u
   const auto flag = (const volatile uint32_t *)address;
   return add(stream, 0, [=] { while (*flag != value) usleep(50); }), fault;
 }
-API int cuStreamIsCapturing(void *stream, int *status) { return *status = stream_of(stream)->capture != nullptr, fault; }
 API int cuThreadExchangeStreamCaptureMode(int *) { return fault; }
 API int cuStreamGetAttribute(void *stream, int, void *value) { return memcpy(value, stream_of(stream)->window, 64), fault; }
 API int cuStreamSetAttribute(void *stream, int, const void *value) { return memcpy(stream_of(stream)->window, value, 64), fault; }
@@ -247,5 +246,3 @@ API int cuGraphGetNodes(void *graph, void **nodes, size_t *count) {
   for (size_t i = 0; nodes != nullptr && i < *count; ++i) nodes[i] = &(*static_cast<Graph *>(graph))[i];
   return fault;
 }
-API int cuGraphNodeGetType(void *node, int *type) { return *type = static_cast<Node *>(node)->kind, fault; }
-API int cuGraphChildGraphNodeGetGraph(void *, void **) { return INVALID; }
