@@ -12,8 +12,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
-from types import FunctionType, ModuleType
+from collections.abc import Iterator, Mapping
+from types import FunctionType
 from typing import Any
 
 MODULES = (time, json, hashlib)
@@ -24,23 +24,40 @@ TORCH += ("cuda.synchronize", "cuda.current_stream", "Tensor.cpu", "Tensor.to", 
 TORCH += ("Tensor.numpy", "Tensor.copy_", "Tensor.as_strided", "frombuffer", "set_num_threads")
 OWN = ("loop.calls", "loop.workers", "loop.mistakes")
 """Rooms whose code runs in a worker."""
-Place = tuple[str, Mapping[str, Any], str]
-"""A name, and the namespace and the key where what it stands for is found."""
+
+
+def _places() -> Iterator[tuple[str, Mapping[str, Any], str]]:
+    """Names, and the namespace and the key where what each stands for is found."""
+    own = [(name, module) for name, module in sorted(sys.modules.items()) if name.startswith(OWN)]
+    yield from ((f"module {name}", sys.modules, name) for name, _ in own)
+    yield from ((f"builtins.{name}", vars(builtins), name) for name in BUILTINS)
+    yield from ((f"os.{name}", vars(os), name) for name in OS)
+    for module in (*MODULES, *(module for _, module in own)):
+        for name, value in list(vars(module).items()):
+            where = f"{module.__name__}.{name}"
+            if callable(value):
+                yield where, vars(module), name
+            if isinstance(value, type) and module.__name__.startswith("loop."):
+                methods = [key for key, member in vars(value).items() if isinstance(member, FunctionType)]
+                yield from ((f"{where}.{key}", vars(value), key) for key in methods)
+
+
+def _torch_functions() -> dict[str, Any]:
+    """Functions of torch by name; none before it is imported."""
+    torch, functions = sys.modules.get("torch"), dict[str, Any]()
+    for name in TORCH if torch else ():
+        value: Any = torch
+        for part in name.split("."):
+            value = getattr(value, part, None)
+        functions[f"torch.{name}"] = value
+    return functions
 
 
 class Seal:
     """The functions of this process before a variant was loaded. Each answer of a worker compares them again."""
 
     def __init__(self) -> None:
-        own = [(name, module) for name, module in sorted(sys.modules.items()) if name.startswith(OWN)]
-        places: list[Place] = [(f"module {name}", sys.modules, name) for name, _ in own]
-        for module in (*MODULES, *(module for _, module in own)):
-            places += _places(module)
-        places += [(f"builtins.{name}", vars(builtins), name) for name in BUILTINS]
-        places += [(f"os.{name}", vars(os), name) for name in OS]
-        self._values: list[tuple[str, Mapping[str, Any], str, Any]] = [
-            (name, space, key, space[key]) for name, space, key in places
-        ]
+        self._values = [(name, space, key, space[key]) for name, space, key in _places()]
         functions = [(name, value) for name, _, _, value in self._values if isinstance(value, FunctionType)]
         self._codes = [(f"{name} (code)", function, function.__code__) for name, function in functions]
         self._torch = _torch_functions()
@@ -49,29 +66,5 @@ class Seal:
         """Names of functions that are not what they were."""
         names = [name for name, space, key, value in self._values if space.get(key) is not value]
         names += [name for name, function, code in self._codes if function.__code__ is not code]
-        now = dict(_torch_functions())
-        return names + [name for name, value in self._torch if now.get(name) is not value]
-
-
-def _places(module: ModuleType) -> list[Place]:
-    """Each function and class under its name, and where it is found; of ours also the methods."""
-    places: list[Place] = []
-    for name, value in list(vars(module).items()):
-        if not callable(value):
-            continue
-        places.append((f"{module.__name__}.{name}", vars(module), name))
-        if isinstance(value, type) and module.__name__.startswith("loop."):
-            methods = [key for key, member in vars(value).items() if isinstance(member, FunctionType)]
-            places += [(f"{module.__name__}.{name}.{key}", vars(value), key) for key in methods]
-    return places
-
-
-def _torch_functions() -> list[tuple[str, Any]]:
-    torch = sys.modules.get("torch")
-    functions: list[tuple[str, Any]] = []
-    for name in TORCH if torch else ():
-        value: Any = torch
-        for part in name.split("."):
-            value = getattr(value, part, None)
-        functions.append((f"torch.{name}", value))
-    return functions
+        now = _torch_functions()
+        return names + [name for name, value in self._torch.items() if now.get(name) is not value]

@@ -1,11 +1,9 @@
 """The same fixtures, built otherwise: with the C library's fibers, and by the compiler for a GPU."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
 from tests.emulator.fixtures import KERNELS, Fixtures, compiled
 from tests.emulator.test_copies import IN_FLIGHT
 from tests.emulator.test_meetings import DEADLOCKS, DIVERGED
@@ -23,16 +21,3 @@ def test_portable_fibers_find_the_same(portable: Fixtures) -> None:
     """Where there is no switch of our own, `swapcontext` does it."""
     assert {""} == {portable.fault(name) for name in RIGHT}
     assert [] == [name for name in (*RACES, *IN_FLIGHT, *DEADLOCKS, *DIVERGED) if not portable.fault(name)]
-
-
-@pytest.mark.slow
-@pytest.mark.nvcc
-@pytest.mark.parametrize(
-    ("name", "architecture"), [("everything", "-arch=sm_89"), ("hopper", "-gencode=arch=compute_90a,code=sm_90a")]
-)
-def test_fixtures_are_cuda_too(name: str, architecture: str, tmp_path: Path) -> None:
-    """What these tests run is what a GPU would: nvcc takes the same sources."""
-    command = ["nvcc", "-std=c++17", architecture, "-c", f"-I{ROOT / 'kernels' / 'include'}"]
-    source, made = KERNELS / f"{name}.cu", tmp_path / "made.o"
-    done = subprocess.run([*command, str(source), "-o", str(made)], capture_output=True, text=True, check=False)
-    assert 0 == done.returncode, done.stderr

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy
 import pytest
 
-from tests.emulator.fixtures import KERNELS, Array, Fixtures, aligned, compiled, each_seed, line_of, places
+from tests.emulator.fixtures import KERNELS, Array, Fixtures, aligned, compiled, each_seed, places
 
 FAULTS: dict[str, tuple[int, str]] = {
     "no wait": (
@@ -91,12 +91,6 @@ def test_what_is_missing_is_said(hopper: Fixtures, what: str, monkeypatch: pytes
         fault, _, _ = product(hopper, 1 << bit)
         assert re.search(says, fault), fault
         assert places(fault)
-
-
-def test_a_product_and_the_copy_it_reads_are_named(hopper: Fixtures) -> None:
-    """Both lines."""
-    fault, _, _ = product(hopper, 1 << FAULTS["a stage that is released too early"][0])
-    assert line_of("hopper.cu", "product: multiplies") in places(fault)
 
 
 @pytest.mark.parametrize(

@@ -39,17 +39,3 @@ def test_the_example_prints_what_the_readme_says(tmp_path: Path) -> None:
     )
     assert (0, "") == (done.returncode, done.stderr.decode())
     assert without_chance(printed) == without_chance(done.stdout.decode())
-
-
-def test_the_line_that_the_readme_shows_is_the_read(tmp_path: Path) -> None:
-    """`reverse.cu:14` is where shared memory is read."""
-    (source,), (printed,) = blocks("cpp"), blocks("text")
-    (line,) = re.findall(r"reverse\.cu:(\d+)", printed)
-    assert "shared_load" in source.splitlines()[int(line) - 1]
-
-
-def test_links_lead_somewhere() -> None:
-    """Every relative link names a file that is there, and every file of the folder is linked."""
-    links = set(re.findall(r"\]\(([^)#:]+)\)", README.read_text()))
-    assert [] == [link for link in links if not (README.parent / link).exists()]
-    assert set() == {path.name for path in README.parent.glob("*.h")} - links

@@ -144,25 +144,6 @@ def test_any_number_of_features_up_to_its_width(kernels: Kernels, depth: int, dt
     computes_rightly(kernels, make_call(21, 35, depth, batches=1, dtype=dtype, causal=1.0, alignment=1.0))
 
 
-@pytest.mark.parametrize("depth", [17, 130, 1024])
-def test_other_numbers_of_features_are_for_fa1_and_auto(kernels: Kernels, depth: int) -> None:
-    """The others refuse them: too many, or rows at odd places."""
-    for variant in VARIANTS:
-        call = make_call(18, 33, depth, batches=1, heads=1)
-        said = kernels.run(variant, call)
-        if variant in NARROW:
-            expected = "more features than" if depth > WIDEST[variant] else "rows do not begin at multiples"
-            assert said.startswith(expected)
-        else:
-            assert ("", "") == (said, far_off(call))
-
-
-def test_features_that_no_variant_takes_are_refused(kernels: Kernels) -> None:
-    """1025 do not fit the shared memory of a block."""
-    for variant in VARIANTS:
-        assert kernels.run(variant, make_call(2, depth=1025)).startswith("more features than this variant takes")
-
-
 @pytest.mark.parametrize(("queries", "keys"), [(0, 5), (0, 0), (5, 0)])
 def test_nothing_to_compute_is_no_error(kernels: Kernels, queries: int, keys: int) -> None:
     """No queries: nothing is written. No keys: zeros."""
@@ -171,15 +152,6 @@ def test_nothing_to_compute_is_no_error(kernels: Kernels, queries: int, keys: in
             call = make_call(queries, keys, causal=causal, alignment=causal)
             assert "" == kernels.run(variant, call)
             assert (call.o == 0.0).all()
-
-
-@pytest.mark.parametrize(("batches", "heads"), [(0, 2), (2, 0)])
-def test_no_batches_or_heads_need_no_memory(kernels: Kernels, batches: int, heads: int) -> None:
-    """Null pointers are fine where there is nothing."""
-    for variant in VARIANTS:
-        call = make_call(batches=batches, heads=heads)
-        nulls = {f"{name}.data": None for name in "qkvo"}
-        assert "" == kernels.run(variant, call.with_(described=nulls))
 
 
 WRONG: dict[str, tuple[dict[str, object], str]] = {
@@ -227,21 +199,6 @@ def test_wrong_tensors_are_refused(kernels: Kernels, what: str) -> None:
     for variant in VARIANTS:
         assert sentence in kernels.run(variant, call)
         assert (call.o == 7.0).all()
-
-
-def test_an_odd_address_is_refused(kernels: Kernels) -> None:
-    """An element of two bytes lies at an even one."""
-    for variant in VARIANTS:
-        call = make_call()
-        odd = call.with_(described={"q.data": call.q.data_ptr() + 1})
-        assert "not aligned to the size of an element" in kernels.run(variant, odd)
-
-
-def test_the_output_may_not_be_an_input(kernels: Kernels) -> None:
-    """It would be read after it was written."""
-    for variant in VARIANTS:
-        call = make_call()
-        assert "the output is also an input" in kernels.run(variant, call.with_(o=call.q))
 
 
 def test_null_arguments_are_refused(kernels: Kernels) -> None:
@@ -362,17 +319,6 @@ def test_two_calls_give_the_same_bits(kernels: Kernels, variant: str, monkeypatc
         assert "" == kernels.run(variant, again)
         found.add(again.o.numpy().tobytes())
     assert 1 == len(found)
-
-
-def test_nothing_is_written_between_the_rows(kernels: Kernels) -> None:
-    """An output inside a larger buffer leaves the rest alone."""
-    for variant in VARIANTS:
-        call = make_call(depth=40)
-        buffer = torch.full((2, 2, 19, 48), 7.0, dtype=torch.float16)
-        inside = call.with_(o=buffer[..., :40])
-        assert "" == kernels.run(variant, inside)
-        assert "" == far_off(inside)
-        assert (buffer[..., 40:] == 7.0).all()
 
 
 def test_the_passes_of_split_k_make_one_whole(kernels: Kernels) -> None:

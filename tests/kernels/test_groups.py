@@ -61,12 +61,6 @@ def test_blocks_take_several_pieces(
         assert (depth, "") == (depth, kernels.off(call))
 
 
-def test_rows_that_see_no_key_are_zero_where_a_share_ends(kernels: Groups) -> None:
-    """All parts of such a row weigh nothing."""
-    call = make_call(190, 150, 64, heads=1, batches=1, causal=1.0, alignment=1.0)
-    assert "" == kernels.off(call)
-
-
 @pytest.mark.parametrize("causal", [0.0, 1.0])
 def test_heads_of_queries_share_keys_of_a_section(kernels: Groups, causal: float) -> None:
     """Under a mask each head by itself; without one they are rows of one."""
@@ -86,12 +80,6 @@ def test_a_group_passes_over_tiles_that_it_does_not_see(kernels: Groups, monkeyp
         for queries, keys in shapes:
             call = make_call(queries, keys, 64, heads=3, batches=1, causal=1.0, alignment=1.0)
             assert (seed, queries, keys, "") == (seed, queries, keys, kernels.off(call))
-
-
-def test_turned_queries_of_several_pieces(kernels: Groups) -> None:
-    """A negative scale turns each piece's queries after its copy has come, before the next one's may."""
-    call = make_call(300, 200, 64, heads=3, causal=1.0, scale=-0.4)
-    assert "" == kernels.off(call)
 
 
 @pytest.fixture(scope="module")
@@ -137,47 +125,3 @@ def test_every_row_is_taken_once(schedules: Fixtures, groups: int, causal: int, 
         assert (found > 0).all(), (queries, heads, batches)
         most = numpy.bincount(found.ravel()).max()
         assert causal or most <= -(-found.size // 132 // groups) * groups, (queries, heads, batches)
-
-
-@pytest.mark.parametrize(("heads", "tiles"), [(32, 64), (64, 16), (100, 43), (67, 64)])
-def test_masked_work_is_shared_out_evenly(schedules: Fixtures, heads: int, tiles: int) -> None:
-    """No block of an H100 has a tenth more keys than the mean, where each has several pieces."""
-    section = numpy.zeros(1, numpy.int64)
-    schedules.fill("choose_section", heads, tiles, section)
-    found = takers(schedules, 132, tiles, heads, 1, int(section[0]))
-    keys = numpy.broadcast_to(1 + numpy.arange(tiles), found.shape)
-    sums = numpy.bincount(found.ravel() - 1, keys.ravel(), minlength=132)
-    assert sums.max() < 1.1 * sums.mean(), sums.max() / sums.mean()
-
-
-@pytest.mark.parametrize("causal", [0, 1])
-def test_keys_are_shared_out_evenly(schedules: Fixtures, causal: int) -> None:
-    """Each tile of keys that rows see is one block's; a slot of the workspace holds one part."""
-    for queries, keys, heads, batches in (
-        (1099, 2909, 8, 1),
-        (2325, 2325, 4, 2),
-        (200, 100, 1, 1),
-        (500, 9000, 3, 1),
-        (5000, 400, 7, 3),
-        (192, 128, 2, 66),
-    ):
-        shape = queries, keys, heads, batches
-        rows, steps = -(-queries // 192), -(-keys // 128)
-        lead = keys - queries if causal else 0
-        takers = numpy.zeros((heads * batches, rows, steps), numpy.int32)
-        slots = numpy.zeros(2 * 132, numpy.int32)
-        fault = schedules.fault(
-            "take_shares", queries, keys, heads, batches, causal, lead - keys * causal, takers, slots
-        )
-        assert (shape, "") == (shape, fault)
-        last = numpy.minimum(192 * (1 + numpy.arange(rows)), queries if not causal else 10**9) - 1
-        seen = keys + numpy.minimum(0, last + 1 + lead - keys) if causal else numpy.full(rows, keys)
-        wanted = numpy.arange(steps) < -(-numpy.maximum(seen, 0) // 128)[:, None]
-        assert (takers > 0).all(where=wanted[None]), shape
-        assert (takers == 0).all(where=~wanted[None]), shape
-        assert (slots >= 0).all(), shape
-        if seen[0] > 0:  # Else there are pieces without keys.
-            pieces = [numpy.unique(row[row > 0]) for row in takers.reshape(-1, steps)]
-            held = numpy.bincount(takers.ravel(), minlength=133)[1:]
-            held = held + 1.5 * numpy.bincount(numpy.concatenate(pieces), minlength=133)[1:]
-            assert held.max() <= 1.1 * held.mean() + 3, (shape, held.max(), held.mean())
