@@ -28,62 +28,6 @@ LONGEST_S = 1e7
 
 
 @dataclass(frozen=True)
-class Allowance:
-    """Seconds that all walks of a session may take together."""
-
-    limit_s: float
-    """All of them."""
-    words: str
-    """What was given: `5 min`, `$0.10, which lasts for 7 s`."""
-    spent_s: float = 0.0
-    expected: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
-    """Pattern and step to the seconds that it is expected to take, and whether that was `measured`."""
-
-    @property
-    def reserve_s(self) -> float:
-        """What is kept for the report."""
-        return min(REPORT_S, REPORT_SHARE * self.limit_s)
-
-    def left_s(self, walked_s: float) -> float:
-        """What is left for steps when this walk has taken so long; below 0 when it is over."""
-        return self.limit_s - self.reserve_s - self.spent_s - walked_s
-
-    def refuses(self, pattern: str, step: str, walked_s: float) -> str | None:
-        """Why a step is not begun; None where it fits."""
-        remaining_s = self.left_s(walked_s)
-        if remaining_s <= 0:
-            return f"its budget of {self.words} is spent before {pattern}/{step}"
-        seconds, evidence = self.expected.get((pattern, step), (0.0, ""))
-        if seconds <= remaining_s:
-            return None
-        needs = f"{pattern}/{step} takes about {seconds:.1f} s ({evidence})"
-        return f"{needs}, and {remaining_s:.1f} s are left of its budget of {self.words}"
-
-
-def seconds_for(usd: float, cost_usd: Callable[[float], float]) -> float:
-    """The longest time whose cost is within `usd`, by bisection; `cost_usd` of seconds never falls."""
-    if cost_usd(LONGEST_S) <= usd:
-        return LONGEST_S
-    low, high = 0.0, LONGEST_S
-    while high - low > 1e-3:
-        middle = (low + high) / 2
-        low, high = (middle, high) if cost_usd(middle) <= usd else (low, middle)
-    return low
-
-
-def expected_steps(plan: ResolvedPlan) -> dict[tuple[str, str], tuple[float, str]]:
-    """Seconds of every step of a plan: `measured` by its earlier runs, else its share of its pattern."""
-    steps: dict[tuple[str, str], tuple[float, str]] = {}
-    for planned in plan.patterns:
-        budget_s = sum(step.budget_s for step in planned.pattern.steps)
-        for step in planned.pattern.steps:
-            seconds = planned.step_s.get(step.id)
-            share = planned.seconds * step.budget_s / budget_s, "prior"
-            steps[planned.pattern.name, step.id] = share if seconds is None else (seconds, "measured")
-    return steps
-
-
-@dataclass(frozen=True)
 class Ending:
     """How a walk ended."""
 
@@ -111,8 +55,8 @@ def broken_off(stop: Stopped | MachineFailure) -> Ending:
     """How a walk ended that was broken off, or whose machine failed."""
     words, code = str(stop), stop.exit_code
     if isinstance(stop, MachineFailure):
-        reached, mend = "the machine failed before it was done", stop.hint or ""
-        return Ending("paused", stop.message, code, reached, cut=True, mend=mend)
+        reached = "the machine failed before it was done"
+        return Ending("paused", words, code, reached, cut=True, mend=stop.hint or "")
     if code == ExitCode.PAUSED:
         return Ending("paused", words, code, "the session was paused before it was done", cut=True)
     if code == ExitCode.OVER_BUDGET:
@@ -122,10 +66,16 @@ def broken_off(stop: Stopped | MachineFailure) -> Ending:
 
 @dataclass
 class Bounds:
-    """What may end a walk before its plan is done."""
+    """What may end a walk before its plan is done: time and money, and the loss of its machine."""
 
-    allowance: Allowance | None = None
-    """Time and money that it was given."""
+    limit_s: float = math.inf
+    """Seconds that all walks of a session may take together."""
+    words: str = ""
+    """What was given: `5 min`, `$0.10, which lasts for 7 s`."""
+    spent_s: float = 0.0
+    """Seconds that earlier walks of the session took."""
+    expected: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
+    """Pattern and step to the seconds that it is expected to take, and whether that was `measured`."""
     watch: Watch | None = None
     """Whether the machine is about to be taken away."""
     resume: str = ""
@@ -146,12 +96,20 @@ class Bounds:
         """
         if self.watch is not None and self.watch.notice:
             raise Stopped(self.watch.notice, ExitCode.PAUSED)
-        why = None
-        if self.allowance and isinstance(event, StepDue):
-            why = self.allowance.refuses(event.pattern, event.step, walked_s)
-        elif self.allowance and isinstance(event, StepBegan | Ticked) and self.allowance.left_s(walked_s) <= 0:
-            why = f"stopped at its budget of {self.allowance.words}"
-        if why is not None:
+        if not isinstance(event, StepDue | StepBegan | Ticked):
+            return
+        left_s = self.limit_s - min(REPORT_S, REPORT_SHARE * self.limit_s) - self.spent_s - walked_s
+        why = ""
+        if not isinstance(event, StepDue):
+            why = f"stopped at its budget of {self.words}" if left_s <= 0 else ""
+        elif left_s <= 0:
+            why = f"its budget of {self.words} is spent before {event.pattern}/{event.step}"
+        else:
+            seconds, evidence = self.expected.get((event.pattern, event.step), (0.0, ""))
+            if seconds > left_s:
+                needs = f"{event.pattern}/{event.step} takes about {seconds:.1f} s ({evidence})"
+                why = f"{needs}, and {left_s:.1f} s are left of its budget of {self.words}"
+        if why:
             raise Stopped(why, ExitCode.OVER_BUDGET)
 
     def closed(self, ending: Ending) -> Ending:
@@ -160,6 +118,29 @@ class Bounds:
             return ending
         self.watch.close()
         return replace(ending, unwatched=self.watch.unwatched())
+
+
+def seconds_for(usd: float, cost_usd: Callable[[float], float]) -> float:
+    """The longest time whose cost is within `usd`, by bisection; `cost_usd` of seconds never falls."""
+    if cost_usd(LONGEST_S) <= usd:
+        return LONGEST_S
+    low, high = 0.0, LONGEST_S
+    while high - low > 1e-3:
+        middle = (low + high) / 2
+        low, high = (middle, high) if cost_usd(middle) <= usd else (low, middle)
+    return low
+
+
+def expected_steps(plan: ResolvedPlan) -> dict[tuple[str, str], tuple[float, str]]:
+    """Seconds of every step of a plan: `measured` by its earlier runs, else its share of its pattern."""
+    steps: dict[tuple[str, str], tuple[float, str]] = {}
+    for planned in plan.patterns:
+        budget_s = sum(step.budget_s for step in planned.pattern.steps)
+        for step in planned.pattern.steps:
+            seconds = planned.step_s.get(step.id)
+            share = planned.seconds * step.budget_s / budget_s, "prior"
+            steps[planned.pattern.name, step.id] = share if seconds is None else (seconds, "measured")
+    return steps
 
 
 @dataclass(frozen=True)
@@ -194,18 +175,16 @@ class SessionLimits:
 
         `ai`: what agents have used by now, where that is measured or stated. The watch over the machine has begun.
         """
-        limits, hosts = [], hosts_of(journal.finished(lines))
+        hosts = hosts_of(journal.finished(lines))
+        limits = [(math.inf, "")]
         if self.minutes is not None:
             limits.append((self.minutes * 60, seconds_text(self.minutes * 60)))
         if self.usd is not None:
             seconds = seconds_for(self.usd, lambda s: charged(s, card, head, ai, hosts).usd)
             used = f" beside ${ai.usd:.4f} of AI" if ai is not None and ai.usd else ""
             limits.append((seconds, f"${self.usd:g}, which lasts for {seconds_text(seconds)}{used}"))
-        allowance = None
-        if limits:
-            limit_s, words = min(limits)
-            allowance = Allowance(limit_s, words, sessions.wall_seconds(lines), expected_steps(head.plan))
-        return Bounds(allowance, Watch(self.watch).start(), head.resume_command)
+        spent_s, watch = sessions.wall_seconds(lines), Watch(self.watch).start()
+        return Bounds(*min(limits), spent_s, expected_steps(head.plan), watch, head.resume_command)
 
 
 def charged(

@@ -142,8 +142,6 @@ def tell(setting: Setting, record: SessionRecord, folder: SessionFolder, screen:
 
     A terminal shows the end of it: so the verdict, its cause and what to do next stand there.
     """
-    from loop.report.html import words  # Here: markdown-it is needed at the end of a session alone.
-
     finished = folder.finished()
     if as_json:
         screen.data(to_json(outcome(setting, record, folder)))
@@ -151,21 +149,18 @@ def tell(setting: Setting, record: SessionRecord, folder: SessionFolder, screen:
         show(on_screen(View(record, finished)), screen)
     first = first_screen(record, finished)
     columns = min(TABLE_WIDTH, width(screen.err)) if screen.err.isatty() else TABLE_WIDTH
-    notes = [f"note: {note}" for note in record.bill.notes]
-    waits = filter(None, [waiting_for(finished)])
     lines: list[str] = []
-    for diagnosis in first.wrong:  # What else is known of each wrong variant.
-        known = [f"  {label}: {text}" for label, text in diagnosis.lines]
-        known += [f"  Again: {diagnosis.command}"] if diagnosis.command else []
-        lines += [f"What else is known of {diagnosis.variant}:", *known] if known else []
-    if first.variants is not None:
-        heads = [column.title for column in first.variants.columns]
-        lines += table_lines(heads, first.variants.rows, columns, wrap=1)
-    lines += [first.known_good] if first.known_good else []
-    for line in (*lines, *first.lines, *waits, *notes):
-        screen.say(line)
+    for section in first.further.values():
+        lines += filter(None, [section.note, *(f"  {line}" for line in section.lines if section.note)])
+        if section.table is not None:
+            heads = [column.title for column in section.table.columns]
+            lines += table_lines(heads, section.table.rows, columns, wrap=1)
+        lines += [str(line) for line in (*section.after, *(() if section.note else section.lines))]
+    lines += filter(None, [waiting_for(finished)])
+    for line in (*lines, *(f"note: {note}" for note in record.bill.notes)):
+        screen.say(line.replace("`", ""))
     screen.say(f"Report: {folder.report}")
-    screen.outcome(record.status, f": {record.head.target}: {words(first.decided)}.")
+    screen.outcome(record.status, f": {record.head.target}: {first.decided.replace('`', '')}.")
     for line in first.cause:
         screen.say(f"  {line}")
     if record.status not in RESUMABLE:

@@ -11,7 +11,7 @@ from loop.model.record import Finished, SessionHead, SessionRecord, Status, late
 from loop.profile.model import ProfileOutput
 from loop.report import format as say
 from loop.report.markdown import columns, filled, plain, shortened
-from loop.report.sections import Line, Section
+from loop.report.sections import Section
 
 Recalled = Callable[[Finished], Sequence[str]]
 """From a step that failed to what earlier sessions say of it, in lines."""
@@ -72,24 +72,18 @@ def name_of(record: Finished) -> str:
     return f"{record.pattern}/{record.step}"
 
 
-def failed(finished: Sequence[Finished]) -> list[Finished]:
-    """The steps that failed."""
-    return [record for record in latest_attempts(finished) if record.status == "failed"]
-
-
 def troubles(view: View) -> Iterator[Section]:
     """The steps that failed, with all that they said and printed."""
-    records = failed(view.finished)
-    lines: list[Line] = []
-    for record in records:
-        cure = [f"What usually cures it: {record.hint}"] if record.hint else []
-        recalled = (text[:1].upper() + text[1:] for text in view.recalled(record))
-        lines.append((f"`{name_of(record)}`: {record.message}", *cure, *recalled))
-    if lines:
-        yield Section(note="What failed, in full:", lines=tuple(lines))
-    for record in records:
-        if printed := log(record):
-            yield Section(f"What {name_of(record)} printed", code=printed, language="text")
+    for record in latest_attempts(view.finished):
+        if record.status == "failed":
+            cure = [f"What usually cures it: {record.hint}"] if record.hint else []
+            recalled = (text[:1].upper() + text[1:] for text in view.recalled(record))
+            yield Section(
+                note=f"`{name_of(record)}` failed: {record.message}",
+                lines=(*cure, *recalled),
+                code=log(record),
+                language="text",
+            )
 
 
 def log(record: Finished) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
-"""The first screen of a report, a summary and a terminal, in the same words."""
+"""The first screen of a report, a summary and a terminal: the same sections, in the same words."""
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from loop.base.errors import UsageError
@@ -19,20 +19,10 @@ from loop.optimize import section as changes
 from loop.optimize.section import spared
 from loop.report import format as say
 from loop.report.findings import mean_of, speed_verdicts
-from loop.report.markdown import (
-    Markdown,
-    Table,
-    block,
-    code,
-    columns,
-    escape,
-    filled,
-    paragraph,
-    plain,
-    shortened,
-    table,
-)
+from loop.report.markdown import Table, code, columns, filled, prose, shortened
+from loop.report.sections import Room, Section, in_markdown
 from loop.session import course
+from loop.session.course import View
 from loop.session.objective import anything_judged, verdict
 from loop.timing.against_known_good import CompareOutput
 
@@ -69,24 +59,27 @@ PHRASES = {
 
 @dataclass(frozen=True)
 class FirstScreen:
-    """What a reader sees before anything is unfolded."""
+    """What a reader sees before anything is unfolded. Names of variants stand between backticks."""
 
-    headline: Markdown
+    headline: str
     """The target, how its session ended, and what decided that."""
-    decided: Markdown
+    decided: str
     """What decided it, without the target."""
     cause: tuple[str, ...]
     """What is wrong, in the most telling lines; empty where the headline says it all."""
     next: str
     command: str
     """What to paste next; empty where nothing of a proposal may be pasted."""
-    wrong: tuple[Diagnosis, ...]
-    """What else is known of each wrong variant."""
-    variants: Table | None
-    known_good: str
-    """What that is, in a sentence; empty where nothing was compared with it."""
-    lines: tuple[str, ...]
-    """Objective and grade, cost and time, what was not exercised, and where it ran."""
+    further: dict[str, Section]
+    """By what it is about: the variants, what else is known of each wrong one, cost and course."""
+
+    @property
+    def sections(self) -> dict[str, Section]:
+        """All of it, the most important first, by what each is about."""
+        wrong = Section(note="What is wrong:" if self.cause else "", lines=self.cause)
+        command = (self.command,) if self.command else ()
+        proposed = Section(note=f"Next: {self.next}", code=command)
+        return {"what is wrong": wrong, "what to do next": proposed, **self.further}
 
 
 def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstScreen:
@@ -94,17 +87,20 @@ def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstSc
     proposed = record.proposal.splitlines()
     commands = [line for line in proposed[1:] if line.startswith(PASTED)]
     command = commands[0] if commands else ""
-    known = diagnoses(record.head, finished)
-    causes = _causes(known, finished)
-    several = len({variant for variant, _, _ in causes}) > 1
-    further = []
-    for diagnosis in known:
-        lines = tuple((label, text) for variant, label, text in causes[CAUSES:] if variant == diagnosis.variant)
-        again = "" if diagnosis.command == command else diagnosis.command
-        further.append(Diagnosis(variant=diagnosis.variant, lines=lines[:MOST_LINES], command=again))
     proposal = " ".join(line for line in proposed if line not in commands)
     if len(proposal) > SENTENCE:  # As many whole sentences as there is room for.
         proposal = proposal[: proposal.rfind(". ", 0, SENTENCE) + 1] or proposal
+    known = diagnoses(record.head, finished)
+    causes = _causes(known, finished)
+    several = len({variant for variant, _, _ in causes}) > 1
+    further = {"variants": Section(table=variants(record, finished), after=_known_good(finished))}
+    for diagnosis in known:
+        own = [f"{label}: {text}" for variant, label, text in causes[CAUSES:] if variant == diagnosis.variant]
+        repeat = [f"Again: `{diagnosis.command}`"] if diagnosis.command not in ("", command) else []
+        lines = (*own[:MOST_LINES], *repeat)
+        note = f"What else is known of `{diagnosis.variant}`:" if lines else ""
+        further[f"what else is wrong with {diagnosis.variant}"] = Section(note=note, lines=lines)
+    further["cost"] = Section(lines=tuple(_lines(record, finished)))
     # Of a session whose gates passed it is said, too, what became of its question.
     ending, decisive = ENDINGS[record.status], decided(record, finished)
     if record.status == "passed" and {v.verdict for v in speed_verdicts(record.verdicts)} == {"inconclusive"}:
@@ -112,7 +108,7 @@ def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstSc
     elif record.status == "passed" and record.objective is not None and record.objective.missed:
         ending = "missed its objective"
     return FirstScreen(
-        headline=Markdown(f"**{_name(record.head.target)} {ending}: {decisive}.**"),
+        headline=f"{_name(record.head.target)} {ending}: {decisive}.",
         decided=decisive,
         cause=tuple(
             shortened(f"{f'{variant}: ' if several else ''}{label}: {text}", LONGEST_CAUSE)
@@ -120,22 +116,18 @@ def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstSc
         ),
         next=shortened(proposal, SENTENCE),
         command=command,
-        wrong=tuple(further),
-        variants=variants(record, finished),
-        known_good=_known_good(finished),
-        lines=tuple(_lines(record, finished)),
+        further=further,
     )
 
 
-def decided(record: SessionRecord, finished: Sequence[Finished]) -> Markdown:
+def decided(record: SessionRecord, finished: Sequence[Finished]) -> str:
     """Correctness first, then the best variant's speed, then whatever else decided the outcome."""
-    wrong, speed = list(_wrong(record, finished)), list(_speed(record))
-    changed = []
+    wrong, speed, changed = list(_wrong(record, finished)), list(_speed(record)), list[str]()
     if outcomes := changes.outcomes(finished):
         counted = f"{outcomes.count('kept')} of {say.count(len(outcomes), 'change')} kept"
-        gains = (f"{_name(change.variant)} is {escape(say.gained(change))}" for change in kept(finished))
+        gains = (f"{_name(change.variant)} is {say.gained(change)}" for change in kept(finished))
         changed = [", ".join([counted, *gains])]
-    reason = escape(shortened(record.reason.rstrip("."), LONGEST_REASON))
+    reason = shortened(record.reason.rstrip("."), LONGEST_REASON)
     if record.status == "failed":
         parts = [*(wrong or [reason]), *changed, *speed]
     elif record.status != "passed":
@@ -146,11 +138,11 @@ def decided(record: SessionRecord, finished: Sequence[Finished]) -> Markdown:
         only = "no speed was measured" if anything_judged(finished) else "nothing was judged"
         only = "only changes were timed: see Changes" if changes.timed(finished) else only
         parts = [reason, *changed, only]
-    return Markdown("; ".join(parts))
+    return "; ".join(parts)
 
 
 def _name(variant: str) -> str:
-    return code(shortened(variant, LONGEST_NAME))
+    return f"`{shortened(variant, LONGEST_NAME)}`"
 
 
 def _wrong(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:
@@ -168,7 +160,7 @@ def _wrong(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         total = f" of {checked[variant]} workloads" if variant in checked and more else ""
         what = "incorrect" if word == "incorrect" else "not to be judged"
-        where = escape(shortened(names[0], LONGEST_NAME))
+        where = shortened(names[0], LONGEST_NAME)
         yield f"{_name(variant)} is {what} on {where}{more}{total}; no speed is reported for it"
     if (left := len(bad) - MOST_WRONG) > 0:
         yield f"so {'is' if left == 1 else 'are'} {say.count(left, 'more variant')}"
@@ -189,7 +181,7 @@ def _speed(record: SessionRecord) -> Iterator[str]:
     verdicts = by_variant[fastest]
     (word, most), *rest = Counter(speed.verdict for speed in verdicts).most_common()
     others = "".join(f", {other} on {number}" for other, number in rest)
-    phrase = PHRASES[word].format(escape(shortened(record.head.baseline, LONGEST_NAME)))
+    phrase = PHRASES[word].format(shortened(record.head.baseline, LONGEST_NAME))
     mean = mean_of(verdicts)
     best = f", the best of {len(by_variant)} variants," if len(by_variant) > 1 else ""
     on = f"{most} of {len(verdicts)} workloads{others}{mean and f', {mean}'}"
@@ -278,7 +270,7 @@ def _counted(verdicts: Sequence[str], leads: str = "") -> str:
     return ", ".join(f"{word} on {number}{'' if place else first}" for place, (word, number) in enumerate(words))
 
 
-def _known_good(finished: Sequence[Finished]) -> str:
+def _known_good(finished: Sequence[Finished]) -> tuple[str, ...]:
     """`The known good is main at 0123456789ab (session ...).`, or that there is nothing else to compare with."""
     compared = outputs_of(finished, CompareOutput)
     known = sorted((good for output in compared for good in output.known_good), key=lambda good: good.session)
@@ -288,11 +280,11 @@ def _known_good(finished: Sequence[Finished]) -> str:
         for good in known
     )
     if builds:
-        return f"The known good is {'; '.join(builds)}."
+        return (f"The known good is {'; '.join(builds)}.",)
     if not compared or any(output.verdicts for output in compared):
-        return ""
+        return ()
     why = next((text for output in compared for text in output.not_exercised), "no earlier build of it is known")
-    return f"Not compared with another build: {shortened(why, SENTENCE)}."
+    return (f"Not compared with another build: {shortened(why, SENTENCE)}.",)
 
 
 def _lines(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:
@@ -318,9 +310,8 @@ LEAST = 1_500
 """Bytes that verdict and link take."""
 LEFT_OUT = 160
 """Bytes that are kept for naming what is left out."""
-LOG_LINES = 12
-LONGEST_MESSAGE, LONGEST_CELL = 500, 120
-"""Letters of one message, and of a cell."""
+ROOMS = tuple(Room(rows, 500, 12) for rows in (2000, 1000, 500, 200, 100, 40, 15, 5, 1))
+"""How much of a section is shown, tried in this order until it fits."""
 _LINK = re.compile(r"https?://[!-;=?-~]{1,290}")
 _CALL = re.compile(r"\\.|(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|(?P<call>@(?=\w)|#(?=\d))", re.DOTALL)
 
@@ -332,26 +323,30 @@ def digest(record: SessionRecord, finished: Sequence[Finished], limit: int = LIM
     if link and not _LINK.fullmatch(link):
         raise UsageError(f"--link {shortened(link, 60)}: expected a web address", hint="--link https://...")
     screen, target = first_screen(record, finished), shortened(record.head.target, 40)
-    ending = f"{code(target)} {ENDINGS[record.status]}"
-    short = f"**{ending}: {escape(shortened(record.reason, 120))}.**"
-    fitting = (text for text in map(quiet, (screen.headline, short)) if len(text.encode()) <= limit // 4)
+    headline = quiet(prose(screen.headline))
+    if len(headline.encode()) > limit // 4:
+        headline = quiet(prose(f"`{target}` {ENDINGS[record.status]}."))
     # By this comment a workflow finds its own comment again: `<!-- loop: my-kernel -->`.
     mark = f"<!-- loop: {re.sub(r'[^A-Za-z0-9._]+', '-', record.head.target)[:80].strip('-')} -->"
-    title = f"### {code(target)} on {escape(shortened(course.device(record.head), 40))}"
-    head = f"{mark}\n{title}\n\n{next(fitting, f'**{ending}.**')}\n"
+    title = prose(f"`{target}` on {shortened(course.device(record.head), 40)}")
+    head = f"{mark}\n### {title}\n\n**{headline}**\n"
     command = record.head.report_command
     command = command if len(command.encode()) <= limit // 4 else f"loop report {shortened(record.head.id, 80)}"
     foot = f"\nThe whole report: {code(command)}{f', or [here](<{link}>)' if link else ''}.\n"
     room = limit - len(head.encode()) - len(foot.encode()) - LEFT_OUT
+    known, last = screen.sections, [name for name in screen.further if name != "variants"]
+    failed = {section.note[:40]: section for section in course.troubles(View(record, finished))}
     parts, omitted = [head], []
-    for name, texts in _pieces(screen, finished):
-        for text in map(quiet, texts):
-            if len(text.encode()) > room:
-                omitted.append(name)
-                break
-            parts.append(text)
-            room -= len(text.encode())
-    names = [escape(shortened(name, 36)) for name in omitted[:2]]
+    for name in (*(name for name in known if name not in last), *failed, *last):
+        section = known.get(name) or failed.get(name)
+        texts = (f"\n{quiet(in_markdown([section], cut))}\n" for cut in ROOMS) if section else ()
+        fitting = next(((n, text) for n, text in enumerate(texts) if len(text.encode()) <= room), None)
+        if fitting:
+            parts.append(fitting[1])
+            room -= len(fitting[1].encode())
+        if section and (not fitting or fitting[0]):
+            omitted.append(name)
+    names = [prose(shortened(name, 36)) for name in omitted[:2]]
     names += [f"{len(omitted) - 2} more"] if len(omitted) > 2 else []
     note = f"\nShortened for length: {say.listed(names)}.\n" if omitted else ""
     return "".join([*parts, note, foot])
@@ -363,40 +358,3 @@ def quiet(text: str) -> str:
     A code host looks for both in what it shows: an empty HTML comment parts the two halves.
     """
     return _CALL.sub(lambda match: f"{match[0]}<!-- -->" if match["call"] else match[0], text)
-
-
-def _pieces(screen: FirstScreen, finished: Sequence[Finished]) -> Iterator[tuple[str, list[str]]]:
-    """What is said, most important first, each with its name: in this order room is given away."""
-
-    def bullets(texts: Iterable[str]) -> list[str]:
-        return [f"- {_line(text)}\n" for text in texts]
-
-    yield "what is wrong", ["\n", *bullets(screen.cause)]
-    command = f"\n{block([screen.command])}\n" if screen.command else ""
-    yield "what to do next", [f"\n**Next:** {_line(screen.next)}\n{command}"] if screen.next else []
-    if screen.variants:  # Rows come with the worst first, so that the last ones are left out.
-        heads, rule, first, *rows = table(screen.variants, letters=LONGEST_CELL).split("\n")
-        yield "variants", [f"\n{heads}\n{rule}\n{first}\n", *(f"{row}\n" for row in rows)]
-    yield "the known good", [f"\n{paragraph(screen.known_good)}\n"] if screen.known_good else []
-    for record in course.failed(finished):
-        texts = [f"\n{code(course.name_of(record))} failed: {_line(record.message)}\n"]
-        lines = [line.rstrip() for line in plain(record.message).expandtabs(2).strip("\n").splitlines()]
-        if len(lines) > 1:
-            omitted = [f"... {len(lines) - LOG_LINES} more lines"] if len(lines) > LOG_LINES else []
-            printed = [*(line[:LONGEST_MESSAGE] for line in lines[:LOG_LINES]), *omitted]
-            texts.append(f"\n{block(printed, 'text')}\n")
-        texts += [f"\nWhat usually cures it: {_line(record.hint)}\n"] if record.hint else []
-        yield f"what {course.name_of(record)} said", texts
-    for diagnosis in screen.wrong:
-        lines = bullets(f"{label}: {text}" for label, text in diagnosis.lines)
-        lines += [f"- again: {code(shortened(diagnosis.command, LONGEST_MESSAGE))}\n"] if diagnosis.command else []
-        head = f"\n{code(diagnosis.variant)}:\n\n"
-        yield (
-            f"what else is wrong with {diagnosis.variant}",
-            [head + "".join(lines[:1]), *lines[1:]] if lines else [],
-        )
-    yield "cost", ["\n", *bullets(screen.lines)]
-
-
-def _line(text: str) -> str:
-    return paragraph(shortened(text, LONGEST_MESSAGE))

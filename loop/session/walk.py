@@ -135,11 +135,11 @@ Facts = Callable[[Sequence[Finished]], Mapping[str, object]]
 """From the steps that have ended to what expressions read as `session`."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Ran:
     """What came of one run of a pattern, so far."""
 
-    outputs: Mapping[str, Any] = field(default_factory=dict)
+    outputs: dict[str, Any] = field(default_factory=dict)
     status: Status = "passed"
     seconds: float = 0.0
     stopped: str | None = None
@@ -147,17 +147,16 @@ class Ran:
     left: bool = False
     """Whether the rest of the steps is not done."""
 
-    def after(self, pattern: Pattern, step: Step, record: Finished) -> "Ran":
-        """The same, after one more step."""
-        ran = replace(
-            self, outputs={**self.outputs, step.id: record.output}, seconds=self.seconds + record.seconds
-        )
+    def add(self, pattern: Pattern, step: Step, record: Finished) -> None:
+        """One more step has ended."""
+        self.outputs[step.id] = record.output
+        self.seconds += record.seconds
         if record.status == "paused":
-            return replace(ran, status="paused", stopped=record.message, left=True)
-        if record.status == "failed":
-            stopped = f"{pattern.name}/{step.id}: {record.message}" if step.on_fail == "stop" else None
-            return replace(ran, status="failed", stopped=stopped, left=step.on_fail != "continue")
-        return ran
+            self.status, self.stopped, self.left = "paused", record.message, True
+        elif record.status == "failed":
+            self.status, self.left = "failed", step.on_fail != "continue"
+            if step.on_fail == "stop":
+                self.stopped = f"{pattern.name}/{step.id}: {record.message}"
 
 
 @dataclass(frozen=True)
@@ -170,9 +169,6 @@ class Outcome:
     output: Mapping[str, Any] = field(default_factory=dict)
     samples: Mapping[str, Sequence[Segment]] = field(default_factory=dict)
     killed: bool = False
-    failure: MachineFailure | None = None
-    """What failed of the machine, where that is why it is paused."""
-    bug: bool = False
 
     @property
     def bad(self) -> bool:
@@ -217,8 +213,7 @@ class Walk:
 
     def events(self) -> Generator[Happening, None, None]:
         """Walk. Listed patterns in order; the answer to an outcome comes next, and only once if it was listed."""
-        plan, run = self.resolved.plan, 0
-        waiting, otherwise = list(plan.patterns), plan.otherwise
+        waiting, run = list(self.resolved.plan.patterns), 0
         while waiting and self.stopped is None and not self.enough:
             run += 1
             name = waiting.pop(0)
@@ -231,12 +226,17 @@ class Walk:
             if answer is not None:
                 self.stopped = None
                 waiting = [answer, *(other for other in waiting if other != answer)]
-            if waiting or otherwise is None or self.objective is None or self.stopped is not None:
-                continue
-            known = any(planned.pattern.name == otherwise for planned in self.resolved.patterns)
-            if known and all(record.pattern != otherwise for record in self.finished):
-                reached = self.objective.judge(self.finished, self.facts(self.finished))
-                waiting = [otherwise] if reached is not None and reached.missed else []
+            if not waiting and self.stopped is None:
+                waiting = self._otherwise()
+
+    def _otherwise(self) -> list[str]:
+        """The pattern that answers a missed objective, where it has not been walked."""
+        name = self.resolved.plan.otherwise
+        known = any(planned.pattern.name == name for planned in self.resolved.patterns)
+        if self.objective is None or not known or any(record.pattern == name for record in self.finished):
+            return []
+        reached = self.objective.judge(self.finished, self.facts(self.finished))
+        return [name] if name and reached is not None and reached.missed else []
 
     def _pattern(self, run: int, pattern: Pattern) -> Generator[Happening, None, Ran]:
         """Do the steps in order, until one of them stops the chain or leaves the pattern."""
@@ -244,10 +244,9 @@ class Walk:
         for index, step in enumerate(pattern.steps, start=1):
             record = yield from self._step(run, pattern, index, ran)
             self.finished.append(record)
-            ran = ran.after(pattern, step, record)
-            self.enough = self.objective is not None and self.objective.enough(
-                self.finished, self.facts(self.finished)
-            )
+            ran.add(pattern, step, record)
+            if self.objective is not None:
+                self.enough = self.objective.enough(self.finished, self.facts(self.finished))
             if ran.left or self.enough:
                 break
         return ran
@@ -277,7 +276,6 @@ class Walk:
         outcome = Outcome("skipped", f"skipped: {because}")
         if not because:
             outcome = yield from self._done(step, started, timer, ran)
-        self.failure, self.bug = outcome.failure, self.bug or outcome.bug
         record = Finished(
             **started.model_dump(include={"run", "pattern", "step", "attempt", "budget_s"}),
             action=step.action,
@@ -296,27 +294,28 @@ class Walk:
     def _done(
         self, step: Step, started: Started, timer: "StepTimer", ran: Ran
     ) -> Generator[Happening, None, Outcome]:
-        """How a step ended, and whether the machine is behind it."""
+        """How a step ended; paused where the machine is behind it, and not what the step looked at."""
         gauge, failure = Gauge(self.folders, self.refused), None
         try:
             result = yield from self._act(step, started, timer, gauge)
             outcome = self._judged(step, result, ran)
+        except LoopError as error:
+            failure = behind(error, self.folders)
+            killed = error.exit_code == ExitCode.OVER_BUDGET
+            outcome = Outcome("failed", error.message, step.mend or error.hint, killed=killed)
         except Exception as error:
             failure = behind(error, self.folders)
-            if isinstance(error, LoopError):
-                killed = error.exit_code == ExitCode.OVER_BUDGET
-                outcome = Outcome("failed", error.message, step.mend or error.hint, killed=killed)
-            else:
-                message, hint = f"bug in loop: {type(error).__name__}: {error}", REPORT_BUG
-                outcome = Outcome("failed", message, hint, {"traceback": traceback.format_exc()}, bug=True)
+            self.bug = self.bug or failure is None
+            message, trace = f"bug in loop: {type(error).__name__}: {error}", traceback.format_exc()
+            outcome = Outcome("failed", message, REPORT_BUG, {"traceback": trace})
         # A failure of the machine may be named in any of its texts.
         text = "\n".join(map(str, (outcome.status, outcome.message, outcome.hint, outcome.output)))
-        failure = failure or gauge.failure(bad=outcome.bad, text=text if outcome.bad else "")
-        if failure is None:
+        self.failure = failure or gauge.failure(bad=outcome.bad, text=text if outcome.bad else "")
+        if self.failure is None:
             return outcome
         shop = self.context.task.workshop
-        hint = failure.then(f"go on with: {shop.resume}" if shop else "run the same command again").hint or ""
-        return Outcome("paused", failure.message, hint, failure=failure)
+        mended = self.failure.then(f"go on with: {shop.resume}" if shop else "run the same command again")
+        return Outcome("paused", self.failure.message, mended.hint)
 
     def _act(
         self, step: Step, started: Started, timer: "StepTimer", gauge: Gauge
@@ -330,10 +329,8 @@ class Walk:
             first_s = max(bench.target.first_call_s or 0.0, bench.slowest_first_s)
             return step.kill_after_s + (1 + FIRST_CALLS) * first_s + bench.first_calls_s - before_s
 
-        context = replace(
-            self.context, finished=tuple(self.finished), budget_s=step.budget_s, kill_after_s=limit_s()
-        )
-        action = ACTIONS[step.action]
+        finished, action = tuple(self.finished), ACTIONS[step.action]
+        context = replace(self.context, finished=finished, budget_s=step.budget_s, kill_after_s=limit_s())
         arguments = action.arguments.model_validate(step.arguments)  # Resolving has checked them.
         working: Generator[Tick, None, Result[Output]] = action.run(context, arguments)
         try:
@@ -343,10 +340,8 @@ class Walk:
                 heartbeat = timer.tick()
                 yield Ticked(started, timer.seconds, tick.note, heartbeat or tick.at_once)
                 if timer.seconds > limit_s():
-                    raise LoopError(
-                        f"killed after {timer.seconds:.0f} s, its limit ({tick.note})",
-                        exit_code=ExitCode.OVER_BUDGET,
-                    )
+                    message = f"killed after {timer.seconds:.0f} s, its limit ({tick.note})"
+                    raise LoopError(message, exit_code=ExitCode.OVER_BUDGET)
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
         finally:
@@ -358,7 +353,8 @@ class Walk:
         message, passed = result.output.message, result.output.ok
         if step.gate is not None:
             try:
-                passed = self._holds(step.gate, replace(ran, outputs={**ran.outputs, step.id: output}))
+                values = {**self._values(ran), step.id: output}
+                passed = Expression.parse(step.gate).evaluate_bool(values)
                 if not passed and result.output.ok:
                     message = f"gate `{step.gate}` is false: {message}"
             except ExpressionError as error:
@@ -366,9 +362,6 @@ class Walk:
         hint = None if passed and not result.paused else result.output.hint or step.mend
         status: Status = "paused" if result.paused else "passed" if passed else "failed"
         return Outcome(status, message, hint, output, result.samples)
-
-    def _holds(self, text: str, ran: Ran) -> bool:
-        return Expression.parse(text).evaluate_bool(self._values(ran))
 
     def _values(self, ran: Ran) -> dict[str, object]:
         """What an expression of a pattern may read."""
@@ -386,13 +379,13 @@ class Walk:
         """The pattern that answers an outcome, while it may still be visited; none to a pause."""
         for following in pattern.next if ran.status != "paused" else ():
             try:
-                if not self._holds(following.when, ran):
-                    continue
+                holds = Expression.parse(following.when).evaluate_bool(self._values(ran))
             except ExpressionError:  # It asks about a step that never ran.
                 continue
-            self.visits[pattern.name, following.pattern] += 1
-            visited = self.visits[pattern.name, following.pattern]
-            return following.pattern if visited <= following.visits else None
+            if holds:
+                pair = pattern.name, following.pattern
+                self.visits[pair] += 1
+                return following.pattern if self.visits[pair] <= following.visits else None
         return None
 
 

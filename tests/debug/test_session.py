@@ -59,7 +59,7 @@ def test_a_failing_gate_is_answered_by_its_cause(folder: Path) -> None:
     again = "loop kernels verify sum_twice --workloads 'B=1 Sq=1 D=1 Sk=2 dtype=float32' --target "
     assert f"Again: {again}" in told
     report = loop("report", "last", "--target", str(folder)).stdout
-    rule, then = report.index("wrong where Sk >= 2"), report.index("**Next:**")
+    rule, then = report.index("wrong where Sk >= 2"), report.index("Next: ")
     assert rule < then < report.index("Smallest workload") < report.index("<summary>Evidence")
 
 

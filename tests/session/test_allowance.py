@@ -2,7 +2,9 @@
 
 import pytest
 
-from loop.session.bounds import Allowance, expected_steps, seconds_for
+from loop.base.errors import Stopped
+from loop.session.bounds import Bounds, expected_steps, seconds_for
+from loop.session.walk import StepDue
 from tests.makers import make_pattern, make_plan
 
 KNOWN = {("p", "quick"): (5.0, "measured"), ("p", "slow"): (50.0, "prior")}
@@ -10,10 +12,12 @@ KNOWN = {("p", "quick"): (5.0, "measured"), ("p", "slow"): (50.0, "prior")}
 
 def test_a_step_that_would_not_fit_is_refused_with_both_figures() -> None:
     """60 s with 2 s kept for the report: 28 s are left after 30."""
-    allowance = Allowance(60, "1 min", expected=KNOWN)
-    assert None is allowance.refuses("p", "quick", 30)
+    bounds = Bounds(60, "1 min", expected=KNOWN)
+    bounds.hold(StepDue("p", "quick"), 30)
+    with pytest.raises(Stopped) as caught:
+        bounds.hold(StepDue("p", "slow"), 30)
     said = "p/slow takes about 50.0 s (prior), and 28.0 s are left of its budget of 1 min"
-    assert said == allowance.refuses("p", "slow", 30)
+    assert (124, said) == (caught.value.exit_code, str(caught.value))
 
 
 def test_money_lasts_until_its_cost_is_reached() -> None:

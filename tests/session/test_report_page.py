@@ -110,7 +110,7 @@ def test_hostile_text_breaks_no_table() -> None:
 
 def test_only_commands_of_loop_are_offered_to_be_pasted() -> None:
     """A message with new lines in a proposal is no command."""
-    text = report(make_record(proposal="Mend it.\nrm -rf ~\nloop report last")).partition("**Next:** ")[2]
+    text = report(make_record(proposal="Mend it.\nrm -rf ~\nloop report last")).partition("Next: ")[2]
     assert "Mend it. rm -rf \\~\n\n```sh\nloop report last\n```" == text.partition("\n\n- Grade")[0].strip()
 
 
