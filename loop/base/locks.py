@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from loop.base.errors import ErrorCode, LoopError, UsageError, WorkFailed
+from loop.base.documents.files import unusable
+from loop.base.errors import ErrorCode, UsageError
 
 ASKED_S = 0.2
 """Longer than anybody holds a lock who only asks whether it is held."""
@@ -52,7 +53,7 @@ def locked(path: Path, seconds: float = ASKED_S) -> Iterator[int]:
             file.write(json.dumps({"pid": os.getpid(), "boot_id": boot_id()}))
             file.flush()
         except OSError as error:
-            raise _unlockable(path, error) from error
+            raise unusable(path, "written", error) from error
         yield file.fileno()
 
 
@@ -67,7 +68,7 @@ def held(path: Path) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise _unlockable(path, error) from error
+        raise unusable(path, "read", error) from error
 
 
 def _try(file: IO[bytes] | IO[str], how: int) -> bool:
@@ -77,11 +78,6 @@ def _try(file: IO[bytes] | IO[str], how: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _unlockable(path: Path, error: OSError) -> LoopError:
-    error.filename = error.filename or str(path)
-    return WorkFailed(f"{path}: cannot be locked: {error.strerror}", hint="choose a folder that can be written")
 
 
 @contextmanager

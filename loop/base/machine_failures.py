@@ -79,16 +79,16 @@ def temporary() -> Path:
     return Path("/tmp")
 
 
-def _existing(folder: Path) -> Path:
-    """The folder, or the first one above it that exists."""
-    return next((place for place in (folder, *folder.parents) if place.is_dir()), folder)
+def _state(folder: Path) -> tuple[Path, os.statvfs_result]:
+    """The folder, or the first one above it that exists, and what the system says of it. Raises OSError."""
+    place = next((place for place in (folder, *folder.parents) if place.is_dir()), folder)
+    return place, os.statvfs(place)
 
 
 def glance(folder: Path) -> int:
     """0, or the error number that a write into the folder would meet, by what the system says of it."""
-    place = _existing(folder)
     try:
-        state = os.statvfs(place)
+        place, state = _state(folder)
         if not os.access(place, os.W_OK | os.X_OK):
             return errno.EROFS if state.f_flag & os.ST_RDONLY else errno.EACCES
     except OSError as error:
@@ -100,7 +100,7 @@ def glance(folder: Path) -> int:
 def is_noexec(folder: Path) -> bool:
     """Whether its file system is mounted so that nothing on it can be loaded or run."""
     with contextlib.suppress(OSError):
-        return bool(os.statvfs(_existing(folder)).f_flag & getattr(os, "ST_NOEXEC", 0))
+        return bool(_state(folder)[1].f_flag & getattr(os, "ST_NOEXEC", 0))
     return False
 
 
@@ -112,10 +112,8 @@ def failure(number: int, place: Path | None = None) -> MachineFailure:
 
 def behind(error: BaseException, folders: Folders) -> MachineFailure | None:
     """The failure of the machine that led to an error; None where something else did."""
-    if (
-        isinstance(error, OSError) and error.errno == errno.EAGAIN
-    ):  # From a fork: waits for locks and pipes catch it.
-        return failure(errno.EAGAIN)
+    if isinstance(error, OSError) and error.errno == errno.EAGAIN:
+        return failure(errno.EAGAIN)  # From a fork: waits for locks and pipes catch it.
     cause: BaseException | None = error
     while cause is not None:
         blamed = cause if isinstance(cause, MachineFailure) else _blamed(cause, folders)
@@ -126,6 +124,7 @@ def behind(error: BaseException, folders: Folders) -> MachineFailure | None:
 
 
 def _blamed(error: BaseException, folders: Folders) -> MachineFailure | None:
+    """The failure of the machine that one error speaks of, causes left out."""
     if isinstance(error, MemoryError):
         return failure(errno.ENOMEM)
     forked = error.__cause__ if isinstance(error, CannotStart) else None
@@ -133,30 +132,25 @@ def _blamed(error: BaseException, folders: Folders) -> MachineFailure | None:
         return failure(errno.EAGAIN)
     if NO_TEMPORARY in str(error):
         return failure(folders.short().get(temporary(), errno.EACCES), temporary())
-    number = error.errno if isinstance(error, OSError) else None
-    if number not in ADVICE or number is None or number == errno.EAGAIN:
+    number = (error.errno or 0) if isinstance(error, OSError) else 0
+    if number not in ADVICE or number == errno.EAGAIN:
         return None
     if number not in OF_FOLDERS:
         return failure(number)
     # The folder to blame: the one of ours that the file lies in, else one that is measured to be short.
     name = getattr(error, "filename", None)
     path = Path(name).absolute() if isinstance(name, str | Path) else None
-    place = folders.holding(path) if path else None
-    if place is None and number not in REFUSED:
-        place = path
-    if place is None:
-        place = next((folder for folder, met in folders.short().items() if met == number), None)
+    place = (folders.holding(path) if path else None) or (None if number in REFUSED else path)
+    place = place or next((folder for folder, met in folders.short().items() if met == number), None)
     return None if number in REFUSED and place is None else failure(number, place)
 
 
 class Gauge:
     """Measures from the beginning of a step to its end."""
 
-    def __init__(self, folders: Folders, refused: frozenset[Path] | None = None) -> None:
+    def __init__(self, folders: Folders) -> None:
         self.folders = folders
         self._begin = folders.short()
-        self.refused = frozenset(self._begin) if refused is None else refused
-        """Folders that could not be written when the command began: it was able to do without."""
         self._met: dict[Path, int] = {}
         self._looked = 0.0
 
@@ -176,17 +170,16 @@ class Gauge:
         """What failed while the step ran, so that its outcome means nothing; None where nothing did.
 
         `bad`: whether the outcome is a failure of anything. A good one stands on a disk that was full before.
-        `text`: everything that the step says. It names the folder to blame where several are short.
+        `text`: everything that the step says. It names the folder to blame where several are short, and where
+        one could not be written from the first: a command may do without it.
         """
         self.look()
         if bad and (mounted := self._mounted_noexec(text)):
             return mounted
         short = self._met
         if bad and not short:
-            # One that was refused from the first counts where the step names it.
-            named = [folder for folder in self.folders.own if str(folder) in text]
-            now = sorted(self.folders.short().items(), key=lambda pair: pair[0] not in named)
-            short = {f: n for f, n in now if n not in REFUSED or f in named or f not in self.refused}
+            now = sorted(self.folders.short().items(), key=lambda pair: str(pair[0]) not in text)
+            short = {f: number for f, number in now if number not in REFUSED or str(f) in text}
         return next((failure(number, folder) for folder, number in short.items() if number in OF_FOLDERS), None)
 
     def _mounted_noexec(self, text: str) -> MachineFailure | None:

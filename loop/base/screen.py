@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import IO, Any, Literal
 
@@ -56,11 +56,8 @@ _GLUE = "\x00"
 
 TALKS = "LOOP_TALK"
 """In the environment of a command whose talk is kept, with `--json` too."""
-
 GONE = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF)
 """What a write says where nobody reads any more: a pipe's reader has ended, a terminal is closed."""
-
-
 STREAMS = ("stdin", "stdout", "stderr")
 """By their numbers."""
 
@@ -103,12 +100,6 @@ def watched(stream: IO[str]) -> bool:
     return stream.isatty() and not plain
 
 
-def coloured(stream: IO[str]) -> bool:
-    """Whether words have colours: where a person watches, or FORCE_COLOR is set. NO_COLOR goes before it."""
-    forced = os.environ.get("FORCE_COLOR", "") not in ("", "0") and not os.environ.get("NO_COLOR")
-    return forced or watched(stream)
-
-
 def width(stream: IO[str]) -> int:
     """Columns of the terminal; 80 without one."""
     return shutil.get_terminal_size((80, 24)).columns if stream.isatty() else 80
@@ -120,7 +111,9 @@ class Screen:
     def __init__(self, out: IO[str] | None = None, err: IO[str] | None = None, *, quiet: bool = False) -> None:
         self.out, self.err = out or sys.stdout, err or sys.stderr
         self.live = watched(self.err) and not quiet
-        self.colours = coloured(self.err)
+        forced = os.environ.get("FORCE_COLOR", "") not in ("", "0") and not os.environ.get("NO_COLOR")
+        self.colours = forced or watched(self.err)
+        """Whether words have colours: where a person watches, or FORCE_COLOR is set. NO_COLOR goes before it."""
         self.quiet = quiet
         """Say nothing but errors: for `--json` without a watcher."""
 
@@ -203,6 +196,8 @@ def table_lines(heads: Sequence[str], rows: Iterable[Sequence[Any]], columns: in
 
     Words that are longer than their column stay whole in all but that one.
     """
+    import textwrap
+
     wrap %= len(heads)
     cells = [[inert(str(cell)).replace("\n", " ") for cell in row] for row in (heads, *rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(heads))]
@@ -212,17 +207,13 @@ def table_lines(heads: Sequence[str], rows: Iterable[Sequence[Any]], columns: in
     for i in (wrap, *sorted(range(len(heads)), key=lambda column: -widths[column])):
         cut = max(0, min(over, widths[i] - least[i]))
         widths[i], over = widths[i] - cut, over - cut
-    return [line for row in cells for line in _folded(row, widths)]
-
-
-def _folded(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
-    """The lines of one row, each cell folded to the width of its column."""
-    import textwrap
-
-    fits = zip(row, widths, strict=True)
-    cells = [textwrap.wrap(cell, room) or [""] if len(cell) > room else [cell] for cell, room in fits]
-    for parts in zip_longest(*cells, fillvalue=""):
-        yield "  ".join(map(str.ljust, parts, widths)).rstrip()
+    lines = []
+    for row in cells:
+        fits = zip(row, widths, strict=True)
+        folded = [textwrap.wrap(cell, room) or [""] if len(cell) > room else [cell] for cell, room in fits]
+        for parts in zip_longest(*folded, fillvalue=""):
+            lines.append("  ".join(map(str.ljust, parts, widths)).rstrip())
+    return lines
 
 
 def short(seconds: float) -> str:

@@ -212,30 +212,25 @@ def verdict(record: SessionRecord, finished: Sequence[Finished]) -> str:
     return f"{goal}: reached{f' ({say.times(reached)})' if isinstance(reached, float) else ''}"
 
 
-GOALS = (
-    (r"wrong == \[\]", "nothing wrong"),
-    (r"slower == \[\]", "nothing slower than its known good"),
-    (r"undecided == \[\]", "no verdict open"),
-    (r"unexplained == \[\]", "a commit named for each regression"),
-    (r"gain - 1 >=? (?P<share>[\d.]+)", "{share} % faster than at the start"),
-    (r"gain >=? (?P<times>[\d.]+)", "{times} the speed at the start"),
-    (r"best\.ratio >=? (?P<times>[\d.]+)", "the best variant at {times} the baseline's speed or more"),
-    (r"(?P<name>\w+)\.ratio >=? (?P<times>[\d.]+)", "{name} at {times} the baseline's speed or more"),
-    (r"(?P<name>\w+)\.right", "{name} right"),
-)
+GOALS = {
+    r"wrong == \[\]": "nothing wrong",
+    r"slower == \[\]": "nothing slower than its known good",
+    r"undecided == \[\]": "no verdict open",
+    r"unexplained == \[\]": "a commit named for each regression",
+    r"gain - 1 >=? 0\.0([1-9])": r"\1 % faster than at the start",
+    r"gain - 1 >=? 0\.([1-9]\d)": r"\1 % faster than at the start",
+    r"gain >=? ([\d.]+)": r"\1x the speed at the start",
+    r"best\.ratio >=? ([\d.]+)": r"the best variant at \1x the baseline's speed or more",
+    r"(\w+)\.ratio >=? ([\d.]+)": r"\1 at \2x the baseline's speed or more",
+    r"(\w+)\.right": r"\1 right",
+}
 """What parts of an objective say, in words; any other part stands as it is."""
 
 
 def goals(success: str) -> str:
-    """`5 % faster than at the start, nothing wrong` of `gain - 1 >= 0.05 and wrong == []`."""
-    figures = {"share": lambda x: f"{100 * float(x):.3g}", "times": lambda x: say.times(float(x))}
+    """`cpu at 1.5x the baseline's speed or more, nothing wrong` of `cpu.ratio >= 1.5 and wrong == []`."""
     texts = []
     for part in (ast.unparse(part.tree) for part in Expression.parse(success).parts):
-        text = f"`{part}`"
-        for pattern, words in GOALS:
-            if match := re.fullmatch(pattern, part):
-                groups = match.groupdict().items()
-                text = words.format(**{name: figures.get(name, str)(figure) for name, figure in groups})
-                break
-        texts.append(text)
+        matches = ((re.fullmatch(form, part), words) for form, words in GOALS.items())
+        texts.append(next((match.expand(words) for match, words in matches if match), f"`{part}`"))
     return ", ".join(texts)

@@ -4,7 +4,7 @@ A new section is a function of a `View` that yields sections, and its line in `F
 terminal shows it at the end of the session, too. `--json` has all of them.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from loop.jobs.folder import groups
 from loop.learning.prediction import predicted
 from loop.model.change import jobs_of
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of, read_output
-from loop.model.record import latest_attempts
+from loop.model.record import Finished, latest_attempts
 from loop.money import section as spending
 from loop.optimize import section as changing
 from loop.profile.actions import facts_table, kernels, leaf, notes, parallelism_table, totals
@@ -50,7 +50,9 @@ class Rendered:
 
 def render_session(templates: Path, view: View) -> Rendered:
     """The report of a session as Markdown, with its figures. `templates`: the folder of report.md.j2."""
-    folds = {name: list(parts) for name, parts in folds_of(view) if parts}
+    folds: dict[str, list[Section]] = {}
+    for name, section in folds_of(view):
+        folds.setdefault(name, []).append(section)
     picture = ratios(view.record.verdicts, view.head.baseline)
     values = {
         "title": f"{view.head.target}: session {view.head.id} {view.record.status}",
@@ -66,21 +68,20 @@ def render_session(templates: Path, view: View) -> Rendered:
     return Rendered(text, tuple(figure for figure in drawn if figure is not None))
 
 
-def folds_of(view: View) -> Iterator[tuple[str, list[Section]]]:
-    """Every fold of the report with its sections; without those that show nothing."""
+def folds_of(view: View) -> Iterator[tuple[str, Section]]:
+    """Every section that shows something, with the fold of the report in which it stands."""
     for name, parts in FOLDS.items():
-        yield name, [section for part in parts for section in part(view) if section]
+        yield from ((name, section) for part in parts for section in part(view) if section)
 
 
 def on_screen(view: View) -> list[Section]:
     """The sections that a terminal shows at the end of a session."""
-    return [section for _, parts in folds_of(view) for section in parts if section.screen]
+    return [section for _, section in folds_of(view) if section.screen]
 
 
 def in_json(view: View) -> list[dict[str, Any]]:
     """Every section for programs, with the fold in which it stands."""
-    every = [(name, section) for name, parts in folds_of(view) for section in parts]
-    return [{"fold": name, **sections.fields(section)} for name, section in every]
+    return [{"fold": name, **sections.fields(section)} for name, section in folds_of(view)]
 
 
 def correctness(view: View) -> Iterator[Section]:
@@ -95,20 +96,8 @@ def speed(view: View) -> Iterator[Section]:
     """Every timed variant against the baseline, and how it was timed; or why nothing was."""
     finished, baseline = view.finished, view.head.baseline
     timed = list(findings.speeds(view.record.verdicts, finished, baseline, roof_of(view.profiles)))
-    if not timed:  # Only changes were, nothing is right, or the measuring step's own words.
-        measuring = [record for record in latest_attempts(finished) if record.action == "kernel.measure"]
-        checked = [checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants]
-        why = "no step of this session measured speed" if checked else "nothing was verified, so nothing was timed"
-        if checked and not any(checks.right for checks in checked):
-            why = "no variant is right, and a wrong kernel has no speed"
-        else:
-            for record in measuring:
-                if record.status != "passed":
-                    why = record.skipped_because if record.status == "skipped" else record.message.rstrip(".")
-        note = f"Nothing was measured: {why}."
-        if changing.timed(finished) and not measuring:
-            note = "Only changes were timed."
-        timed = [Section(f"Speed against {baseline}", note=note)]
+    if not timed:
+        timed = [Section(f"Speed against {baseline}", note=_why_not_timed(finished))]
     yield from timed
     called = tuple(line for output in outputs_of(finished, MeasureOutput) for line in how_called(output))
     if called:
@@ -117,6 +106,21 @@ def speed(view: View) -> Iterator[Section]:
     if sensors := sensor_lines(finished, baseline):
         note = "The GPU while each was timed, with all that is done between the samples:"
         yield Section(note=note, lines=sensors)
+
+
+def _why_not_timed(finished: Sequence[Finished]) -> str:
+    """Only changes were, nothing is right, or the measuring step's own words."""
+    measuring = [record for record in latest_attempts(finished) if record.action == "kernel.measure"]
+    if changing.timed(finished) and not measuring:
+        return "Only changes were timed."
+    checked = [checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants]
+    why = "no step of this session measured speed" if checked else "nothing was verified, so nothing was timed"
+    for record in measuring:
+        if record.status != "passed":
+            why = record.skipped_because if record.status == "skipped" else record.message.rstrip(".")
+    if checked and not any(checks.right for checks in checked):
+        why = "no variant is right, and a wrong kernel has no speed"
+    return f"Nothing was measured: {why}."
 
 
 def known_good(view: View) -> Iterator[Section]:
@@ -158,11 +162,6 @@ def regressions(view: View) -> Iterator[Section]:
         yield Section(note=note if search.probes else "", table=search.probes)
         if search.difference:
             yield Section(note="What the blamed commit changed:", code=search.difference, language="diff")
-
-
-def changes(view: View) -> Iterator[Section]:
-    """Changes that were judged, values that were searched, and how to take over what was kept."""
-    return changing.sections(view.finished)
 
 
 def not_run(view: View) -> Iterator[Section]:
@@ -216,11 +215,6 @@ def bottleneck(view: View) -> Iterator[Section]:
         yield Section(note=note, table=parallelism)
 
 
-def money(view: View) -> Iterator[Section]:
-    """What the session cost, what it spared, and what was decided for that."""
-    return spending.sections(view.record.bill, view.record.seconds, view.finished)
-
-
 def predictions(view: View) -> Iterator[Section]:
     """What was expected when the session began, beside what it took."""
     note = (
@@ -264,14 +258,21 @@ def again(view: View) -> Iterator[Section]:
 
 Part = Callable[[View], Iterable[Section]]
 FOLDS: dict[str, tuple[Part, ...]] = {
-    "Evidence": (correctness, speed, known_good, added, regressions, changes),
+    "Evidence": (
+        correctness,
+        speed,
+        known_good,
+        added,
+        regressions,
+        lambda view: changing.sections(view.finished),
+    ),
     "Steps": (goal_section, course.steps, course.troubles, not_run),
     "Environment": (course.environment,),
     "Controls": (controls,),
     "Jobs": (jobs,),
     "Bottleneck": (bottleneck,),
     "Model of the GPU": (modelled,),
-    "Money": (money,),
+    "Money": (lambda view: spending.sections(view.record.bill, view.record.seconds, view.finished),),
     "Memory": (predictions, learnings),
     "How to have each number again": (grade, again),
 }

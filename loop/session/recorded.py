@@ -10,7 +10,7 @@ from loop.base.places import project, shipped
 from loop.base.screen import Screen, fold, width
 from loop.library.definitions import read_file
 from loop.model.base import Printed
-from loop.model.history import RESOURCES, History, RecordedSession
+from loop.model.history import History, RecordedSession
 from loop.model.record import Finished, SessionHead, SessionRecord
 from loop.store.journal import unwritable
 from loop.store.sessions import RECORDED, read_recorded
@@ -101,8 +101,8 @@ def import_sessions(name: str, target: Path | None, screen: Screen, *, as_json: 
         screen.say(fold(", ".join(filter(None, (history.source, history.when))), width(screen.err)))
     for name in new:
         screen.data(name)
-    there = f", {len(known)} {'was' if len(known) == 1 else 'were'} there" if known else ""
-    screen.say(f"{len(new)} session{'' if len(new) == 1 else 's'} imported{there}")
+    there = f", {len(known)} were there" if known else ""
+    screen.say(f"{len(new)} sessions imported{there}")
     return ExitCode.OK
 
 
@@ -125,21 +125,11 @@ def show(session: RecordedSession, screen: Screen, *, as_json: bool) -> int:
     row, when = session.row, f", {session.when}" if session.when else ""
     screen.prose(f"{session.id}: {row.outcome}")
     screen.prose(f"recorded elsewhere as {row.id}, number {session.position}{when}: {session.source}")
-    costs = [(resource, row.usd_of(resource)) for resource in RESOURCES]
-    stated = ", ".join(f"{name} ${usd:.2f}" for name, usd in costs if usd is not None) or "no cost stated"
-    planned = f" of {row.target_minutes:g} planned" if row.target_minutes else ""
-    screen.prose(f"{row.minutes:g} min{planned} on {session.gpu.get('name', 'another machine')}; {stated}")
-    wrong = "; its output was wrong" if row.correct is False else ""
-    facts = {
-        "applied": ", ".join(row.applied),
-        "speed-up as stated": "" if row.speedup is None else f"{row.speedup:g}{wrong}",
-        "grade": row.grade,
-        "build": row.build,
-        "note": row.note,
-    }
-    for label, text in facts.items():
-        if text:
-            screen.prose(f"{label}: {text}")
+    if session.gpu:
+        screen.prose(f"on {', '.join(map(str, session.gpu.values()))}")
+    for name, value in row.model_dump(exclude={"id", "outcome", "environment"}, exclude_none=True).items():
+        if value not in ("", (), []):
+            screen.prose(f"{name.replace('_', ' ')}: {', '.join(value) if isinstance(value, tuple) else value}")
     for rows in (session.steps, session.measurements):
         if rows:
             heads = list(dict.fromkeys(key for fields in rows for key in fields))

@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,12 +20,11 @@ from loop.learning.prediction import foresee, show_plan
 from loop.library import targets, trust
 from loop.library.hosted import hosted
 from loop.library.rates import rates
-from loop.model.index import SessionRow
-from loop.model.record import RESUMABLE, Closed, Opened, SessionHead, SessionRecord, Started
+from loop.model.record import RESUMABLE, Closed, Opened, SessionHead, Started
 from loop.money.bill import hourly_usd
 from loop.repository import revision, worktree
 from loop.session import closing
-from loop.session.bounds import Bounds, Ending
+from loop.session.bounds import Ending
 from loop.session.drive import Show, drive, into
 from loop.session.next_session import with_failing_seed
 from loop.session.objective import Objective, refuse_unless_met, session_facts
@@ -60,12 +59,8 @@ class Session:
     @property
     def workshop(self) -> Workshop:
         """Where this session has its target edited: a worktree for each state of the target's files."""
-        return Workshop(
-            tree_of(self.head, self.folder),
-            self.folder.path / CHANGES,
-            self.head.resume_command,
-            self.request.decline,
-        )
+        tree, notes = tree_of(self.head, self.folder), self.folder.path / CHANGES
+        return Workshop(tree, notes, self.head.resume_command, self.request.decline)
 
 
 def tree_of(head: SessionHead, folder: SessionFolder) -> Path:
@@ -127,13 +122,15 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
         fresh = ground != head.ground
         if fresh:
             screen.say("the target's files have changed since: every step is done again")
-        stated = {"attended": head.attended or request.attended}
-        harness = targets.harness(setting.project)
-        now = {"revision": revision(setting.project.target), "ground": ground, "harness": harness}
-        head = head.model_copy(update=now | stated)
+        now = {
+            "revision": revision(setting.project.target),
+            "ground": ground,
+            "harness": targets.harness(setting.project),
+            "attended": head.attended or request.attended,
+        }
+        head = head.model_copy(update=now)
         folder.write_head(head)
-        session = replace(session, head=head)
-        return resumable(session, fresh=fresh)
+        return resumable(replace(session, head=head), fresh=fresh)
 
 
 def ground_of(session: Session) -> str:
@@ -141,27 +138,27 @@ def ground_of(session: Session) -> str:
 
     Raises UsageError where somebody may have an edit in a worktree, and the target's own files were edited, too.
     """
-    head, now = session.head, targets.ground(session.setting.project)
-    tree = worktree.find(session.setting.project.target, session.workshop.tree)
-    if now == head.ground or tree is None:
+    head, target, shop = session.head, session.setting.project.target, session.workshop
+    now = targets.ground(session.setting.project)
+    if now == head.ground or worktree.find(target, shop.tree) is None:
         return now
     if session.request.decline:
         return head.ground
     raise UsageError(
-        f"{session.setting.project.target} was edited since {head.id} began: its changes, in "
-        f"{session.workshop.tree}, stand on what was",
+        f"{target} was edited since {head.id} began: its changes, in {shop.tree}, stand on what was",
         hint=f"put that back and resume, or end it: {head.resume_command} --decline",
     )
 
 
 def resumable(session: Session, *, fresh: bool) -> int:
-    """Open, walk, close; whatever ends it before its time, say how to go on once that is mended."""
+    """Open, walk, close; whatever ends it before its time, say how to go on once that is mended.
+
+    `fresh`: from the first step again.
+    """
     try:
         with paused_by_machine(session.setting, f"go on with: {session.head.resume_command}"):
-            journal, bounds, rows = opened(session, fresh=fresh)
-            ending = walked(session, journal, bounds, rows)
-            record = closed(session, journal, bounds.closed(ending))
-            return announce_end(session, record, ending)
+            journal, ending = walked(session, fresh=fresh)
+            return closed(session, journal, ending)
     except MachineFailure:
         raise
     except LoopError as error:
@@ -184,28 +181,21 @@ def paused_by_machine(setting: Setting, then: str) -> Iterator[None]:
         raise failure.then(then) from error
 
 
-def opened(session: Session, *, fresh: bool) -> tuple[Journal, Bounds, Sequence[SessionRow]]:
-    """Begin a walk, from the first step again when `fresh`: its journal, what may end it, and earlier sessions."""
-    head, folder, request = session.head, session.folder, session.request
-    journal = Journal(folder.path / "journal.jsonl")
-    rows = index.rows(session.setting.project.sessions, last=index.LOOKED_BACK)
+def walked(session: Session, *, fresh: bool) -> tuple[Journal, Ending]:
+    """Walk what has not been walked yet: the journal that was written, and how the walk ended."""
+    head, setting, folder, request = session.head, session.setting, session.folder, session.request
+    root, journal = setting.project.sessions, Journal(folder.path / "journal.jsonl")
+    rows = index.rows(root, last=index.LOOKED_BACK)
     proposing.add(folder, request.ai)
-    card, ai = rates(session.setting.project), proposing.used(folder)[0]
-    bounds = request.asked.bounds(head, card, journal.lines, ai)
+    card = rates(setting.project)
+    bounds = request.asked.bounds(head, card, journal.lines, proposing.used(folder)[0])
     journal.append(Opened(resumed=bool(journal.lines), fresh=fresh, pid=os.getpid()))
     session.screen.say(announce(head))
     if request.events:
-        began = {"schema_version": 1, "happening": "SessionBegan", "session": head.id}
-        session.screen.data(to_json({**began, "folder": str(folder.path)}, None))
+        began = {"schema_version": 1, "happening": "SessionBegan", "session": head.id, "folder": str(folder.path)}
+        session.screen.data(to_json(began, None))
     folder.keep_reserve()
-    bounds.reserve = folder.reserve
-    return journal, bounds, rows
-
-
-def walked(session: Session, journal: Journal, bounds: Bounds, rows: Sequence[SessionRow]) -> Ending:
-    """Walk what has not been walked yet. `rows`: earlier sessions, from which a step may want to know."""
-    head, setting = session.head, session.setting
-    card, root = rates(setting.project).attended(head.attended), setting.project.sessions
+    bounds.reserve, card = folder.reserve, card.attended(head.attended)
     task = Task(
         plan=head.plan.plan,
         variants=head.variants,
@@ -218,7 +208,7 @@ def walked(session: Session, journal: Journal, bounds: Bounds, rows: Sequence[Se
         harness=head.harness,
         hypothesis=head.hypothesis,
         patterns=tuple(planned.pattern for planned in head.plan.patterns),
-        again=session.request.again,
+        again=request.again,
         usd_per_hour=hourly_usd(card, head),
         campaign=head.campaign,
         workshop=session.workshop,
@@ -245,35 +235,31 @@ def walked(session: Session, journal: Journal, bounds: Bounds, rows: Sequence[Se
             begun=[line.event for line in journal.lines if isinstance(line.event, Started)],
             folders=Folders.of(root, setting.project.target),
         )
-        show = Show(session.screen, session.request.events, Recall(setting.project, head.id).lines)
-        ending = drive(walk, show, into(session.folder, journal), bounds)
+        show = Show(session.screen, request.events, Recall(setting.project, head.id).lines)
+        ending = drive(walk, show, into(folder, journal), bounds)
     bounds.give_room()
-    return ending
+    return journal, bounds.closed(ending)
 
 
-def closed(session: Session, journal: Journal, ending: Ending) -> SessionRecord:
-    """Write down how it ended, work out what it means, render the report; a worktree without an edit goes."""
-    setting, head, folder = session.setting, session.head, session.folder
+def closed(session: Session, journal: Journal, ending: Ending) -> int:
+    """Write down how it ended and what it means, and say so; a worktree without an edit goes.
+
+    The walk's own exit code if it did not run to its end, else what the gates say.
+    """
+    setting, head, folder, screen = session.setting, session.head, session.folder, session.screen
     record = closing.conclude(setting, head, folder, ending, sessions.wall_seconds(journal.lines))
     folder.write_record(record)
     rendered = closing.render(setting, record, folder)
     folder.write_report(rendered.text, {figure.path: figure.file for figure in rendered.figures})
     journal.append(Closed(status=record.status, reason=record.reason))
     journal.close()
-    if record.status not in RESUMABLE:
-        tree = worktree.find(setting.project.target, session.workshop.tree)
-        if tree is not None and not tree.changed():
-            worktree.remove(tree)
-    return record
-
-
-def announce_end(session: Session, record: SessionRecord, ending: Ending) -> int:
-    """Say how it ended. The walk's own exit code if it did not run to its end, else what the gates say."""
-    request, folder, screen = session.request, session.folder, session.screen
-    if request.events:
-        outcome = closing.outcome(session.setting, record, folder)
+    tree = worktree.find(setting.project.target, session.workshop.tree)
+    if record.status not in RESUMABLE and tree is not None and not tree.changed():
+        worktree.remove(tree)
+    if session.request.events:
+        outcome = closing.outcome(setting, record, folder)
         screen.data(to_json({"happening": "SessionEnded", **outcome}, None))
-    by_gates = closing.tell(session.setting, record, folder, screen, as_json=request.json)
+    by_gates = closing.tell(setting, record, folder, screen, as_json=session.request.json)
     if ending.status is not None and not closing.waiting_for(folder.finished()):
-        screen.say(f"{ending.to_go_on}: {session.head.resume_command}")
+        screen.say(f"{ending.to_go_on}: {head.resume_command}")
     return ending.exit_code or by_gates

@@ -11,7 +11,6 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from loop.actions import ACTIONS
@@ -200,8 +199,6 @@ class Walk:
     bug: bool = False
     """Whether an action crashed: a mistake of loop, not of the kernel."""
     folders: Folders = field(default_factory=Folders)
-    refused: frozenset[Path] = field(init=False)
-    """Those that could not be written from the first."""
     standing: dict[Key, Finished] = field(init=False)
     """The records that this walk may reuse."""
     visits: Counter[tuple[str, str]] = field(init=False, default_factory=Counter)
@@ -209,7 +206,6 @@ class Walk:
 
     def __post_init__(self) -> None:
         self.standing = still_standing(self.earlier)
-        self.refused = frozenset(self.folders.short())
 
     def events(self) -> Generator[Happening, None, None]:
         """Walk. Listed patterns in order; the answer to an outcome comes next, and only once if it was listed."""
@@ -295,7 +291,7 @@ class Walk:
         self, step: Step, started: Started, timer: "StepTimer", ran: Ran
     ) -> Generator[Happening, None, Outcome]:
         """How a step ended; paused where the machine is behind it, and not what the step looked at."""
-        gauge, failure = Gauge(self.folders, self.refused), None
+        gauge, failure = Gauge(self.folders), None
         try:
             result = yield from self._act(step, started, timer, gauge)
             outcome = self._judged(step, result, ran)

@@ -48,15 +48,10 @@ class Cadence(Model):
 def audit(context: Context, arguments: Cadence) -> Working[AuditOutput]:
     """Hold the session's own journal against its promises: no long silence, estimate against actual."""
     yield from ()
+    ran = [record for record in context.finished if record.status in RAN]
+    fields = {"budget_s", "seconds", "longest_silence_s"}
     steps = tuple(
-        StepTiming(
-            step=f"{record.pattern}/{record.step}",
-            budget_s=record.budget_s,
-            seconds=record.seconds,
-            longest_silence_s=record.longest_silence_s,
-        )
-        for record in context.finished
-        if record.status in RAN
+        StepTiming(step=f"{r.pattern}/{r.step}", **{name: getattr(r, name) for name in fields}) for r in ran
     )
     silence = max((step.longest_silence_s for step in steps), default=0.0)
     late = tuple(step.step for step in steps if step.seconds > step.budget_s)

@@ -115,20 +115,20 @@ def _no_gpu(target: Target) -> LoopError:
 
 def choose_variants(names: Sequence[str], target: Target, device: Device) -> tuple[str, ...]:
     """The named variants, or all that run on the device. Raises LoopError for one that does not exist there."""
-    there = tuple(
-        name for name in target.variants_on(device) if device == "cpu" or not made_for_another(target, name)
-    )
+    there = target.variants_on(device)
+    if device == "cuda":
+        there = tuple(name for name in there if not made_for_another(target, name))
+    emulated = choose_emulated(names, target, device)
     for name in names:
         if name not in target.variants:
-            raise UsageError(
-                f"target {target.name} has no variant {name!r}", hint=definitions.hint_for(name, target.variants)
-            )
+            hint = definitions.hint_for(name, target.variants)
+            raise UsageError(f"target {target.name} has no variant {name!r}", hint=hint)
         if device == "cuda" and (another := made_for_another(target, name)):
             raise UsageError(f"variant {name}: {another}", hint="--device cpu runs it under the emulator")
-        if name not in there and name not in choose_emulated(names, target, device):
+        if name not in (*there, *emulated):
             other = target.variants[name].device
             raise UsageError(f"variant {name} does not run on {device}", hint=f"--device {other}")
-    return tuple(name for name in dict.fromkeys(names) if name in there) if names else there
+    return tuple(name for name in dict.fromkeys(names) if name in there) if names else tuple(there)
 
 
 def made_for_another(target: Target, name: str) -> str:

@@ -2,7 +2,6 @@
 
 import datetime
 import functools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -36,25 +35,15 @@ def rests_on(context: Context, action: str, *more: str) -> str:
     task, bench = context.task, context.bench
     if not task.harness:
         return ""
-    parts = [
-        action,
-        _loop(),
-        task.harness,
-        task.machine.model_dump_json(exclude=PASSING),
-        bench.device,
-        str(bench.threads),
-        *(f"{kind} {name}" for kind, names in _chosen(context) for name in names),
-        *more,
-    ]
-    return content_hash(parts)
-
-
-def _chosen(context: Context) -> Iterator[tuple[str, tuple[str, ...]]]:
-    task = context.task
-    yield "variant", task.variants
-    yield "emulated", task.emulated
-    yield "workloads", task.plan.workloads
-    yield "checks", task.plan.checks
+    chosen = {
+        "variant": task.variants,
+        "emulated": task.emulated,
+        "workloads": task.plan.workloads,
+        "checks": task.plan.checks,
+    }
+    words = [f"{kind} {name}" for kind, names in chosen.items() for name in names]
+    here = task.machine.model_dump_json(exclude=PASSING)
+    return content_hash([action, _loop(), task.harness, here, bench.device, str(bench.threads), *words, *more])
 
 
 def take_over(context: Context, kind: type[Found], ground: str, terms: Lasting) -> Found | None:

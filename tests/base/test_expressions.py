@@ -136,33 +136,11 @@ PIECES = [
 ]
 
 
-def grow(chance: random.Random, depth: int = 0) -> str:
-    """An expression of the language, most often."""
-    if depth > 3 or chance.random() < 0.3:
-        return chance.choice(
-            ["B", "S", "causal", "build.units", "build.unknown", "absent", "1", "0", "'x'", "none", "true"]
-        )
-    one, other = grow(chance, depth + 1), grow(chance, depth + 1)
-    shape = chance.choice(
-        ["{} + {}", "{} - {}", "{} / {}", "{} // {}", "{} * {}", "{} < {}", "{} == {}", "{} and {}", "{} or {}"]
-    )
-    more = [
-        shape.format(one, other),
-        f"({one})",
-        f"not {one}",
-        f"-({one})",
-        f"{one} in [1, 'x']",
-        f"({one}) if ({other}) else 1",
-    ]
-    return chance.choice(more)
-
-
-@pytest.mark.parametrize("make", [grow, lambda chance: " ".join(chance.choices(PIECES, k=chance.randint(1, 15)))])
-def test_generated_text_is_answered_or_refused(make: Any) -> None:
+def test_generated_text_is_answered_or_refused() -> None:
     """Nothing but an answer or an ExpressionError, and never a node outside the allow-list, without much work."""
     chance = random.Random(5)
     for _ in range(ROUNDS):
-        text = make(chance)
+        text = " ".join(chance.choices(PIECES, k=chance.randint(1, 15)))
         with counted() as effort, suppress(ExpressionError):
             expression = Expression.parse(text)
             assert all(isinstance(node, ALLOWED) for node in ast.walk(expression.tree)), text

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from loop.base.documents import content_hash, hash_files, write_atomic
-from loop.base.documents.files import folder_beside
+from loop.base.documents import content_hash, write_atomic
 from loop.base.errors import LoopError
 
 
@@ -31,19 +30,6 @@ def test_a_replaced_file_keeps_its_permissions(tmp_path: Path) -> None:
     write_atomic(tmp_path / "c", "new")
     assert 0o750 == path.stat().st_mode & 0o777
     assert other.stat().st_mode == (tmp_path / "c").stat().st_mode
-
-
-def test_a_link_stays_one(tmp_path: Path) -> None:
-    """The file behind all links holds the text, also where it was not there yet."""
-    for folder in ("web", "store"):
-        (tmp_path / folder).mkdir()
-    link, page = tmp_path / "web" / "page", tmp_path / "store" / "page"
-    link.symlink_to("../web/second")
-    (tmp_path / "web" / "second").symlink_to("../store/page")
-    for text in ("new", "newer"):
-        write_atomic(link, text)
-        assert (True, text) == (link.is_symlink(), page.read_text())
-    assert page.parent == (folder_beside(link) or link).resolve()
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace", "open"])
@@ -78,18 +64,3 @@ def test_a_hash_is_sha_256_and_tells_parts_apart() -> None:
     assert content_hash("é") == content_hash("é".encode())
     assert content_hash(["ab", "c"]) != content_hash(["a", "bc"])
     assert content_hash(["a"]) != content_hash("a")
-
-
-def test_the_hash_of_files_counts_names_and_contents_only(tmp_path: Path) -> None:
-    """Order, time and the place of the whole folder do not matter."""
-    for folder in ("one", "two"):
-        (tmp_path / folder / "inner").mkdir(parents=True)
-        for name in ("a", "inner/b"):
-            (tmp_path / folder / name).write_text(name)
-    one, two = ([tmp_path / folder / name for name in ("a", "inner/b")] for folder in ("one", "two"))
-    first = hash_files(one, tmp_path / "one")
-    assert first == hash_files(reversed(two), tmp_path / "two")
-    (tmp_path / "two" / "a").rename(tmp_path / "two" / "c")
-    assert first != hash_files([tmp_path / "two" / "c", two[1]], tmp_path / "two")
-    one[0].write_text("other")
-    assert first != hash_files(one, tmp_path / "one")

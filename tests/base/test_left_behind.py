@@ -89,16 +89,6 @@ def test_what_children_start_ends_with_a_command_that_is_interrupted(tmp_path: P
     assert gone(below)
 
 
-@pytest.mark.parametrize(("body", "code"), [("sys.exit(75)", 75), ("1 / 0", 1)])
-def test_a_command_that_ends_takes_along_what_it_forgot(tmp_path: Path, body: str, code: int) -> None:
-    """However it ends."""
-    forgets = KEEPS.partition("try:")[0].format(shell=NASTY["a daemon without environment"])
-    with started(tmp_path, forgets + body) as process:
-        below = number(tmp_path / "pid")
-        assert code == process.wait(60)
-    assert gone(below)
-
-
 def test_a_second_signal_ends_it_at_once_with_all_that_it_started(tmp_path: Path) -> None:
     """One second after the first."""
     deaf = "import time\nwith flagged():\n    done('worker')\n    time.sleep(60)"

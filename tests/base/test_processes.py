@@ -1,10 +1,8 @@
 """Children end when they have to, say no more than they may, and know no secret."""
 
-import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Generator
 from pathlib import Path
 
@@ -13,31 +11,12 @@ import pytest
 
 from loop.base.errors import LoopError
 from loop.base.processes import Capped, Completed, Tick, finish, python_path, run, together
-from tests.conftest import ROOT
-
-PARENT = """
-import sys, time
-from loop.base.processes import Child
-child = Child(["sleep", "60"])
-print(child.process.pid, flush=True)
-time.sleep(60)
-"""
 
 
 def shell(script: str, *arguments: str, limit_s: float = 20.0, env: dict[str, str] | None = None) -> Completed:
     """A shell script, run to its end."""
     done: Completed = finish(run(["/bin/sh", "-c", script, "sh", *arguments], limit_s=limit_s, env=env))
     return done
-
-
-def gone(pid: int) -> bool:
-    """Whether a process has ended, within five seconds."""
-    end = time.monotonic() + 5
-    while time.monotonic() < end:
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_a_long_stream_keeps_its_head_and_its_tail() -> None:
@@ -66,24 +45,6 @@ def test_nasty_children_are_gone_after_the_limit(script: str, tmp_path: Path) ->
     done = shell(script, str(tmp_path / "pid"), limit_s=0.4)
     assert done.timed_out
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text())), "not even a zombie"
-
-
-def test_a_command_that_ends_is_not_held_up_by_what_it_left_behind() -> None:
-    """A background process that keeps the pipe open ends with the command."""
-    done = shell("sleep 60 & echo done", limit_s=20)
-    assert ("done\n", False) == (done.output, done.timed_out)
-    assert 3 > done.seconds
-
-
-def test_a_child_dies_with_its_parent() -> None:
-    """When loop itself is killed outright, what it started ends too."""
-    command = [sys.executable, "-c", PARENT]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}) as parent:
-        assert parent.stdout is not None
-        child = int(parent.stdout.readline())
-        assert psutil.pid_exists(child)
-        parent.kill()
-    assert gone(child)
 
 
 def test_a_missing_command_is_said_with_what_to_do() -> None:

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from loop.base.errors import UsageError
-from loop.base.expressions import Miss
 from loop.model.bisect import BisectOutput
 from loop.model.plan import Reached
 from loop.model.record import Finished, Revision, SessionHead
@@ -72,22 +71,6 @@ def test_a_plan_that_requires_what_is_missing_is_refused() -> None:
     bare = head.model_copy(update={"revision": Revision(commit=None)})
     with pytest.raises(UsageError, match=r"revision.commit is not known, asked: `revision.commit is not none`"):
         refuse_unless_met(bare)
-
-
-def test_the_report_says_reached_or_missed() -> None:
-    """Above the steps."""
-    one = Miss(part="cpu.ratio >= 1.5", words="cpu.ratio is 1.31, 13 % off `cpu.ratio >= 1.5`", off=0.13)
-    record = make_record(
-        head_of(otherwise="optimize"), objective=Reached(success="cpu.ratio >= 1.5", missed=(one,)), seconds=102.0
-    )
-    text = make_report(record, [RIGHT]).partition("<summary>Steps")[2].partition("### Each step")[0]
-    assert "Objective: cpu at 1.50x the baseline's speed or more: missed (cpu.ratio is 1.31, 13 % off)." in text
-    assert "What answers a miss: optimize." in text
-    reached = make_report(make_record(objective=Reached(success="wrong == []")), [RIGHT])
-    assert "Objective: nothing wrong: reached." in reached
-    nothing = make_report(make_record(objective=Reached(success="wrong == []", judged=False)), [])
-    assert "Objective: nothing wrong: not judged" in nothing
-    assert "Objective: nothing wrong: reached" not in nothing
 
 
 def test_an_objective_over_variants_is_not_judged_where_none_was() -> None:

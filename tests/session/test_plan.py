@@ -85,12 +85,6 @@ def test_a_step_sees_earlier_steps_only() -> None:
     assert resolved(read_plan("one"), read_pattern(earlier))
 
 
-def test_all_mistakes_are_said_at_once() -> None:
-    """Of the plan and of every pattern."""
-    body = STEP.replace("command.run", "nothing.like") + "next: [{when: 1 +, pattern: gone}]\n"
-    assert 4 == len(complaints(read_pattern(body), plan=read_plan("one", "two")))
-
-
 @pytest.mark.parametrize(
     "path", sorted((shipped("patterns") / "bench").glob("*.yaml")), ids=lambda path: path.stem
 )

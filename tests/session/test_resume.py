@@ -58,15 +58,6 @@ def test_a_change_discards_what_stood_on_it(context: Context, steady: dict[str, 
     assert ["a 2", "b 2", "c 2"] == killed.resumed().to_its_end().done
 
 
-def test_what_was_done_anew_is_reused(context: Context, steady: dict[str, Behaviour]) -> None:
-    """After a change and a second kill, only the open step and the build are done again."""
-    change(steady, "sources 1")
-    first = three_steps(context).until("c")
-    change(steady, "sources 2")
-    second = first.resumed().until("c")
-    assert ["a 3", "c 3"] == second.resumed().to_its_end().done
-
-
 def test_a_change_is_not_forgotten_by_the_next_resume(context: Context, steady: dict[str, Behaviour]) -> None:
     """Killed again right after the change: the old records stay discarded."""
     change(steady, "sources 1")

@@ -7,16 +7,6 @@ from loop.session.drive import Show
 from loop.session.walk import StepEnded
 from tests.makers import make_finished
 
-VALUES = {
-    "device": "cpu",
-    "passed": False,
-    "failed": False,
-    "session": {"wrong": True, "speedup": None},
-    "build": {"good": False, "code": 1},
-    "brief": {"edited": False},
-    "verify": {"right": [], "wrong": []},
-}
-
 
 def test_a_reason_has_one_line_a_pattern(capsys: pytest.CaptureFixture[str]) -> None:
     """Rounds of a campaign repeat their steps: what did not run, and why, is no news in the next one."""

@@ -98,17 +98,6 @@ def test_a_step_over_its_limit_is_killed_with_its_children(context: Context, tmp
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 
-def test_what_a_user_can_mend_is_a_failed_step(context: Context, behave: dict[str, Behaviour]) -> None:
-    """With the hint of the error, unless the pattern knows better; the session goes on."""
-    behave["x"] = failing(UsageError("no disk", hint="buy one"))
-    steps = (make_step("a", "x", on_fail="continue"), make_step("b", "x", mend="lend one"))
-    walked = walk(context, pattern("one", *steps))
-    assert [("failed", "no disk", "buy one"), ("failed", "no disk", "lend one")] == [
-        (record.status, record.message, record.hint) for record in walked.ended
-    ]
-    assert not walked.walk.bug
-
-
 def test_any_other_error_is_a_bug_and_ends_nothing_else(context: Context, behave: dict[str, Behaviour]) -> None:
     """Its traceback is in the record, and the walk knows."""
     behave |= {"x": failing(ZeroDivisionError("by zero")), "y": at_once(found())}
@@ -119,17 +108,6 @@ def test_any_other_error_is_a_bug_and_ends_nothing_else(context: Context, behave
     assert "bug in loop: ZeroDivisionError: by zero" == record.message
     assert "Traceback" in record.output["traceback"]
     assert walked.walk.bug
-
-
-def test_leaving_the_walk_ends_what_runs(context: Context, tmp_path: Path) -> None:
-    """Whoever stops asking for events leaves no process behind."""
-    walking_on = walking(
-        context, pattern("one", make_step("a", f"echo $$ > {tmp_path}/pid; sleep 60"))
-    ).walk.events()
-    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-        next(walking_on)
-    walking_on.close()
-    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 
 def test_a_heartbeat_comes_after_thirty_silent_seconds(context: Context, behave: dict[str, Behaviour]) -> None:

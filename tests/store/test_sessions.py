@@ -44,7 +44,7 @@ def test_a_session_that_cannot_be_begun_leaves_no_folder(tmp_path: Path) -> None
     """There is nothing to go on with."""
     folder = create(tmp_path, "quick", NOON)
     (folder.path / sessions.LOCK).mkdir()
-    with pytest.raises(LoopError, match="cannot be locked"), folder.begun(make_session_head()):
+    with pytest.raises(LoopError, match="cannot be written"), folder.begun(make_session_head()):
         raise AssertionError
     assert not folder.path.exists()
 
