@@ -19,7 +19,6 @@ MARKET = ("gpu", "ai")
 """Resources whose price somebody else sets: an engineer's hour is an assumption, and does not age."""
 NO_AI = "no agent reported its cost, no amount was stated (--ai-usd)"
 CARD = "rates.yaml beside target.yaml (sessions/rates.yaml for the bundled target)"
-Priced = Charge | Unmeasured
 
 
 @dataclass(frozen=True)
@@ -36,19 +35,39 @@ class Used:
     hosts: Sequence[HostUse] = ()
     """Other machines, with a price of their own, on which its jobs ran."""
 
+    def priced(self, card: RateCard) -> Iterator[Charge | Unmeasured]:
+        """Every resource at the card's prices, or named as unmeasured."""
+        rate, waiting = held_rate(card, self.device, self.gpu), card.find(card.waiting)
+        if rate is not None:
+            yield _by_time(rate, max(self.seconds, rate.minimum_s))
+        elif self.device == "cuda":
+            yield Unmeasured(resource="gpu", reason=no_price(card, self.gpu))
+        for host in self.hosts:
+            yield Charge(resource="gpu", rate=f"jobs on {host.host}", seconds=host.seconds, usd=host.usd)
+        if waiting is not None:
+            yield _by_time(waiting, self.seconds, "stated")
+        ai, hourly = self.ai, card.find(card.ai)
+        if ai is None:
+            unknown = Unmeasured(resource="ai", reason=self.ai_reason)
+            yield unknown if hourly is None else _by_time(hourly, self.seconds, "stated")
+            return
+        # What is known goes before the card's hours; an amount that is not known is nobody's zero.
+        if ai.usd is not None and ai.source == "stated":
+            yield Charge(resource="ai", rate="stated", seconds=0, usd=ai.usd, basis="stated")
+        elif ai.usd is not None:
+            source = f"{' and '.join(ai.agents) or 'an agent'}, its own result"
+            yield Charge(resource="ai", rate=source, seconds=0, usd=ai.usd)
+        if ai.unpriced:
+            tokens = sum(use.tokens.total for use in ai.models if use.usd is None)
+            names = ", ".join(ai.unpriced)
+            silent = f"{names} stated no AI cost (--ai-usd)"
+            reason = f"the cost of {tokens:,} tokens of {names} is unknown" if tokens else silent
+            yield Unmeasured(resource="ai", reason=reason)
 
-@dataclass(frozen=True)
-class Charged:
-    """Charges, what could not be charged, and what a reader has to know."""
 
-    charges: tuple[Charge, ...]
-    unmeasured: tuple[Unmeasured, ...]
-    notes: tuple[str, ...]
-
-    @property
-    def usd(self) -> float:
-        """Dollars in all."""
-        return sum(charge.usd for charge in self.charges)
+def _by_time(rate: Rate, seconds: float, basis: Basis = "measured") -> Charge:
+    usd = seconds / 3600 * rate.usd_per_hour
+    return Charge(resource=rate.resource, rate=rate.name, seconds=seconds, usd=usd, basis=basis)
 
 
 def bill(
@@ -62,32 +81,25 @@ def bill(
     """Cost and saving of a session.
 
     `finished`: its ended steps, for builds that the cache spared; none where it only repeats an earlier session.
-    `today`: for the age of prices.
+    `today`: for the age of prices; None looks at no age.
     """
-    charged = charge(used, card, today)
-    usd = sum(item.usd for item in charged.charges)
+    priced = [*used.priced(card)]
+    charges = tuple(item for item in priced if isinstance(item, Charge))
+    usd = sum(charge.usd for charge in charges)
     per_minute = sum(rate.usd_per_hour for rate in rates_of(card, used.device, used.gpu)) / 60
     savings = spared(finished, per_minute)
     saved_usd = sum(saving.usd for saving in savings)
     return Bill(
-        charges=charged.charges,
-        unmeasured=charged.unmeasured,
+        charges=charges,
+        unmeasured=tuple(item for item in priced if isinstance(item, Unmeasured)),
         savings=savings,
         usd=usd,
         saved_usd=saved_usd,
         roi=(saved_usd - usd) / usd if usd > 0 and savings else None,
         ai=used.ai,
         gains=gains or Gains(),
-        notes=charged.notes,
+        notes=tuple(old_prices(charges, card, today)) if today is not None else (),
     )
-
-
-def charge(used: Used, card: RateCard, today: datetime.date | None = None) -> Charged:
-    """Every resource, priced or named as unmeasured. `today`: for the age of prices; None looks at no age."""
-    priced = [*_machines(used, card), *_ai(used, card)]
-    charges = tuple(item for item in priced if isinstance(item, Charge))
-    notes = tuple(old_prices(charges, card, today)) if today is not None else ()
-    return Charged(charges, tuple(item for item in priced if isinstance(item, Unmeasured)), notes)
 
 
 def spared(finished: Iterable[Finished], usd_per_minute: float) -> tuple[Saving, ...]:
@@ -100,10 +112,9 @@ def spared(finished: Iterable[Finished], usd_per_minute: float) -> tuple[Saving,
     for record in finished:
         output = read_output(record, BuildOutput)
         for build in output.builds if output else ():
-            fresh = build.build_id not in known
-            known.add(build.build_id)
-            if fresh and build.cached and record.status == "passed":
+            if build.build_id not in known and build.cached and record.status == "passed":
                 cached.setdefault(record.pattern, {})[build.variant] = build.seconds
+            known.add(build.build_id)
     savings = []
     for pattern, seconds in cached.items():
         total = sum(seconds.values())
@@ -116,6 +127,19 @@ def spared(finished: Iterable[Finished], usd_per_minute: float) -> tuple[Saving,
 def judged_before(rows: Iterable[SessionRow], ground: str) -> bool:
     """Whether an earlier session came to its end on the same files: to repeat it spares nothing."""
     return any(row.ground == ground and row.status in ("passed", "failed") for row in rows)
+
+
+def old_prices(charges: Iterable[Charge], card: RateCard, today: datetime.date) -> Iterator[str]:
+    """A sentence for each price among the charges that is too old, or dated ahead of today."""
+    for item in charges:
+        rate = card.find(item.rate)
+        if rate is None or rate.resource not in MARKET or item.basis != "measured":
+            continue
+        days = (today - rate.as_of).days
+        if days > STALE_DAYS:
+            yield f"the price of {rate.name} is {days} days old: look it up and set it in rates.yaml"
+        elif days < 0:
+            yield f"the price of {rate.name} is dated {rate.as_of}, which is yet to come"
 
 
 def rates_of(card: RateCard, device: Device, gpu: str | None = None) -> tuple[Rate, ...]:
@@ -150,64 +174,13 @@ def no_price(card: RateCard, gpu: str | None) -> str:
     rate = card.find(card.gpu)
     of = f", the price of a machine with {rate.gpu}" if rate and rate.gpu else ""
     problem = f"the rate card charges {card.gpu}{of}; this GPU is {gpu or 'not known'}"
-    counts = {rate.name: machine.count for machine in card.machines for rate in machine.rates}
+    counts = {name: machine.count for machine in card.machines for name in (machine.name, f"{machine.name}/spot")}
     prices = {}
     for rate in card.every:
         if rate.resource == "gpu" and rate.gpu and gpu and same_card(rate.gpu, gpu):
-            count = counts.get(rate.name, 1)
-            hourly = f"${rate.usd_per_hour:.2f} an hour{f' for {count} GPUs' if count > 1 else ''}"
-            prices[rate.name] = f"{rate.name}, {rate.gpu}: {hourly} ({rate.as_of})"
+            many = f" for {counts[rate.name]} GPUs" if counts.get(rate.name, 1) > 1 else ""
+            prices[rate.name] = f"{rate.name}, {rate.gpu}: ${rate.usd_per_hour:.2f} an hour{many} ({rate.as_of})"
     if not prices:
         return f"{problem}, of which it has no price. Add its rate, and name it as `gpu:` in {CARD}"
     choose = f"Choose one: `gpu: {next(iter(prices))}` in {CARD}"
     return f"{problem}. Its prices: {'; '.join(prices.values())}. {choose}"
-
-
-def _machines(used: Used, card: RateCard) -> Iterator[Priced]:
-    """The machine that the session held, those of its jobs at their own prices, and whoever attended."""
-    rate, waiting = held_rate(card, used.device, used.gpu), card.find(card.waiting)
-    if rate is not None:
-        yield _by_time(rate, max(used.seconds, rate.minimum_s))
-    elif used.device == "cuda":
-        yield Unmeasured(resource="gpu", reason=no_price(card, used.gpu))
-    for host in used.hosts:
-        yield Charge(resource="gpu", rate=f"jobs on {host.host}", seconds=host.seconds, usd=host.usd)
-    if waiting is not None:
-        yield _by_time(waiting, used.seconds, "stated")
-
-
-def _by_time(rate: Rate, seconds: float, basis: Basis = "measured") -> Charge:
-    usd = seconds / 3600 * rate.usd_per_hour
-    return Charge(resource=rate.resource, rate=rate.name, seconds=seconds, usd=usd, basis=basis)
-
-
-def _ai(used: Used, card: RateCard) -> Iterator[Priced]:
-    """What is known before the card's hours; an amount that is not known is nobody's zero."""
-    ai, rate = used.ai, card.find(card.ai)
-    if ai is None:
-        unknown = Unmeasured(resource="ai", reason=used.ai_reason)
-        yield unknown if rate is None else _by_time(rate, used.seconds, "stated")
-        return
-    if ai.usd is not None:
-        stated = ai.source == "stated"
-        label = "stated" if stated else f"{' and '.join(ai.agents) or 'an agent'}, its own result"
-        yield Charge(resource="ai", rate=label, seconds=0, usd=ai.usd, basis="stated" if stated else "measured")
-    if ai.unpriced:
-        tokens = sum(use.tokens.total for use in ai.models if use.usd is None)
-        names = ", ".join(ai.unpriced)
-        silent = f"{names} stated no AI cost (--ai-usd)"
-        reason = f"the cost of {tokens:,} tokens of {names} is unknown" if tokens else silent
-        yield Unmeasured(resource="ai", reason=reason)
-
-
-def old_prices(charges: Iterable[Charge], card: RateCard, today: datetime.date) -> Iterator[str]:
-    """A sentence for each price among the charges that is too old, or dated ahead of today."""
-    for item in charges:
-        rate = card.find(item.rate)
-        if rate is None or rate.resource not in MARKET or item.basis != "measured":
-            continue
-        days = (today - rate.as_of).days
-        if days > STALE_DAYS:
-            yield f"the price of {rate.name} is {days} days old: look it up and set it in rates.yaml"
-        elif days < 0:
-            yield f"the price of {rate.name} is dated {rate.as_of}, which is yet to come"

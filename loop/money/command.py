@@ -2,7 +2,7 @@
 
 import datetime
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,21 +17,9 @@ from loop.machine.gpus import gpus
 from loop.model.index import SessionRow
 from loop.model.money import HIGHEST_USD_PER_HOUR, RateCard
 from loop.money import decisions
-from loop.money.bill import STALE_DAYS, Used, charge, gpu_rate, no_price
-from loop.money.model import (
-    AgedRate,
-    Costs,
-    KeptOrStopped,
-    Ledger,
-    Options,
-    Pivoted,
-    Prices,
-    SessionCosts,
-    StopCost,
-    Waiting,
-)
-from loop.money.section import WHO as RESOURCES
-from loop.money.section import pivot_lines, sides
+from loop.money.bill import STALE_DAYS, Used, bill, gpu_rate, no_price
+from loop.money.model import AgedRate, Costs, KeptOrStopped, Ledger, Options, Pivoted, Prices, StopCost, Waiting
+from loop.money.section import WHO, pivot_lines, sides
 from loop.report import format as say
 from loop.store import index
 
@@ -52,8 +40,8 @@ def show_costs(*, target: Path | None, as_json: bool, screen: Screen) -> int:
     rows = [_charged(row, card) if row.status is None and not row.recorded else row for row in rows]
     minutes, usd, roi = spared(rows)
     ledger = Ledger(
-        totals=totals(rows),
-        rows=tuple(SessionCosts(name=row.id, **dict(totals([row]))) for row in rows),
+        totals=totals("sum", rows),
+        rows=tuple(totals(row.id, [row]) for row in rows),
         spared_minutes=minutes,
         spared_usd=usd,
         roi=roi,
@@ -73,29 +61,26 @@ def _charged(session: SessionRow, card: RateCard) -> SessionRow:
     """A session that never closed, charged at the card for the steps that its journal holds."""
     seconds = sum(run.seconds for run in session.runs)
     used = Used(seconds=seconds, device=session.device, gpu=session.environment.gpu, hosts=session.hosts)
-    charged = charge(used, card.attended(session.attended))
-    bill = {"charges": charged.charges, "unmeasured": charged.unmeasured, "notes": (NEVER_CLOSED,)}
-    return session.model_copy(
-        update={"seconds": seconds, "usd": sum(item.usd for item in charged.charges), **bill}
-    )
+    charged = bill(used, card.attended(session.attended))
+    facts = {"charges": charged.charges, "unmeasured": charged.unmeasured, "usd": charged.usd}
+    return session.model_copy(update={**facts, "seconds": seconds, "notes": (NEVER_CLOSED,)})
 
 
-def totals(sessions: Sequence[SessionRow]) -> Costs:
+def totals(name: str, sessions: Sequence[SessionRow]) -> Costs:
     """Sums over sessions. What nobody measured is None, never 0."""
-    sums: dict[str, float] = {}
-    for item in (item for session in sessions for item in session.charges):
-        sums[item.resource] = sums.get(item.resource, 0.0) + item.usd
-    partial = sorted({missing.resource for session in sessions for missing in session.unmeasured})
-    usd: dict[str, float | None] = {
-        f"{name}_usd": round(sums[name], EXACT) if name in sums else None if name in partial else 0.0
-        for name in RESOURCES
-    }
+    sums: defaultdict[str, float] = defaultdict(float)
+    for charge in (charge for session in sessions for charge in session.charges):
+        sums[charge.resource] += charge.usd
+    partial = {missing.resource for session in sessions for missing in session.unmeasured}
+    is_unknown = {resource: resource in partial and resource not in sums for resource in WHO}
+    usd = {f"{name}_usd": None if unknown else round(sums[name], EXACT) for name, unknown in is_unknown.items()}
     return Costs(
+        name=name,
         sessions=len(sessions),
         minutes=round(sum(session.seconds / 60 for session in sessions), EXACT),
+        usd=None if partial and not any(sums.values()) else round(sum(sums.values()), EXACT),
+        partial=tuple(sorted(partial)),
         **usd,
-        usd=None if not sums and partial else round(sum(sums.values()), EXACT),
-        partial=tuple(partial),
     )
 
 
@@ -109,10 +94,9 @@ def spared(sessions: Sequence[SessionRow]) -> tuple[float, float, float | None]:
 
 def notes(sessions: Sequence[SessionRow]) -> Iterator[str]:
     """What has no figure, in how many sessions; what was stated; what the bills themselves say."""
-    for resource, word in RESOURCES.items():
-        reasons = [
-            missing.reason for row in sessions for missing in row.unmeasured if missing.resource == resource
-        ]
+    unmeasured = [missing for session in sessions for missing in session.unmeasured]
+    for resource, word in WHO.items():
+        reasons = [missing.reason for missing in unmeasured if missing.resource == resource]
         why = f" ({reasons[0]})" if len(set(reasons)) == 1 else ""
         if reasons:
             yield f"{word}: not measured in {len(reasons)} of {len(sessions)} sessions{why}"
@@ -128,31 +112,34 @@ def _show_ledger(ledger: Ledger, screen: Screen) -> None:
     shown = ledger.rows[-SHOWN:]
     if len(shown) < len(ledger.rows):
         screen.data(f"the last {len(shown)} of {len(ledger.rows)} sessions; --json has all")
-    cells = [*(cells_of(row.name, row) for row in shown), cells_of("sum", ledger.totals)]
+    cells = [_cells(costs) for costs in (*shown, ledger.totals)]
     screen.table(("session", "min", "GPU", "AI", "engineer", "all"), cells, wrap=0)
     screen.data("")
     if ledger.spared_minutes:
         roi = "" if ledger.roi is None else f"; ROI {ledger.roi:.3g}"
-        spared = f"{ledger.spared_minutes:.1f} min, {say.usd(ledger.spared_usd)}"
-        screen.prose(f"spared, as measured here: {spared}{roi}")
+        amount = f"{ledger.spared_minutes:.1f} min, {say.usd(ledger.spared_usd)}"
+        screen.prose(f"spared, as measured here: {amount}{roi}")
     for note in ledger.notes:
         screen.prose(f"note: {note}")
     for folder, reason in ledger.damaged.items():
         screen.prose(f"damaged: {folder}: {reason}")
 
 
-def cells_of(name: str, costs: Costs) -> tuple[str, ...]:
+def _cells(costs: Costs) -> tuple[str, ...]:
     """A row of the table: minutes, and dollars by resource; `+` where some of them were not measured.
 
     What is not known is a question mark, never a zero.
     """
-    parts = (("gpu", costs.gpu_usd), ("ai", costs.ai_usd), ("engineer", costs.engineer_usd), ("", costs.usd))
-    dollars = []
-    for resource, usd in parts:
-        partial = resource in costs.partial if resource else bool(costs.partial)
-        text = UNKNOWN if usd is None else f"{usd:.2f}" if usd == 0 or abs(usd) >= 1 else f"{usd:.4f}"
-        dollars.append(text + "+" * (partial and usd is not None))
-    return name, f"{costs.minutes:.1f}", *dollars
+    cells = [costs.name, f"{costs.minutes:.1f}"]
+    for resource in ("gpu", "ai", "engineer", ""):
+        usd = getattr(costs, f"{resource}_usd") if resource else costs.usd
+        is_part = resource in costs.partial if resource else bool(costs.partial)
+        if usd is None:
+            cells.append(UNKNOWN)
+        else:
+            text = f"{usd:.2f}" if usd == 0 or abs(usd) >= 1 else f"{usd:.4f}"
+            cells.append(text + ("+" if is_part else ""))
+    return tuple(cells)
 
 
 def show_rates(*, target: Path | None, as_json: bool, screen: Screen) -> int:
@@ -166,16 +153,11 @@ def show_rates(*, target: Path | None, as_json: bool, screen: Screen) -> int:
         screen.data(to_json(Prices(rates=tuple(prices))))
         return ExitCode.OK
     sources = list(dict.fromkeys(rate.source for rate in prices))
-    cells = [
-        (
-            rate.name + (" *" if rate.charged_at else ""),
-            f"{rate.usd_per_hour:.5g}",
-            str(rate.as_of),
-            f"{rate.age_days} d{', old' if rate.old else ''}",
-            str(sources.index(rate.source) + 1),
-        )
-        for rate in prices
-    ]
+    cells = []
+    for rate in prices:
+        name, age_text = f"{rate.name}{' *' * rate.charged_at}", f"{rate.age_days} d{', old' * rate.old}"
+        number = sources.index(rate.source) + 1
+        cells.append((name, f"{rate.usd_per_hour:.5g}", str(rate.as_of), age_text, str(number)))
     screen.table(("rate (* sessions are charged at it)", "$/h", "as of", "age", "source"), cells, wrap=0)
     screen.data("")
     for number, source in enumerate(sources, start=1):
@@ -210,20 +192,14 @@ def keep_or_stop(
     who = next((name for name in WAITING if name == waiting), None)
     if waiting is not None and who is None:
         raise UsageError(f"--waiting {waiting!r}: expected {', '.join(WAITING)}", hint=f"--waiting {WAITING[0]}")
-    if stop_cost_usd is not None:
-        for option, part in (("--restart-minutes", restart_minutes), ("--waiting", waiting)):
-            if part is not None:
-                both = f"--stop-cost-usd is the whole cost of a stop, and {option} a part of it: name one"
-                raise UsageError(both, hint=f"leave out {option}")
-        stop = StopCost(usd=stop_cost_usd, source="as given")
+    parts = {"--restart-minutes": restart_minutes, "--waiting": waiting}
+    if stop_cost_usd is None:
+        stop = _measured_stop(here, card, rate, who, restart_minutes)
+    elif doubled := [option for option, part in parts.items() if part is not None]:
+        both = f"--stop-cost-usd is the whole cost of a stop, and {doubled[0]} a part of it: name one"
+        raise UsageError(both, hint=f"leave out {doubled[0]}")
     else:
-        rows = _rows(here)
-        restart = (restart_minutes, "as given") if restart_minutes is not None else None
-        restart = restart or decisions.restart_of(rows, "cuda") or decisions.restart_of(rows, "cpu")
-        if restart is None:
-            hint = "give what a stop costs (--stop-cost-usd), or how long a restart takes (--restart-minutes)"
-            raise UsageError("no restart was measured: in no session was anything compiled and then timed", hint)
-        stop = decisions.stop_cost(*restart, rate, *decisions.who_waits(card, who))
+        stop = StopCost(usd=stop_cost_usd, source="as given")
     weighed = decisions.decide(idle_hours, rate, stop)
     if as_json:
         screen.data(to_json(KeptOrStopped(stop=stop, **dict(weighed))))
@@ -251,6 +227,20 @@ def _usd_per_hour(stated: float | None, card: RateCard, here: Project) -> float:
     if rate is None:
         raise UsageError(no_price(card, gpu), hint="or state its price: --gpu-usd-per-hour 0.70")
     return rate.usd_per_hour
+
+
+def _measured_stop(
+    here: Project, card: RateCard, rate: float, who: Waiting | None, restart_minutes: float | None
+) -> StopCost:
+    """What a stop costs by the minutes of a restart: as given, else as measured. Raises UsageError."""
+    rows = _rows(here)
+    restart = decisions.restart_of(rows, "cuda") or decisions.restart_of(rows, "cpu")
+    if restart_minutes is not None:
+        restart = restart_minutes, "as given"
+    if restart is None:
+        hint = "give what a stop costs (--stop-cost-usd), or how long a restart takes (--restart-minutes)"
+        raise UsageError("no restart was measured: in no session was anything compiled and then timed", hint)
+    return decisions.stop_cost(*restart, rate, *decisions.who_waits(card, who))
 
 
 def _rows(here: Project) -> list[SessionRow]:

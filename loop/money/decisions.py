@@ -104,9 +104,8 @@ def restart_of(
         if row.device == device and not row.recorded:
             built = next((run.seconds for run in row.runs if run.built and run.status == "passed"), None)
             environment = next((run.seconds for run in row.runs if run.pattern == ENVIRONMENT), 0.0)
-            passed = [step for step in row.steps if step.status == "passed"]
-            good = [next((step.seconds for step in passed if step.step == name), None) for name in GOOD]
-            seconds = total_known([environment, built, *good])
+            good = {step.step: step.seconds for step in reversed(row.steps) if step.status == "passed"}
+            seconds = total_known([environment, built, *map(good.get, GOOD)])
             restarts += [(row.environment.gpu, seconds)] if seconds is not None else []
     cold = [seconds for gpu, seconds in restarts if gpu == restarts[-1][0]][-RECENT:]
     own_s = own_restart_s(finished)
@@ -120,12 +119,12 @@ def restart_of(
 def own_restart_s(finished: Sequence[Finished]) -> float | None:
     """Seconds from an empty machine to the first good measurement in a session under way; None where not cold."""
     passed = [step for step in latest_attempts(finished) if step.status == "passed"]
-    builds = next(((step, output) for step in passed if (output := read_output(step, BuildOutput))), None)
-    if builds is None or not builds[1].builds or any(build.cached for build in builds[1].builds):
+    built = next(((step, output) for step in passed if (output := read_output(step, BuildOutput))), None)
+    if built is None or not built[1].builds or any(build.cached for build in built[1].builds):
         return None
-    before = sum(step.seconds for step in passed if step.pattern in (ENVIRONMENT, builds[0].pattern))
-    good = [next((step.seconds for step in passed if step.action == f"kernel.{name}"), None) for name in GOOD]
-    return total_known([before, *good])
+    before = sum(step.seconds for step in passed if step.pattern in (ENVIRONMENT, built[0].pattern))
+    good = {step.action: step.seconds for step in reversed(passed)}
+    return total_known([before, *(good.get(f"kernel.{name}") for name in GOOD)])
 
 
 def advice(break_even_hours: float) -> str:
@@ -190,24 +189,21 @@ def weigh(option: MachineOption, value_usd: float | None = None) -> OptionValue:
     """
     (low, high), p = option.usd, option.probability
     value = option.value_usd if option.value_usd is not None else value_usd
-    if p is not None and value is not None:
-        gain = p * value
-        note = "pays only at its lower cost" if gain > low else "does not pay even at its lowest cost"
-        note = "pays even at its highest cost" if gain >= high else note
-        return OptionValue(name=option.name, usd=option.usd, expected_usd=(gain - high, gain - low), note=note)
-    if value is None:
-        least = (low, high) if p is None else (low / p, high / p) if p else None
-        worth = " to ".join(dict.fromkeys(f"${end:,.0f}" for end in least or ()))
-        needed = f"their product has to be {worth}" if p is None else f"success has to be worth {worth}"
-        unknown = "unknown probability and value" if p is None else "unknown value"
-        note = f"{unknown}: {needed if worth else 'it cannot succeed'}"
+    expected = None if p is None or value is None else (p * value - high, p * value - low)
+    if expected is not None:
+        note = "pays only at its lower cost" if expected[1] > 0 else "does not pay even at its lowest cost"
+        note = "pays even at its highest cost" if expected[0] >= 0 else note
+    elif value is None:
+        least = "" if p == 0 else " to ".join(dict.fromkeys(f"${end / (p or 1):,.0f}" for end in option.usd))
+        what = "unknown probability and value: their product" if p is None else "unknown value: success"
+        note = f"{what} has to be worth {least}" if least else "it cannot succeed"
     elif value <= 0 or low > value:
         note = "unknown probability: it costs more than success is worth, whatever the probability"
     else:
         ends = list(dict.fromkeys(f"{100 * end / value:.0f}" for end in option.usd))
         never = ", and not at all at its highest cost" if high > value else ""
         note = f"unknown probability: it pays from a probability of {' to '.join(ends)} %{never}"
-    return OptionValue(name=option.name, usd=option.usd, expected_usd=None, note=note)
+    return OptionValue(name=option.name, usd=option.usd, expected_usd=expected, note=note)
 
 
 def weigh_all(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
@@ -218,18 +214,17 @@ def weigh_all(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
     for name, (worst, _) in known:
         if worst > 0 and all(worst > other[1] for rival, other in known if rival != name):
             best = name
-    unknown = [option.name for option in weighed if option.expected_usd is None]
-    left = f" Unknown stays: {'; '.join(unknown)}." if unknown else ""
     if not weighed:
         choice = "No options were given: write them down, with cost, probability and value, and weigh them."
-    elif best is not None:
-        choice = f"Of what is known, {best} has the highest expected value.{left}"
     elif not known:
         choice = "No option has an expected value: say how likely it succeeds, and what success is worth."
-    elif all(high <= 0 for _, (_, high) in known):
-        choice = f"No option with a known value pays: doing none of them is the best known choice.{left}"
     else:
-        choice = f"The ranges of the expected values overlap: it depends.{left}"
+        choice = "The ranges of the expected values overlap: it depends."
+        if all(high <= 0 for _, (_, high) in known):
+            choice = "No option with a known value pays: doing none of them is the best known choice."
+        choice = f"Of what is known, {best} has the highest expected value." if best is not None else choice
+        unknown = "; ".join(option.name for option in weighed if option.expected_usd is None)
+        choice += f" Unknown stays: {unknown}." if unknown else ""
     met = "; ".join(rule.rule for rule in rules if rule.holds)
     if met:
         choice = f"Do not go on as before: {met}. {choice}"

@@ -22,6 +22,8 @@ def hours_text(hours: float) -> str:
 class Costs(Model):
     """What sessions took and cost, in dollars. None: nobody measured it; 0: nothing was used."""
 
+    name: str
+    """The session's id; `sum` for all of them."""
     sessions: int
     """How many."""
     minutes: float
@@ -38,13 +40,6 @@ class Costs(Model):
     """Resources that some session has no figure for: their dollars are a part."""
 
 
-class SessionCosts(Costs):
-    """One session."""
-
-    name: str
-    """Its id."""
-
-
 class Ledger(Printed):
     """What sessions cost, and what was measurably spared."""
 
@@ -52,7 +47,7 @@ class Ledger(Printed):
     """Number of this schema."""
     totals: Costs
     """All of them."""
-    rows: tuple[SessionCosts, ...]
+    rows: tuple[Costs, ...]
     """Each of them."""
     spared_minutes: float
     """Minutes that sessions measurably spared."""

@@ -147,7 +147,7 @@ def profile(
     """The leaf of the tree that the facts lead to, with everything it rests on. Raises ExpressionError."""
     facts = {name: notes.facts.get(name) for name in FACTS}
     (leaf, undecided), (urgency, _) = first(tree, facts), first(severities, facts)
-    found = Profile(
+    undecided_leaf = Profile(
         variant=measured.variant,
         workload=measured.workload.name,
         facts=facts,
@@ -165,6 +165,6 @@ def profile(
         ),
     )
     if leaf is None:
-        return found
-    told = {name: getattr(leaf, name) for name in ("bottleneck", "when", "fix", "gain")}
-    return found.model_copy(update={**told, "promise": promise(leaf, facts)})
+        return undecided_leaf
+    facts_of_leaf = {name: getattr(leaf, name) for name in ("bottleneck", "when", "fix", "gain")}
+    return undecided_leaf.model_copy(update={**facts_of_leaf, "promise": promise(leaf, facts)})

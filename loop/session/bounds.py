@@ -12,10 +12,10 @@ from loop.base.screen import seconds_text
 from loop.cloud import CHOICES, Watch
 from loop.model.change import hosts_of
 from loop.model.jobs import HostUse
-from loop.model.money import AiUse, RateCard
+from loop.model.money import AiUse, Bill, RateCard
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Line, SessionHead, Status
-from loop.money.bill import Charged, Used, charge
+from loop.money.bill import Used, bill
 from loop.session.walk import Happening, StepBegan, StepDue, Ticked
 from loop.store import journal, sessions
 
@@ -189,7 +189,7 @@ class SessionLimits:
 
 def charged(
     seconds: float, card: RateCard, head: SessionHead, ai: AiUse | None = None, hosts: Sequence[HostUse] = ()
-) -> Charged:
+) -> Bill:
     """What that many seconds of a session are charged, and what its AI and the machines of its jobs were."""
     used = Used(seconds=seconds, device=head.device, gpu=head.gpu, ai=ai, hosts=hosts)
-    return charge(used, card.attended(head.attended))
+    return bill(used, card.attended(head.attended))

@@ -33,15 +33,15 @@ THREE = (session("a"), session("b"), session("c"))
 
 def test_what_nobody_measured_is_none_and_what_was_not_used_is_zero() -> None:
     """AI is unknown here; no GPU was held, and that is known."""
-    sums = totals(THREE)
+    sums = totals("sum", THREE)
     assert (None, 0.0) == (sums.ai_usd, sums.gpu_usd)
     assert None is sums.usd
-    assert 0.0 == totals([session(unknown={})]).usd
+    assert 0.0 == totals("sum", [session(unknown={})]).usd
 
 
 def test_the_return_is_on_what_sessions_run_here_cost() -> None:
     """A history of 40 dollars that was imported does not make what today's session spared worth less."""
     saving = {"pattern": "p", "source": "s", "minutes": 4.0, "usd": 6.0}
     both = [session("n", recorded=True, usd={"gpu": 40.0}), session("a", usd={"engineer": 2.0}, savings=[saving])]
-    assert (42.0, (4.0, 6.0, 2.0)) == (totals(both).usd, spared(both))
+    assert (42.0, (4.0, 6.0, 2.0)) == (totals("sum", both).usd, spared(both))
     assert (None, None) == (spared([session(savings=[saving])])[2], spared([session(usd={"gpu": 1.0})])[2])
