@@ -1,97 +1,26 @@
 """A regression that the gate has found: which commit brought it, down to what is in no commit yet."""
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 
 from loop.base.errors import LoopError, WorkFailed
 from loop.base.processes import Tick
-from loop.bisect.candidates import Line, read_line
+from loop.bisect.candidates import Line, lines_from
 from loop.bisect.hunt import Regression, kernel_hunt
 from loop.bisect.trying import PLACES, watching
 from loop.gate.emulating import too_much
 from loop.gate.kernel import distinct, extra_sets, other_sets, workloads
-from loop.model.bisect import BisectAnswer, BisectOutput
+from loop.model.bisect import BisectOutput
 from loop.model.index import SessionRow
-from loop.model.output import VerifyOutput, outputs_of
-from loop.model.record import Finished
+from loop.model.output import VerifyOutput
 from loop.model.target import CAbiVariant, Workload
 from loop.model.verdict import SpeedVerdict
 from loop.model.workloads import entry_of, operations, spelled
-from loop.report import format as say
-from loop.report.markdown import Table, columns, filled
 from loop.steps.context import Context, NoArguments, Result, Working
 from loop.store.judgements import wrong_builds
 from loop.timing.against_known_good import CompareOutput
 
-OUTCOMES = {
-    "culprit": "The commit is known",
-    "several": "Several commits are to blame",
-    "range": "One of these commits, which cannot be told apart",
-    "no_regression": "It did not show again",
-    "inconclusive": "No answer",
-    "refused": "Not searched",
-}
-MOST_LINES = 60
-"""Lines of the culprit's difference in the report; git has the rest."""
-
-
-@dataclass(frozen=True)
-class Search:
-    """One search."""
-
-    variant: str
-    headline: str
-    commits: tuple[str, ...]
-    """Those that are blamed, or cannot be told apart."""
-    lines: tuple[str, ...]
-    probes: Table | None
-    difference: tuple[str, ...]
-    """Lines of the patch."""
-
-
-def searches(finished: Sequence[Finished]) -> tuple[Search, ...]:
-    """Every search of a session that came to an answer."""
-    return tuple(
-        _search(output.variant, output.answer) for output in outputs_of(finished, BisectOutput) if output.answer
-    )
-
-
-def _search(variant: str, answer: BisectAnswer) -> Search:
-    commits = [f"`{commit.short}` {commit.subject}{commit.origin}" for commit in answer.culprits or answer.range]
-    rows = []
-    for commit in dict.fromkeys(probe.commit for probe in answer.probes):
-        probes = [probe for probe in answer.probes if probe.commit == commit]
-        values = [value for probe in probes for value in probe.values]
-        reason = next((probe.reason for probe in probes if probe.reason), "measured")
-        mean = f"{sum(values) / len(values):+.3f}" if values else ""
-        rows.append((commit[:12], str(len(values)), mean, reason))
-    patch = answer.difference.splitlines()
-    more = (f"... {len(patch) - MOST_LINES} more lines",) if len(patch) > MOST_LINES else ()
-    return Search(
-        variant=variant,
-        headline=f"{OUTCOMES[answer.outcome]}: {answer.why}",
-        commits=tuple(commits),
-        lines=tuple(rests_on(answer)),
-        probes=filled(columns("Commit", ">Observations", ">Mean", "What came of it"), tuple(rows)),
-        difference=(*patch[:MOST_LINES], *more),
-    )
-
-
-def rests_on(answer: BisectAnswer) -> Iterator[str]:
-    """What an answer rests on: the culprit's step, what was judged and tried, and what could not be."""
-    if answer.ratio is not None:
-        yield f"Its parent's time over its own: {say.times(answer.ratio)}, in fresh pairs"
-    if answer.scope:
-        yield f"Judged on {answer.scope}"
-    observations = sum(len(probe.values) for probe in answer.probes)
-    yield f"{observations} observations in {len(answer.probes)} probes, {answer.builds} builds"
-    yield from (f"Skipped `{commit[:12]}`: {reason}" for commit, reason in answer.skipped.items())
-
-
-ENDS = 3
-"""Earlier sessions whose commit is tried as a good end."""
 ANSWERS = ("culprit", "several", "range")
 """Outcomes that name commits."""
 
@@ -127,35 +56,22 @@ def _workloads(context: Context, *, emulated: bool = False) -> list[Workload]:
 
 
 def lines(context: Context, regression: Regression) -> tuple[list[Line], str]:
-    """Lines of commits from where it was good to the checkout, the shortest first; why there is none.
+    """Lines of commits from where it was good to the checkout, the last good end first; why there is none.
 
-    They begin at commits at which a session found it good, or on which a checkout stood that was, the last first.
-    What was not committed then may have made it good: a search tries its good end first.
+    They begin at commits at which a session found it good, or on which a checkout stood that was. What was not
+    committed then may have made it good: a search tries its good end first.
     """
     past, variant = context.past, regression.variant
     if not isinstance(context.bench.target.variants.get(variant), CAbiVariant):
         return [], "commits of compiled variants alone are built; `loop bisect --probe exit -- COMMAND` takes any"
     bad = wrong_builds(past.sessions)
-    good = [
-        row for row in reversed(past.sessions) if was_good(row, regression) and not row.has_build(variant, bad)
-    ]
+    good = [row for row in past.sessions if was_good(row, regression) and not row.has_build(variant, bad)]
     known = past.known_good.get(variant) if regression.metric == "latency" else None
-    commits = [known.commit if known else None, *(row.commit or row.base for row in good)]
-    ends = list(dict.fromkeys(filter(None, commits)))
-    ready: list[Line] = []
-    why = (
-        "the sources of the sessions that found it good were not committed" if (good or known) and not ends else ""
-    )
-    for commit in ends:
-        try:
-            line = read_line(context.task.folder, commit, None)
-        except LoopError as error:
-            why = why or error.message
-            continue
-        ready += [line] if line.candidates else []
-        if len(ready) == ENDS:
-            break
-    return ready, why or "no earlier session found it good"
+    commits = [known.commit if known else None, *(row.commit or row.base for row in reversed(good))]
+    ready, why = lines_from(context.task.folder, commits)
+    if (good or known) and not any(commits):
+        why = "the sources of the sessions that found it good were not committed"
+    return [line for line in ready if line.candidates], why or "no earlier session found it good"
 
 
 def was_good(row: SessionRow, regression: Regression) -> bool:
@@ -175,7 +91,7 @@ def bisect(context: Context, arguments: NoArguments) -> Working[BisectOutput]:
         ends, why = lines(context, regression)
         if ends:
             rest = [f"a search for why {other.what}: one at a time" for other in regressed[place + 1 :]]
-            return (yield from _searched(context, regression, ends, [*missing, *rest]))
+            return (yield from _searched(context, regression, ends, (*missing, *rest)))
         missing.append(f"a search for why {regression.what}: {why}")
         hint = hint or f"name a good revision: {_command(context, regression, 'REV')}"
     message = missing[0] if missing else "nothing is slower or wrong; what a kernel takes is not searched"
@@ -184,7 +100,7 @@ def bisect(context: Context, arguments: NoArguments) -> Working[BisectOutput]:
 
 
 def _searched(
-    context: Context, regression: Regression, ends: Sequence[Line], missing: Sequence[str]
+    context: Context, regression: Regression, ends: Sequence[Line], missing: tuple[str, ...]
 ) -> Working[BisectOutput]:
     """The answer from the last good end; from one before it, where what fails failed there already."""
     begun = time.monotonic()
@@ -204,14 +120,14 @@ def _searched(
             if answer.outcome in ANSWERS or line.ends[-1].commit in answer.skipped:
                 break
     except LoopError as error:
-        failed = BisectOutput(ok=False, message=error.message, hint=error.hint, not_exercised=tuple(missing))
+        failed = BisectOutput(ok=False, message=error.message, hint=error.hint, not_exercised=missing)
         return Result(failed)
     names = ", ".join(f"{commit.short} ({commit.subject})" for commit in (*answer.culprits, *answer.range))
     what = f"{answer.outcome.replace('_', ' ')} {names}".strip()
     output = BisectOutput(
         ok=answer.outcome in ("culprit", "several", "no_regression"),
         message=f"{regression.variant}, {regression.metric}: {what}; {answer.why}",
-        not_exercised=tuple(missing),
+        not_exercised=missing,
         learned=(f"{regression.variant} regressed with {names}.",) if answer.culprits else (),
         variant=regression.variant,
         metric=regression.metric,

@@ -13,21 +13,20 @@ from loop.base.documents.files import plain, to_json
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
 from loop.base.interrupts import check, flagged
 from loop.base.places import refuse_unnamed
-from loop.base.processes import Tick
 from loop.base.screen import Screen, seconds_text
-from loop.bisect.actions import rests_on, was_good
-from loop.bisect.candidates import Line, read_line
+from loop.bisect.actions import was_good
+from loop.bisect.candidates import Line, lines_from, programs, read_line
 from loop.bisect.hunt import Hunt, Regression, kernel_hunt, own_tree
-from loop.bisect.model import Metric
-from loop.bisect.trying import CommandProbe, memory_of
+from loop.bisect.section import rests_on
+from loop.bisect.trying import CommandProbe
 from loop.gate.emulating import too_much
 from loop.library.hosted import hosted
-from loop.machine.machine import machine
 from loop.model.base import Printed
-from loop.model.bisect import BisectAnswer
+from loop.model.bisect import BisectAnswer, Metric
 from loop.model.dtypes import Device
 from loop.model.target import CAbiVariant, PythonVariant
 from loop.model.workloads import accepts, expand
+from loop.report import format as say
 from loop.steps.setting import (
     Setting,
     choose_device,
@@ -80,9 +79,7 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
         with flagged(), ExitStack() as stack:
             hunt = _command(request, stack) if request.probe else _kernel(request, screen, stack)
             count, good = len(hunt.line.candidates), hunt.line.good
-            screen.say(f"{count} commit{'s' if count != 1 else ''} after {good.short} ({good.subject})")
-            if hunt.builder is None:
-                screen.say(changing(hunt))
+            screen.say(f"{say.count(count, 'commit')} after {good.short} ({good.subject})")
             answer = follow(hunt, request.budget_minutes, screen)
     except LoopError as error:
         if error.exit_code not in (ExitCode.USAGE, ExitCode.GATE_FAILED):
@@ -97,9 +94,8 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
         screen.data(to_json(plain(Bisected(**dict(answer)))))
     screen.say(f"{answer.outcome.replace('_', ' ')}: {answer.why}")
     for commit in (*answer.culprits, *answer.range):
-        screen.say(
-            f"  {'one of: ' if commit in answer.range else ''}{commit.short} {commit.subject}{commit.origin}"
-        )
+        doubt = "one of: " if commit in answer.range else ""
+        screen.say(f"  {doubt}{commit.short} {commit.subject}{commit.origin}")
     for text in rests_on(answer):
         screen.say(f"  {text[:1].lower()}{text[1:].replace('`', '')}")
     lines = answer.difference.splitlines()
@@ -107,35 +103,22 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
         screen.say(f"    {text}")
     if len(lines) > SHOWN_LINES:
         screen.say(f"    ... and {len(lines) - SHOWN_LINES} more lines: git show {answer.culprits[0].short}")
-    if advice := next_step(answer, request, hunt):
+    if advice := next_step(answer, request, hunt.line):
         screen.say(f"  next: {advice}")
     return EXITS[answer.outcome]
 
 
-def changing(hunt: Hunt) -> str:
-    """How many commits may be to blame."""
-    change = sum(before != now for before, now in pairwise(hunt.kernels))
-    what = "anything in the repository" if hunt.line.whole else "anything in the target's folder"
-    what = f"what {hunt.builder.variant} is built from" if hunt.builder else what
-    return f"  {change} of them change{'s' if change == 1 else ''} {what}"
-
-
-def next_step(answer: BisectAnswer, request: BisectRequest, hunt: Hunt) -> str:
+def next_step(answer: BisectAnswer, request: BisectRequest, line: Line) -> str:
     """What the user may do about an answer that names no commit."""
-    ends = {"good": hunt.line.good, "bad": hunt.line.candidates[-1]}
-    untried = [name for name, end in ends.items() if end.commit in answer.skipped]
     if answer.outcome == "range":
-        if any(commit.commit in answer.skipped for commit in answer.range):
-            return "mend what keeps the skipped ones from being tried, or read them: git show COMMIT"
-        return "read them: git show COMMIT; a probe that builds each in several layouts tells them apart"
-    if answer.outcome == "inconclusive" and hunt.prober.found_wrong:
-        return "what is wrong has no speed: --metric correctness names its commit; then --bad COMMIT^"
-    if answer.outcome == "inconclusive" and untried:
-        return f"name another {untried[0]} end, one that can be tried: --{untried[0]} REV"
+        return "read them: git show COMMIT; mend what keeps the skipped ones from being tried, if there are some"
+    for name, end in (("good", line.good), ("bad", line.ends[-1])):
+        if answer.outcome == "inconclusive" and end.commit in answer.skipped:
+            return f"name another {name} end, one that can be tried: --{name} REV"
     if answer.outcome == "inconclusive":
         return "the same command on a quieter machine; what was observed is kept"
     if answer.swapped:
-        good, bad = request.bad or "HEAD", request.good or hunt.line.good.short
+        good, bad = request.bad or "HEAD", request.good or line.good.short
         return f"--good {good} --bad {bad}, if it was the other way round"
     if answer.outcome == "no_regression":
         return "loop doctor: compare the environment with the one in which it was seen"
@@ -153,9 +136,10 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
     device = choose_device(request.device, target, [request.variant] if request.variant else ())
     name = choose_variant(request, setting, device)
     emulated = name not in target.variants_on(device)
+    if emulated:
+        screen.say(f"{name} runs under the emulator, which is not timed: the search is for where it became wrong")
     metric = "correctness" if emulated else cast(Metric, request.metric)
-    every = tuple(target.workloads) if metric == "correctness" else ()
-    sets = choose_sets(request.workloads or every, target)
+    sets = choose_sets(request.workloads or (tuple(target.workloads) if metric == "correctness" else ()), target)
     takes, dtype = target.variants[name], target.dtypes["cuda" if emulated else device]
     chosen = expand(target, sets, dtype, request.seed)
     judged = tuple(workload for workload in chosen if accepts(takes, workload)) or chosen
@@ -166,8 +150,6 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
         left_out += [other] if any(w.name not in names and accepts(takes, w) for w in more) else []
     regression = Regression(name, metric, judged, emulated=emulated)
     line = line_of(request, setting, regression)
-    if emulated:
-        screen.say(f"{name} runs under the emulator, which is not timed: the search is for where it became wrong")
     bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
     hunt = stack.enter_context(kernel_hunt(regression, line, bench, request.seed))
     return replace(hunt, sets=sets, left_out=tuple(left_out))
@@ -178,19 +160,16 @@ def line_of(request: BisectRequest, setting: Setting, regression: Regression) ->
 
     Raises LoopError where there is none.
     """
-    folder = setting.project.target
+    folder, name = setting.project.target, regression.variant
     if request.good:
         return read_line(folder, request.good, request.bad)
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=setting.target.name)
     good = [row for row in rows if was_good(row, regression)]
-    ends = (row.commit or row.base for row in reversed(good))
-    for commit in dict.fromkeys(filter(None, ends)):
-        with contextlib.suppress(LoopError):
-            return read_line(folder, commit, request.bad)
-    why = f"no good revision to begin from, and no session found {regression.variant} good at another commit"
-    raise UsageError(
-        why, hint=f"loop bisect --variant {regression.variant} --metric {regression.metric} --good REV"
-    )
+    ready, _ = lines_from(folder, (row.commit or row.base for row in reversed(good)), request.bad)
+    if not ready:
+        why = f"no good revision to begin from, and no session found {name} good at another commit"
+        raise UsageError(why, hint=f"loop bisect --variant {name} --metric {regression.metric} --good REV")
+    return ready[0]
 
 
 def choose_variant(request: BisectRequest, setting: Setting, device: Device) -> str:
@@ -213,40 +192,37 @@ def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
     if not request.command:
         raise UsageError("no command to run", hint="loop bisect --good REV --probe exit -- COMMAND")
     folder, here = (request.target or Path.cwd()).absolute(), Path.cwd().resolve()
-    line = read_line(folder, request.good, request.bad or "HEAD", whole=True)
-    limit = "" if request.probe_limit_s is None else f"{request.probe_limit_s:g} s"
+    line = read_line(folder, request.good, request.bad or "HEAD")
     tree = stack.enter_context(own_tree(line))
     if here.is_relative_to(line.top):
         tree = replace(tree, target=tree.root / here.relative_to(line.top))
-    return Hunt(
-        line=line,
-        prober=CommandProbe(request.command, tree, request.probe_limit_s, line.good),
-        memory=memory_of(request.probe, str(folder), machine().name, limit, *request.command),
-        metric="correctness",
-    )
+    return Hunt(line, CommandProbe(request.command, tree, request.probe_limit_s, line.good))
 
 
 def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> BisectAnswer:
     """Search to the end, saying how it stands. Raises Stopped when it is interrupted or out of time."""
-    begun, shown, announced = time.monotonic(), 0, False
+    begun, shown, builder = time.monotonic(), 0, hunt.prober.builder
+    announced = builder is None
     with contextlib.closing(hunt.run()) as working, flagged():
         while True:
             check()
             try:
-                tick: Tick = next(working)
+                tick = next(working)
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
             except MachineFailure as failure:
                 raise failure.then("run the same command again: it goes on") from failure
             passed = time.monotonic() - begun
             screen.status(f"  {tick.note} ({seconds_text(passed)})")
-            if hunt.builder is not None and hunt.builder.read and not announced and len(hunt.builder.made) > 1:
-                screen.say(changing(hunt))
+            if builder is not None and not announced and len(builder.builds) > 1 and builder.read:
+                change = sum(before != now for before, now in pairwise(programs(hunt.line, builder)))
+                verb = "changes" if change == 1 else "change"
+                screen.say(f"  {change} of them {verb} what {builder.variant} is built from")
                 announced = True
             for number, probe in enumerate(hunt.probes[shown:], shown + 1):  # What each said.
-                what = ", ".join(f"{value:+.3g}" for value in probe.values[:4])
-                what += f" and {len(probe.values) - 4} more" if len(probe.values) > 4 else ""
-                what = what if probe.status == "measured" else probe.reason
+                more = f" and {len(probe.values) - 4} more" if len(probe.values) > 4 else ""
+                values = ", ".join(f"{value:+.3g}" for value in probe.values[:4]) + more
+                what = values if probe.status == "measured" else probe.reason
                 done = f"{number}: {probe.commit[:12]} {probe.status} {what}"
                 screen.say(f"  {done} ({probe.why}; {seconds_text(passed)})")
             shown = len(hunt.probes)

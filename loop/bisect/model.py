@@ -1,60 +1,42 @@
 """What a search over commits is given, asks and answers. Commits are numbered from the good end, 0."""
 
 import functools
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate
+from dataclasses import dataclass
 from typing import Literal
 
-from loop.model.bisect import Claim, Probe
+from loop.model.bisect import Claim, Metric
 
-Metric = Literal["latency", "correctness"]
-"""What is asked of commits: how long they take, or whether they pass."""
 Key = tuple[int, int, int]
 """A confirmation: positions of the culprit and of its parent, and the number of its claim."""
 
 
 @dataclass(frozen=True)
-class WeighedCommit:
-    """A commit of the first-parent line, as far as a search has to know it."""
-
-    name: str
-    """Its hash."""
-    weight: float = 1.0
-    """How likely it brought the regression, before anything is measured: relative to the others."""
-    group: str = ""
-    """Hash of its build inputs. Commits with the same one are the same program; empty: unlike any other."""
-
-
-@dataclass(frozen=True)
 class Problem:
-    """The commits to search. Neighbours that are the same program share a *position*."""
+    """The commits to search, oldest first: the first is the good end, the last the bad one.
 
-    commits: tuple[WeighedCommit, ...]
-    """Oldest first; the first is the good end, the last the bad one."""
+    Neighbours that are the same program share a *position*.
+    """
+
+    commits: tuple[str, ...]
+    """Their hashes."""
+    programs: tuple[str, ...]
+    """Of each commit a name of what it builds to: commits with the same one are the same program."""
     metric: Metric = "latency"
 
     @functools.cached_property
     def place(self) -> tuple[int, ...]:
-        """Position of each commit. Nothing can have changed between two commits of one group."""
-        last_of = {commit.group: number for number, commit in enumerate(self.commits) if commit.group}
-        ends = accumulate((last_of.get(c.group, number) for number, c in enumerate(self.commits)), max)
-        joined = [False, *(end >= number + 1 for number, end in enumerate(ends))]  # To the commit before it.
-        return tuple(accumulate(int(number > 0 and not joined[number]) for number in range(len(self.commits))))
+        """Position of each commit. Nothing can have changed between two commits of one program."""
+        last_of = {program: number for number, program in enumerate(self.programs)}
+        place, reach = [0], last_of[self.programs[0]]
+        for number, program in enumerate(self.programs[1:], 1):
+            place.append(place[-1] + (number > reach))
+            reach = max(reach, last_of[program])
+        return tuple(place)
 
     @functools.cached_property
     def first(self) -> tuple[int, ...]:
         """The commit with which each position begins: a step between two positions is its work."""
-        return tuple(self.place.index(position) for position in range(self.place[-1] + 1))
-
-    @functools.cached_property
-    def prior(self) -> tuple[float, ...]:
-        """Probability that the step is at a position; 0 at the first."""
-        weights = [max(self.commits[number].weight, 0.0) for number in self.first[1:]]
-        weights = weights if any(weights) else [1.0] * len(weights)
-        total = math.fsum(weights) or 1.0
-        return (0.0, *(weight / total for weight in weights))
+        return tuple(self.place.index(position) for position in range(self.last + 1))
 
     @property
     def last(self) -> int:
@@ -67,7 +49,7 @@ class Problem:
 
     def name(self, position: int) -> str:
         """The commit of a position, for people."""
-        return self.commits[self.shown(position)].name[:12]
+        return self.commits[self.shown(position)][:12]
 
 
 @dataclass(frozen=True)
@@ -97,7 +79,7 @@ class Culprit:
     evidence: float
     """e-value of the confirmation."""
     step: float
-    """Latency: how much slower than its parent, as a log ratio. Correctness: rise of the failure rate."""
+    """Latency: log(its time / its parent's). Correctness: rise of the failure rate."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +89,8 @@ class SearchEnd:
     outcome: Literal["culprit", "several", "range", "no_regression", "inconclusive"]
     why: str
     shares: tuple[float, ...] = ()
-    """Share of each commit in the likelihood; of several culprits, each part of the history has its own whole."""
+    """Share of each position in the likelihood, where that was worked out. Of several culprits, each part of the
+    history has its own whole."""
     found: tuple[Culprit, ...] = ()
     swapped: bool = False
     """The good end is the one that regresses."""
@@ -122,59 +105,3 @@ class SearchEnd:
         """First and last of commits that cannot be told apart, where there are some."""
         runs = [(culprit.first, culprit.last) for culprit in self.found if culprit.first != culprit.last]
         return runs[0] if runs else None
-
-
-@dataclass
-class Observations:
-    """What the probes so far say, by position."""
-
-    problem: Problem
-    values: dict[int, list[float]] = field(default_factory=dict)
-    """Latency: log(time of the commit / time of the good end), above 0 is slower. Correctness: 1 for a run that
-    passed, else 0."""
-    claims: dict[Key, Claim] = field(default_factory=dict)
-    """Confirmations, and what each has to show."""
-    fresh: dict[tuple[Key, int], list[float]] = field(default_factory=dict)
-    """What a confirmation observed of a position."""
-    broken: dict[int, str] = field(default_factory=dict)
-    """Positions that cannot be tested, and why."""
-    built: set[int] = field(default_factory=set)
-    """Positions whose build is there."""
-    lost: list[str] = field(default_factory=list)
-    """Why the last tries in a row said nothing of a commit."""
-    observations: int = 0
-
-    def look(self, position: int, batch: int, why: str) -> Try:
-        """A try that observes a position."""
-        return Try(self.problem.shown(position), batch, why)
-
-    def count(self, position: int) -> int:
-        """Observations of the search at a position."""
-        return len(self.values.get(position, ()))
-
-
-def read(problem: Problem, probes: Sequence[Probe]) -> Observations:
-    """What these probes say. Ratios to another commit than the good end come from other searches: left out."""
-    known = Observations(problem)
-    number: Mapping[str, int] = {commit.name: index for index, commit in enumerate(problem.commits)}
-    for probe in probes:
-        values = [value for value in probe.values if math.isfinite(value)]
-        if probe.status == "lost" or (probe.status == "measured" and not values):
-            known.lost.append(probe.reason or "no value came")
-            continue
-        known.lost = []
-        position, against = problem.place[number[probe.commit]], problem.place[number[probe.against]]
-        if probe.status == "broken":
-            known.broken[position] = probe.reason
-            continue
-        known.built |= {position, against}
-        if probe.claim is not None:  # Either side of a confirmation may be the one that was observed.
-            key = max(position, against), min(position, against), probe.claim.number
-            known.claims.setdefault(key, probe.claim)
-            known.fresh.setdefault((key, position), []).extend(values)
-        elif problem.metric == "correctness" or against == 0:
-            known.values.setdefault(position, []).extend(values)
-        else:
-            continue
-        known.observations += len(values)
-    return known

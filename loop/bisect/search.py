@@ -24,9 +24,82 @@ from statistics import fmean, stdev
 from typing import Literal
 
 from loop.base.stats import clipped, median, significant
-from loop.bisect.model import Culprit, Key, Observations, Problem, SearchEnd, Try, read
+from loop.bisect.model import Culprit, Key, Problem, SearchEnd, Try
 from loop.model.bisect import Claim, Probe
 from loop.timing.verdicts import MARGIN, e_value
+
+NEEDED, FUTILE = 100.0, 20.0
+"""Evidence that confirms a culprit; that denies it."""
+
+
+class Observations:
+    """What the probes so far say, by position; `Pairs` and `Runs` say what follows from it.
+
+    A range of positions is named by two that differ, `low` and `high`.
+    """
+
+    def __init__(self, problem: Problem, probes: Sequence[Probe]) -> None:
+        """Ratios to another commit than the good end come from other searches: they are left out."""
+        self.problem = problem
+        self.values: dict[int, list[float]] = {}
+        """Latency: log(time of the commit / time of the good end). Correctness: 1 for right, 0 for wrong."""
+        self.claims: dict[Key, Claim] = {}
+        """Confirmations, and what each has to show."""
+        self.fresh: dict[tuple[Key, int], list[float]] = {}
+        """What a confirmation observed of a position."""
+        self.broken: dict[int, str] = {}
+        """Positions that cannot be tested, and why."""
+        self.built: set[int] = set()
+        """Positions whose build is there."""
+        self.lost: list[str] = []
+        """Why the last tries in a row said nothing of a commit."""
+        self.observations = 0
+        number = {commit: index for index, commit in enumerate(problem.commits)}
+        for probe in probes:
+            values = [value for value in probe.values if math.isfinite(value)]
+            if probe.status == "lost" or (probe.status == "measured" and not values):
+                self.lost.append(probe.reason or "no value came")
+                continue
+            self.lost = []
+            position, against = (problem.place[number[name]] for name in (probe.commit, probe.against))
+            if probe.status == "broken":
+                self.broken[position] = probe.reason
+                continue
+            self.built |= {position, against}
+            if probe.claim is not None:  # Either side of a confirmation may be the one that was observed.
+                key = max(position, against), min(position, against), probe.claim.number
+                self.claims.setdefault(key, probe.claim)
+                self.fresh.setdefault((key, position), []).extend(values)
+            elif problem.metric == "correctness" or against == 0:
+                self.values.setdefault(position, []).extend(values)
+            else:
+                continue
+            self.observations += len(values)
+
+    def look(self, position: int, batch: int, why: str) -> Try:
+        """A try that observes a position."""
+        return Try(self.problem.shown(position), batch, why)
+
+    def count(self, position: int) -> int:
+        """Observations of the search at a position."""
+        return len(self.values.get(position, ()))
+
+    def apart(self, low: int, high: int) -> int | None:
+        """A position between that shows two steps for certain, where any does."""
+        return None
+
+    def clear(self, low: int, high: int, parent: int, suspect: int) -> bool:
+        """Whether the step between two positions is above what builds differ by on their own."""
+        return True
+
+    def enough(self, low: int, high: int) -> tuple[int, int]:
+        """Observations of a neighbour of the step at a time, and at most; 0 where neighbours tell nothing."""
+        return 0, 0
+
+    def certain(self, parent: int, suspect: int) -> Try | bool:
+        """Whether the suspect is to blame without a confirmation, or what has to be tried to know that."""
+        return False
+
 
 SPREAD, STRICT = 0.005, 0.02
 """What builds differ by on their own (standard deviation), while a search goes on; before a commit is blamed,
@@ -45,12 +118,10 @@ ENDS_FIRST, ENDS_LEAST, ENDS_MOST = 3, 8, 200
 """Pairs of the ends before they are judged; before they are called the same; before they are left open."""
 DIFFER_Z, NONE_Z = 4.5, 2.6
 """Standard errors by which the ends differ; above which a difference is ruled out."""
-ENOUGH = 1.5
-"""How much more exact a neighbour is than its vote would need."""
+ENOUGH, TOPPED = 1.5, 1.75
+"""How much more exact a neighbour is than its vote would need; than the likely spread, before builds stay open."""
 APART, APART_Z = 0.065, 2.8
 """By how much a third level is apart from two others at least, and by how many standard errors of pairs."""
-TOPPED = 1.75
-"""How much more exact than the likely spread a neighbour gets, before builds are left open."""
 ROOMY, WORN = 5.0, 2.0
 """Times the pairs that a vote needs, after which more would not decide it either."""
 BATCH_MOST = 32
@@ -59,8 +130,6 @@ PART = 0.15
 """A further culprit brings at least this share of the whole step."""
 ABOVE, BELOW = 0.3, 0.5
 """Shares of the step that a confirmed culprit exceeds; below which it is none."""
-NEEDED, FUTILE = 100.0, 20.0
-"""Evidence that confirms a culprit; that denies it."""
 FIRST_PAIRS, MOST_PAIRS = 4, 60
 """Pairs of a confirmation before it is judged, and at most unless noise hides the step for longer."""
 WHOLE, WHOLE_Z = 0.7, 1.645
@@ -79,7 +148,7 @@ class TimedBuild:
 
 @dataclass(frozen=True)
 class Fit:
-    """Two levels, fitted to the builds of a stretch."""
+    """Two levels, fitted to the builds of a range."""
 
     scores: Sequence[float]
     """Of each gap between two builds."""
@@ -104,46 +173,48 @@ def spread_of(residuals: Sequence[tuple[float, float]], quantile: float) -> floa
     def scatter(spread: float) -> float:
         return math.fsum(square / (spread**2 + variance + 1e-18) for square, variance in residuals)
 
+    if scatter(0.0) <= wanted:
+        return 0.0
     low, high = 0.0, 1.0
     for _ in range(30):
         middle = (low + high) / 2
         low, high = (middle, high) if scatter(middle) > wanted else (low, middle)
-    return high if scatter(0.0) > wanted else 0.0
+    return high
 
 
-class Pairs:
-    """Log ratios of pairs, commit by commit. `low` and `high` are two positions that differ."""
+class Pairs(Observations):
+    """Log ratios of pairs, commit by commit: above 0 a commit is slower than the good end."""
 
-    def __init__(self, observations: Observations) -> None:
-        self.seen = observations
+    def __init__(self, problem: Problem, probes: Sequence[Probe]) -> None:
+        super().__init__(problem, probes)
         self.fit = functools.cache(self._fit)
         self.builds = functools.cache(self._builds)
 
     @functools.cached_property
-    def values(self) -> dict[int, list[float]]:
+    def pulled(self) -> dict[int, list[float]]:
         """Pairs of each position, outliers pulled in to just beyond both levels."""
-        raw = {at: values for at, values in self.seen.values.items() if values}
+        raw = {at: values for at, values in self.values.items() if values}
         middles = {at: median(values) for at, values in raw.items()}
         off = [abs(value - middles[at]) for at, values in raw.items() for value in values if len(values) > 2]
         if len(off) < 6:
             return raw
-        reach, top = OUTLIER * max(median(off), 1e-4), middles.get(self.seen.problem.last, 0.0)
+        reach, top = OUTLIER * max(median(off), 1e-4), middles.get(self.problem.last, 0.0)
         low, high = min(0.0, top) - reach, max(0.0, top) + reach
         return {at: [min(max(value, low), high) for value in values] for at, values in raw.items()}
 
     @functools.cached_property
     def variance(self) -> float:
         """Variance of one pair about its build's mean, more where few pairs tell it."""
-        series = [values for values in self.values.values() if len(values) > 1]
+        series = [values for values in self.pulled.values() if len(values) > 1]
         freedom = sum(len(values) - 1 for values in series)
         squares = math.fsum((value - fmean(values)) ** 2 for values in series for value in values)
         return max(squares / freedom * (1 + 6 / freedom) if freedom else 0.0, 1e-12)
 
     def _builds(self, low: int, high: int) -> list[TimedBuild]:
-        """The builds of a stretch. The good end is the reference of all pairs: its own mean is 0."""
+        """The builds of a range. The good end is the reference of all pairs: its own mean is 0."""
         builds = [
             TimedBuild(at, fmean(values), self.variance / len(values))
-            for at, values in sorted(self.values.items())
+            for at, values in sorted(self.pulled.items())
             if low <= at <= high and at > 0
         ]
         return [TimedBuild(0, 0.0, 0.0), *builds] if low == 0 else builds
@@ -161,18 +232,15 @@ class Pairs:
             ]
             scores = list(accumulate(-vote for vote in votes))[:-1]
             best = 1 + max(range(len(scores)), key=scores.__getitem__)
-            sides, means, off = (builds[:best], builds[best:]), list[float](), 0.0
-            for side in sides:
+            means, residuals, off = list[float](), list[tuple[float, float]](), 0.0
+            for side in (builds[:best], builds[best:]):
                 weights = [1 / (spread**2 + build.variance) for build in side]
                 total = math.fsum(weight * build.mean for weight, build in zip(weights, side, strict=True))
-                means.append(total / sum(weights))
+                level = total / sum(weights)
+                means.append(level)
                 off += 0.25 / sum(weights)
+                residuals += [((build.mean - level) ** 2, build.variance) for build in side]
             levels = means[0], means[1]
-            residuals = [
-                ((build.mean - level) ** 2, build.variance)
-                for side, level in zip(sides, levels, strict=True)
-                for build in side
-            ]
             likely = spread_of(residuals, 0.0)  # Numbers that never scatter have no layouts either:
             assumed = min(most, max(noise, 4 * likely))
             if strict:
@@ -195,7 +263,7 @@ class Pairs:
 
     def batch(self, low: int, high: int, position: int, *, strict: bool) -> int:
         """Pairs to add to a build that is not decided; 0 where more would not tell more."""
-        count, fit = self.seen.count(position), self.fit(low, high, strict=strict)
+        count, fit = self.count(position), self.fit(low, high, strict=strict)
         room = fit.step**2 / 2 / VOTES - fit.spread**2 - fit.off
         wanted = self.variance / max(room, fit.spread**2 / 2, 1e-12)
         if count >= (ROOMY * wanted + 2 if room > fit.spread**2 / 2 else WORN * wanted):
@@ -217,17 +285,17 @@ class Pairs:
         """Observe both until they differ, or evidently do not."""
         ends = [end for end in (low, high) if end]
         for end in ends:
-            if (missing := ENDS_FIRST - self.seen.count(end)) > 0:
-                return self.seen.look(end, missing, "end: does the difference show today?")
+            if (missing := ENDS_FIRST - self.count(end)) > 0:
+                return self.look(end, missing, "end: does the difference show today?")
         step, error = self.whole(low, high)
-        count = min(map(self.seen.count, ends))
-        begun = any(low < at < high for at in self.values)
+        count = min(map(self.count, ends))
+        begun = any(low < at < high for at in self.pulled)
         if step >= (3.0 if begun else DIFFER_Z) * error:
             return None
         if step <= -DIFFER_Z * error and -step > 4 * SPREAD:
             why = f"the good end is slower than the bad one, by {math.expm1(-step):.1%}: are they swapped?"
             return SearchEnd("no_regression", why, swapped=True)
-        last = self.seen.problem.last
+        last = self.problem.last
         least = math.log1p(MARGIN) if (low, high) == (0, last) else PART * abs(self.whole(0, last)[0])
         if count >= ENDS_LEAST and step + NONE_Z * error < least:
             size = f"{math.expm1(step):+.2%} after {count} observations, surely below {math.expm1(least):.1%}"
@@ -235,8 +303,8 @@ class Pairs:
         if count >= ENDS_MOST:
             sd, hidden = math.sqrt(self.variance), step + NONE_Z * error
             return SearchEnd("inconclusive", f"too noisy: pairs scatter by {sd:.1%}, {hidden:.1%} may be hidden")
-        fewer = min(ends, key=self.seen.count)
-        return self.seen.look(fewer, 1 + count // 8, f"end: the difference shows with z = {step / error:.1f}")
+        fewer = min(ends, key=self.count)
+        return self.look(fewer, 1 + count // 8, f"end: the difference shows with z = {step / error:.1f}")
 
     def apart(self, low: int, high: int) -> int | None:
         """A position that is above the lower end and below the upper one for certain: there are two steps."""
@@ -247,13 +315,9 @@ class Pairs:
             return upper.mean - lower.mean >= math.hypot(APART, APART_Z * error)
 
         least = 2 if self.variance > SPREAD**2 else 1
-        inside = [at for at in builds if low < at < high and self.seen.count(at) >= least]
+        inside = [at for at in builds if low < at < high and self.count(at) >= least]
         both = [at for at in inside if clear(builds[low], builds[at]) and clear(builds[at], builds[high])]
-        return max(both, key=self.seen.count) if both else None
-
-    def certain(self, parent: int, suspect: int) -> Try | bool:
-        """Fresh pairs are always asked for."""
-        return False
+        return max(both, key=self.count, default=None)
 
     def claim(self, low: int, high: int, number: int) -> Claim:
         """The culprit is slower than its parent by a share of the whole step."""
@@ -261,7 +325,7 @@ class Pairs:
 
     def word(self, key: Key) -> tuple[str, float]:
         """What the fresh pairs say, once there are enough: `confirmed`, `failed` or `open`, and the evidence."""
-        claim, values = self.seen.claims[key], self.seen.fresh.get((key, key[0]), [])
+        claim, values = self.claims[key], self.fresh.get((key, key[0]), [])
         if len(values) < FIRST_PAIRS:
             return "open", 1.0
         kept = clipped(values).values
@@ -277,7 +341,7 @@ class Pairs:
     def confirm(self, key: Key, claim: Claim) -> Try:
         """More pairs of culprit and parent."""
         culprit, parent, _ = key
-        count, problem = len(self.seen.fresh.get((key, culprit), ())), self.seen.problem
+        count, problem = len(self.fresh.get((key, culprit), ())), self.problem
         names = f"{problem.name(culprit)} slower than {problem.name(parent)}"
         why = f"confirm: is {names} by over {math.expm1(ABOVE * claim.step):.1%}?"
         batch = max(FIRST_PAIRS - count, 1 + count // 8)
@@ -285,7 +349,7 @@ class Pairs:
 
     def step(self, low: int, high: int, key: Key) -> tuple[float, bool]:
         """The mean of the confirming pairs; whether what remains is clear of noise and of builds' own spread."""
-        pairs = clipped(self.seen.fresh[key, key[0]]).values
+        pairs = clipped(self.fresh[key, key[0]]).values
         step, error = fmean(pairs), stdev(pairs) / math.sqrt(len(pairs))
         whole, unsure = self.whole(low, high)
         sides = [ends for ends in ((low, key[1]), (key[0], high)) if len(self.builds(*ends)) > 1]
@@ -294,7 +358,7 @@ class Pairs:
         missing = WHOLE * whole - step
         return step, missing > WHOLE_Z * math.hypot(WHOLE * unsure, error, off)
 
-    def said(self, step: float) -> str:
+    def size(self, step: float) -> str:
         """`+3.2% against its parent`, or `takes 4.01 times as long as its parent`."""
         if step < 1:
             return f"{math.expm1(step):+.1%} against its parent"
@@ -307,35 +371,36 @@ TWICE, ALIKE = 2, 4
 """Runs of a commit at first; runs of each end, all failing, after which they are alike."""
 NEVER, MOST = 60, 200
 """Runs of the bad end, all passing, after which nothing is reproduced; runs after which something is left open."""
-NEEDED_RUNS, FUTILE_RUNS = 100.0, 20.0
-"""Evidence that confirms a culprit; that denies it."""
 LEAST = 0.02
 """No rate of a confirmation is expected nearer to 0 or 1."""
 DRIFTED = "so it is good today: what failed before may have come from the machine, the compiler or the inputs"
 
 
-class Runs:
-    """Runs, commit by commit; 1 where one passed. `low` and `high` are two positions that differ."""
+class Runs(Observations):
+    """Runs, commit by commit; 1 where one passed.
 
-    def __init__(self, observations: Observations) -> None:
-        self.seen = observations
+    Neighbours tell nothing: builds do not fail for where their code lies. Nor are rates between those of both ends
+    looked for.
+    """
+
+    def __init__(self, problem: Problem, probes: Sequence[Probe]) -> None:
+        super().__init__(problem, probes)
         self.fit = functools.cache(self._fit)
 
     def plain(self, low: int, high: int) -> bool:
         """Whether no commit both failed and passed, so far."""
-        inside = [runs for at, runs in self.seen.values.items() if low <= at <= high]
+        inside = [runs for at, runs in self.values.items() if low <= at <= high]
         return all(all(runs) or not any(runs) for runs in inside)
 
     def ends(self, low: int, high: int) -> Try | SearchEnd | None:
         """Run both until the bad one evidently fails more often."""
         for end in (high, low):
-            if (missing := TWICE - self.seen.count(end)) > 0:
-                return self.seen.look(end, missing, "end: does it fail today, and does the good end pass?")
-        good, bad = self.seen.values[low], self.seen.values[high]
-        plain = self.plain(low, high)
-        if (plain and all(good) and not any(bad)) or runs_evidence(bad, good, (0.5, 0.05)) >= NEEDED_RUNS:
+            if (missing := TWICE - self.count(end)) > 0:
+                return self.look(end, missing, "end: does it fail today, and does the good end pass?")
+        good, bad, plain = self.values[low], self.values[high], self.plain(low, high)
+        if (plain and all(good) and not any(bad)) or runs_evidence(bad, good, (0.5, 0.05)) >= NEEDED:
             return None
-        if (plain and all(bad) and not any(good)) or runs_evidence(good, bad, (0.5, 0.05)) >= NEEDED_RUNS:
+        if (plain and all(bad) and not any(good)) or runs_evidence(good, bad, (0.5, 0.05)) >= NEEDED:
             why = "the good end fails and the bad one passes: are they swapped?"
             return SearchEnd("no_regression", why, swapped=True)
         least = min(len(good), len(bad))
@@ -351,18 +416,17 @@ class Runs:
         if all(good) and all(bad):
             end, why = high, "end: it passed so far, does it fail at times?"
         else:
-            end, why = min((high, low), key=self.seen.count), "end: it does not always fail, how often does it?"
-        return self.seen.look(end, TWICE + self.seen.count(end) // 8, why)
+            end, why = min((high, low), key=self.count), "end: it does not always fail, how often does it?"
+        return self.look(end, TWICE + self.count(end) // 8, why)
 
     def _fit(self, low: int, high: int) -> tuple[list[int], list[float], tuple[float, float]]:
         """Positions with runs, the score of each gap between them, and the rates before and after the best."""
-        positions = [at for at in sorted(self.seen.values) if low <= at <= high and self.seen.values[at]]
-        failed = [sum(not run for run in self.seen.values[at]) for at in positions]
-        passed = [sum(map(bool, self.seen.values[at])) for at in positions]
-        plain, best, scores = self.plain(low, high), 0, [0.0]
-        rates = PLAIN, 1 - PLAIN
+        positions = [at for at in sorted(self.values) if low <= at <= high and self.values[at]]
+        failed = [sum(not run for run in self.values[at]) for at in positions]
+        passed = [sum(map(bool, self.values[at])) for at in positions]
+        best, scores, rates = 0, [0.0], (PLAIN, 1 - PLAIN)
         for turn in range(3):  # Rates and the best gap follow from each other.
-            if not plain:
+            if not self.plain(low, high):
                 start, end = (1, len(positions) - 1) if turn == 0 else (best + 1, best + 1)
                 before, after = (sum(failed[:start]), sum(passed[:start])), (sum(failed[end:]), sum(passed[end:]))
                 rates = (before[0] + 0.5) / (sum(before) + 10.5), (after[0] + 1) / (sum(after) + 2)
@@ -377,36 +441,23 @@ class Runs:
 
     def scores(self, low: int, high: int, *, strict: bool) -> tuple[Sequence[int], Sequence[float]]:
         """Positions with runs, and the score of each gap between two of them."""
-        positions, scores, _ = self.fit(low, high)
-        return positions, scores
+        return self.fit(low, high)[:2]
 
     def batch(self, low: int, high: int, position: int, *, strict: bool) -> int:
         """Two runs at first; where commits fail at times, as many as show a failure."""
-        count = self.seen.count(position)
+        count = self.count(position)
         if self.plain(low, high):
             return TWICE if count == 0 else 1
         rate = max(self.fit(low, high)[2][1], LEAST)
         return 0 if count >= MOST else min(max(TWICE, math.ceil(1 / rate), count // 4), 16)
 
-    def enough(self, low: int, high: int) -> tuple[int, int]:
-        """Neighbours tell nothing: builds do not fail for where their code lies."""
-        return 0, 0
-
-    def clear(self, low: int, high: int, parent: int, suspect: int) -> bool:
-        """Nor is a step hidden by that."""
-        return True
-
-    def apart(self, low: int, high: int) -> int | None:
-        """Failure rates between those of both ends are not looked for."""
-        return None
-
     def certain(self, parent: int, suspect: int) -> Try | bool:
         """Consistent results need no confirmation, but suspect and parent some runs more."""
-        if not self.plain(0, self.seen.problem.last):
+        if not self.plain(0, self.problem.last):
             return False
         for at in (parent, suspect):
-            if self.seen.count(at) < ALIKE:
-                return self.seen.look(at, ALIKE - self.seen.count(at), "does it always do the same?")
+            if self.count(at) < ALIKE:
+                return self.look(at, ALIKE - self.count(at), "does it always do the same?")
         return True
 
     def claim(self, low: int, high: int, number: int) -> Claim:
@@ -416,26 +467,26 @@ class Runs:
 
     def word(self, key: Key) -> tuple[str, float]:
         """What fresh runs of both say: `confirmed`, `failed` or `open`, and the evidence."""
-        culprit, parent = (self.seen.fresh.get((key, at), []) for at in key[:2])
-        evidence = runs_evidence(culprit, parent, self.seen.claims[key].rates)
-        if evidence >= NEEDED_RUNS:
+        culprit, parent = (self.fresh.get((key, at), []) for at in key[:2])
+        evidence = runs_evidence(culprit, parent, self.claims[key].rates)
+        if evidence >= NEEDED:
             return "confirmed", evidence
-        over = evidence <= 1 / FUTILE_RUNS or len(culprit) + len(parent) >= MOST
+        over = evidence <= 1 / FUTILE or len(culprit) + len(parent) >= MOST
         return ("failed" if over else "open"), evidence
 
     def confirm(self, key: Key, claim: Claim) -> Try:
         """More runs of culprit and parent, in turn."""
-        problem = self.seen.problem
-        tried, other = sorted(key[:2], key=lambda at: len(self.seen.fresh.get((key, at), ())))
+        problem = self.problem
+        tried, other = sorted(key[:2], key=lambda at: len(self.fresh.get((key, at), ())))
         why = f"confirm: does {problem.name(key[0])} fail more often than {problem.name(key[1])}?"
         return Try(problem.shown(tried), 4, why, problem.shown(other), claim)
 
     def step(self, low: int, high: int, key: Key) -> tuple[float, bool]:
         """How much more often the culprit fails."""
-        culprit, parent = (1 - fmean(self.seen.fresh[key, at]) for at in key[:2])
+        culprit, parent = (1 - fmean(self.fresh[key, at]) for at in key[:2])
         return culprit - parent, False
 
-    def said(self, step: float) -> str:
+    def size(self, step: float) -> str:
         """`it fails where its parent passes`, or how much more often it fails."""
         if step >= 0.995:
             return "it fails where its parent passes"
@@ -459,7 +510,7 @@ def runs_evidence(culprit: Sequence[float], parent: Sequence[float], rates: tupl
     for tried, other in zip(culprit, parent, strict=False):
         evidence *= chance(tried, high) * chance(other, low) / (chance(tried, both) * chance(other, both))
         highest = max(highest, evidence)
-        if highest >= NEEDED_RUNS:
+        if highest >= NEEDED:
             return highest
     return evidence
 
@@ -482,98 +533,78 @@ OBSERVED_MOST = 3000
 Evidence = Pairs | Runs
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """What is known of a stretch of history."""
-
-    shares: Sequence[float]
-    """By position."""
-    found: tuple[Culprit, ...] = ()
-    stop: SearchEnd | None = None
-
-
 def next_move(problem: Problem, probes: Sequence[Probe]) -> Try | SearchEnd:
     """The next try, or the answer, after these probes."""
-    seen = read(problem, probes)
-    evidence = Pairs(seen) if problem.metric == "latency" else Runs(seen)
-    stop = None
-    ends = [
-        f"the {end} end cannot be tested: {seen.broken[at]}"
-        for end, at in (("good", 0), ("bad", problem.last))
-        if at in seen.broken
-    ]
+    seen = Pairs(problem, probes) if problem.metric == "latency" else Runs(problem, probes)
     if problem.last == 0:
-        stop = SearchEnd("no_regression", "not in the code: both ends are the same")
-    elif ends:
-        stop = SearchEnd("inconclusive", ends[0])
-    move = _Answer(problem.prior, stop=stop) if stop else _solve(evidence, 0, problem.last)
-    if isinstance(move, Try):
-        if len(seen.lost) >= LOST_MOST:
-            stop = SearchEnd("inconclusive", f"{len(seen.lost)} tries in a row were lost: {seen.lost[-1]}")
-        elif seen.observations >= OBSERVED_MOST:
-            stop = SearchEnd("inconclusive", f"no answer after {seen.observations} observations")
-        else:
-            return move
-        move = _Answer(problem.prior, stop=stop)
-    return _concluded(evidence, move)
+        return SearchEnd("no_regression", "not in the code: both ends are the same")
+    for end, at in (("good", 0), ("bad", problem.last)):
+        if at in seen.broken:
+            return SearchEnd("inconclusive", f"the {end} end cannot be tested: {seen.broken[at]}")
+    move = _solve(seen, 0, problem.last)
+    if isinstance(move, SearchEnd):
+        return _concluded(seen, move)
+    if len(seen.lost) >= LOST_MOST:
+        return SearchEnd("inconclusive", f"{len(seen.lost)} tries in a row were lost: {seen.lost[-1]}")
+    if seen.observations >= OBSERVED_MOST:
+        return SearchEnd("inconclusive", f"no answer after {seen.observations} observations")
+    return move
 
 
-def _solve(evidence: Evidence, low: int, high: int) -> Try | _Answer:
-    """The next try between two positions, or what is known of that stretch."""
-    seen = evidence.seen
-    nowhere = _Answer((0.0,) * len(seen.problem.prior))
-    ends = evidence.ends(low, high)
+def _solve(seen: Evidence, low: int, high: int) -> Try | SearchEnd:
+    """The next try between two positions, or what is known of that range."""
+    ends = seen.ends(low, high)
     if ends is not None:
-        return ends if isinstance(ends, Try) else replace(nowhere, stop=ends)
-    if (middle := evidence.apart(low, high)) is not None:
-        return _both(evidence, [(low, middle), (middle, high)], nowhere)
+        return ends
+    if (middle := seen.apart(low, high)) is not None:
+        return _both(seen, [(low, middle), (middle, high)], SearchEnd("inconclusive", ""))
     failed = list[Key]()
     for key, claim in seen.claims.items():
         if low <= key[1] and key[0] <= high:
-            word, strength = evidence.word(key)
+            word, evidence = seen.word(key)
             if word == "open" and seen.broken.keys().isdisjoint(key[:2]):
-                return evidence.confirm(key, claim)
+                return seen.confirm(key, claim)
             if word == "confirmed":
-                step, remains = evidence.step(low, high, key)
-                culprit = _culprit(evidence, key, strength, step)
-                answer = _Answer(_shares(evidence, low, high, (), strict=False), (culprit,))
-                return _both(evidence, [(low, key[1]), (key[0], high)], answer) if remains else answer
+                step, remains = seen.step(low, high, key)
+                culprit = _culprit(seen.problem, key, evidence, step)
+                shares = tuple(_shares(seen, low, high, (), strict=False))
+                end = SearchEnd("culprit", "", shares, (culprit,))
+                return _both(seen, [(low, key[1]), (key[0], high)], end) if remains else end
             failed.append(key)
     if len(failed) >= SUSPECTS:
         why = f"{len(failed)} suspects were not confirmed, the last one {seen.problem.name(failed[-1][0])}"
-        return replace(nowhere, stop=SearchEnd("inconclusive", why))
-    return _narrow(evidence, low, high, failed)
+        return SearchEnd("inconclusive", why)
+    return _narrow(seen, low, high, failed)
 
 
-def _both(evidence: Evidence, stretches: Sequence[tuple[int, int]], answer: _Answer) -> Try | _Answer:
-    """Search one stretch after the other, and add what is found to an answer."""
-    for low, high in stretches:
+def _both(seen: Evidence, ranges: Sequence[tuple[int, int]], end: SearchEnd) -> Try | SearchEnd:
+    """Search one range after the other, and add what is found to what is known."""
+    for low, high in ranges:
         if low < high:
-            more = _solve(evidence, low, high)
+            more = _solve(seen, low, high)
             if isinstance(more, Try):
                 return more
-            culprits = tuple(sorted(answer.found + more.found, key=lambda culprit: culprit.first))
-            shares = tuple(map(max, answer.shares, more.shares)) if more.found else answer.shares
-            answer = _Answer(shares, culprits, answer.stop or more.stop)
-    return answer
+            found = tuple(sorted(end.found + more.found, key=lambda culprit: culprit.first))
+            shares = tuple(map(max, end.shares or more.shares, more.shares)) if more.found else end.shares
+            end = replace(end if end.why else more, shares=shares, found=found)
+    return end
 
 
-def _narrow(evidence: Evidence, low: int, high: int, failed: Sequence[Key]) -> Try | _Answer:
+def _narrow(seen: Evidence, low: int, high: int, failed: Sequence[Key]) -> Try | SearchEnd:
     """Search between two ends that differ, until it is decided on which side of the step each commit is."""
-    seen = evidence.seen
     testable = [at for at in range(low, high + 1) if at not in seen.broken]
     observed = [at for at in testable if seen.count(at) or at in (low, high)]
     good, bad, shares, hopeful = low, high, list[float](), False
     for doubt, strict in ((LEANING, False), (DECIDED, True)):
         hopeful = testable.index(bad) - testable.index(good) == 1  # Once builds differ by less than is feared.
-        shares = _shares(evidence, low, high, failed, strict=strict)
+        shares = _shares(seen, low, high, failed, strict=strict)
         below = list(accumulate(shares))
         """How surely a position is bad: the share of steps at it or before it."""
         good = max(at for at in observed if below[at] <= doubt or at == low)
         bad = min((at for at in observed if at > good and below[at] >= 1 - doubt), default=high)
         inside = [at for at in observed if good < at < bad]
         for at in sorted(inside, key=lambda at: abs(below[at] - 0.5)):
-            if batch := evidence.batch(low, high, at, strict=strict):
+            if batch := seen.batch(low, high, at, strict=strict):
                 return seen.look(at, batch, f"again: {below[at]:.0%} that it regressed")
         fresh = [at for at in testable if good < at < bad and not seen.count(at)]
         if fresh and doubt == LEANING:
@@ -581,37 +612,38 @@ def _narrow(evidence: Evidence, low: int, high: int, failed: Sequence[Key]) -> T
             away = {at: min((abs(at - other) for other in broken), default=1) for at in fresh}
             reach = min(3 ** max(len(broken) - 1, 0), max(away.values()))  # Broken commits lie together: jump.
             at = min((at for at in fresh if away[at] >= reach), key=lambda at: (abs(below[at] - 0.5), at))
-            batch = max(evidence.batch(low, high, at, strict=strict), 1)
+            batch = max(seen.batch(low, high, at, strict=strict), 1)
             return seen.look(at, batch, f"probe: {below[at]:.0%} that it regressed")
-    single, clear = testable.index(bad) - testable.index(good) == 1, evidence.clear(low, high, good, bad)
+    single, clear = testable.index(bad) - testable.index(good) == 1, seen.clear(low, high, good, bad)
     if not (single and clear):
         upper = list(accumulate(shares))
         parent, suspect = max(pairwise(testable), key=lambda pair: upper[pair[1]] - upper[pair[0]])
-        if wanted := _neighbour(evidence, testable, parent, suspect, MANY if hopeful else FEW):
+        if wanted := _neighbour(seen, testable, parent, suspect, MANY if hopeful else FEW):
             return wanted
         if not clear or (not single and bad - good > min(max((high - low) // 4, 5), WIDEST)):
             name, share = seen.problem.name(suspect), upper[suspect] - upper[parent]
             why = f"no step is clear of the noise between builds: {name} with {share:.0%}"
-            return _Answer(shares, stop=SearchEnd("inconclusive", why))
-    certain = evidence.certain(good, bad)
+            return SearchEnd("inconclusive", why, tuple(shares))
+    certain = seen.certain(good, bad)
     if isinstance(certain, Try):
         return certain
     if certain:
-        return _Answer(shares, (_culprit(evidence, (bad, good, 0), 1 / DECIDED, 1.0),))
+        culprit = _culprit(seen.problem, (bad, good, 0), 1 / DECIDED, 1.0)
+        return SearchEnd("culprit", "", tuple(shares), (culprit,))
     number = 1 + len(failed)
-    return evidence.confirm((bad, good, number), evidence.claim(low, high, number))
+    return seen.confirm((bad, good, number), seen.claim(low, high, number))
 
 
-def _neighbour(evidence: Evidence, testable: Sequence[int], parent: int, suspect: int, most: int) -> Try | None:
+def _neighbour(seen: Evidence, testable: Sequence[int], parent: int, suspect: int, most: int) -> Try | None:
     """Try the nearest build beside the step that was not tried, of the side with fewer known ones.
 
     None where `most` builds are known, or where neighbours tell nothing.
     """
-    seen, at = evidence.seen, testable.index(parent)
+    at = testable.index(parent)
     known = [place for place in testable if seen.count(place) or place == 0]
     sides = testable[at::-1], testable[testable.index(suspect) :]
     fresh = [[place for place in side if place not in known] for side in sides]
-    batch, exact = evidence.enough(testable[0], testable[-1])
+    batch, exact = seen.enough(testable[0], testable[-1])
     why = "neighbour: what do builds differ by on their own?"
     if batch and len(known) < most and any(fresh):
         side = min((side for side in (0, 1) if fresh[side]), key=lambda side: len(sides[side]) - len(fresh[side]))
@@ -620,45 +652,38 @@ def _neighbour(evidence: Evidence, testable: Sequence[int], parent: int, suspect
     return seen.look(least, batch, why) if most == MANY and seen.count(least) < exact else None
 
 
-def _shares(evidence: Evidence, low: int, high: int, failed: Sequence[Key], *, strict: bool) -> list[float]:
-    """The share of each position of a stretch, less what failed confirmations deny."""
-    prior = evidence.seen.problem.prior
-    positions, scores = evidence.scores(low, high, strict=strict)
+def _shares(seen: Evidence, low: int, high: int, failed: Sequence[Key], *, strict: bool) -> list[float]:
+    """The share of each position of a range, less what failed confirmations deny."""
+    positions, scores = seen.scores(low, high, strict=strict)
     best = max(scores)
-    weights = [0.0] * len(prior)
+    weights = [0.0] * (seen.problem.last + 1)
     for (start, end), score in zip(pairwise(positions), scores, strict=True):
-        share = math.exp(max(score - best, -700.0))
-        weights[start + 1 : end + 1] = [share * max(weight, 1e-12) for weight in prior[start + 1 : end + 1]]
+        weights[start + 1 : end + 1] = [math.exp(max(score - best, -700.0))] * (end - start)
     for culprit, parent, _ in failed:
         weights[parent + 1 : culprit + 1] = [DENIED * value for value in weights[parent + 1 : culprit + 1]]
     total = math.fsum(weights)
     return [value / total for value in weights]
 
 
-def _culprit(evidence: Evidence, key: Key, strength: float, step: float) -> Culprit:
-    """The commits of which one made the step; those that cannot have are left out."""
+def _culprit(problem: Problem, key: Key, evidence: float, step: float) -> Culprit:
+    """The commits of which one made the step between the parent's position and the culprit's."""
     culprit, parent, _ = key
-    problem = evidence.seen.problem
-    possible = [at for at in range(parent + 1, culprit + 1) if problem.prior[at] > 0] or [culprit]
-    return Culprit(problem.first[possible[0]], problem.first[possible[-1]], strength, step)
+    return Culprit(problem.first[parent + 1], problem.first[culprit], evidence, step)
 
 
-def _concluded(evidence: Evidence, answer: _Answer) -> SearchEnd:
-    """What is said in the end, of each culprit what is known of it."""
-    problem, words = evidence.seen.problem, []
-    shares = [0.0] * len(problem.commits)
-    for position, first in enumerate(problem.first):
-        shares[first] = answer.shares[position]
-    if not answer.found:
-        return replace(answer.stop or SearchEnd("inconclusive", "nothing was found"), shares=tuple(shares))
-    for culprit in answer.found:
-        step = f"{evidence.said(culprit.step)}, evidence {culprit.evidence:,.0f} to 1"
-        begin, end = (problem.commits[index].name[:12] for index in (culprit.first, culprit.last))
-        hidden = "; builds differ on their own, so that no single one stands out"
-        skipped = evidence.seen.broken.keys() & range(problem.place[culprit.first], problem.place[culprit.last])
-        several = f"one of commits {begin} to {end}: {step}{'' if skipped else hidden}"
+def _concluded(seen: Evidence, end: SearchEnd) -> SearchEnd:
+    """The end of a search with what is known of each culprit, in words."""
+    if not end.found:
+        return end
+    problem, words = seen.problem, list[str]()
+    for culprit in end.found:
+        step = f"{seen.size(culprit.step)}, evidence {culprit.evidence:,.0f} to 1"
+        begin, last = (problem.commits[index][:12] for index in (culprit.first, culprit.last))
+        skipped = seen.broken.keys() & range(problem.place[culprit.first], problem.place[culprit.last])
+        hidden = "" if skipped else "; builds differ on their own, so that no single one stands out"
+        several = f"one of commits {begin} to {last}: {step}{hidden}"
         words.append(several if culprit.first < culprit.last else f"commit {begin}: {step}")
+    is_range = end.found[0].first < end.found[0].last
     outcome: Literal["several", "range", "culprit"]
-    is_range = answer.found[0].first < answer.found[0].last
-    outcome = "several" if len(answer.found) > 1 else "range" if is_range else "culprit"
-    return SearchEnd(outcome, "; ".join(words), tuple(shares), answer.found)
+    outcome = "several" if len(end.found) > 1 else "range" if is_range else "culprit"
+    return replace(end, outcome=outcome, why="; ".join(words))

@@ -5,7 +5,7 @@ import math
 import shlex
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -16,17 +16,18 @@ from loop.base.errors import CannotStart, LoopError, WorkFailed
 from loop.base.places import state_folder
 from loop.base.processes import Completed, Tick, run
 from loop.bisect.candidates import Builder, Line, Untestable, check_out
-from loop.bisect.model import Metric, SearchEnd
+from loop.bisect.model import SearchEnd
 from loop.gate.verify import Job, verify
+from loop.machine.machine import machine
 from loop.model.base import Model
-from loop.model.bisect import UNCOMMITTED, Candidate, Probe
+from loop.model.bisect import UNCOMMITTED, Candidate, Metric, Probe
 from loop.model.measurement import VariantChecks
 from loop.model.target import Workload
 from loop.model.workloads import operations
 from loop.repository.worktree import Worktree
 from loop.timing import samples, schedule, verdicts
 from loop.timing.samples import Pending, Terms, Timings
-from loop.workers.bench import Bench, Side
+from loop.workers.bench import Side
 from loop.workers.program import WorkerLost
 
 OTHER, TRIED = "other", "tried"
@@ -38,14 +39,13 @@ GATE_LIMIT_S = 120.0
 CLIP = 0.08
 """A block that is further off counts as if it were just there: on a busy machine some are off by half, which says
 nothing of a kernel."""
-VERDICTS = ("slower", "inconclusive", "faster")
 PLACES = 4
 """A search for what made a kernel wrong uses so many of the workloads that fail: the smallest."""
 PASSES, PASSES_S = 20, 30.0
 """All workloads are verified so often, on fresh values, before the bad end is called right; in that time."""
 WHY = "gate: "
 """Before the name of a workload, in the table of probes."""
-Passed = Generator[Tick, None, tuple[SearchEnd | None, tuple[Probe, ...]]]
+Gated = Generator[Tick, None, tuple[SearchEnd | None, tuple[Probe, ...]]]
 """Returns why nothing is searched, None where something is; and what that rests on, a probe a workload."""
 Tries = Generator[Tick, None, tuple[float, ...]]
 """Yields signs of life, returns the values that were observed. Raises Untestable."""
@@ -63,12 +63,10 @@ def watching(working: Generator[Tick, None, Result], see: Callable[[Tick], Tick]
 
 
 class Remembered(Model):
-    """One line."""
+    """One line of a `ProbeMemory`."""
 
     format: int
-    """Format number."""
     probe: Probe
-    """What was observed."""
 
 
 @dataclass(frozen=True)
@@ -98,14 +96,20 @@ def memory_of(*question: str) -> ProbeMemory:
 class Prober:
     """Something that can try a candidate."""
 
-    workloads: Sequence[Workload]
+    metric: Metric
+    builder: Builder | None = None
+    """What builds candidates here, and so knows which are the same program; None where nobody does."""
+    workloads: Sequence[Workload] = ()
     """What commits are judged on; nothing where a command judges."""
     made: int = 0
     """Checks that were made so far, of all commits; 0 where nobody counts them."""
     remark: str = ""
     """What is told beside the answer; empty where nothing is."""
-    found_wrong: bool = False
-    """Whether a commit was wrong, and so could not be timed."""
+
+    @property
+    def memory(self) -> ProbeMemory:
+        """What was observed so far on the workloads in question."""
+        raise NotImplementedError
 
     def tried(self, candidate: Candidate, count: int, against: Candidate) -> Tries:
         """`count` observations of a candidate. Raises Untestable.
@@ -114,36 +118,39 @@ class Prober:
         """
         raise NotImplementedError
 
-
-@dataclass
-class KernelProbe(Prober):
-    """What both probes of a kernel share: builds, today's workloads, and a gate before the search.
-
-    What the gate cannot tell no search can: that has to allow for what builds of the same source differ by, too.
-    """
-
-    bench: Bench
-    builder: Builder
-    workloads: Sequence[Workload]
-    seed: int
-    asked: tuple[str, ...] = ()
-    """What a search depends on besides its metric and workloads."""
-    checked: dict[str, VariantChecks] = field(default_factory=dict)
-    """Build to what the gate found of it."""
-    metric: Metric = "latency"
-    layouts = False
-    """Whether inputs of other layouts are tried as well."""
-
-    def passed(self, line: Line) -> Passed:
+    def gate(self, line: Line) -> Gated:
         """Whether there is anything to search for. Leaves in `workloads` those on which it shows.
 
         Raises Untestable where an end cannot be built, or is wrong.
         """
-        raise NotImplementedError
+        yield from ()
+        return None, ()
 
-    def memory(self, metric: str = "") -> ProbeMemory:
-        """That of a search on the workloads in question, or of the gate."""
-        return memory_of(metric or self.metric, *self.asked, *(workload.name for workload in self.workloads))
+
+class KernelProbe(Prober):
+    """What both probes of a kernel share: builds, today's workloads, and checks by today's gate."""
+
+    builder: Builder
+    layouts = False
+    """Whether inputs of other layouts are tried as well."""
+
+    def __init__(self, builder: Builder, workloads: Sequence[Workload], seed: int) -> None:
+        self.builder, self.bench, self.workloads, self.seed = builder, builder.bench, workloads, seed
+        self.made = 0
+        self.checked: dict[str, VariantChecks] = {}
+        """Build to what the gate found of it."""
+
+    @property
+    def memory(self) -> ProbeMemory:
+        """That of a search on the workloads in question."""
+        return self._memory(self.metric)
+
+    def _memory(self, asked: str) -> ProbeMemory:
+        bench, gpus = self.bench, ", ".join(machine().gpus[:1])
+        where = machine().processor if bench.device == "cpu" else gpus
+        kind = ["emulated"] if self.builder.emulated else []
+        names = [workload.name for workload in self.workloads]
+        return memory_of(asked, str(bench.folder), self.builder.variant, where, str(bench.threads), *kind, *names)
 
     def side(self, name: str, candidate: Candidate) -> Generator[Tick, None, Side]:
         """A candidate as the bench takes it. Raises Untestable where it cannot be built."""
@@ -161,9 +168,13 @@ class KernelProbe(Prober):
         return checks
 
 
-@dataclass
 class LatencyProbe(KernelProbe):
-    """The speed of a commit's kernel beside that of the good end, in one pair of processes after another."""
+    """The speed of a commit's kernel beside that of the good end, in one pair of processes after another.
+
+    What the gate cannot tell no search can: that has to allow for what builds of the same source differ by, too.
+    """
+
+    metric = "latency"
 
     def tried(self, candidate: Candidate, count: int, against: Candidate) -> Tries:
         """Log ratios, one a pair of processes. A kernel that is wrong has no speed: it is broken here."""
@@ -172,37 +183,41 @@ class LatencyProbe(KernelProbe):
         timings = yield from self.timed(sides, Terms(count, math.inf, self.seed))
         return mean_of([logs_of(timings, workload) for workload in self.workloads])
 
-    def passed(self, line: Line) -> Passed:
+    def gate(self, line: Line) -> Gated:
         """The verdict of a session on both ends, in blocks of fresh process pairs until each workload has one.
 
         The search goes on from these blocks, on those workloads only on which the bad end is slower.
         """
-        kept, bad, good = self.memory("gate"), line.ends[-1], line.good
+        kept, bad, good = self._memory("gate"), line.ends[-1], line.good
         before = [probe for probe in kept.probes() if (probe.commit, probe.against) == (bad.commit, good.commit)]
         logs: Logs = {probe.workload: probe.values for probe in before}
         if bad.commit == UNCOMMITTED or not all(logs.get(workload.name) for workload in self.workloads):
-            sides = yield from self.sides(bad, good)
-            decided = set[str]()
-
-            def pending(timings: Timings) -> Mapping[str, Sequence[str]]:
-                """Both sides on every workload that is not decided."""
-                for workload in (workload for workload in self.workloads if workload.name not in decided):
-                    word = gate_decision(logs_of(timings, workload), len(self.workloads)).verdict
-                    decided.update([workload.name] if word != "inconclusive" else [])
-                open_ = [workload.name for workload in self.workloads if workload.name not in decided]
-                return dict.fromkeys(open_, (OTHER, TRIED))
-
-            terms = Terms(verdicts.MAX_BLOCKS, GATE_LIMIT_S, self.seed)
-            timings = yield from self.timed(sides, terms, pending)
-            logs = {workload.name: logs_of(timings, workload) for workload in self.workloads}
+            logs = yield from self._blocks(line)
             for name, values in logs.items():
                 kept.keep(_probe(line, name, values, workload=name))
         end, slower, why = ruling(logs)
         if slower:
             self.workloads = [workload for workload in self.workloads if workload.name in slower]
-            if not self.memory().probes():
-                self.memory().keep(_probe(line, why, mean_of([logs[name] for name in slower])))
+            if not self.memory.probes():
+                self.memory.keep(_probe(line, why, mean_of([logs[name] for name in slower])))
         return end, tuple(_probe(line, name, values) for name, values in logs.items())
+
+    def _blocks(self, line: Line) -> Generator[Tick, None, Logs]:
+        """Both ends timed until each workload has a verdict, or the time is over."""
+        sides = yield from self.sides(line.ends[-1], line.good)
+        decided = set[str]()
+
+        def pending(timings: Timings) -> Mapping[str, Sequence[str]]:
+            """Both sides on every workload that is not decided."""
+            for workload in (workload for workload in self.workloads if workload.name not in decided):
+                word = gate_decision(logs_of(timings, workload), len(self.workloads)).verdict
+                decided.update([workload.name] if word != "inconclusive" else [])
+            open_ = [workload.name for workload in self.workloads if workload.name not in decided]
+            return dict.fromkeys(open_, (OTHER, TRIED))
+
+        terms = Terms(verdicts.MAX_BLOCKS, GATE_LIMIT_S, self.seed)
+        timings = yield from self.timed(sides, terms, pending)
+        return {workload.name: logs_of(timings, workload) for workload in self.workloads}
 
     def sides(self, candidate: Candidate, against: Candidate) -> Generator[Tick, None, list[Side]]:
         """What a candidate is held against and itself, built; the candidate is right. Raises Untestable."""
@@ -212,7 +227,6 @@ class LatencyProbe(KernelProbe):
             self.checked[tried.build_id] = yield from self.checks(tried, 0)
         failure = self.checked[tried.build_id].first_failure
         if failure is not None:
-            self.found_wrong = True
             raise Untestable(f"incorrect, so it has no speed: {failure.message}")
         return [(yield from self.side(OTHER, against)), tried]
 
@@ -251,14 +265,15 @@ def ruling(logs: Logs) -> tuple[SearchEnd | None, tuple[str, ...], str]:
 
     Workloads that stay open are judged together, by their mean.
     """
-    decisions = {name: gate_decision(values, len(logs)) for name, values in logs.items()}
-    by_word = {word: [name for name in logs if decisions[name].verdict == word] for word in VERDICTS}
-    slower, open_, faster = by_word["slower"], by_word["inconclusive"], by_word["faster"]
+    words = {name: gate_decision(values, len(logs)).verdict for name, values in logs.items()}
+    slower, open_, faster = (
+        tuple(name for name in logs if words[name] == word) for word in ("slower", "inconclusive", "faster")
+    )
     if slower:
-        return None, tuple(slower), f"slower on {len(slower)} of {len(logs)} workloads"
+        return None, slower, f"slower on {len(slower)} of {len(logs)} workloads"
     together = gate_decision(mean_of([logs[name] for name in open_]), 1) if open_ else None
     if together and together.verdict == "slower":
-        return None, tuple(open_), f"slower in the mean of {len(open_)} of {len(logs)} workloads"
+        return None, open_, f"slower in the mean of {len(open_)} of {len(logs)} workloads"
     if together and together.verdict == "inconclusive":
         many = f"{len(open_)} of {len(logs)} workloads"
         why = f"the gate cannot tell whether the bad end is slower on {many}: {together.reason}"
@@ -283,11 +298,10 @@ def _probe(line: Line, why: str, values: Sequence[float], workload: str = "") ->
     )
 
 
-@dataclass
 class CorrectnessProbe(KernelProbe):
     """Whether a commit's kernel is right by today's gate."""
 
-    metric: Metric = "correctness"
+    metric = "correctness"
     layouts = True
 
     def tried(self, candidate: Candidate, count: int, against: Candidate) -> Tries:
@@ -296,29 +310,29 @@ class CorrectnessProbe(KernelProbe):
         values: list[float] = []
         for number in range(count):
             try:
-                verified = yield from self.checks(side, number)
+                checks = yield from self.checks(side, number)
             except WorkerLost as lost:
                 raise Untestable(str(lost)) from lost
-            if all(check.status in ("unsupported", "not judged") for check in verified.checks):
+            if all(check.status in ("unsupported", "not judged") for check in checks.checks):
                 names = ", ".join(workload.name for workload in self.workloads)
                 raise Untestable(f"takes none of these workloads: {names}")
-            values.append(0.0 if verified.first_failure else 1.0)
+            values.append(0.0 if checks.first_failure else 1.0)
         return tuple(values)
 
-    def passed(self, line: Line) -> Passed:
+    def gate(self, line: Line) -> Gated:
         """Whether the bad end fails any workload; one that is right each time is no regression."""
         begun, passes, every = time.monotonic(), 0, self.workloads
         side = yield from self.side(TRIED, line.ends[-1])
         while passes < PASSES and (passes == 0 or time.monotonic() - begun < PASSES_S):
-            verified = yield from self.checks(side, passes, enough=passes > 0)
-            failed = {check.workload.name: check.workload for check in verified.checks if not check.passed}
+            checks = yield from self.checks(side, passes, enough=passes > 0)
+            failed = {check.workload.name: check.workload for check in checks.checks if not check.passed}
             if failed:
                 size = partial(operations, self.bench.target)
                 self.workloads = sorted(failed.values(), key=size)[:PLACES]
                 alone = yield from self.checks(side, passes + 1)
                 if alone.first_failure is None:  # It takes other calls before them in the same process.
                     self.workloads = every
-            if failed or not verified.right:  # Else the variant takes none of these workloads.
+            if failed or not checks.right:  # Else the variant takes none of these workloads.
                 return None, ()
             passes += 1
         often = "once" if passes == 1 else f"{passes} times over"
@@ -352,19 +366,32 @@ class CommandProbe(Prober):
     """What came of it on the good end, until it is asked for."""
     took_s: float | None = None
     """How long that took; None before."""
-    workloads = ()
+    metric = "correctness"
+
+    @property
+    def memory(self) -> ProbeMemory:
+        """That of this command, in this repository, on this machine."""
+        tree, limit = self.tree, str(self.limit_s)
+        where = (str(tree.repository), str(tree.target.relative_to(tree.root)), machine().name)
+        return memory_of("exit", *where, limit, *self.command)
+
+    @property
+    def remark(self) -> str:  # type: ignore[override]
+        """What is told beside the answer."""
+        return self.tree.lacks()
 
     def tried(self, candidate: Candidate, count: int, against: Candidate) -> Tries:
         """Exit codes, as 1 for good and 0 for bad."""
         if self.took_s is None:
-            yield from self._begin()
-        values, limit_s = [], 0.0
+            self.first = yield from self._on_good_end()
+            self.took_s = self.first.seconds
+        values, limit_s = [], self.limit_s or max(LEAST_S, TIMES * self.took_s)
         for _ in range(count):
             done = self.first if candidate.commit == self.good.commit else None
             if done is not None:
                 self.first = None
             else:
-                done, limit_s = yield from self._run(candidate)
+                done = yield from self._run(candidate, limit_s)
             if done.timed_out:
                 hangs = f"the command hangs: killed after {limit_s:.3g} s, {self.took_s:.2g} s on the good end"
                 raise Untestable(f"{hangs} (`timeout S COMMAND` makes that bad)")
@@ -373,41 +400,31 @@ class CommandProbe(Prober):
             values.append(float(done.code == 0))
         return tuple(values)
 
-    @property
-    def remark(self) -> str:  # type: ignore[override]
-        """What is told beside the answer."""
-        return self.tree.lacks()
-
-    def _begin(self) -> Generator[Tick, None, None]:
-        """Run it on the good end. Raises LoopError where that cannot be done."""
-        done, limit_s = yield from self._run(self.good)
+    def _on_good_end(self) -> Generator[Tick, None, Completed]:
+        """Run it there. Raises LoopError where that cannot be done."""
+        limit_s = self.limit_s or FIRST_LIMIT_S
+        done = yield from self._run(self.good, limit_s)
         by_hand = f"git worktree add TRY {self.good.short}; cd TRY; {shlex.join(self.command)}"
         if done.code in (NOT_RUN, NOT_FOUND):
-            raise WorkFailed(
-                f"the command cannot be run at the good end, {self.good.short}: exit {done.code}{_last(done)}",
-                hint=f"try it by hand: {by_hand}",
-            )
+            why = f"the command cannot be run at the good end, {self.good.short}: exit {done.code}{_last(done)}"
+            raise WorkFailed(why, hint=f"try it by hand: {by_hand}")
         if done.timed_out:
-            raise WorkFailed(
-                f"the command did not end at the good end, {self.good.short}: killed after {limit_s:g} s",
-                hint=f"--probe-limit-s SECONDS, if it takes longer; by hand: {by_hand}",
-            )
-        self.first, self.took_s = done, done.seconds
+            why = f"the command did not end at the good end, {self.good.short}: killed after {limit_s:g} s"
+            raise WorkFailed(why, hint=f"--probe-limit-s SECONDS, if it takes longer; by hand: {by_hand}")
+        return done
 
-    def _run(self, candidate: Candidate) -> Generator[Tick, None, tuple[Completed, float]]:
-        """What came of it, and its limit. As in a shell, a program that is not there ends with 127."""
+    def _run(self, candidate: Candidate, limit_s: float) -> Generator[Tick, None, Completed]:
+        """What came of it. As in a shell, a program that is not there ends with 127."""
         check_out(self.tree, candidate)
-        folder, limit_s = self.tree.target, self.limit_s
-        if limit_s is None:
-            limit_s = FIRST_LIMIT_S if self.took_s is None else max(LEAST_S, TIMES * self.took_s)
+        folder = self.tree.target
         if not folder.is_dir():
             raise Untestable(f"it has no folder {folder.name}")
         note = f"running the command on {candidate.short}"
         try:
-            return (yield from run(self.command, cwd=folder, limit_s=limit_s, note=note)), limit_s
+            return (yield from run(self.command, cwd=folder, limit_s=limit_s, note=note))
         except CannotStart as error:
             code = NOT_FOUND if isinstance(error.__cause__, FileNotFoundError) else NOT_RUN
-            return Completed(tuple(self.command), code, "", error.message, 0.0, timed_out=False), limit_s
+            return Completed(tuple(self.command), code, "", error.message, 0.0, timed_out=False)
 
 
 def _last(done: Completed) -> str:

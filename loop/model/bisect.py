@@ -10,6 +10,7 @@ from loop.model.output import Output
 
 Outcome = Literal["culprit", "several", "range", "no_regression", "inconclusive", "refused"]
 Metric = Literal["latency", "correctness"]
+"""What is asked of commits: how long they take, or whether they pass."""
 UNCOMMITTED = "uncommitted"
 """Stands for the hash of what is in the checkout and in no commit."""
 FEW = 4
@@ -27,10 +28,8 @@ class Candidate(Model):
     when: datetime.datetime | None = None
     merge: bool = False
     parents: tuple[str, ...] = Field(default=(), exclude=True)
-    touches: bool = True
-    """Whether it changes a file that the kernel is built from."""
     tree: str = ""
-    """Hash of everything that it is built from: candidates with the same one are the same kernel."""
+    """Hash of all that the repository held: candidates with the same one are the same."""
 
     @property
     def short(self) -> str:
@@ -133,6 +132,6 @@ class BisectOutput(Output):
 
     variant: str = ""
     """The variant that regressed; empty where none did."""
-    metric: Literal["latency", "correctness", ""] = ""
+    metric: Metric | Literal[""] = ""
     answer: BisectAnswer | None = None
     """None where nothing was searched."""

@@ -1,7 +1,7 @@
 """What a repository holds: commits and differences, read without touching the checkout."""
 
 import datetime
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -117,8 +117,8 @@ def holds_uncommitted(folder: Path, branch: str) -> bool:
         return False
 
 
-FIELDS = "%H%x00%P%x00%aN%x00%aI%x00%s"
-"""Hash, parents, author by the mailmap, date and subject of a commit, apart by a byte that no commit can have."""
+FIELDS = "%H%x00%T%x00%P%x00%aN%x00%aI%x00%s"
+"""Hash, tree, parents, author by the mailmap, date and subject, apart by a byte that no commit can have."""
 SHOWN_LETTERS = 12
 """Letters of a hash that people are shown."""
 DEEPEN = "this clone is shallow, older commits are not in it: git fetch --unshallow"
@@ -178,14 +178,6 @@ def is_ancestor(folder: Path, older: str, newer: str) -> bool:
     return git(folder, "rev-list", "--count", "--max-count=1", older, f"^{newer}").strip() == "0"
 
 
-def trees_of(folder: Path, inside: str, commits: Iterable[str]) -> dict[str, str]:
-    """Hash of all that a folder ("" for the top) held at each commit; empty where it was not."""
-    unique = list(dict.fromkeys(commits))
-    queries = "".join(f"{commit}:{inside}\n" for commit in unique)
-    lines = git(folder, "cat-file", "--batch-check=%(objectname)", stdin=queries).splitlines()
-    return {commit: "" if line.endswith(" missing") else line for commit, line in zip(unique, lines, strict=True)}
-
-
 def held(folder: Path, commit: str) -> dict[str, str]:
     """Path of every file, link and submodule of a commit to its object."""
     rows = git(folder, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
@@ -225,7 +217,7 @@ def difference(folder: Path, older: str, newer: str) -> str:
 def _commits(folder: Path, *which: str) -> Iterator[Candidate]:
     words = read_bytes(folder, "log", "-z", "--reverse", f"--format={FIELDS}", *which).split(b"\0")
     for at in range(0, len(words) - 1, FIELDS.count("%x00") + 1):
-        name, parents, author, date, subject = map(shown, words[at : at + 5])
+        name, tree, parents, author, date, subject = map(shown, words[at : at + 6])
         try:
             when = datetime.datetime.fromisoformat(date)
         except ValueError:  # Nothing, or a year that is none.
@@ -237,6 +229,7 @@ def _commits(folder: Path, *which: str) -> Iterator[Candidate]:
             when=when,
             merge=len(parents.split()) > 1,
             parents=tuple(parents.split()),
+            tree=tree,
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from loop.base.errors import UsageError
 from loop.base.stats import geometric_mean
-from loop.bisect.actions import searches
+from loop.bisect.section import answers, blamed, headline
 from loop.debug.explaining import diagnoses
 from loop.model.change import kept
 from loop.model.exported import Diagnosis
@@ -196,10 +196,10 @@ def _causes(known: Sequence[Diagnosis], finished: Sequence[Finished]) -> list[tu
         for checks in output.variants:
             if checks.first_failure and checks.variant not in explained:
                 ranked.append((0, checks.variant, "First failure", checks.first_failure.message))
-    for search in searches(finished):
-        if search.variant not in explained:
-            lines = [("Regression", search.headline), *(("Commit", commit) for commit in search.commits)]
-            ranked += [(place, search.variant, *line) for place, line in enumerate(lines)]
+    for variant, answer in answers(finished):
+        if variant not in explained:
+            lines = [("Regression", headline(answer)), *(("Commit", commit) for commit in blamed(answer))]
+            ranked += [(place, variant, *line) for place, line in enumerate(lines)]
     return [(variant, label, text) for _, variant, label, text in sorted(ranked, key=lambda line: line[0])]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.actions import ACTIONS
-from loop.bisect.actions import searches
+from loop.bisect import section as bisecting
 from loop.jobs.folder import groups
 from loop.learning.prediction import predicted
 from loop.model.change import jobs_of
@@ -152,16 +152,7 @@ def modelled(view: View) -> Iterator[Section]:
 
 def regressions(view: View) -> Iterator[Section]:
     """Which commit made a variant slower or wrong, with the probes of the search."""
-    note = (
-        "Mean, for latency: of log(time of the commit / time of the commit it was paired with), above 0 it is "
-        "slower; for correctness: the share of runs that were right."
-    )
-    for search in searches(view.finished):
-        title = f"Which commit made {search.variant} regress"
-        yield Section(title, note=f"{search.headline}.", lines=(*search.commits, *search.lines))
-        yield Section(note=note if search.probes else "", table=search.probes)
-        if search.difference:
-            yield Section(note="What the blamed commit changed:", code=search.difference, language="diff")
+    return bisecting.sections(view.finished)
 
 
 def not_run(view: View) -> Iterator[Section]:

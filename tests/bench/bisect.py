@@ -90,7 +90,7 @@ def search_of(row: Row, number: int) -> tuple[Done, frozenset[int]]:
     steps = {culprit: math.log1p(row.slowdown)} if row.slowdown else {}
     terms = {"layout_sd": row.layout_sd, **dict(row.terms)}
     history = History(row.last, steps, row.sd, seed, **terms)  # type: ignore[arg-type]
-    return done(problem(row.last, told=history.alike == 1), history.observe), frozenset(steps)
+    return done(problem(row.last), history.observe), frozenset(steps)
 
 
 def searched(row: Row, share: int) -> Found:

@@ -5,8 +5,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from loop.bisect.model import Problem, SearchEnd, Try, WeighedCommit, read
-from loop.bisect.search import next_move
+from loop.bisect.model import Problem, SearchEnd, Try
+from loop.bisect.search import Observations, next_move
 from loop.model.bisect import Probe
 
 STEP = math.log1p(0.1)
@@ -119,7 +119,8 @@ def runs_of(last: int, culprit: int, rates: tuple[float, float], seed: str, brok
 
 def problem(last: int, **fields: object) -> Problem:
     """Commits alike."""
-    return Problem(tuple(WeighedCommit(name=str(number)) for number in range(last + 1)), **fields)  # type: ignore[arg-type]
+    names = tuple(map(str, range(last + 1)))
+    return Problem(names, names, **fields)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ def done(asked: Problem, observe: Observer, probes: Sequence[Probe] = ()) -> Don
     each = 2 if asked.metric == "latency" else 1
     every = sum(each * len(probe.values) for probe in told)
     confirmed = sum(each * len(probe.values) for probe in told if probe.claim)
-    return Done(wanted, tuple(told), every - confirmed, confirmed, len(read(asked, told).built))
+    return Done(wanted, tuple(told), every - confirmed, confirmed, len(Observations(asked, told).built))
 
 
 def latency(last: int, culprit: int, sd: float = 0.02, step: float = STEP, **terms: object) -> Done:

@@ -35,7 +35,7 @@ def builder(folder: Path, cache: Path, tree: Worktree) -> Builder:
     """Of the project's variant, with nothing in its cache."""
     target = targets.target(project(folder, folder)).value
     bench = Bench(target, folder, cache, include_folder(), "cpu", 1)
-    return Builder(bench, tree, "ours", 60.0)
+    return Builder(bench, tree, "ours")
 
 
 def test_a_compiler_that_only_one_commit_asks_for_breaks_that_one(folder: Path, tmp_path: Path) -> None:

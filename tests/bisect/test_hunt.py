@@ -3,7 +3,7 @@
 import errno
 import math
 import random
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,10 +13,8 @@ from loop.base.errors import MachineFailure
 from loop.base.processes import Tick, finish
 from loop.bisect.candidates import Line, Untestable, read_line
 from loop.bisect.hunt import Hunt
-from loop.bisect.model import Metric
 from loop.bisect.trying import ProbeMemory, Prober, Tries
-from loop.model.bisect import BisectAnswer, Candidate
-from loop.model.target import Workload
+from loop.model.bisect import BisectAnswer, Candidate, Metric
 from loop.workers.program import WorkerLost
 from tests.bisect.histories import make_history
 
@@ -35,9 +33,14 @@ class Simulated(Prober):
     tried_so_far: list[str] = field(default_factory=list)
     most: int | None = None
     """After so many probes the search is cut off."""
-    remark: str = ""
-    workloads: Sequence[Workload] = ()
-    made: int = 0
+    metric: Metric = "correctness"
+
+    path: Path = Path()
+
+    @property
+    def memory(self) -> ProbeMemory:
+        """In a file of the test's own."""
+        return ProbeMemory(self.path)
 
     def level(self, commit: str) -> float:
         """Log time of a commit: the steps up to it."""
@@ -66,9 +69,10 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> Line:
     return read_line(folder, commits[0], "HEAD")
 
 
-def hunted(line: Line, prober: Simulated, memory: Path, metric: Metric) -> BisectAnswer:
+def hunted(line: Line, prober: Simulated, memory: Path) -> BisectAnswer:
     """The answer of a search."""
-    found = finish(Hunt(line, prober, ProbeMemory(memory), metric).run())
+    prober.path = memory
+    found = finish(Hunt(line, prober).run())
     assert isinstance(found, BisectAnswer)
     return found
 
@@ -81,7 +85,7 @@ def subjects(found: BisectAnswer) -> list[str]:
 @pytest.mark.parametrize("culprit", range(1, COUNT, 3))
 def test_a_failure_is_found_in_few_builds(line: Line, tmp_path: Path, culprit: int) -> None:
     """log2 N and the two ends, the confirmation among them."""
-    found = hunted(line, Simulated(line, {culprit: 1.0}), tmp_path / "m", "correctness")
+    found = hunted(line, Simulated(line, {culprit: 1.0}), tmp_path / "m")
     assert ("culprit", [f"commit {culprit}"]) == (found.outcome, subjects(found))
     assert found.builds <= math.ceil(math.log2(COUNT)) + 2
 
@@ -95,8 +99,8 @@ def test_what_was_lost_is_asked_again(line: Line, tmp_path: Path, monkeypatch: p
         raise WorkerLost("hung", "no machine", "")
 
     monkeypatch.setattr(prober, "tried", lost)
-    assert "inconclusive" == hunted(line, prober, tmp_path / "m", "correctness").outcome
-    again = hunted(line, Simulated(line, {7: 1.0}), tmp_path / "m", "correctness")
+    assert "inconclusive" == hunted(line, prober, tmp_path / "m").outcome
+    again = hunted(line, Simulated(line, {7: 1.0}), tmp_path / "m")
     assert ["commit 7"] == subjects(again)
 
 
@@ -115,8 +119,8 @@ def test_a_disk_that_fills_says_nothing_of_a_commit(
     monkeypatch.setattr("loop.base.machine_failures.Folders.short", lambda self: dict(full))
     monkeypatch.setattr(tried, "tried", fill)
     with pytest.raises(MachineFailure, match="No space left on device"):
-        hunted(line, tried, tmp_path / "m", "correctness")
+        hunted(line, tried, tmp_path / "m")
     assert 2 == len(ProbeMemory(tmp_path / "m").probes())
     full.clear()
-    again = hunted(line, Simulated(line, {7: 1.0}), tmp_path / "m", "correctness")
+    again = hunted(line, Simulated(line, {7: 1.0}), tmp_path / "m")
     assert ["7"] == [subject.rpartition(" ")[2] for subject in subjects(again)]

@@ -1,12 +1,13 @@
 """Commits are one kernel where they hold the same of all that its builds read."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from loop.base.processes import finish
-from loop.bisect.candidates import Builder, Line, kernels, read_line, sources
+from loop.bisect.candidates import Builder, Line, Untestable, programs, read_line, sources
 from loop.bisect.hunt import own_tree
 from tests.bisect.test_builds import builder
 from tests.projects import KERNEL, make_project
@@ -32,13 +33,13 @@ def groups(names: tuple[str, ...]) -> list[int]:
 
 
 def built(folder: Path, cache: Path, line: Line, *numbers: int) -> Iterator[tuple[str, ...]]:
-    """The kernels' names after each of these was built."""
+    """The programs' names after each of these was built."""
     with own_tree(line) as tree:
         found: Builder = builder(folder, cache, tree)
-        found.inside = line.inside
         for number in numbers:
-            finish(found.prepare([line.ends[number]]))
-            yield kernels(line, found)
+            with contextlib.suppress(Untestable):
+                finish(found.build(line.ends[number]))
+            yield programs(line, found)
         assert "scale.c" in sources(line, found)
 
 

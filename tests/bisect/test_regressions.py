@@ -12,10 +12,9 @@ from loop.base.processes import finish
 from loop.bisect.actions import bisect, lines, regressions
 from loop.bisect.command import BisectRequest, line_of
 from loop.bisect.hunt import Regression
-from loop.bisect.model import Metric
 from loop.gate.emulating import emulate
 from loop.gate.kernel import VerifyTerms, verify
-from loop.model.bisect import BisectOutput
+from loop.model.bisect import BisectOutput, Metric
 from loop.model.index import SessionRow
 from loop.model.record import Finished
 from loop.steps.context import Context, NoArguments

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from loop.bisect.model import Problem, SearchEnd, Try, WeighedCommit
+from loop.bisect.model import Problem, SearchEnd, Try
 from loop.bisect.search import LOST_MOST, next_move
 from tests.bisect.simulated import STEP, History, Outcome, done, named, probe_of, problem, runs_of
 
@@ -79,8 +79,8 @@ def test_lost_tries_are_made_again_but_not_for_ever() -> None:
 
 def test_commits_of_one_group_are_searched_as_one() -> None:
     """Ten programs in a hundred commits: four builds and the ends at most, and the first of a group is blamed."""
-    commits = tuple(WeighedCommit(str(index), group=str(index // 10)) for index in range(100))
-    asked = Problem(commits, metric="correctness")
+    names = tuple(map(str, range(100)))
+    asked = Problem(names, tuple(str(index // 10) for index in range(100)), "correctness")
     found = done(asked, lambda one: [float(one.commit < 70)] * one.batch)
     assert ("culprit", (70,)) == named(found)
     assert 6 >= found.builds
@@ -89,8 +89,8 @@ def test_commits_of_one_group_are_searched_as_one() -> None:
 
 def test_ends_of_the_same_program_are_nothing_to_search() -> None:
     """It is not in the code."""
-    same = tuple(WeighedCommit(str(index), group="a" if index in (0, 8) else str(index)) for index in range(9))
-    answer = next_move(Problem(same), ())
+    names = tuple(map(str, range(9)))
+    answer = next_move(Problem(names, (*names[:8], "0")), ())
     assert isinstance(answer, SearchEnd)
     assert ("no_regression", "not in the code") == (answer.outcome, answer.why.partition(":")[0])
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import LoopError
-from loop.repository.reading import between, line, resolve, trees_of
+from loop.repository.reading import between, line, resolve
 from tests.repository.test_reading import commit as commit_all
 from tests.repository.test_reading import git
 
@@ -42,20 +42,10 @@ def test_the_line_goes_by_first_parents(folder: Path) -> None:
     assert ["third", "merge side", "fifth"] == [one.subject for one in found]
     assert [False, True, False] == [one.merge for one in found]
     assert ("t", resolve(folder, "main")) == (found[-1].author, found[-1].commit)
+    assert git(folder, "rev-parse", "main^{tree}") == found[-1].tree
     assert {"on the side", "on the side, too", "merge side"} == {
         one.subject for one in between(folder, [found[0].commit], found[1].commit)
     }
-
-
-def test_trees_tell_what_is_the_same(folder: Path) -> None:
-    """By the folder in question."""
-    third, merge, fifth = line(folder, "main~3", "main")
-    asked = ("main~3", third.commit, merge.commit, fifth.commit)
-    docs, whole = trees_of(folder, "docs", asked), trees_of(folder, "", asked)
-    assert docs[third.commit] == docs[fifth.commit] != ""
-    assert whole[merge.commit] != whole[fifth.commit]
-    assert "" == docs["main~3"]
-    assert git(folder, "rev-parse", "main~3^{tree}") == whole["main~3"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,73 @@
+"""What a search came to, in the report and on the screen."""
+
+from collections.abc import Iterator, Sequence
+
+from loop.model.bisect import BisectAnswer, BisectOutput
+from loop.model.output import outputs_of
+from loop.model.record import Finished
+from loop.report import format as say
+from loop.report.markdown import columns, filled
+from loop.report.sections import Section
+
+OUTCOMES = {
+    "culprit": "The commit is known",
+    "several": "Several commits are to blame",
+    "range": "One of these commits, which cannot be told apart",
+    "no_regression": "It did not show again",
+    "inconclusive": "No answer",
+    "refused": "Not searched",
+}
+MOST_LINES = 60
+"""Lines of the culprit's difference in the report; git has the rest."""
+
+
+def answers(finished: Sequence[Finished]) -> list[tuple[str, BisectAnswer]]:
+    """Variant and answer of every search of a session that came to one."""
+    return [(output.variant, output.answer) for output in outputs_of(finished, BisectOutput) if output.answer]
+
+
+def headline(answer: BisectAnswer) -> str:
+    """The outcome and its reason, in a line."""
+    return f"{OUTCOMES[answer.outcome]}: {answer.why}"
+
+
+def blamed(answer: BisectAnswer) -> tuple[str, ...]:
+    """A line for each commit that is to blame, or of which one is."""
+    commits = answer.culprits or answer.range
+    return tuple(f"`{commit.short}` {commit.subject}{commit.origin}" for commit in commits)
+
+
+def rests_on(answer: BisectAnswer) -> Iterator[str]:
+    """What an answer rests on: the culprit's step, what was judged and tried, and what could not be."""
+    if answer.ratio is not None:
+        yield f"Its parent's time over its own: {say.times(answer.ratio)}, in fresh pairs"
+    if answer.scope:
+        yield f"Judged on {answer.scope}"
+    observations = sum(len(probe.values) for probe in answer.probes)
+    yield f"{observations} observations in {len(answer.probes)} probes, {answer.builds} builds"
+    yield from (f"Skipped `{commit[:12]}`: {reason}" for commit, reason in answer.skipped.items())
+
+
+def sections(finished: Sequence[Finished]) -> Iterator[Section]:
+    """Which commit made a variant slower or wrong, with the probes of the search."""
+    note = (
+        "Mean, for latency: of log(time of the commit / time of the commit it was paired with), above 0 it is "
+        "slower; for correctness: the share of runs that were right."
+    )
+    for variant, answer in answers(finished):
+        title, lines = f"Which commit made {variant} regress", (*blamed(answer), *rests_on(answer))
+        yield Section(title, note=f"{headline(answer)}.", lines=lines)
+        rows = []
+        for commit in dict.fromkeys(probe.commit for probe in answer.probes):
+            probes = [probe for probe in answer.probes if probe.commit == commit]
+            values = [value for probe in probes for value in probe.values]
+            reason = next((probe.reason for probe in probes if probe.reason), "measured")
+            mean = f"{sum(values) / len(values):+.3f}" if values else ""
+            rows.append((commit[:12], str(len(values)), mean, reason))
+        heads = columns("Commit", ">Observations", ">Mean", "What came of it")
+        yield Section(note=note if rows else "", table=filled(heads, tuple(rows)))
+        patch = answer.difference.splitlines()
+        more = (f"... {len(patch) - MOST_LINES} more lines",) if len(patch) > MOST_LINES else ()
+        if patch:
+            code = (*patch[:MOST_LINES], *more)
+            yield Section(note="What the blamed commit changed:", code=code, language="diff")
