@@ -130,20 +130,14 @@ def answered(work: Callable[[], Answer]) -> Answer:
             ) from error
         if isinstance(error, LoopError):
             raise
-        if isinstance(error, FileNotFoundError) and error.filename is None and _is_nowhere():
-            gone = "the folder in which this was called is gone"
-            raise UsageError(gone, "go to one that is there, with `cd`") from error
+        if isinstance(error, FileNotFoundError) and error.filename is None:
+            try:
+                os.getcwd()
+            except FileNotFoundError:
+                gone = "the folder in which this was called is gone"
+                raise UsageError(gone, "go to one that is there, with `cd`") from error
         what = f"bug in loop: {type(error).__name__}: {error}"
         raise LoopError(what, _log_bug(), exit_code=ExitCode.BUG) from error
-
-
-def _is_nowhere() -> bool:
-    """Whether somebody has removed the current folder."""
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        return True
-    return False
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:

@@ -206,7 +206,7 @@ def audit(request: TaskRequest, screen: Screen) -> Audited:
     if task.format not in evaluators.ANSWERS:
         raise UsageError(f"{request.path}: loop cannot audit {table.of(task.format).title} yet")
     folder, _ = as_target(request.path, (), request.form)
-    trial = Trial(request, task, trusted_setting(folder, screen))
+    trial = Audit(request, task, trusted_setting(folder, screen))
     screen.status("inputs and reference")
     interface = trial.stated(())
     if not interface["inputs"] or not interface["outputs"]:
@@ -250,7 +250,7 @@ def chosen_controls(
 
 
 @dataclass(frozen=True)
-class Trial:
+class Audit:
     """A task that is audited, with the target that is made of it."""
 
     request: TaskRequest
@@ -262,7 +262,7 @@ class Trial:
         """Where it runs."""
         return choose_device(self.request.device, self.setting.target)
 
-    def with_answers(self, controls: Sequence[Control]) -> tuple["Trial", dict[str, tuple[Control, Path]]]:
+    def with_answers(self, controls: Sequence[Control]) -> tuple["Audit", dict[str, tuple[Control, Path]]]:
         """The task with an answer for each control, and those by the names of their variants.
 
         Beside what was allowed the target has only answers that are made here; it is trusted for them.

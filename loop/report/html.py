@@ -8,13 +8,14 @@ import base64
 import functools
 import hashlib
 import re
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
 from markdown_it.rules_block import StateBlock
 from markdown_it.token import Token
 from markupsafe import Markup
@@ -23,9 +24,9 @@ from loop.base.screen import css, kind
 from loop.report.figures.svg import STYLE, Figure
 from loop.report.templates import jinja
 
-_TIMES = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
-_BYTES = {"B": 1.0, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
-UNITS = _TIMES | _BYTES
+UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+UNITS |= {"B": 1.0, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
+"""What a number is multiplied by, so that cells of one column compare."""
 _NUMBER = re.compile(
     r"^[<>]?(?P<sign>-?)\$?(?P<digits>\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?)x?(?:$|\s+(?P<unit>[^\s\[]*))"
 )
@@ -189,38 +190,36 @@ def _fold(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     return tag is not None
 
 
-Env = MutableMapping[str, Any]
+class _Renderer(RendererHTML):
+    """HTML of the pieces, with what the style sheet and the script need."""
+
+    def fence(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        cls = ' class="sh"' if tokens[idx].info == "sh" else ""
+        return f'<pre{cls} tabindex="0"><code>{escape(tokens[idx].content.removesuffix(chr(10)))}</code></pre>\n'
+
+    code_block = fence
+
+    def image(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        """The words of an image that is none of the figures: it is never loaded."""
+        return escape(tokens[idx].content)
+
+    def table_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        label = escape(tokens[idx].meta["label"], quote=True)
+        table = self.renderToken(tokens, idx, options, env)
+        return f'<div class="scroll" role="group" tabindex="0" aria-label="{label}">{table}'
+
+    def table_close(self, *_: Any) -> str:
+        return "</table></div>\n"
+
+    def td_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return f"{self.renderToken(tokens, idx, options, env)}<span>"
+
+    def td_close(self, *_: Any) -> str:
+        return "</span></td>"
 
 
-def _code_html(_: Any, tokens: Sequence[Token], at: int, options: Any, env: Env) -> str:
-    cls = ' class="sh"' if tokens[at].info == "sh" else ""
-    return f'<pre{cls} tabindex="0"><code>{escape(tokens[at].content.removesuffix(chr(10)))}</code></pre>\n'
-
-
-def _image_html(_: Any, tokens: Sequence[Token], at: int, options: Any, env: Env) -> str:
-    """The words of an image that is none of the figures: it is never loaded."""
-    return escape(tokens[at].content)
-
-
-def _table_html(renderer: Any, tokens: Sequence[Token], at: int, options: Any, env: Env) -> str:
-    label = escape(tokens[at].meta["label"], quote=True)
-    table = renderer.renderToken(tokens, at, options, env)
-    return f'<div class="scroll" role="group" tabindex="0" aria-label="{label}">{table}'
-
-
-def _cell_html(renderer: Any, tokens: Sequence[Token], at: int, options: Any, env: Env) -> str:
-    return f"{renderer.renderToken(tokens, at, options, env)}<span>"
-
-
-READER = _Reader("commonmark", {"html": False}).enable("table").disable("autolink")
+READER = _Reader("commonmark", {"html": False}, renderer_cls=_Renderer).enable("table").disable("autolink")
 READER.block.ruler.before("paragraph", "fold", _fold, {"alt": ["paragraph", "list"]})
-READER.add_render_rule("fence", _code_html)
-READER.add_render_rule("code_block", _code_html)
-READER.add_render_rule("image", _image_html)
-READER.add_render_rule("table_open", _table_html)
-READER.add_render_rule("table_close", lambda *_: "</table></div>\n")
-READER.add_render_rule("td_open", _cell_html)
-READER.add_render_rule("td_close", lambda *_: "</span></td>")
 
 
 def page(templates: Path, markdown: str, figures: Sequence[Figure], status: str) -> str:

@@ -85,12 +85,15 @@ def paragraph(text: object) -> str:
     return _BLOCK.sub(lambda mark: f"{mark[0]}\\" if mark[0].isdigit() else f"\\{mark[0]}", prose(text))
 
 
+def _fence(text: str, least: int) -> str:
+    """As many backticks as a fence around this text needs."""
+    return "`" * max(least, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+
+
 def code(text: object) -> str:
     """Text in backticks, more of them than it holds itself; new lines become spaces."""
     line = one_line(text)
-    longest = max((len(run) for run in re.findall("`+", line)), default=0)
-    fence = "`" * (longest + 1)
-    space = " " if line.startswith("`") or line.endswith("`") else ""
+    fence, space = _fence(line, 1), " " if line.startswith("`") or line.endswith("`") else ""
     return f"{fence}{space}{line}{space}{fence}" if line else "``"
 
 
@@ -99,9 +102,7 @@ def block(lines: Sequence[str], language: str = "sh", most: int | None = None) -
     hidden = len(lines) - most if most is not None else 0
     visible = [f"... {hidden} lines before these are left out", *lines[hidden:]] if hidden > 0 else list(lines)
     text = "\n".join(plain(line)[:LONGEST_LINE] for line in visible)
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{text}\n{fence}"
+    return f"{_fence(text, 3)}{language}\n{text}\n{_fence(text, 3)}"
 
 
 EMPTY = ("", "-", "0", "0 MiB", "0 %")
@@ -147,7 +148,11 @@ def table(content: Table, most: int | None = None, letters: int | None = None) -
     rows = [[column.title for column in heads], *content.rows[:most]]
     cells = [[escape(cell if letters is None else shortened(cell, letters)) for cell in row] for row in rows]
     widths = [max(3, *(len(row[n]) * (len(row[n]) <= WIDEST_PADDING) for row in cells)) for n in range(len(heads))]
-    lines = [_line(heads, widths, row) for row in cells]
+    lines = []
+    for row in cells:
+        triples = zip(row, widths, heads, strict=True)
+        padded = (cell.rjust(wide) if head.right else cell.ljust(wide) for cell, wide, head in triples)
+        lines.append(f"| {' | '.join(padded)} |")
     rules = ["-" * (w + 1) + ":" if c.right else ":" + "-" * (w + 1) for c, w in zip(heads, widths, strict=True)]
     hidden = len(content.rows) + 1 - len(cells)
     more = ["", f"And {hidden} more rows, which are in the records of the session."] if hidden else []
@@ -158,11 +163,3 @@ def picture(title: str, description: str, path: str) -> str:
     """An image with what is said in its place where it cannot be seen."""
     alt = escape(f"{title}. {description}".replace("[", "(").replace("]", ")"))
     return f"![{alt}]({path})"
-
-
-def _line(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str]) -> str:
-    padded = [
-        cell.rjust(width) if column.right else cell.ljust(width)
-        for column, width, cell in zip(columns, widths, cells, strict=True)
-    ]
-    return "| " + " | ".join(padded) + " |"

@@ -39,10 +39,6 @@ def environment(templates: Path, room: Room = ROOMS[0]) -> Environment:
         "sections": partial(in_markdown, room=room),
         "figure": lambda figure: markdown.picture(figure.title, figure.description, figure.path),
     }
-    env.filters |= {name: _marked(filter_) for name, filter_ in filters.items()}
+    for name, filter_ in filters.items():  # What each makes is Markdown.
+        env.filters[name] = lambda *texts, filter_=filter_, **options: Markdown(filter_(*texts, **options))
     return env
-
-
-def _marked(filter_: Callable[..., str]) -> Callable[..., Markdown]:
-    """The same filter; what it makes is Markdown."""
-    return lambda *texts, **options: Markdown(filter_(*texts, **options))

@@ -4,7 +4,6 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterator
-from html.parser import HTMLParser
 
 import pytest
 from markdown_it import MarkdownIt
@@ -31,6 +30,7 @@ from tests.makers import (
 from tests.session.golden_sessions import SESSIONS
 from tests.session.golden_steps import profile, profile_step
 from tests.session.test_golden import rendered
+from tests.site.catalogues import Page
 
 HOSTILE = (
     "</script></style></title><script>alert(1)</script><img src=x onerror=alert(2)>\n"
@@ -38,8 +38,6 @@ HOSTILE = (
     "\x1b[31mred\x1b[0m \x00 \u202e {{ 7*7 }} {% raw %} &lt;b&gt; ]]> --> ```\n</details>\n<svg onload=alert(3)>"
 )
 COMMONMARK = MarkdownIt("commonmark", {"html": True}).enable("table")
-BLOCKS = {"p", "li", "td", "th", "tr", "h1", "h2", "h3", "pre", "summary"}
-VOID = {"meta", "link", "img", "br", "rect", "line", "path", "circle"}
 
 
 def page_of(name: str) -> str:
@@ -48,41 +46,10 @@ def page_of(name: str) -> str:
     return page(shipped("templates"), made.text, made.figures, SESSIONS[name]().record.status)
 
 
-class Reader(HTMLParser):
-    """Text outside some elements, every element with its attributes, and what is not closed."""
-
-    def __init__(self, text: str, but: tuple[str, ...] = ()) -> None:
-        super().__init__(convert_charrefs=True)
-        self.but, self.words, self.open = but, [], []  # type: ignore[var-annotated]
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.words += [" "] if tag in BLOCKS else []
-        self.elements.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert tag == self.open.pop()
-
-    def handle_data(self, data: str) -> None:
-        if not set(self.open) & set(self.but):
-            self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join("".join(self.words).split())
-
-
 def commonmark(text: str) -> str:
     """What a renderer shows of Markdown: its words without figures."""
     html = COMMONMARK.render(text).replace("/>", ">")
-    return Reader(re.sub(r"<img [^>]*>", "", html)).text
+    return " ".join(Page(re.sub(r"<img [^>]*>", "", html)).text.split())
 
 
 def tokens(text: str) -> Iterator[Token]:
@@ -124,14 +91,14 @@ def test_no_text_of_a_record_becomes_an_element_of_the_page() -> None:
     """Neither in the content nor in a figure, an attribute, the title or the script."""
     made = hostile()
     assert {"ratios", "roofline"} == {one.name for one in made.figures}
-    read = Reader(page(shipped("templates"), made.text, made.figures, "failed"))
+    read = Page(page(shipped("templates"), made.text, made.figures, "failed"))
     names = [name for name, _ in read.elements]
     assert 1 == names.count("script")
     assert 1 == names.count("style")
     assert 0 == names.count("img")
     assert all(not key.startswith("on") for _, attributes in read.elements for key in attributes)
     assert {True} == {str(one.get("href", "#")).startswith("#") for _, one in read.elements}
-    assert [] == read.open
+    assert [] == read.wrong
     assert "alert(1)" in read.text
 
 
@@ -156,7 +123,7 @@ def test_the_page_allows_itself_its_own_style_and_script_only() -> None:
         assert inside
         digest = base64.b64encode(hashlib.sha256(inside[1].encode()).digest()).decode()
         assert f"{name}-src &#39;sha256-{digest}&#39;" in found[1]
-    elements = Reader(text).elements
+    elements = Page(text).elements
     assert [] == [one for one in elements if {"src", "style"} & one[1].keys()]
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
 
@@ -200,7 +167,7 @@ def test_cells_are_sorted_by_what_they_say(expected: float | None, cell: str) ->
 def test_no_text_of_a_record_becomes_an_element_of_a_figure() -> None:
     """A file behind an <img> runs no script, but may be opened by itself."""
     for one in hostile().figures:
-        read = Reader(one.file)
+        read = Page(one.file)
         allowed = {"svg", "title", "desc", "style", "rect", "line", "path", "circle", "text"}
         assert set() == {name for name, _ in read.elements} - allowed
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", one.file)

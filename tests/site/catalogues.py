@@ -18,6 +18,7 @@ HOSTILE = (
     "</script></title><img src=x onerror=alert(1)>\"' {{ 7*7 }} {% raw %} &amp; \x1b[31mred\x07 \u202eback "
     "[a](http://evil.example) ]]>"
 )
+BLOCKS = {"p", "li", "td", "th", "tr", "h1", "h2", "h3", "pre", "summary"}
 VOID = {"meta", "link", "input", "br", "img", "hr", "line", "circle", "rect", "path"}
 
 
@@ -137,43 +138,44 @@ def make_hostile() -> Contents:
 
 
 class Page(html.parser.HTMLParser):
-    """What matters of one page: its links, ids, headings, text, and whether every element is closed."""
+    """What matters of one page: its elements, text, and whether every element is closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.links: list[str] = []
-        self.ids: list[str] = []
-        self.headings: list[int] = []
-        self.tags: list[str] = []
-        self.text = ""
-        self.handlers: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.wrong: list[str] = []
+        self.pieces: list[str] = []
         self._open: list[str] = []
         self.feed(text)
         self.close()
         self.wrong += self._open
+        self.tags = [tag for tag, _ in self.elements]
+        given = [item for _, attributes in self.elements for item in attributes.items()]
+        self.links = [str(value) for name, value in given if name in ("href", "src")]
+        self.ids = [value for name, value in given if name == "id" and value]
+        self.handlers = [name for name, _ in given if name.startswith("on")]
+        self.headings = [int(tag[1]) for tag in self.tags if tag in ("h1", "h2", "h3", "h4")]
+        self.text = "".join(self.pieces)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """One more element."""
-        given = dict(attrs)
-        self.tags.append(tag)
-        self.links += [value for name in ("href", "src") if (value := given.get(name)) is not None]
-        self.ids += [value for value in [given.get("id")] if value]
-        self.handlers += [name for name in given if name.startswith("on")]
-        self.headings += [int(tag[1])] if tag in ("h1", "h2", "h3", "h4") else []
+        """One more element; a block stands apart from the words before it."""
+        self.elements.append((tag, dict(attrs)))
+        self.pieces += [" "] if tag in BLOCKS else []
         if tag not in VOID:
             self._open.append(tag)
 
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """One that holds nothing."""
+        self.elements.append((tag, dict(attrs)))
+
     def handle_endtag(self, tag: str) -> None:
         """It ends what was opened last."""
-        if tag in VOID:
-            return
-        if not self._open or self._open.pop() != tag:
+        if tag not in VOID and (not self._open or self._open.pop() != tag):
             self.wrong.append(f"/{tag}")
 
     def handle_data(self, data: str) -> None:
         """Text that is shown."""
-        self.text += data
+        self.pieces.append(data)
 
 
 def site(contents: Contents) -> dict[str, str]:

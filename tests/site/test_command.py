@@ -1,5 +1,6 @@
 """`loop catalog build` through the door."""
 
+import base64
 import os
 import signal
 import subprocess
@@ -67,24 +68,33 @@ a log with [x](y) and
 
 
 def test_reports_come_along(project: Path, tmp_path: Path) -> None:
-    """As pages that show text only; a link out of the session's folder is not followed."""
-    root = tmp_path / "sessions"
-    for name in ("a", "c"):
+    """As pages that show text and images only; a link out of the session's folder is not followed.
+
+    A browser runs and loads nothing of an image. Where there is none, its words stand in its place.
+    """
+    root, hostile = tmp_path / "sessions", "<svg><script>alert(2)</script><a href='http://evil.example'/></svg>"
+    for name in ("a", "b", "c"):
         make_session(root, name, Opened(pid=1))
-    (root / "a" / "report.md").write_text(HOSTILE_REPORT)
+        (root / name / "report.md").write_text(HOSTILE_REPORT)
+    (root / "b" / "figures").mkdir()
+    (root / "b" / "figures" / "a.svg").write_text(hostile)
+    (root / "c" / "report.md").unlink()
     (tmp_path / "secret").write_text("secret")
     (root / "c" / "report.md").symlink_to(tmp_path / "secret")
     build(project, tmp_path / "site")
     there = tmp_path / "site" / "sessions"
-    assert ["a.report.html"] == [path.name for path in there.iterdir() if "report" in path.name]
+    assert {"a.report.html", "b.report.html"} == {path.name for path in there.iterdir() if "report" in path.name}
     assert 'href="a.report.html"' in (there / "a.html").read_text()
-    page = read({"a.html": (there / "a.report.html").read_text()})["a.html"]
-    assert "Figure: What it shows" in page.text
-    assert "out and file" in page.text
-    assert "\x1b" not in page.text
-    assert "a log with [x](y) and\n![z](figures/a.svg)" in page.text
-    assert ["a.html"] == [link for link in page.links if not link.startswith("#")]
-    assert ([], 0) == (page.handlers, page.tags.count("img"))
+    plain, drawn = (read({"a.html": (there / f"{name}.report.html").read_text()})["a.html"] for name in "ab")
+    assert "Figure: What it shows" in plain.text
+    assert "out and file" in plain.text
+    assert "\x1b" not in plain.text
+    assert "a log with [x](y) and\n![z](figures/a.svg)" in plain.text
+    assert ["a.html"] == [link for link in plain.links if not link.startswith("#")]
+    assert ([], 0, 1) == (plain.handlers, plain.tags.count("img"), drawn.tags.count("img"))
+    (source,) = [link for link in drawn.links if link.startswith("data:image/svg+xml;base64,")]
+    assert hostile == base64.b64decode(source.partition(",")[2]).decode()
+    assert "img-src data:" in (there / "b.report.html").read_text()
 
 
 def test_ctrl_c_while_it_builds(project: Path, tmp_path: Path) -> None:

@@ -23,39 +23,26 @@ SITES = {
 
 
 @pytest.mark.parametrize("name", SITES)
-def test_every_page_is_whole(name: str) -> None:
-    """Elements are closed in order, ids are unique, and there is one first heading with no level left out."""
-    for path, found in read(site(SITES[name])).items():
-        assert [] == found.wrong, path
-        assert len(found.ids) == len(set(found.ids)), path
-        assert (1, 1) == (found.headings[0], found.headings.count(1)), path
-        steps = zip(found.headings, found.headings[1:], strict=False)
+def test_every_page_is_whole_and_linked_and_needs_nothing_from_elsewhere(name: str) -> None:
+    """Elements are closed in order, ids are unique, no level of headings is left out; no element acts.
+
+    Every link leads to a file of the site, and every page but the first is linked from somewhere.
+    """
+    files, reached = site(SITES[name]), set()
+    for path, page in read(files).items():
+        assert [] == [*page.wrong, *page.handlers], path
+        assert len(page.ids) == len(set(page.ids)), path
+        assert (1, 1) == (page.headings[0], page.headings.count(1)), path
+        steps = zip(page.headings, page.headings[1:], strict=False)
         assert all(after - before <= 1 for before, after in steps), path
-        assert "#main" in found.links, path
-
-
-@pytest.mark.parametrize("name", SITES)
-def test_every_link_resolves(name: str) -> None:
-    """To a file of the site, and every page but the first is linked from somewhere."""
-    files = site(SITES[name])
-    reached = set()
-    for path, found in read(files).items():
-        for link in found.links:
-            if link not in ("data:,", "#main"):
-                assert target_of(path, link) in files, (path, link)
-                reached.add(target_of(path, link))
+        assert not {"iframe", "object", "embed", "base", "img"} & set(page.tags), path
+        assert 1 == page.tags.count("script"), path
+        assert not [link for link in page.links if re.match(r"(?i)\s*([a-z]+:)?//|javascript:", link)], path
+        assert "#main" in page.links, path
+        for link in {*page.links} - {"data:,", "#main"}:
+            assert target_of(path, link) in files, (path, link)
+            reached.add(target_of(path, link))
     assert set(files) == reached
-
-
-@pytest.mark.parametrize("name", SITES)
-def test_nothing_comes_from_elsewhere(name: str) -> None:
-    """No link, style or script leads out of the site; no element acts."""
-    files = site(SITES[name])
-    for path, found in read(files).items():
-        assert not [link for link in found.links if re.match(r"(?i)\s*([a-z]+:)?//|javascript:", link)], path
-        assert [] == found.handlers, path
-        assert not {"iframe", "object", "embed", "base", "img"} & set(found.tags), path
-        assert 1 == found.tags.count("script"), path
     assert not re.search(r"(?i)https?://|url\(|@import", files["style.css"] + files["site.js"])
 
 

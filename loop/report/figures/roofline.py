@@ -78,12 +78,22 @@ def roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
         heights.append(roof.flops_per_s)
     x, y = logarithmic(intensities, LEFT, RIGHT, room=3), logarithmic(heights, BOTTOM, TOP, room=2)
     more = f"; and {say.count(rest, 'more variant')}" if rest else ""  # The report's table has them.
-    parts = [
-        svg.text(12, 22, "Roofline", "big ink"),
-        *_axes(x, y, roof),
-        *_marks(points, x, y),
-        *_key(points, roof, more, baseline),
-    ]
+    parts = [svg.text(12, 22, "Roofline", "big ink"), *_axes(x, y, roof)]
+    for which, point in enumerate(points):  # The library's first, so that none of them hides a variant.
+        if point.library:
+            column = x(point.intensity)
+            parts.append(svg.line(column, y(point.reached), column, y(point.library), "soft", dash="3 3"))
+            parts.append(svg.mark(column, y(point.library), which, hollow=True))
+    parts += [svg.mark(x(point.intensity), y(point.reached), which) for which, point in enumerate(points)]
+    line, room = BOTTOM + 58, svg.WIDTH - 46
+    for which, point in enumerate(points):
+        speed, _, workload = _words(point, roof).rpartition(" on ")
+        parts.append(svg.mark(20, line - 4, which))
+        parts.append(svg.text(34, line, speed, room=room))
+        parts.append(svg.text(34, line + 18, f"at its worst, {workload}", "soft", room=room))
+        line += 36
+    hollow = f"hollow: {baseline} there" if any(point.library for point in points) else ""
+    parts.append(svg.text(34, line, f"{hollow}{more}".removeprefix("; "), "soft", room=room))
     height = BOTTOM + 56 + 18 * (2 * len(points) + 1)
     sentences = "; ".join(_words(point, roof) for point in points)
     description = f"Each variant on the workload where it does worst, {baseline} hollow. {sentences}{more}"
@@ -110,29 +120,6 @@ def _axes(x: Scale, y: Scale, roof: Roof | None) -> Iterator[str]:
     yield svg.text(x(x.high) - 4, y(compute) - 6, f"{with_prefix(compute)}FLOP/s", anchor="end")
     middle = (start * ridge) ** 0.5
     yield svg.text(x(middle) + 8, y(middle * bandwidth) + 14, f"{with_prefix(bandwidth)}B/s")
-
-
-def _marks(points: Sequence[Point], x: Scale, y: Scale) -> Iterator[str]:
-    """The library's first, so that none of them hides a variant."""
-    for which, point in enumerate(points):
-        if point.library:
-            column = x(point.intensity)
-            yield svg.line(column, y(point.reached), column, y(point.library), "soft", dash="3 3")
-            yield svg.mark(column, y(point.library), which, hollow=True)
-    for which, point in enumerate(points):
-        yield svg.mark(x(point.intensity), y(point.reached), which)
-
-
-def _key(points: Sequence[Point], roof: Roof | None, more: str, baseline: str) -> Iterator[str]:
-    y = BOTTOM + 58
-    for which, point in enumerate(points):
-        yield svg.mark(20, y - 4, which)
-        reached, _, workload = _words(point, roof).rpartition(" on ")
-        yield svg.text(34, y, reached, room=svg.WIDTH - 46)
-        yield svg.text(34, y + 18, f"at its worst, {workload}", "soft", room=svg.WIDTH - 46)
-        y += 36
-    hollow = f"hollow: {baseline} there" if any(point.library for point in points) else ""
-    yield svg.text(34, y, f"{hollow}{more}".removeprefix("; "), "soft", room=svg.WIDTH - 46)
 
 
 def _words(point: Point, roof: Roof | None) -> str:

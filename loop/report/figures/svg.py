@@ -6,7 +6,7 @@ and lighter on dark; marks also differ in shape, so that no meaning hangs on a c
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -22,46 +22,32 @@ LETTER = 6.6
 LONGEST = 4000
 """Letters of a description, or of a text whose beginning and end are drawn."""
 SHAPES = ("circle", "square", "triangle", "diamond")
-HUES = 4
 
-_LIGHT = {
-    "paper": "#ffffff",
-    "ink": "#1f2328",
-    "soft": "#59636e",
-    "line": "#d1d9e0",
-    "box": "#f6f8fa",
-    "bad": COLOURS["bad"]["light"],
+_COLOURS = {
+    "paper": ("#ffffff", "#0d1117"),
+    "ink": ("#1f2328", "#f0f6fc"),
+    "soft": ("#59636e", "#9198a1"),
+    "line": ("#d1d9e0", "#3d444d"),
+    "box": ("#f6f8fa", "#151b23"),
+    "bad": (COLOURS["bad"]["light"], COLOURS["bad"]["dark"]),
 }
-_LIGHT_HUES = ("#0067a5", "#b34700", "#00705a", "#8f3d78")
-_DARK = {
-    "paper": "#0d1117",
-    "ink": "#f0f6fc",
-    "soft": "#9198a1",
-    "line": "#3d444d",
-    "box": "#151b23",
-    "bad": COLOURS["bad"]["dark"],
-}
-_DARK_HUES = ("#56b4e9", "#ff9b50", "#2cc295", "#e69ac9")
+"""Each by day and by night."""
+_HUES = (("#0067a5", "#56b4e9"), ("#b34700", "#ff9b50"), ("#00705a", "#2cc295"), ("#8f3d78", "#e69ac9"))
 
 
-def _rules(colours: Mapping[str, str], hues: Sequence[str]) -> str:
-    rules = [f".fig .paper{{fill:{colours['paper']}}}"]
-    rules += [f".fig .{name}{{fill:{colours[name]}}}" for name in ("ink", "soft", "box", "bad")]
-    rules += [f".fig .s-{name}{{stroke:{colours[name]}}}" for name in ("ink", "soft", "line", "bad")]
-    for number, hue in enumerate(hues):
-        rules.append(f".fig .h{number}{{fill:{hue}}}.fig .s-h{number}{{stroke:{hue}}}")
+def _rules(night: bool) -> str:
+    rules = [f".fig .paper{{fill:{_COLOURS['paper'][night]}}}"]
+    rules += [f".fig .{name}{{fill:{_COLOURS[name][night]}}}" for name in ("ink", "soft", "box", "bad")]
+    rules += [f".fig .s-{name}{{stroke:{_COLOURS[name][night]}}}" for name in ("ink", "soft", "line", "bad")]
+    for number, hue in enumerate(_HUES):
+        rules.append(f".fig .h{number}{{fill:{hue[night]}}}.fig .s-h{number}{{stroke:{hue[night]}}}")
     return "".join(rules)
 
 
 STYLE = (
     ".fig text{font:12px system-ui,-apple-system,'Segoe UI',sans-serif}.fig .big{font-size:13px;font-weight:600}"
-    ".fig .hollow{fill:none}"
-    + _rules(_LIGHT, _LIGHT_HUES)
-    + "@media (prefers-color-scheme:dark){"
-    + _rules(_DARK, _DARK_HUES)
-    + "}@media print{"
-    + _rules(_LIGHT, _LIGHT_HUES)
-    + "}"
+    f".fig .hollow{{fill:none}}{_rules(False)}@media (prefers-color-scheme:dark){{{_rules(True)}}}"
+    f"@media print{{{_rules(False)}}}"
 )
 """What every figure needs; a page that holds several needs it once."""
 
@@ -87,12 +73,12 @@ class Figure:
     @property
     def file(self) -> str:
         """The whole file."""
-        return f"{self._head}{self._said}<style>{STYLE}</style>{self.body}</svg>\n"
+        return f"{self._head}<style>{STYLE}</style>{self.body}</svg>\n"
 
     @property
     def inline(self) -> str:
         """The same for a page that has the style."""
-        return f"{self._head}{self._said}{self.body}</svg>"
+        return f"{self._head}{self.body}</svg>"
 
     @property
     def _head(self) -> str:
@@ -101,11 +87,6 @@ class Figure:
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="fig" viewBox="{box}" width="{width}" '
             f'height="{height}" role="img" aria-labelledby="{self.name}-title {self.name}-desc">'
-        )
-
-    @property
-    def _said(self) -> str:
-        return (
             f'<title id="{self.name}-title">{words(self.title)}</title>'
             f'<desc id="{self.name}-desc">{words(self.description)}</desc>'
         )
@@ -120,8 +101,8 @@ def drawn(name: str, title: str, description: str, height: float, parts: Iterabl
 
 def number(value: float) -> str:
     """A coordinate with one decimal at most, so that a figure is the same on every machine."""
-    text = f"{value:.1f}"
-    return text.removesuffix(".0").replace("-0", "0") if text in ("-0.0",) else text.removesuffix(".0")
+    text = f"{value:.1f}".removesuffix(".0")
+    return "0" if text == "-0" else text
 
 
 def words(text: object) -> str:
@@ -131,16 +112,13 @@ def words(text: object) -> str:
 
 def text(x: float, y: float, content: object, kind: str = "ink", *, anchor: str = "start", room: float = 0) -> str:
     """One line of text; cut in its middle where it is wider than `room`."""
-    shown = _fitting(one_line(content), max(4, int(room / LETTER))) if room else one_line(content)
+    whole = one_line(content)
+    most = max(4, int(room / LETTER)) if room else len(whole)
+    tail = (most - 1) // 2  # What names of workloads and steps differ in is often the end.
+    shown = whole if len(whole) <= most else f"{whole[: most - 1 - tail]}…{whole[-tail:]}"
     at = "" if anchor == "start" else f' text-anchor="{anchor}"'
-    whole = f"<title>{words(content)}</title>" if shown != one_line(content) else ""
-    return f'<text class="{kind}" x="{number(x)}" y="{number(y)}"{at}>{whole}{escape(shown)}</text>'
-
-
-def _fitting(line: str, most: int) -> str:
-    """Beginning and end of a line: what names of workloads and steps differ in is often the end."""
-    tail = (most - 1) // 2
-    return line if len(line) <= most else f"{line[: most - 1 - tail]}…{line[-tail:]}"
+    title = f"<title>{words(content)}</title>" if shown != whole else ""
+    return f'<text class="{kind}" x="{number(x)}" y="{number(y)}"{at}>{title}{escape(shown)}</text>'
 
 
 def line(
@@ -166,7 +144,7 @@ def path(points: Iterable[tuple[float, float]], kind: str) -> str:
 
 def hue(which: int) -> str:
     """The colour of the variant with that number: each further turn through the shapes begins one colour later."""
-    return f"h{(which + which // len(SHAPES)) % HUES}"
+    return f"h{(which + which // len(SHAPES)) % len(_HUES)}"
 
 
 def mark(x: float, y: float, which: int, *, hollow: bool = False) -> str:
@@ -223,7 +201,7 @@ class Scale:
             marks = [step * 10.0**decade for decade in decades for step in steps]
             inside = [value for value in marks if self.low * 0.999 <= value <= self.high * 1.001]
             if len(inside) <= most:
-                return inside if len(inside) > 1 else _linear_marks(self.low, self.high, most)
+                break
         return inside[:: math.ceil(len(inside) / most)]
 
 
@@ -234,14 +212,6 @@ def logarithmic(values: Sequence[float], start: float, end: float, *, room: floa
         middle = math.sqrt(low * high)
         low, high = middle / math.sqrt(2), middle * math.sqrt(2)
     return Scale(low, high, start, end)
-
-
-def _linear_marks(low: float, high: float, most: int) -> list[float]:
-    rough = (high - low) / max(1, most - 1)
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * factor for factor in (*_STEPS, 10.0, 20.0) if power * factor >= rough)
-    first = math.ceil(low / step - 1e-9)
-    return [place * step for place in range(first, int(high / step + 1e-9) + 1)]
 
 
 def plain_number(value: float) -> str:
