@@ -95,7 +95,6 @@ class BenchAnswer(Printed):
     status: Literal["passed", "failed"]
     """`failed` where any step did not pass."""
     steps: tuple[Finished, ...]
-    """Each of them, in order."""
     explanations: tuple[Explanation, ...] = ()
     """Why and where variants are wrong, one a wrong variant."""
 
@@ -253,9 +252,7 @@ class VariantList(Printed):
     """The variants of a target."""
 
     target: str
-    """Name of the target."""
     variants: dict[str, Variant]
-    """By name."""
 
     def show(self, screen: Screen) -> None:
         """A row each."""
@@ -273,7 +270,6 @@ class HeaderPath(Printed):
     """The C header that a kernel includes."""
 
     path: str
-    """Where it is."""
 
     def show(self, screen: Screen) -> None:
         """The path alone, for a shell."""

@@ -31,26 +31,20 @@ class LeftItem(Model):
     """Something that loop made, and where it stands."""
 
     kind: Literal["worktree", "cache"]
-    """What it is."""
     name: str
-    """What it is called."""
     path: str
-    """Where it is."""
     state: State
     """`left over` can be removed; `waits` and others are needed."""
     why: str
-    """Why it is in that state."""
     loses: str = ""
     """What would be lost with it; empty for nothing."""
     removed: bool = False
-    """Whether it was removed now."""
 
 
 class LeftBehind(Printed):
     """What loop left behind."""
 
     found: tuple[LeftItem, ...]
-    """All of it."""
 
 
 Removable = tuple[LeftItem, Callable[[], object]]

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from loop.base.documents import to_json
 from loop.base.errors import LoopError, UsageError, WorkFailed, remark
 from loop.base.places import config_folder, project
 from loop.base.screen import Screen
@@ -26,7 +25,6 @@ class JobAnswer(Printed):
     """One job that was run."""
 
     job: JobRun
-    """What became of it."""
 
     def show(self, screen: Screen) -> None:
         """How it ended, in a line."""
@@ -44,9 +42,7 @@ class JobList(Printed):
     """Jobs of this user on this machine, the oldest first."""
 
     schema_version: int = 2
-    """Number of this schema."""
     jobs: tuple[JobRun, ...]
-    """Each of them."""
 
     def show(self, screen: Screen) -> None:
         """A row each."""
@@ -76,15 +72,10 @@ class OneHost(Model):
     """A machine that `--on` takes."""
 
     name: str
-    """Its name."""
     ssh: str
-    """Its address."""
     labels: tuple[str, ...]
-    """What it is called besides."""
     usd_per_hour: HourPrices | None
-    """What an hour of it costs."""
     file: str
-    """The file that names it."""
     jobs: tuple[str, ...]
     """Jobs that were sent there and have not been brought back."""
     lacks: tuple[str, ...] = ()
@@ -119,7 +110,6 @@ class HostList(Printed):
     """All machines."""
 
     hosts: tuple[OneHost, ...]
-    """By name."""
 
     def show(self, screen: Screen) -> None:
         """A row each."""
@@ -135,7 +125,7 @@ def list_hosts(target: Path | None) -> HostList:
     return HostList(hosts=tuple(map(OneHost.of, known.hosts(own(project(target, Path.cwd()))).values())))
 
 
-def set_up(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> None:
+def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
     """Install this `loop` on the machines of a name or label, and name what they lack."""
     here = project(target, Path.cwd())
     hosts = known.choose(known.hosts(own(here)), host)
@@ -161,11 +151,10 @@ def set_up(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> 
             screen.say(f"{name}: ready, with {torch} and {gpus}")
             screen.say(f"  next: loop run session --on {name}")
         ready.append(OneHost.of(listed, lacks))
-    if as_json:
-        screen.data(to_json(HostList(hosts=tuple(ready))))
+    return HostList(hosts=tuple(ready))
 
 
-def stop(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> None:
+def stop(host: str, target: Path | None, screen: Screen) -> HostList:
     """Run `stop:` of the machines of a name or label. Raises WorkFailed where one goes on running."""
     here = project(target, Path.cwd())
     hosts = known.choose(known.hosts(own(here)), host)
@@ -173,5 +162,4 @@ def stop(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> No
         if listed.host.stop is None:
             raise WorkFailed(still_costs(listed, f"{listed.path} has no `stop:` for it"), "stop it yourself")
         stop_machine(listed, str(here.target), screen)
-    if as_json:
-        screen.data(to_json(HostList(hosts=tuple(map(OneHost.of, hosts)))))
+    return HostList(hosts=tuple(map(OneHost.of, hosts)))

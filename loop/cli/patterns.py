@@ -45,11 +45,8 @@ class ShownPattern(Printed, Pattern):
     """A pattern in full."""
 
     schema_version: int = 3
-    """Number of this schema."""
     file: str
-    """Where it is defined."""
     statistics: PatternStatistics
-    """What sessions say of it."""
 
     def show(self, screen: Screen) -> None:
         """All of it, as text."""
@@ -79,7 +76,6 @@ class PlanList(Printed):
     """All plans."""
 
     plans: tuple[Plan, ...]
-    """By name."""
 
     def show(self, screen: Screen) -> None:
         """A row each."""
@@ -97,7 +93,6 @@ class CheckedDefinitions(Printed):
     """Whether definitions are what they have to be."""
 
     ok: bool
-    """Whether there is no complaint."""
     complaints: tuple[str, ...]
     """Each with file, line and column."""
     _checked: int = PrivateAttr(0)

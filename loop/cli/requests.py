@@ -122,7 +122,6 @@ class TrustGranted(Printed):
     target: str
     """Folder of the project or the session."""
     trusted: Literal[True] = True
-    """Always so."""
     runs: tuple[str, ...]
     """Every command and code that they run."""
 

@@ -52,16 +52,11 @@ class Running:
     """When it began, UTC."""
     step_s: float
     step_budget_s: float
-    """How long it is meant to take."""
     note: str
-    """What it said last."""
     done: int
     of: int
-    """Steps that its plan lists."""
     seconds: float
-    """Its walks so far."""
     budget_s: float
-    """What its plan is meant to take."""
     usd: float
     """Its cost so far, at the rates of the card; AI is added at its end."""
 
@@ -91,13 +86,10 @@ class Status(Printed):
     """Everything that the page says."""
 
     schema_version: Literal[4] = 4
-    """Number of this schema."""
     target: str
     """Its name; its folder where it cannot be read."""
     at: datetime.datetime
-    """When."""
     running: tuple[Running, ...]
-    """Sessions that run."""
     waiting: tuple[WaitingSession, ...]
     """Sessions that can go on, the newest first."""
     more_waiting: int
@@ -105,17 +97,12 @@ class Status(Printed):
     left: tuple[str, ...]
     """What somebody may want to look at, each with its command."""
     gpu: GpuDecision
-    """Keep or stop it."""
     sessions: int
-    """How many there are."""
     usd: float
     """Cost of all sessions, those that run included."""
     last: str
-    """The last session."""
     milestone: NextSession | None
-    """What comes next."""
     no_milestone: str = ""
-    """Why there is none."""
 
     def show(self, screen: Screen) -> None:
         """Everything, as sections."""

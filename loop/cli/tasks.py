@@ -89,11 +89,8 @@ class TwoVerdicts(Printed):
     """Answers to a task, judged twice."""
 
     task: str
-    """Name of the task."""
     format: str
-    """Its format."""
     verdicts: tuple[JudgedAnswer, ...]
-    """One for each answer."""
     not_exercised: tuple[str, ...] = ()
     """What our measurement did not exercise."""
 
@@ -156,22 +153,17 @@ class AuditFinding(Model):
     """Something odd about a task."""
 
     kind: str
-    """What kind of thing."""
     what: str
-    """What it is."""
 
 
 class Audited(Printed):
     """Which wrong answers a task's own evaluator and loop's gate let pass."""
 
     task: str
-    """Name of the task."""
     format: str
-    """Its format."""
     theirs: str
     """Whose verdict `theirs` is."""
     findings: tuple[AuditFinding, ...]
-    """What is odd about the task."""
     controls: tuple[JudgedControl, ...]
     """Each wrong answer, and what both said of it."""
 

@@ -71,7 +71,6 @@ class TouchedFile(Model):
     """One file, and what becomes of it."""
 
     file: str
-    """The file, below the folder."""
     change: Literal["made", "updated", "unchanged"]
     """What becomes of it; without `written` nothing did yet."""
 
@@ -80,9 +79,7 @@ class AgentFiles(Printed):
     """The files that tell agents how to use loop."""
 
     folder: str
-    """Where they are."""
     files: tuple[TouchedFile, ...]
-    """Each of them."""
     written: bool
     """Whether it was done; without `--yes` it is only said."""
 

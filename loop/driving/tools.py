@@ -144,15 +144,12 @@ class JobState(Printed):
     """What a job does, or what came of it."""
 
     job: str
-    """Its id."""
     state: Literal["running", "ended", "lost"]
     """`lost`: it was killed together with what watched it, as by a restart of the machine."""
     command: str
-    """What does the same on a command line."""
     exit_code: int | None = None
     """How the command ended; None while it runs."""
     means: str = ""
-    """What that exit code means."""
     seconds: float = 0.0
     """How long it has been running, or ran."""
     doing: str = ""
@@ -162,7 +159,6 @@ class JobState(Printed):
     result: dict[str, Any] | None = None
     """What the command's `--json` prints; None while it runs."""
     next: str = ""
-    """What to do now."""
 
 
 def printed(job: JobFolder) -> list[dict[str, Any]]:

@@ -60,7 +60,6 @@ class Body:
     """The page's content as HTML."""
 
     title: str = ""
-    """The first heading."""
     verdict: str = ""
     """The first paragraph, if it stands before any other heading."""
     content: str = ""

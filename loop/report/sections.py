@@ -26,9 +26,7 @@ class Room:
     rows: int | None
     """Of a table or a list; and parts of a fold."""
     letters: int
-    """Of a text."""
     lines: int
-    """Of a log."""
 
 
 ROOMS = (Room(1000, 4000, 400), Room(200, 600, 60), Room(40, 200, 10))

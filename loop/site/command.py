@@ -97,7 +97,6 @@ class BuiltSite(Printed):
     """A catalogue that was written."""
 
     target: str
-    """Name of the target."""
     patterns: int
     sessions: int
     variants: int
@@ -105,12 +104,9 @@ class BuiltSite(Printed):
     damaged: int
     """Session folders that were left out."""
     out: str
-    """Where it is."""
     index: str
-    """Its first page."""
     files: int
     seconds: float
-    """How long that took."""
 
     def show(self, screen: Screen) -> None:
         """The first page, and how much there is."""

@@ -155,7 +155,6 @@ class JudgedSession:
     sure: bool
     """False where a workload was inconclusive."""
     place: str
-    """Where it was judged."""
     plan: str
     """Says which workloads the ratio is the mean over."""
 

@@ -22,7 +22,6 @@ class Point:
     variant: str
     workload: str
     intensity: float
-    """Operations a byte."""
     reached: float
     """Operations a second."""
     library: float | None

@@ -59,11 +59,9 @@ class Figure:
     name: str
     title: str
     description: str
-    """What it shows, in words."""
     width: float
     height: float
     body: str
-    """What is between the tags of the SVG."""
 
     @property
     def path(self) -> str:
