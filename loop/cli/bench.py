@@ -18,7 +18,7 @@ from loop.cli.requests import campaign
 from loop.library.definitions import read_file
 from loop.machine.machine import machine
 from loop.model.base import Printed
-from loop.model.debugging import ExplainOutput, Explanation
+from loop.model.debugging import DebugOutput, Explanation
 from loop.model.dtypes import Device
 from loop.model.output import Checked, outputs_of
 from loop.model.plan import Pattern, Plan, PlannedPattern, ResolvedPlan, Step, TimeBudget
@@ -233,7 +233,7 @@ def walk_alone(
 def shown(request: BenchRequest, finished: Sequence[Finished], code: int, screen: Screen) -> int:
     """Print what steps found, and how the user repeats it; the exit code again."""
     if request.json:
-        explained = outputs_of(finished, ExplainOutput)
+        explained = outputs_of(finished, DebugOutput)
         explanations = tuple(explanation for output in explained for explanation in output.explanations)
         status = "failed" if any(record.status != "passed" for record in finished) else "passed"
         answer = {"status": status, "steps": tuple(finished), "explanations": explanations}

@@ -25,7 +25,7 @@ from loop.gate.verify import Job, verify
 from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.bisect import BisectOutput
-from loop.model.debugging import ComponentsOutput, ExplainOutput, Explanation, Outcome, Smallest, SmallestOutput
+from loop.model.debugging import DebugOutput, Explanation, Outcome, Smallest
 from loop.model.dtypes import Layout
 from loop.model.exported import Diagnosis
 from loop.model.measurement import Check, Span, VariantChecks
@@ -153,7 +153,7 @@ class Patience(Model):
     """For all variants together. Default: the step's budget."""
 
 
-def explain(context: Context, arguments: Patience) -> Working[ExplainOutput]:
+def explain(context: Context, arguments: Patience) -> Working[DebugOutput]:
     """The cause of each wrong variant, and the rule that foresees on fresh workloads where it fails."""
     explanations: list[Explanation] = []
     pairs = yield from failing_sides(context, failing_variants(context))
@@ -165,7 +165,7 @@ def explain(context: Context, arguments: Patience) -> Working[ExplainOutput]:
             explanations.append((yield from _explanation(prober)))
     texts = [f"{explanation.variant}: {explanation.text or SILENT}" for explanation in explanations]
     return Result(
-        ExplainOutput(ok=True, message="; ".join(texts) or NOTHING_WRONG, explanations=tuple(explanations))
+        DebugOutput(ok=True, message="; ".join(texts) or NOTHING_WRONG, explanations=tuple(explanations))
     )
 
 
@@ -339,8 +339,8 @@ def diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Diagnosi
     """One a variant that was found wrong and looked into."""
     verified = (checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants)
     wrong = {checks.variant: checks for checks in verified if checks.first_failure}
-    shrunk = (smallest for output in outputs_of(finished, SmallestOutput) for smallest in output.smallest)
-    explained = (why for output in outputs_of(finished, ExplainOutput) for why in output.explanations)
+    shrunk = (smallest for output in outputs_of(finished, DebugOutput) for smallest in output.smallest)
+    explained = (why for output in outputs_of(finished, DebugOutput) for why in output.explanations)
     smallest_of = {smallest.variant: smallest for smallest in shrunk}
     why_of = {why.variant: why for why in explained}
     every = []
@@ -369,7 +369,7 @@ def _lines(
             yield "Commit", f"{commit.short} ({commit.subject})"
         if answer.range:
             yield "Commit", "one of " + ", ".join(f"{commit.short} ({commit.subject})" for commit in answer.range)
-    every = (part for output in outputs_of(finished, ComponentsOutput) for part in output.components)
+    every = (part for output in outputs_of(finished, DebugOutput) for part in output.components)
     parts = [part for part in every if part.variant == checks.variant]
     wrong = [part for part in parts if part.checks.first_failure]
     for part in wrong:

@@ -11,7 +11,7 @@ from loop.base.processes import Tick
 from loop.calls.call import LibraryTerms
 from loop.gate.kernel import compile_all, to_build
 from loop.gate.verify import Job, SideChecker, complaint, files_of, values_key, verify
-from loop.model.debugging import ComponentChecks, ComponentsOutput, Outcome, Smallest, SmallestOutput
+from loop.model.debugging import ComponentChecks, DebugOutput, Outcome, Smallest
 from loop.model.dtypes import Layout
 from loop.model.measurement import Check, VariantChecks
 from loop.model.output import Checked, outputs_of
@@ -295,7 +295,7 @@ PROBES = 200
 """Workloads of a variant that are tried for the smallest one, at most."""
 
 
-def smallest(context: Context, arguments: NoArguments) -> Working[SmallestOutput]:
+def smallest(context: Context, arguments: NoArguments) -> Working[DebugOutput]:
     """The smallest workload on which each wrong variant still fails, by the gate's own word."""
     every: list[Smallest] = []
     texts = []
@@ -307,7 +307,7 @@ def smallest(context: Context, arguments: NoArguments) -> Working[SmallestOutput
         end = "nothing smaller among them does" if every[-1].minimal else "the budget ended the search"
         tried = every[-1].note or f"{every[-1].probes} workloads tried, {end}"
         texts.append(f"{failing.variant} fails on {every[-1].check.workload.name} ({tried})")
-    return Result(SmallestOutput(ok=True, message="; ".join(texts) or NOTHING_WRONG, smallest=tuple(every)))
+    return Result(DebugOutput(ok=True, message="; ".join(texts) or NOTHING_WRONG, smallest=tuple(every)))
 
 
 def _smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
@@ -340,7 +340,7 @@ def _smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
     )
 
 
-def components(context: Context, arguments: NoArguments) -> Working[ComponentsOutput]:
+def components(context: Context, arguments: NoArguments) -> Working[DebugOutput]:
     """Each component of the variants that are wrong; what only repeats a wrong one before it is left out."""
     failing = failing_variants(context)
     every: list[ComponentChecks] = []
@@ -356,7 +356,7 @@ def components(context: Context, arguments: NoArguments) -> Working[ComponentsOu
             texts.append(f"{side.name}: right by itself: {', '.join(part.component for part in own)}{so}")
         texts += without
     return Result(
-        ComponentsOutput(
+        DebugOutput(
             ok=True,
             message="; ".join(texts) if failing else NOTHING_WRONG,
             not_exercised=tuple(missing),

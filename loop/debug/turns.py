@@ -7,7 +7,7 @@ from loop.debug.probing import sides
 from loop.gate.kernel import distinct, extra_sets, workloads
 from loop.gate.verify import Job, verify
 from loop.model.change import PastSearch
-from loop.model.debugging import EarlierTry, HypothesesOutput, ScopeOutput
+from loop.model.debugging import EarlierTry, TurnOutput
 from loop.model.dtypes import Device
 from loop.model.target import Value, Values
 from loop.steps.context import Context, NoArguments, Result, Working
@@ -49,7 +49,7 @@ TIMES = 3
 ASK = '`--hypothesis "what you think is wrong, and what you changed for it"`'
 
 
-def hypotheses(context: Context, arguments: NoArguments) -> Working[HypothesesOutput]:
+def hypotheses(context: Context, arguments: NoArguments) -> Working[TurnOutput]:
     """What was tried in earlier sessions; a build that was found wrong there is not tried again."""
     task = context.task
     by_name = yield from sides(context, (*task.variants, *task.emulated))
@@ -81,13 +81,12 @@ def hypotheses(context: Context, arguments: NoArguments) -> Working[HypothesesOu
         outcome = "that was it" if attempt.right else f"it did not cure {attempt.variant}: {attempt.message}"
         learned += [f"Tried in {attempt.session}: {attempt.hypothesis}; {outcome}."] if attempt.hypothesis else []
     return Result(
-        HypothesesOutput(
+        TurnOutput(
             ok=not repeated and not unexplained,
             message=message,
             hint=hint,
             identity=" ".join(f"{name}={build_id}" for name, build_id in now.items()),
             hypothesis=task.hypothesis,
-            builds={name: build_id for name, build_id in now.items() if build_id},
             tries=mine,
             repeated=tuple(repeated),
             learned=tuple(learned),
@@ -95,7 +94,7 @@ def hypotheses(context: Context, arguments: NoArguments) -> Working[HypothesesOu
     )
 
 
-def scope(context: Context, arguments: NoArguments) -> Working[ScopeOutput]:
+def scope(context: Context, arguments: NoArguments) -> Working[TurnOutput]:
     """How many variants were changed since their known good, and whether the simplest of them is right."""
     task, good = context.task, context.past.known_good
     names = (*task.variants, *task.emulated)
@@ -117,7 +116,7 @@ def scope(context: Context, arguments: NoArguments) -> Working[ScopeOutput]:
             f"count with {minutes:g} min, {TIMES} times the estimate"
         )
     return Result(
-        ScopeOutput(
+        TurnOutput(
             ok=right,
             message=message,
             hint=None if right else f"put {', '.join(changed[1:])} back as it was, and get {simple} right first",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from loop.base.stats import CONFIDENCE, t_quantile
 from loop.model.change import kept_runs, standing
-from loop.model.debugging import SmallestOutput
+from loop.model.debugging import DebugOutput
 from loop.model.measurement import Measurement
 from loop.model.output import MeasureOutput, Output, VerifyOutput, outputs_of, read_output
 from loop.model.record import Finished, Status, latest_attempts
@@ -141,7 +141,7 @@ def where_to_begin(finished: Sequence[Finished], variant: str | None, files: Seq
     failures = [checks.first_failure for checks in checked if checks.variant == variant and checks.first_failure]
     if variant is None or not failures:
         return ""
-    smallest = [case for output in outputs_of(finished, SmallestOutput) for case in output.smallest]
+    smallest = [case for output in outputs_of(finished, DebugOutput) for case in output.smallest]
     messages = [case.check.message for case in smallest if case.variant == variant]
     where = f"Look in {', '.join(files)}: " if files else ""
     return where + one_line([*messages, failures[0].message][0])

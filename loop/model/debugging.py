@@ -2,8 +2,6 @@
 
 from typing import Literal
 
-from pydantic import Field
-
 from loop.model.base import Model
 from loop.model.measurement import Check, VariantChecks
 from loop.model.output import Output
@@ -58,23 +56,6 @@ class EarlierTry(Model):
     smallest: str = ""
 
 
-class ComponentsOutput(Output):
-    """Components of the variants that are wrong, each by itself."""
-
-    actions = ("debug.components",)
-
-    components: tuple[ComponentChecks, ...] = ()
-    wrong: tuple[str, ...] = ()
-
-
-class SmallestOutput(Output):
-    """The smallest failing workload of each variant that is wrong."""
-
-    actions = ("debug.smallest",)
-
-    smallest: tuple[Smallest, ...] = ()
-
-
 class Explanation(Model):
     """Why and where one variant is wrong, as far as that was found."""
 
@@ -108,32 +89,31 @@ class Explanation(Model):
         return "; ".join(f"{label.lower()}: {text}" for label, text in self.lines)
 
 
-class ExplainOutput(Output):
-    """Why and where the wrong variants are wrong."""
+class DebugOutput(Output):
+    """What a step of defensive debugging found of the variants that are wrong."""
 
-    actions = ("debug.explain",)
+    actions = ("debug.components", "debug.smallest", "debug.explain")
 
+    components: tuple[ComponentChecks, ...] = ()
+    """Their components, each by itself."""
+    wrong: tuple[str, ...] = ()
+    """Components that are wrong."""
+    smallest: tuple[Smallest, ...] = ()
+    """The smallest failing workload of each."""
     explanations: tuple[Explanation, ...] = ()
+    """Why and where each is wrong."""
 
 
-class HypothesesOutput(Output):
-    """What was tried before, and whether this is something else."""
+class TurnOutput(Output):
+    """What was tried before this turn, and how many variants it changes."""
 
-    actions = ("debug.hypotheses",)
+    actions = ("debug.hypotheses", "debug.scope")
 
     hypothesis: str = ""
     """What is thought to be wrong this time."""
-    builds: dict[str, str] = Field(default_factory=dict)
     tries: tuple[EarlierTry, ...] = ()
     repeated: tuple[str, ...] = ()
     """Variants whose very build was found wrong before."""
-
-
-class ScopeOutput(Output):
-    """How many variants were changed at once."""
-
-    actions = ("debug.scope",)
-
     changed: tuple[str, ...] = ()
     """Compiled variants whose build is not the known good's."""
     count: int = 0

@@ -6,7 +6,7 @@ from typing import Any
 
 from loop.base.screen import Screen
 from loop.base.stats import plain_ratio, times
-from loop.model.debugging import ExplainOutput
+from loop.model.debugging import DebugOutput
 from loop.model.output import MeasureOutput, Output, VerifyOutput, outputs_of
 from loop.model.record import Finished
 from loop.model.sanitizing import SanitizeOutput
@@ -31,7 +31,7 @@ def show_findings(finished: Sequence[Finished], words: Words, screen: Screen) ->
                 screen.data(line)
 
 
-def _explained(output: ExplainOutput, words: Words, screen: Screen) -> Iterator[str]:
+def _explained(output: DebugOutput, words: Words, screen: Screen) -> Iterator[str]:
     for explanation in (explanation for explanation in output.explanations if explanation.lines):
         yield f"Why {explanation.variant} is wrong:"
         yield from (f"  {label}: {text}" for label, text in explanation.lines)
@@ -112,7 +112,7 @@ def _resources(output: ResourcesOutput, words: Words, screen: Screen) -> Iterato
 
 
 SHOWN: dict[type[Output], Callable[[Any, Words, Screen], Iterator[str]]] = {
-    ExplainOutput: _explained,
+    DebugOutput: _explained,
     VerifyOutput: _checked,
     SanitizeOutput: _sanitized,
     MeasureOutput: _timed,

@@ -22,7 +22,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        chain = list(_chain(path))
+        chain = list(_chain(path, _rows(path)))
         self._lines = [line for line, _ in chain]
         self._sum = chain[-1][1] if chain else ""
         try:
@@ -64,7 +64,7 @@ class Journal:
 
 def read(path: Path) -> list[Line]:
     """All whole lines of a journal; a torn last line is left out. Raises LoopError on a damaged one."""
-    return [line for line, _ in _chain(path)]
+    return [line for line, _ in _chain(path, _rows(path))]
 
 
 def whole_lines(path: Path) -> tuple[list[Line], str]:
@@ -83,15 +83,15 @@ def _rows(path: Path) -> list[bytes]:
     try:
         return sums.read_regular(path).split(b"\n")
     except FileNotFoundError:
-        return []
+        return [b""]
     except OSError as error:
         raise WorkFailed(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def _chain(path: Path, rows: Sequence[bytes] | None = None) -> Iterator[tuple[Line, str]]:
+def _chain(path: Path, rows: Sequence[bytes]) -> Iterator[tuple[Line, str]]:
     """Line by line, each with the checksum that the next one continues: none can be changed, left out or moved."""
     before = ""
-    *rows, torn = (_rows(path) if rows is None else rows) or [b""]
+    *rows, torn = rows
     for number, row in enumerate(rows, start=1):
         what = f"{path}:{number}: damaged journal line"
         hint = f"the {number - 1} lines before it are whole; move the session aside, or cut the file there"

@@ -35,7 +35,9 @@ def judgements(head: SessionHead, steps: Sequence[Finished]) -> tuple[Judgement,
 
 def _outcomes(head: SessionHead, steps: Sequence[Finished]) -> Iterator[tuple[Judgement, str, bool]]:
     """Each check of a session: a judgement without checks, the check's name, and whether it passed."""
-    builds = [build for step in steps for build in step.output.get("builds", ())]
+    # Steps of debugging stored the builds of a turn in another form.
+    built = (step for step in steps if not step.action.startswith("debug."))
+    builds = [build for step in built for build in step.output.get("builds", ())]
     last = {build["variant"]: build["build_id"] for build in builds}
     copies = {build["build_id"] for build in builds if not build.get("compiled", True)}
     own = 0 if head.device == "cuda" else head.threads

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from loop.base.errors import LoopError
 from loop.model.change import BriefOutput, DecisionOutput, PastSearch, TriedChange
-from loop.model.debugging import EarlierTry, SmallestOutput
+from loop.model.debugging import DebugOutput, EarlierTry
 from loop.model.output import VerifyOutput, by_run, outputs_of
 from loop.model.record import Finished, KnownGood, SessionHead
 from loop.store import index
@@ -38,7 +38,7 @@ def tries(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
     """
     attempts = []
     for folder, then, steps in _earlier(root, head, lambda h: (h.target, h.target_folder, h.device)):
-        cases = (case for output in outputs_of(steps, SmallestOutput) for case in output.smallest)
+        cases = (case for output in outputs_of(steps, DebugOutput) for case in output.smallest)
         smallest = {case.variant: case.check.workload.name for case in cases}
         verified = (checks for output in outputs_of(steps, VerifyOutput) for checks in output.variants)
         for variant, checks in {checks.variant: checks for checks in verified}.items():

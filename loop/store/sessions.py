@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -75,8 +76,7 @@ class SessionFolder:
         lines, record = journal.read(self.path / journal.NAME), None
         with contextlib.suppress(LoopError):  # A damaged record is named by who asks for it.
             record = self.record()
-        lost = cut(self.path, record, lines)
-        if lost:
+        if lost := cut(self.path, record, lines):
             raise WorkFailed(lost, hint=f"move {self.path} aside")
         return lines
 
@@ -132,8 +132,7 @@ def left_out(error: LoopError) -> None:
 
 def write_figures(beside: Path, figures: Mapping[str, str]) -> None:
     """Store the figures of a report in its folder. Raises LoopError when the disk refuses."""
-    for name, text in figures.items():
-        path = beside / name
+    for path, text in ((beside / name, text) for name, text in figures.items()):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -187,11 +186,10 @@ def find(root: Path, name: str) -> SessionFolder:
     matches = [f for f in folders if f.id == name] or [f for f in folders if f.id.startswith(name)]
     if len(matches) == 1:
         return matches[0]
-    hint = ", ".join(folder.id for folder in matches or folders[-5:])
-    hint = f"one of {hint}" if hint else "`loop run session` makes one"
-    if matches:
-        raise UsageError(f"{name}: {len(matches)} sessions begin so", hint=hint)
-    raise UsageError(f"{root}: no session {name}", hint=hint)
+    known = ", ".join(folder.id for folder in matches or folders[-5:])
+    hint = f"one of {known}" if known else "`loop run session` makes one"
+    what = f"{name}: {len(matches)} sessions begin so" if matches else f"{root}: no session {name}"
+    raise UsageError(what, hint=hint)
 
 
 def _load(model: type[T], path: Path) -> T:
@@ -208,12 +206,5 @@ def read_recorded(folder: Path) -> RecordedSession:
 
 def wall_seconds(lines: Sequence[Line]) -> float:
     """Wall time of all walks of a session."""
-    wall = 0.0
-    begun = last = None
-    for line in lines:
-        if isinstance(line.event, Opened):
-            begun = line.at
-        if begun is not None and last is not None and line.at > last and not isinstance(line.event, Opened):
-            wall += (line.at - last).total_seconds()
-        last = line.at
-    return wall
+    walked = [b.at - a.at for a, b in pairwise(lines) if not isinstance(b.event, Opened)]
+    return sum(max(0.0, passed.total_seconds()) for passed in walked)

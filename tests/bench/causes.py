@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from loop.model.debugging import ExplainOutput
+from loop.model.debugging import DebugOutput
 from loop.model.output import outputs_of
 from loop.store.sessions import every
 from tests.conftest import ROOT
@@ -110,7 +110,7 @@ def tried(edit: Edit) -> tuple[str, ...]:
             where = (str(target),) if command == ("trust",) else ("--target", str(target))
             subprocess.run([*LOOP, *command, *where], env=env, capture_output=True, check=False)
         finished = [record for folder in every(Path(name) / "sessions") for record in folder.finished()]
-        found = [one for output in outputs_of(finished, ExplainOutput) for one in output.explanations]
+        found = [one for output in outputs_of(finished, DebugOutput) for one in output.explanations]
     return found[0].as_if if found else ()
 
 

@@ -11,7 +11,7 @@ from loop.actions import ACTIONS
 from loop.base.errors import LoopError
 from loop.base.processes import finish
 from loop.debug.rules import LEAST
-from loop.model.debugging import ComponentsOutput, ExplainOutput, Explanation, SmallestOutput
+from loop.model.debugging import DebugOutput, Explanation
 from loop.model.output import Output
 from loop.model.record import Finished
 from loop.steps.context import Context
@@ -50,14 +50,14 @@ def debugged(bench: Bench, *names: str, steps: Sequence[str] = STEPS, budget_s: 
 
 def explained(found: dict[str, Any]) -> Explanation:
     """Why the only variant is wrong."""
-    output: ExplainOutput = found["debug.explain"]
+    output: DebugOutput = found["debug.explain"]
     (explanation,) = output.explanations
     return explanation
 
 
 def smallest(found: dict[str, Any]) -> str:
     """The smallest failing workload, as a command line gives it."""
-    output: SmallestOutput = found["debug.smallest"]
+    output: DebugOutput = found["debug.smallest"]
     (one,) = output.smallest
     assert not one.check.passed, "what is found fails"
     return one.words.removesuffix(" dtype=float32")
@@ -67,7 +67,7 @@ def smallest(found: dict[str, Any]) -> str:
 def test_a_row_sum_counted_twice_is_traced_to_its_stage(bench: Bench) -> None:
     """What cost the recorded history twelve sessions: the reduction is wrong, the partial sums are right."""
     found = debugged(bench, "sum_twice")
-    components: ComponentsOutput = found["debug.components"]
+    components: DebugOutput = found["debug.components"]
     assert ("sum_twice_reduce",) == components.wrong
     assert [False, True] == [one.checks.first_failure is not None for one in components.components]
     assert components.message.startswith("sum_twice_reduce of sum_twice is wrong: ")

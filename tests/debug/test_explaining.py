@@ -12,7 +12,7 @@ from loop.base.errors import WorkFailed
 from loop.base.processes import finish
 from loop.library.definitions import read_file
 from loop.machine.machine import cores
-from loop.model.debugging import ExplainOutput, Explanation
+from loop.model.debugging import DebugOutput, Explanation
 from loop.model.output import outputs_of
 from loop.model.record import Finished
 from loop.model.target import Target
@@ -80,7 +80,7 @@ def explained(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> It
         context = make_context(bench, *MISTAKES, budget_s=60.0)
         done = step(context, "kernel.verify")
         found = step(replace(context, finished=(done,)), "debug.explain")
-        yield {one.variant: one for output in outputs_of([found], ExplainOutput) for one in output.explanations}
+        yield {one.variant: one for output in outputs_of([found], DebugOutput) for one in output.explanations}
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from loop.debug.explaining import diagnoses
-from loop.model.debugging import (
-    ComponentChecks,
-    ComponentsOutput,
-    ExplainOutput,
-    Explanation,
-    Smallest,
-    SmallestOutput,
-)
+from loop.model.debugging import ComponentChecks, DebugOutput, Explanation, Smallest
 from loop.model.measurement import Check, VariantChecks
 from loop.model.record import Finished
 from tests.makers import make_check, make_finished, make_record, make_report, make_session_head, make_verify
@@ -38,7 +31,7 @@ def component(name: str, right: bool) -> ComponentChecks:
 
 def components(*parts: ComponentChecks) -> Finished:
     """The end of the step on components."""
-    return step("components", ComponentsOutput(ok=True, message="looked at", components=parts))
+    return step("components", DebugOutput(ok=True, message="looked at", components=parts))
 
 
 def small(note: str = "") -> Finished:
@@ -53,14 +46,14 @@ def small(note: str = "") -> Finished:
         minimal=not note,
         note=note,
     )
-    return step("smallest", SmallestOutput(ok=True, message="found", smallest=(one,)))
+    return step("smallest", DebugOutput(ok=True, message="found", smallest=(one,)))
 
 
 def explained(**fields: Any) -> Finished:
     """The end of the step that explains `cpu`."""
     given = {"cause": "", "as_if": (), "rule": "", "held": 0, "where": "", "workload": "w", **fields}
     explanation = Explanation(variant="cpu", **given)
-    return step("explain", ExplainOutput(ok=True, message="found", explanations=(explanation,)))
+    return step("explain", DebugOutput(ok=True, message="found", explanations=(explanation,)))
 
 
 def lines(*finished: Finished) -> list[tuple[str, str]]:

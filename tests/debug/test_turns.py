@@ -8,7 +8,7 @@ import pytest
 
 from loop.actions import ACTIONS
 from loop.base.processes import finish
-from loop.model.debugging import EarlierTry, HypothesesOutput, ScopeOutput
+from loop.model.debugging import EarlierTry, TurnOutput
 from loop.model.record import KnownGood
 from loop.workers.bench import Bench
 from tests.targets import make_builds, make_context
@@ -33,11 +33,11 @@ def tried(build_id: str, **fields: Any) -> EarlierTry:
     return EarlierTry.model_validate({**base, "build_id": build_id, "message": "3 elements wrong", **fields})
 
 
-def turn(bench: Bench, *tries: EarlierTry, hypothesis: str = "") -> HypothesesOutput:
+def turn(bench: Bench, *tries: EarlierTry, hypothesis: str = "") -> TurnOutput:
     """What is said before a turn."""
     context = make_context(bench, "odd", tries=tries, hypothesis=hypothesis)
     output = finish(ACTIONS["debug.hypotheses"].run(context, ACTIONS["debug.hypotheses"].arguments())).output
-    assert isinstance(output, HypothesesOutput)
+    assert isinstance(output, TurnOutput)
     return output
 
 
@@ -66,12 +66,12 @@ def test_a_turn_with_a_hypothesis_goes_ahead(bench: Bench) -> None:
     assert "Tried in before: an index is off; it did not cure odd: 3 elements wrong." in output.learned
 
 
-def scope(bench: Bench, *names: str, **builds: str) -> ScopeOutput:
+def scope(bench: Bench, *names: str, **builds: str) -> TurnOutput:
     """What is said of these variants, where those builds were good."""
     good = {name: KnownGood(session="s", build_id=build, commit=None) for name, build in builds.items()}
     context = make_context(bench, *names, known_good=good)
     output = finish(ACTIONS["debug.scope"].run(context, ACTIONS["debug.scope"].arguments())).output
-    assert isinstance(output, ScopeOutput)
+    assert isinstance(output, TurnOutput)
     return output
 
 

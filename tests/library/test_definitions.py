@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import DefinitionError, LoopError
-from loop.base.places import project, shipped
+from loop.base.places import project
 from loop.library import definitions, targets
 from loop.library.rates import rates
 from loop.session.recorded import histories
@@ -31,29 +31,6 @@ def test_everything_that_ships_is_well_formed(tmp_path: Path) -> None:
     assert "attention" == targets.target(bundled).value.name
     assert rates(bundled).find(rates(bundled).gpu) is not None
     assert 9 == len(histories()[0].sessions)
-
-
-def test_a_projects_own_patterns_add_to_the_bundled_ones(tmp_path: Path) -> None:
-    """One of the same name replaces it."""
-    folder = make_project(tmp_path / "p")
-    add_commands(folder, "mine", ["true"])
-    add_commands(folder, "baseline-first", ["true"], number=1)
-    found = definitions.patterns(project(folder, tmp_path))
-    assert ("mine", 1) == (found["mine"].value.name, len(found["baseline-first"].value.steps))
-
-
-def test_phases_of_a_plan_are_refused_with_their_line(tmp_path: Path) -> None:
-    """They mean nothing any more, and nobody is to believe that they do."""
-    folder = make_project(tmp_path)
-    text = (shipped("sessions") / "plans" / "quick.yaml").read_text().replace("name: quick", "name: mine")
-    (folder / "plans").mkdir(exist_ok=True)
-    (folder / "plans" / "mine.yaml").write_text(f"{text}phases: [{{name: all}}]\n")
-    with pytest.raises(DefinitionError) as refused:
-        definitions.plans(project(folder, tmp_path))
-    assert (len(text.splitlines()) + 1, 1) == (
-        refused.value.complaints[0].line,
-        refused.value.complaints[0].column,
-    )
 
 
 def test_a_file_is_named_as_what_it_defines(tmp_path: Path) -> None:

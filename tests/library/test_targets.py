@@ -130,15 +130,3 @@ def test_the_only_output_of_format_1_is_one_of_the_outputs(tmp_path: Path) -> No
     signature = target.components["half"].signature
     assert signature is not None
     assert signature.outputs == {"output": "N"}
-
-
-def test_format_2_has_outputs_only(tmp_path: Path) -> None:
-    """A signature of both formats at once is refused, at its line."""
-    with pytest.raises(DefinitionError, match=r"target.yaml:\d+:\d+: signature.output: expected a known name"):
-        read(tmp_path, format=2)
-
-
-def test_a_newer_format_is_refused(tmp_path: Path) -> None:
-    """It is not read as if it were one that is known."""
-    with pytest.raises(DefinitionError, match=r"target.yaml:2:\d+: format: expected 2, got 3"):
-        read(tmp_path, format=3)

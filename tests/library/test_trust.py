@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import forget
-from loop.base.places import JOBS, Project, project, shipped, state_folder
+from loop.base.places import JOBS, Project, project, state_folder
 from loop.library.trust import definition_hash, grant, hosts_hash, is_trusted, refusal, what_runs
 from tests.makers import make_pattern
 from tests.targets import compiled, external, importable, write_target
@@ -61,12 +61,6 @@ def with_other(old: str, new: str) -> Callable[[Path], object]:
         path.write_text(path.read_text().replace(old, new, 1))
 
     return change
-
-
-def test_what_ships_with_loop_is_trusted() -> None:
-    """Nobody is asked about the bundled target."""
-    assert is_trusted(project(None, Path.cwd()))
-    assert is_trusted(project(shipped("kernels/attention"), Path.cwd()))
 
 
 def test_a_project_is_refused_until_it_is_granted(tmp_path: Path) -> None:

@@ -5,31 +5,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from pydantic import ValidationError
 
 from loop.gate.model import DeviceOutput
 from loop.model.measurement import Check, Fault, Layout, VariantChecks
 from loop.model.profile import at_hand, same_card
 from loop.model.resources import short_name
-from loop.model.signature import Signature
 from loop.model.target import Instances
 from loop.profile.launch_limits import gpu_at_hand
 from tests.makers import make_check, make_device, make_session_head
-
-
-def test_sizes_and_dimensions_are_one_list() -> None:
-    """A size that only the generator is given is shrunk and read in formulas like any other."""
-    signature = Signature(inputs={"x": "N M", "y": "..."}, outputs={"z": "N"}, sizes=("K",))
-
-    assert signature.dimensions == ("N", "M", "K")
-    assert not signature.is_plain
-
-
-def test_a_type_of_no_tensor_is_refused() -> None:
-    """Such a name is a slip of the pen."""
-    with pytest.raises(ValidationError, match="types: expected one of x, y, got 'z'"):
-        Signature(inputs={"x": "N"}, outputs={"y": "N"}, types={"z": "int32"})
-
 
 NO_LOAD = "does not load: no such file"
 NOT_LOADED = Fault(text=NO_LOAD)
@@ -46,22 +29,10 @@ def unloaded(workload: str, inputs: Layout = "contiguous") -> Check:
     return make_check(workload, status="refused", message=f"{NO_LOAD} on {place}", inputs=inputs, fault=NOT_LOADED)
 
 
-def refused(workload: str, status: str = "refused") -> Check:
-    """A check of a call that returned an error."""
-    fault = Fault(text="error 3: no such shape")
-    return make_check(workload, status=status, message=f"{fault.text} on {workload}", fault=fault)
-
-
 def test_a_variant_that_does_not_load_is_told_once() -> None:
     """Whatever the workload and the layout, with how many checks that cost."""
     assert (f"refused: {NO_LOAD} (3 checks)",) == failures(unloaded("a"), unloaded("a", "strided"), unloaded("b"))
     assert (f"refused: {NO_LOAD} on a",) == failures(unloaded("a")), "a single one names its workload"
-
-
-def test_what_failed_on_some_workloads_names_them() -> None:
-    """Which ones they are says something of the mistake."""
-    expected = ("refused: error 3: no such shape on a", "refused: error 3: no such shape on b")
-    assert expected == failures(refused("a"), make_check("c"), refused("b"))
 
 
 @pytest.mark.parametrize(("host", "ends"), [("", False), ("l4", True)])
@@ -103,19 +74,6 @@ def test_all_combinations_of_instances_are_promised() -> None:
     assert 4 == len(promised)
     assert ("scale::rows<float, 16>", "template void scale::rows<float, 16>(float *);") == promised[0]
     assert ("scale::rows<__half, 32>", "template void scale::rows<__half, 32>(__half *);") == promised[-1]
-
-
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"symbol": "rows<{T}>"}, r"symbol: \{N\}, which `over` has, is not in it"),
-        ({"line": "template void rows<{T}, {N}, {M}>();"}, r"line: \{M\}, which `over` does not have"),
-    ],
-)
-def test_placeholders_have_to_agree(fields: dict[str, Any], said: str) -> None:
-    """A misspelt one would promise what nobody means."""
-    with pytest.raises(ValueError, match=said):
-        Instances.model_validate({**SPLIT, **fields})
 
 
 H200 = make_device("NVIDIA H200", bytes_per_s=4.8e12, flops_per_s={"float16": 989e12})

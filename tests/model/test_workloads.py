@@ -67,12 +67,6 @@ def test_only_what_differs_from_the_default_is_named() -> None:
     assert ["B1 S4 float32"] == names({"B": 1, "S": 4, "causal": False, "side": "left"})
 
 
-def test_the_same_workload_twice_is_one() -> None:
-    """In one set or in two, written long or short."""
-    target = make_target({"B": 1, "S": 4}, {"B": 1, "N": 4, "M": 4}, more=({"B": 1, "S": (4, 5)},))
-    assert ["B1 S4 float32", "B1 S5 float32"] == [w.name for w in expand(target, ["some", "more"], "float32")]
-
-
 def test_numbers_that_nearly_agree_are_two_workloads() -> None:
     """A name never swallows the digit that tells two workloads apart."""
     scales = (0.1234567, 0.1234568)

@@ -179,22 +179,6 @@ def test_a_promise_is_kept_with_its_build(tmp_path: Path) -> None:
     assert [{"w": 0.5}] == list(row.speeds.values())
 
 
-def test_what_a_change_came_to_is_kept(tmp_path: Path) -> None:
-    """Also of one that was taken back; not of one that promised nothing."""
-    came = {"promise": PROMISE, "variant": "cpu", "workload": "w", "actual": 1.0, "basis": "change"}
-    base = {"number": 1, "variant": "cpu", "reason": "r"}
-    tried = [{**base, "outcome": "reverted", "promised": came}, {**base, "outcome": "kept"}]
-    steps = [
-        make_finished(
-            "decide", action="change.decide", run=run, output={"ok": True, "message": "m", "tried": change}
-        )
-        for run, change in enumerate(tried, start=1)
-    ]
-    make_session(tmp_path, "s0", Opened(pid=1), *steps)
-    (row,) = index.rows(tmp_path)
-    assert ["below"] == [gain.side for gain in row.gains]
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> SessionFolder:
     """A finished session whose record knows how long its journal was."""

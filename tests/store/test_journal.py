@@ -11,7 +11,7 @@ import pytest
 
 from loop.base.errors import LoopError
 from loop.model.record import Closed, Event, Opened, Started
-from loop.store.journal import Journal, last_closed, open_step, read
+from loop.store.journal import Journal, read
 from tests.conftest import ROOT
 from tests.makers import make_finished
 
@@ -104,21 +104,6 @@ def test_no_acknowledged_line_is_lost_to_a_kill(tmp_path: Path) -> None:
         writer.send_signal(signal.SIGKILL)
         said += [int(line) for line in writer.stdout if line.endswith("\n")]
     assert said[-1] <= len(read(path)) <= said[-1] + 1
-
-
-def test_the_open_step_is_the_one_that_never_ended(tmp_path: Path) -> None:
-    """Begun and not ended; none when every step has."""
-    ended = (make_started("verify"), make_finished("verify"))
-    assert make_started("measure") == open_step(read(write(tmp_path / "a", [*ended, make_started("measure")])))
-    assert open_step(read(write(tmp_path / "b", ended))) is None
-
-
-def test_a_resumed_session_is_open_again(tmp_path: Path) -> None:
-    """Closed holds until the next opening."""
-    closed = Closed(status="aborted", reason="interrupted")
-    reopened: list[Event] = [Opened(pid=1), closed, Opened(pid=2, resumed=True)]
-    assert closed == last_closed(read(write(tmp_path / "a", [Opened(pid=1), closed])))
-    assert last_closed(read(write(tmp_path / "b", reopened))) is None
 
 
 def test_a_missing_line_is_noticed(tmp_path: Path) -> None:

@@ -53,12 +53,6 @@ def test_a_session_that_did_not_pass_is_passed_over(status: str, tmp_path: Path)
     assert "first" == build_of(tmp_path)
 
 
-def test_what_was_wrong_or_has_no_build_is_not_good(tmp_path: Path) -> None:
-    """A Python variant has no build that could be measured again."""
-    make_session(tmp_path, "2026-11-20-090000-a", verified(right=False, cpu="wrong"), verified(torch=""))
-    assert {} == found(tmp_path)
-
-
 @pytest.mark.parametrize(
     "head",
     [{"target": "other"}, {"device": "cuda"}, {"machine": make_machine(processor="Another CPU")}],
@@ -69,14 +63,6 @@ def test_another_ground_has_another_known_good(head: dict[str, Any], tmp_path: P
     make_session(tmp_path, "2026-11-20-090000-a", verified(cpu="there"), **head)
     assert None is build_of(tmp_path)
     assert "there" == build_of(tmp_path, **head)
-
-
-def test_a_resumed_session_keeps_what_it_began_with(tmp_path: Path) -> None:
-    """Sessions after it do not count, nor does it count itself."""
-    make_session(tmp_path, "2026-11-20-090000-a", verified(cpu="before"))
-    make_session(tmp_path, NOW, verified(cpu="itself"))
-    make_session(tmp_path, "2026-11-22-090000-a", verified(cpu="after"))
-    assert "before" == build_of(tmp_path)
 
 
 def test_a_build_that_any_session_found_wrong_is_not_good(tmp_path: Path) -> None:

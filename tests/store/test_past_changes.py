@@ -88,15 +88,3 @@ def test_each_variant_of_each_session_is_a_try(tmp_path: Path) -> None:
     assert ("sums", "g", False) == (first.hypothesis, first.ground, first.right)
     assert first.message.startswith("3 of 4096 elements wrong")
     assert (True, "", "") == (second.right, second.message, second.hypothesis)
-
-
-def test_other_targets_devices_and_later_sessions_do_not_count(tmp_path: Path) -> None:
-    """Nor does one that verified nothing, or one whose files are damaged."""
-    make_session(tmp_path, "2026-11-18-090000-a", verified(False), target="another")
-    make_session(tmp_path, "2026-11-18-100000-a", verified(False), device="cuda")
-    make_session(tmp_path, "2026-11-18-110000-a", make_finished("build"))
-    broken = make_session(tmp_path, "2026-11-18-120000-a", verified(False))
-    (broken.path / "session.json").write_text("{")
-    make_session(tmp_path, DEBUGGED.id)
-    make_session(tmp_path, "2026-11-22-090000-a", verified(False))
-    assert () == tries(tmp_path, DEBUGGED)
