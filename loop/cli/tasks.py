@@ -27,7 +27,7 @@ from loop.formats.evaluators import EVALUATORS
 from loop.formats.gpumode import TESTS
 from loop.formats.model import ForeignTask, hindrances
 from loop.formats.table import as_target
-from loop.formats.theirs import LIMIT_S, NO_GPU, VERDICTS, Verdict, causes, few
+from loop.formats.theirs import LIMIT_S, NO_GPU, VERDICTS, Verdict, causes, evenly_spread
 from loop.library import trust
 from loop.machine.gpus import gpus
 from loop.model.base import Model, Printed
@@ -196,7 +196,7 @@ def audit(request: TaskRequest, screen: Screen) -> Audited:
     """Which controls each side lets pass, and what is odd about the task itself."""
     task = table.load(request.path.absolute(), request.form)
     if task.format not in evaluators.ANSWERS:
-        raise UsageError(f"{request.path}: loop cannot audit {table.of(task.format).title} yet")
+        raise UsageError(f"{request.path}: loop cannot audit {table.format_named(task.format).title} yet")
     folder, _ = as_target(request.path, (), request.form)
     trial = Audit(request, task, trusted_setting(folder, screen))
     screen.status("inputs and reference")
@@ -204,7 +204,7 @@ def audit(request: TaskRequest, screen: Screen) -> Audited:
     if not interface["inputs"] or not interface["outputs"]:
         raise UsageError(f"{request.path}: no floating-point inputs and outputs: loop has no controls for it")
     every = chosen_controls(interface["inputs"], interface["outputs"][0], trial.device)
-    rows, why = trial.judged(named([*every], request.controls), screen)
+    rows, why = trial.judged(controls_named([*every], request.controls), screen)
     # FlashInfer's evaluator is slow: it is asked about some of the cases alone.
     is_cut = task.format == flashinfer.TRACE and len(task.cases) > MOST_CASES
     cut = f", on {MOST_CASES} of {len(task.cases)} workloads" if is_cut else ""
@@ -218,7 +218,7 @@ def audit(request: TaskRequest, screen: Screen) -> Audited:
     return Audited(task=task.name, format=task.format, theirs=whose, findings=tuple(findings), controls=rows)
 
 
-def named(chosen: Sequence[Control], names: Sequence[str]) -> list[Control]:
+def controls_named(chosen: Sequence[Control], names: Sequence[str]) -> list[Control]:
     """Controls of those short names that fit, and the honest ones. Raises UsageError for a name that is none."""
     makes = [control.make for control in chosen]
     for name in names:
@@ -321,7 +321,11 @@ class Audit:
         request, target = self.request, self.setting.target
         sets = [TESTS] if TESTS in target.workloads else list(target.workloads)
         every = expand(target, sets, target.dtypes[self.device])
-        chosen = few(every, MOST_CASES) if len(every) > MOST_CASES or len(sets) < len(target.workloads) else []
+        chosen = (
+            evenly_spread(every, MOST_CASES)
+            if len(every) > MOST_CASES or len(sets) < len(target.workloads)
+            else []
+        )
         some = [spelled(entry_of(target.signature, workload)) for workload in chosen]
         terms = self.setting.project.target, request.device, some, request.threads, request.seed
         bench = BenchRequest(command, names, *terms, rounds=ROUNDS, enough=True)
@@ -379,10 +383,10 @@ class Audit:
         assert generator is not None
         if task.format == gpumode.NAME:  # Its cases have seeds of their own.
             able = [] if hindrances(task, len(gpus().usable)) else task.cases
-            checked = [case for case in few(able, MOST_CASES) if "check" in case.use]
+            checked = [case for case in evenly_spread(able, MOST_CASES) if "check" in case.use]
             cases = [{"name": case.name, "given": case.arguments} for case in checked]
         else:
-            workloads = few(expand(target, target.workloads, target.dtypes[self.device]), MOST_CASES)
+            workloads = evenly_spread(expand(target, target.workloads, target.dtypes[self.device]), MOST_CASES)
             cases = [{"name": load.name, "given": {**load.sizes, **load.attributes}} for load in workloads]
         return {
             "folder": str(self.setting.project.target),

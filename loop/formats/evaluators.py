@@ -14,9 +14,9 @@ from loop.formats import flashinfer, gpumode, kernelbench, python_text
 from loop.formats.flashinfer import Definition
 from loop.formats.model import ForeignTask
 from loop.formats.python_text import read_json
-from loop.formats.theirs import Evaluator, ForeignAnswer, TheirStep, Verdict, few
+from loop.formats.theirs import Evaluator, ForeignAnswer, TheirStep, Verdict, evenly_spread
 
-Done = list[tuple[TheirStep, Completed, str]]
+StepResults = list[tuple[TheirStep, Completed, str]]
 KERNELBENCH_DRIVER = """
 import json, sys
 import torch
@@ -48,7 +48,7 @@ def _kernelbench_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
     return [TheirStep((asked.python, "-c", KERNELBENCH_DRIVER, *words), folder, result, environment=path)]
 
 
-def _kernelbench_read(results: Done) -> Verdict:
+def _kernelbench_read(results: StepResults) -> Verdict:
     """Right where it compiled and every trial agreed."""
     report = json.loads(results[-1][2])
     if not isinstance(report, dict):
@@ -79,7 +79,7 @@ def _gpumode_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
     return steps
 
 
-def _gpumode_read(results: Done) -> Verdict:
+def _gpumode_read(results: StepResults) -> Verdict:
     """Right where both runs say `check: pass`."""
     result = {
         step.result.stem: dict(line.partition(": ")[::2] for line in text.splitlines() if ": " in line)
@@ -122,7 +122,7 @@ def _trace_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
             shutil.copyfile(path, root / path.relative_to(dataset))
             if asked.cases and flashinfer.WORKLOADS in path.relative_to(dataset).parts:
                 lines = [line for line in path.read_text().splitlines() if line.strip()]
-                (root / path.relative_to(dataset)).write_text("\n".join(few(lines, asked.cases)) + "\n")
+                (root / path.relative_to(dataset)).write_text("\n".join(evenly_spread(lines, asked.cases)) + "\n")
     (root / flashinfer.SOLUTIONS).mkdir(parents=True)
     shutil.copyfile(asked.answer, root / flashinfer.SOLUTIONS / "answer.json")
     if (dataset / "blob").is_dir():
@@ -133,7 +133,7 @@ def _trace_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
     return [TheirStep(command, folder, result, environment={"PYTHONPATH": str(asked.evaluator)})]
 
 
-def _traces_read(results: Done) -> Verdict:
+def _traces_read(results: StepResults) -> Verdict:
     """Right where every workload passed; the speed-up is the geometric mean of those that it gives."""
     traces = [json.loads(line) for line in results[-1][2].splitlines() if line.strip()]
     if not traces:

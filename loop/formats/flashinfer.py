@@ -8,7 +8,7 @@ from pydantic import Field
 from loop.base.documents import Document, complain
 from loop.base.errors import DefinitionError
 from loop.formats import python_text
-from loop.formats.model import ELEMENT_TYPES, Case, ForeignTask, Judging, Timing
+from loop.formats.model import ELEMENT_TYPES, AcceptanceRule, Case, ForeignTask, Timing
 from loop.formats.python_text import Module, located, read_json, read_lines
 from loop.model.base import Count, Model
 
@@ -161,10 +161,12 @@ LANGUAGES = {
 }
 """By format: what a solution may be written in."""
 JUDGED = {
-    TRACE: Judging(
+    TRACE: AcceptanceRule(
         atol=1e-2, rtol=1e-2, either=True, note="an evaluation's own settings may differ by kind of operator"
     ),
-    SOL: Judging(atol=1e-2, rtol=1e-2, matched_ratio=0.99, note="10 rounds of fresh inputs; all zeros fail"),
+    SOL: AcceptanceRule(
+        atol=1e-2, rtol=1e-2, matched_ratio=0.99, note="10 rounds of fresh inputs; all zeros fail"
+    ),
 }
 TIMED = {
     TRACE: Timing(
@@ -227,7 +229,7 @@ def load_sol(path: Path, why: str) -> ForeignTask:
         return task
     loosest = max(kinds, key=lambda rule: (rule.max_atol, rule.max_rtol, -rule.required_matched_ratio))
     several = f"{len(kinds)} rules, the loosest shown; " if len(kinds) > 1 else ""
-    judging = Judging(
+    judging = AcceptanceRule(
         atol=loosest.max_atol,
         rtol=loosest.max_rtol,
         matched_ratio=loosest.required_matched_ratio,

@@ -21,7 +21,7 @@ from loop.formats.flashinfer import (
 )
 from loop.formats.model import ForeignTask
 from loop.formats.python_text import read_json, read_lines
-from loop.formats.target import ANSWERS, Made, needs, tolerance, unnamed, variant
+from loop.formats.target import ANSWERS, TargetDraft, needs, tolerance, unnamed, variant
 
 COMPILED = ("cpp", "cuda", "cuda_cpp")
 UNITS = (".cpp", ".cc", ".cxx", ".cu")
@@ -174,7 +174,7 @@ PASSED = "foreign.returning(answer, INPUTS, OUTPUTS, SIZES)"
 RETURNED = "foreign.by_position(answer, list(INPUTS), {name: dtype for name, (_, dtype) in OUTPUTS.items()})"
 
 
-def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
+def target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
     """The task as a target. Raises LoopError for answers and inputs that loop cannot run."""
     definition, _ = read_json(task.files[0], Definition)
     sizes: dict[str, int | str] = {}  # Axes that no workload names: constants, and formulas in their order.
@@ -215,7 +215,7 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
         "workloads": {"task": entries},
         "variants": named or {OWN: own},
     }
-    return Made(fields, {}, texts)
+    return TargetDraft(fields, {}, texts)
 
 
 def _json(value: Any) -> str:

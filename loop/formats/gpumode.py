@@ -12,9 +12,9 @@ from pydantic import Field
 from loop.base.documents import Document, complain, load_yaml, parse
 from loop.base.errors import Complaint, DefinitionError, UsageError
 from loop.formats import python_text
-from loop.formats.model import Case, ForeignTask, Judging, Timing
+from loop.formats.model import AcceptanceRule, Case, ForeignTask, Timing
 from loop.formats.python_text import Module
-from loop.formats.target import ANSWERS, Made, tolerance, unnamed, variant, variants
+from loop.formats.target import ANSWERS, TargetDraft, tolerance, unnamed, variant, variants
 from loop.model.base import Model
 
 NAME = "gpumode"
@@ -156,7 +156,7 @@ def load(path: Path, why: str) -> ForeignTask:
         reference="reference.ref_kernel",
         cases=(*tests, *benchmarks),
         dtypes=(),
-        judging=Judging(checker=manifest.config.main) if read.own_contract else _judging(read.reference),
+        judging=AcceptanceRule(checker=manifest.config.main) if read.own_contract else _judging(read.reference),
         timing=Timing(
             method="CUDA events, up to 100 repeats until the error of the mean is below 0.1 % or time is up",
             cold_cache=any("clear_l2" in name for name in read.words) if read.evaluator else None,
@@ -228,16 +228,16 @@ def _entry(read: GpuModeTask) -> str:
     return " and ".join(f"def {name}" for name in dict.fromkeys(names or [KERNEL]))
 
 
-def _judging(reference: Module | None) -> Judging:
+def _judging(reference: Module | None) -> AcceptanceRule:
     """The tolerance where it stands in the text, else the name of the task's own checker."""
     for node in reference.tree.body if reference else ():
         names = [ast.unparse(target) for target in node.targets] if isinstance(node, ast.Assign) else []
         if CHECK in names and isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            return Judging(**_allowed(node.value), note="NaN and infinity have to match")
+            return AcceptanceRule(**_allowed(node.value), note="NaN and infinity have to match")
     function = reference.function(CHECK) if reference else None
     calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)] if function else []
     compared = [call for call in calls if ast.unparse(call.func).endswith(("allclose", "assert_close"))]
-    return Judging(**(_allowed(compared[0]) if len(compared) == 1 else {}), checker=f"reference.{CHECK}")
+    return AcceptanceRule(**(_allowed(compared[0]) if len(compared) == 1 else {}), checker=f"reference.{CHECK}")
 
 
 def _allowed(call: ast.Call) -> dict[str, float | None]:
@@ -282,7 +282,7 @@ custom_kernel = foreign.with_buffers(foreign.from_file(HERE / "{file}", "custom_
 '''
 
 
-def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
+def target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
     """The task as a target. Raises UsageError for cases that a target cannot name."""
     reference = python_text.read_module(next(path for path in task.files if path.name == "reference.py"))
     if reference.function(REFERENCE) is None:
@@ -322,7 +322,7 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
     for name, path in answers.items():
         links[f"{ANSWERS}/{name}.py"] = path
         texts[f"{name}_answer.py"] = ANSWER_FILE.format(name=name, file=f"{ANSWERS}/{name}.py")
-    return Made(fields, links, texts)
+    return TargetDraft(fields, links, texts)
 
 
 def _workload(task: ForeignTask, case: Case) -> dict[str, Any]:

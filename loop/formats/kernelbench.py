@@ -6,16 +6,16 @@ from pathlib import Path
 
 from loop.base.errors import DefinitionError
 from loop.formats import python_text
-from loop.formats.model import Case, ForeignTask, Judging, Timing
+from loop.formats.model import AcceptanceRule, Case, ForeignTask, Timing
 from loop.formats.python_text import Module
-from loop.formats.target import ANSWERS, Made, tolerance, variant, variants
+from loop.formats.target import ANSWERS, TargetDraft, tolerance, variant, variants
 
 NAME = "kernelbench"
 ENTRY, TASK, OWN = "ModelNew", "task.py", "theirs"
 COUNTS = "BatchNorm"
 DRAWING = ("torch.rand", "torch.randn", "torch.randint", "torch.bernoulli", "torch.rand_like", "torch.randn_like")
 NAMES = ("Model", "get_inputs", "get_init_inputs")
-JUDGING = Judging(
+JUDGING = AcceptanceRule(
     atol=1e-4,
     rtol=1e-4,
     note="five random inputs; atol = rtol = 1e-4 in float32, 1e-2 in float16 and bfloat16; "
@@ -78,7 +78,7 @@ def load(path: Path, why: str) -> ForeignTask:
     )
 
 
-def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
+def target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
     """The task as a target: classes that are made after seeding, with inputs that `get_inputs` makes."""
     own = variant(task, TASK, "Model", "the task's own Model", "example")
     # A layer that counts what it has seen, as BatchNorm in training, holds something else after each call.
@@ -97,7 +97,9 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
         "workloads": {"task": [{}]},
         "variants": variants(task, answers, ENTRY) or {OWN: own},
     }
-    return Made(fields, {TASK: task.path, **{f"{ANSWERS}/{name}.py": path for name, path in answers.items()}})
+    return TargetDraft(
+        fields, {TASK: task.path, **{f"{ANSWERS}/{name}.py": path for name, path in answers.items()}}
+    )
 
 
 def _check(module: Module) -> None:

@@ -31,7 +31,7 @@ class Case(Model):
     """What its generator is given, or the sizes of its axes."""
 
 
-class Judging(Model):
+class AcceptanceRule(Model):
     """When an output counts as right."""
 
     atol: float | None = None
@@ -97,7 +97,7 @@ class ForeignTask(Model):
     """The calls it makes."""
     dtypes: tuple[str, ...]
     """Element types of inputs and outputs; empty where only the generator knows them."""
-    judging: Judging
+    judging: AcceptanceRule
     """When an output counts as right."""
     timing: Timing
     """How the format times an answer."""

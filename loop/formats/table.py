@@ -13,8 +13,8 @@ from loop.base.places import MANIFEST, tasks_folder
 from loop.base.screen import Screen, table_lines, width
 from loop.formats import flashinfer, flashinfer_target, gpumode, kernelbench
 from loop.formats.gpumode import target
-from loop.formats.model import ForeignTask, Inspected, Judging, hindrances
-from loop.formats.target import Made
+from loop.formats.model import AcceptanceRule, ForeignTask, Inspected, hindrances
+from loop.formats.target import TargetDraft
 from loop.library import trust as origin
 from loop.machine.gpus import gpus
 
@@ -29,7 +29,7 @@ class Format:
     """Why a file or folder looks like one of its tasks; None where it does not."""
     load: Callable[[Path, str], ForeignTask]
     """Reads one; raises DefinitionError with file and line."""
-    target: Callable[[ForeignTask, Mapping[str, Path]], Made]
+    target: Callable[[ForeignTask, Mapping[str, Path]], TargetDraft]
     """Makes a target of one, with the answers by name."""
     looks_for: str
     """What makes a path one of its tasks, in words."""
@@ -99,7 +99,7 @@ def claimed(path: Path, wanted: str | None = None) -> list[tuple[Format, str]]:
     return [(known, why) for known, why in reasons if why is not None]
 
 
-def of(name: str) -> Format:
+def format_named(name: str) -> Format:
     """The format of that name."""
     return next(known for known in FORMATS if known.name == name)
 
@@ -125,7 +125,7 @@ def as_target(path: Path, answers: Sequence[str] = (), form: str | None = None) 
     names = _names(files)
     folder = tasks_folder() / content_hash("\0".join(map(str, (task.path, form, *files))))[:16]
     refuse(task)
-    target = of(task.format).target(task, dict(zip(names, files, strict=True)))
+    target = format_named(task.format).target(task, dict(zip(names, files, strict=True)))
     paths = dict(zip(names, map(str, files), strict=True))
     _write(folder / origin.MADE_OF_FILE, origin.MadeOf(task=str(task.path), format=form, answers=paths).as_text())
     _link(folder, target.links)
@@ -201,7 +201,7 @@ def inspect(path: Path, form: str | None, screen: Screen, *, as_json: bool) -> i
     if as_json:
         screen.data(to_json(Inspected(**dict(task), runs=names, hindrances=tuple(needs))))
         return ExitCode.OK
-    timing, facts = task.timing, [("format", f"{of(task.format).title}: {task.why}")]
+    timing, facts = task.timing, [("format", f"{format_named(task.format).title}: {task.why}")]
     facts += [("task", f"{task.name} ({task.path})"), ("answer", f"{task.entry}, in {', '.join(task.languages)}")]
     timed = sum("time" in case.use for case in task.cases)
     facts += [("reference", task.reference), ("cases", f"{len(task.cases)}, {timed} of them timed")]
@@ -225,7 +225,7 @@ def inspect(path: Path, form: str | None, screen: Screen, *, as_json: bool) -> i
     return ExitCode.OK
 
 
-def _judging(judging: Judging) -> str:
+def _judging(judging: AcceptanceRule) -> str:
     words = [f"its own checker says so: {judging.checker}"] if judging.checker else []
     if judging.atol is not None and judging.rtol is not None:
         joint = "or" if judging.either else "+"

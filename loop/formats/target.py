@@ -8,7 +8,7 @@ from typing import Any
 
 from loop.base.errors import UsageError
 from loop.formats import python_text
-from loop.formats.model import ForeignTask, Judging, installed
+from loop.formats.model import AcceptanceRule, ForeignTask, installed
 from loop.formats.python_text import Module
 
 NAMES = re.compile(r"[A-Za-z]\w{0,63}")
@@ -19,7 +19,7 @@ ANSWERS = "answers"
 
 
 @dataclass(frozen=True)
-class Made:
+class TargetDraft:
     """A target, before it is written."""
 
     fields: Mapping[str, Any]
@@ -74,7 +74,7 @@ def variant(task: ForeignTask, module: str, function: str, title: str, role: str
     }
 
 
-def tolerance(judging: Judging, default: float) -> dict[str, Any]:
+def tolerance(judging: AcceptanceRule, default: float) -> dict[str, Any]:
     """What an element may be off, as a target says it."""
     atol = default if judging.atol is None else judging.atol
     rtol = default if judging.rtol is None else judging.rtol

@@ -46,10 +46,6 @@ class Verdict(Model):
     """Hash of the evaluator's and the task's files."""
 
 
-Judging = Generator[Tick, None, Verdict]
-"""An evaluator at work."""
-
-
 @dataclass(frozen=True)
 class ForeignAnswer:
     """An answer, and whose evaluator is to judge it."""
@@ -69,7 +65,7 @@ class ForeignAnswer:
 Each = TypeVar("Each")
 
 
-def few(items: Sequence[Each], most: int) -> list[Each]:
+def evenly_spread(items: Sequence[Each], most: int) -> list[Each]:
     """At most so many of them, evenly spread."""
     number = min(len(items), most)
     return [items[place * len(items) // number] for place in range(number)]
@@ -102,7 +98,7 @@ class Evaluator:
 NO_GPU = "it times by CUDA, and there is no GPU here"
 
 
-def judged(asked: ForeignAnswer, evaluator: Evaluator) -> Judging:
+def judged(asked: ForeignAnswer, evaluator: Evaluator) -> Generator[Tick, None, Verdict]:
     """What the evaluator says. Raises UsageError for a checkout that is not there."""
     if asked.evaluator is not None and not asked.evaluator.is_dir():
         raise UsageError(f"{asked.evaluator}: no checkout of its evaluator there", hint=NAME_ONE)
@@ -129,7 +125,7 @@ def judged(asked: ForeignAnswer, evaluator: Evaluator) -> Judging:
     return verdict
 
 
-def _run(asked: ForeignAnswer, evaluator: Evaluator, steps: list[TheirStep]) -> Judging:
+def _run(asked: ForeignAnswer, evaluator: Evaluator, steps: list[TheirStep]) -> Generator[Tick, None, Verdict]:
     """Every step, in order; nothing of the user's is in their folder."""
     results: list[tuple[TheirStep, Completed, str]] = []
     seconds, verdict = 0.0, Verdict(status="failed")

@@ -268,7 +268,7 @@ def _of_pattern(pattern: Pattern, runs: Sequence[Run], savings: Sequence[Saving]
     duration = expected(60 * pattern.estimate.minutes, times)
     passed = sum(run.status == "passed" for run, _, _ in runs)
     answered = sum(bool(run.success) for run, _, _ in runs)
-    low, mean, high = share = rate(good, bad)
+    low, mean, high = share = answer_share(good, bad)
     status: Literal["applied", "validated", "doubtful", "retired"] = "applied"
     if good + bad >= ENOUGH and high < RETIRED:
         status = "retired"
@@ -297,7 +297,7 @@ def _of_pattern(pattern: Pattern, runs: Sequence[Run], savings: Sequence[Saving]
     )
 
 
-def rate(good: float, bad: float) -> tuple[float, float, float]:
+def answer_share(good: float, bad: float) -> tuple[float, float, float]:
     """The share of answers by Jeffreys' Beta(1/2, 1/2): 5 % quantile, mean, 95 % quantile.
 
     `good`, `bad`: counts, or sums of weights.
@@ -323,7 +323,7 @@ def lines(known: PatternStatistics) -> list[str]:
     return text
 
 
-def in_words(rows: Sequence[SessionRow]) -> str:
+def how_predictions_held(rows: Sequence[SessionRow]) -> str:
     """How predictions of time and of gain held, a sentence each; empty where none has an outcome.
 
     `rows`: oldest first. The outcomes of earlier advice in the last session are named one by one.
@@ -425,7 +425,7 @@ def expected_text(head: SessionHead) -> str:
     return f"{seconds_text(known.seconds)} (80 %: {between})"
 
 
-def named(variants: Sequence[str]) -> str:
+def in_parentheses(variants: Sequence[str]) -> str:
     """` (cpu, eager)`; nothing where there are none."""
     return f" ({', '.join(variants)})" if variants else ""
 
@@ -463,7 +463,7 @@ def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: boo
         screen.data(to_json(Foreseen(plan=plan.name, unpriced_gpu=missing, **about, **where)))
         return ExitCode.OK
     screen.prose(f"plan {plan.name}: {plan.title}")
-    screen.prose(f"target {head.target}{named(head.variants)} on {head.device}")
+    screen.prose(f"target {head.target}{in_parentheses(head.variants)} on {head.device}")
     if head.emulated:
         screen.prose(f"under the emulator: {', '.join(head.emulated)}")
     screen.data("")

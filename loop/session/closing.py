@@ -133,7 +133,9 @@ def view_of(setting: Setting, record: SessionRecord, folder: SessionFolder) -> V
         record=record,
         finished=folder.finished(),
         recalled=Recall(setting.project, record.head.id).lines,
-        calibration=prediction.in_words([row for row in rows if row.started is not None and row.started <= began]),
+        calibration=prediction.how_predictions_held(
+            [row for row in rows if row.started is not None and row.started <= began]
+        ),
     )
 
 

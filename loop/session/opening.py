@@ -12,7 +12,7 @@ from loop.agents.proposing import AiGiven
 from loop.base.documents import Complaint, Document, complain, parse
 from loop.base.errors import DefinitionError, UsageError
 from loop.base.expressions import WORDS
-from loop.learning.prediction import expected_text, named
+from loop.learning.prediction import expected_text, in_parentheses
 from loop.library import definitions, targets
 from loop.library.definitions import Read, check_expression, hint_for, unknown_patterns
 from loop.library.hosted import hosted
@@ -266,7 +266,7 @@ def announce(head: SessionHead) -> str:
     where = f"{course.device(head)}, {head.threads} thread{'s' if head.threads > 1 else ''}"
     lines = [
         f"session {head.id}: {plan.title}",
-        f"  target {head.target}{named(head.variants)} on {where}; about {expected_text(head)}",
+        f"  target {head.target}{in_parentheses(head.variants)} on {where}; about {expected_text(head)}",
     ]
     if plan.success:
         lines.append(f"  goal: {goals(plan.success)}")

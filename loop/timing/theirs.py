@@ -1,17 +1,18 @@
 """The verdict of a task's own evaluator beside ours: a step of sessions on tasks of other formats."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from loop.base.errors import UsageError
 from loop.base.places import shipped
+from loop.base.processes import Tick
 from loop.base.stats import times
 from loop.formats.evaluators import EVALUATORS
 from loop.formats.model import ForeignTask
 from loop.formats.table import made_of
-from loop.formats.theirs import LIMIT_S, ForeignAnswer, Judging, Verdict, agree, causes, judged
+from loop.formats.theirs import LIMIT_S, ForeignAnswer, Verdict, agree, causes, judged
 from loop.library.definitions import read_file
 from loop.machine.gpus import gpus
 from loop.model.base import Model
@@ -92,7 +93,7 @@ def theirs(context: Context, arguments: EvaluatorTerms) -> Working[TheirsOutput]
     return Result(TheirsOutput(ok=True, message=message, both=tuple(both), not_exercised=tuple(missing)))
 
 
-def verdict_of(task: ForeignTask, answer: Path, terms: EvaluatorTerms) -> Judging:
+def verdict_of(task: ForeignTask, answer: Path, terms: EvaluatorTerms) -> Generator[Tick, None, Verdict]:
     """What the evaluator of the task's format says. Raises UsageError for a checkout that is not there."""
     evaluator = EVALUATORS.get(task.format)
     if evaluator is None:
