@@ -9,14 +9,12 @@ import fcntl
 import gc
 import mmap
 import os
-import random
 import select
 import tempfile
 from collections.abc import Sequence
 
 from loop.calls.call import POISON, Call, TensorFile
 from loop.calls.invocation import Stage
-from loop.calls.memory import count_bytes, differing
 
 CONTROL_BYTES = 1 << 16
 ORDER, DONE = 0, 8
@@ -108,10 +106,8 @@ def obey(memory: mmap.mmap, bell: tuple[int, int] | None, stage: Stage, inputs: 
 
 
 ALIGNMENT = 256
-GUARD_BYTES = 4096
-"""Random bytes before and after each tensor, which have to be there afterwards."""
-RANDOM_BYTES = 1 << 17
-"""One row of random bytes fills all gaps between tensors, each gap from another place on."""
+GAP_BYTES = 4096
+"""Before and after each tensor, at least: what is written there harms no other tensor."""
 MOST_CALLS = 256
 """Calls of a sample at most."""
 SLOTS_BYTES = 4 << 20
@@ -189,8 +185,6 @@ class Arena:
         self.words = memoryview(self.memory)[:CONTROL_BYTES].cast("Q")
         self._anchor = ctypes.c_char.from_buffer(self.memory)
         self.base = ctypes.addressof(self._anchor)
-        self._gaps: list[tuple[int, bytes, str, str]] = []
-        """Where each gap begins, what was written there, and the names of the tensors before and after it."""
 
     def _unmap(self) -> None:
         self.words.release()
@@ -202,22 +196,13 @@ class Arena:
         self.slot_bytes, self.updated = call.output.size, call.updated
         by_words, by_bytes = MAX_OFFSETS // max(len(call.inputs), 1), SLOTS_BYTES // max(self.slot_bytes, 1)
         count = max(1, min(most, MOST_CALLS, by_words, by_bytes))
-        sizes = [*(len(data.data) for data in values), *[self.slot_bytes] * count]
         begins, end = [], CONTROL_BYTES
-        for size in sizes:
-            begins.append(-(-(end + GUARD_BYTES) // ALIGNMENT) * ALIGNMENT)
+        for size in [*(len(data.data) for data in values), *[self.slot_bytes] * count]:
+            begins.append(-(-(end + GAP_BYTES) // ALIGNMENT) * ALIGNMENT)
             end = begins[-1] + size
-        self._resize(end + GUARD_BYTES)
+        self._resize(end + GAP_BYTES)
         self.pools = [Pool(*pool) for pool in zip(call.inputs, values, begins, strict=False)]
         self.slots = begins[len(values) :]
-        # What lies between the tensors is filled with random bytes: parts of one long row of them.
-        end, row, before = CONTROL_BYTES, os.urandom(RANDOM_BYTES), ""
-        names = [*(f"input {tensor.name}" for tensor in call.inputs), *["output"] * count, ""]
-        for name, begin, size in zip(names, [*begins, self.size], [*sizes, 0], strict=True):
-            part = random.randrange(RANDOM_BYTES - (begin - end) + 1)
-            self.memory[end:begin] = zone = row[part : part + begin - end]
-            self._gaps.append((end, zone, before, name))
-            end, before = begin + size, name
         for pool in self.pools:
             pool.write(self.base, 0)
 
@@ -279,17 +264,6 @@ class Arena:
             if n not in self.updated and now != data[turned:] + data[:turned]:
                 names.append(pool.tensor.name)
         return names
-
-    def strays(self) -> list[str]:
-        """What was written outside the tensors, a sentence for each gap, about the nearer tensor."""
-        sentences = []
-        for at, zone, before, after in self._gaps:
-            places = differing(self.memory[at : at + len(zone)], zone)
-            if places and before and (not after or places[0] <= len(zone) - 1 - places[-1]):
-                sentences.append(f"writes outside its {before}: {count_bytes(places)} after its end")
-            elif places:
-                sentences.append(f"writes outside its {after}: {count_bytes(places)} before its beginning")
-        return list(dict.fromkeys(sentences))
 
     def close(self) -> None:
         """Give everything back."""

@@ -303,8 +303,6 @@ class Stage(ABC):
 
     captured = False
     """Whether a graph holds the calls that were made ready last."""
-    strays: Sequence[str] = ()
-    """Writes outside of tensors in memory of its own, a sentence each."""
 
     def ready(self, windows: Windows, rotations: Sequence[int]) -> None:
         """Make ready for these calls: nothing of it is timed."""

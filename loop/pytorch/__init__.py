@@ -147,15 +147,13 @@ def operator(variant: str, target: str | Path | None = None, device: str | torch
 
 def _make(chosen: Project, name: str, device: str | torch.device | None) -> Operator:
     target = targets.target(chosen).value
-    variants = {key: variant for key, variant in target.variants.items() if isinstance(variant, CAbiVariant)}
-    if name not in target.variants:
-        hint = hint_for(name, target.variants)
-        raise UsageError(f"target {target.name} has no variant {name!r}", hint=hint)
-    if name not in variants:
-        kind = target.variants[name].kind
-        message = f"variant {name} is of kind {kind}, and an operator is made of a compiled one"
-        raise UsageError(message, hint=hint_for(name, variants))
-    variant = variants[name]
+    variant = target.variants.get(name)
+    if variant is None:
+        raise UsageError(f"target {target.name} has no variant {name!r}", hint=hint_for(name, target.variants))
+    if not isinstance(variant, CAbiVariant):
+        compiled = [key for key, other in target.variants.items() if isinstance(other, CAbiVariant)]
+        message = f"variant {name} is of kind {variant.kind}, and an operator is made of a compiled one"
+        raise UsageError(message, hint=hint_for(name, compiled))
     where = torch.device(variant.device if device is None else device)
     architecture = _architecture(name, variant.device, where)
     if not trust.is_trusted(chosen):

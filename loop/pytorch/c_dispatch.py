@@ -146,9 +146,8 @@ def libraries() -> tuple[ctypes.CDLL, ...]:
     """PyTorch's libraries, which are loaded already: its Python module, and by it all that this depends on."""
     folder = Path(torch.__file__).parent / "lib"
     named = [folder / f"lib{name}.so" for name in ("torch_cpu", "c10", "torch_cuda", "c10_cuda")]
-    return tuple(
-        ctypes.CDLL(str(path)) for path in (torch._C.__file__, *(path for path in named if path.is_file()))
-    )
+    paths = [Path(torch._C.__file__), *(path for path in named if path.is_file())]
+    return tuple(ctypes.CDLL(str(path)) for path in paths)
 
 
 def symbol(name: str) -> Any:
@@ -187,14 +186,10 @@ def type_numbers() -> dict[str, int]:
     return numbers
 
 
-def device_number(device: str) -> int:
-    """PyTorch's number of a device type."""
-    return int(symbol(f"aoti_torch_device_type_{device}")())
-
-
 def meanings() -> Numbers:
     """What numbers mean: element types by name and by loop_kernel.h, device types."""
-    numbers = Numbers(cpu=device_number("cpu"), cuda=device_number("cuda"), byte=type_numbers()["uint8"])
+    cpu, cuda = (symbol(f"aoti_torch_device_type_{device}")() for device in ("cpu", "cuda"))
+    numbers = Numbers(cpu=cpu, cuda=cuda, byte=type_numbers()["uint8"])
     for name, number in type_numbers().items():
         numbers.dtypes[number] = name.encode()
         numbers.loop_dtypes[number] = DTYPES.get(name, (0, 0))[0]
@@ -247,10 +242,6 @@ def declare(contract: Contract, library: Compiled) -> OpOverload:
                 remedy = f"call it under torch.no_grad(), or detach {name}"
                 words = f"{name} requires a gradient, and the operator has none: {remedy}"
                 raise RuntimeError(f"{contract.title}: {words}")
-            dimensions = contract.inputs[name]
-            if tensor.dim() != len(dimensions):
-                text = f"{len(dimensions)} dimensions ({' '.join(dimensions)})"
-                raise RuntimeError(f"{contract.title}: {name}: expected {text}, got {tensor.dim()}")
         types = [tensor.dtype for name, tensor in inputs.items() if name not in contract.types]
         named = contract.types.get(OUTPUT) or contract.only
         dtype = getattr(torch, named) if named else types[0]
@@ -258,13 +249,6 @@ def declare(contract: Contract, library: Compiled) -> OpOverload:
         return torch.empty(shape, dtype=dtype, device=arguments[0].device)
 
     register_fake(contract.title, abstract, lib=own)
-    register(contract, library)
-    op: OpOverload = getattr(getattr(torch.ops, contract.space), contract.name).default
-    return op
-
-
-def register(contract: Contract, library: Compiled) -> None:
-    """Register the C kernel of a declared operator. Raises Unavailable where that is not possible."""
     if max(len(contract.inputs), len(contract.attributes)) > MOST:
         raise Unavailable(f"it has more than {MOST} inputs or attributes")
     c_bridge, operator = bridge(), describe(contract, library)
@@ -276,6 +260,8 @@ def register(contract: Contract, library: Compiled) -> None:
     if lend := getattr(library.library, "loop_lend", None):  # It takes memory of the program's.
         c_bridge.loop_torch_lend(ctypes.c_void_p(address_of(lend)))
     _kept.extend((operator, library))
+    op: OpOverload = getattr(getattr(torch.ops, contract.space), contract.name).default
+    return op
 
 
 @cache
@@ -340,7 +326,7 @@ def describe(contract: Contract, library: Compiled) -> TorchOperator:
         title=contract.title.encode(),
         entry=address_of(library.entry),
         explain=address_of(library.explain),
-        device_type=device_number(contract.device),
+        device_type=symbol(f"aoti_torch_device_type_{contract.device}")(),
         inputs=len(contract.inputs),
         attributes=len(contract.attributes),
         rank=len(contract.output),

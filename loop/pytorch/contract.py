@@ -83,25 +83,21 @@ def contract_of(target: Target, name: str, variant: CAbiVariant) -> Contract:
         dtypes=variant.dtypes,
         attributes=dict(signature.attributes),
     )
-    _check_output(contract)
-    for tensor, dimensions in {**contract.inputs, OUTPUT: contract.output}.items():
-        if len(dimensions) > MAX_RANK:
-            raise UsageError(f"no operator of {name}: {tensor} has more than {MAX_RANK} dimensions")
-    return contract
-
-
-def _check_output(contract: Contract) -> None:
     unknown = [dimension for dimension in contract.output if dimension not in contract.homes]
     if unknown:
         raise UsageError(
-            f"no operator of {contract.name}: {unknown[0]} is a dimension of the output and of no input",
+            f"no operator of {name}: {unknown[0]} is a dimension of the output and of no input",
             hint="an operator makes its output, so that each of its sizes has to be that of an input",
         )
     if contract.only and OUTPUT not in contract.types and len(contract.dtypes) > 1:
         raise UsageError(
-            f"no operator of {contract.name}: all inputs have types of their own, and the output has none",
+            f"no operator of {name}: all inputs have types of their own, and the output has none",
             hint="say it in the signature's `types`, or leave the variant one of `dtypes`",
         )
+    for tensor, dimensions in {**contract.inputs, OUTPUT: contract.output}.items():
+        if len(dimensions) > MAX_RANK:
+            raise UsageError(f"no operator of {name}: {tensor} has more than {MAX_RANK} dimensions")
+    return contract
 
 
 def choices_in_words(attribute: Attribute) -> str:

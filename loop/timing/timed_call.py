@@ -253,7 +253,6 @@ class TimedCall:
             waits.close()
         reply = yield from self.orders.end()
         sampled.broken = list(reply.broken)
-        sampled.writes += [*self.arena.strays(), *reply.writes]
         return sampled
 
     def _fill(

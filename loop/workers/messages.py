@@ -250,7 +250,6 @@ class Obeyed(Plain):
     """What was noticed while orders were carried out."""
 
     broken: tuple[str, ...]
-    writes: tuple[str, ...]
 
 
 class Obey(ToWorker[Obeyed]):

@@ -181,7 +181,7 @@ class WorkerProgram:
         if request.empty is not None:
             self.staged = empty_calls(request.empty)
         obey(self.shared, self.bell, self.staged, self.inputs, request.seen)
-        return messages.Obeyed(self._broken(), tuple(self.staged.strays))
+        return messages.Obeyed(self._broken())
 
     def unstage(self, request: messages.Unstage | None = None) -> Done:
         """Let go of the staged call."""

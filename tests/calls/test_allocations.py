@@ -23,16 +23,12 @@ def poke(tensor: Tensor, element: int) -> Tensor:
     "make",
     [
         lambda: torch.empty_like(X),
-        lambda: torch.empty(5, 12, dtype=torch.float16),
         lambda: torch.full((7,), 3, dtype=torch.int8).view(-1),
         lambda: torch.empty(2, 3, 4, 5, memory_format=torch.channels_last),
-        lambda: torch.ones(5, 7, dtype=torch.float64),
     ],
 )
-@pytest.mark.parametrize(
-    ("before", "said"), [(False, "after its end, the first at"), (True, "before its beginning")]
-)
-def test_a_write_beyond_a_result_shows(make: Callable[[], Tensor], before: bool, said: str) -> None:
+@pytest.mark.parametrize("before", [False, True])
+def test_a_write_beyond_a_result_shows(make: Callable[[], Tensor], before: bool) -> None:
     """Of every type and layout, behind it and in front of it."""
 
     def variant() -> Tensor:
@@ -41,7 +37,7 @@ def test_a_write_beyond_a_result_shows(make: Callable[[], Tensor], before: bool,
 
     (found,) = stray_writes(variant)
     assert found.startswith("writes outside its output: ")
-    assert said in found
+    assert ("before its beginning" if before else "after its end, the first at") in found
 
 
 @pytest.mark.parametrize(

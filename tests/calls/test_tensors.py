@@ -58,13 +58,3 @@ def test_scattered_elements_are_where_numpy_looks_for_them(layout: str, item: in
         if 0 not in shape:
             view[...] = ~numpy.zeros_like(view)
             assert set(memory.tobytes()) <= {POISON}, shape
-
-
-def test_what_is_broadcast_comes_back() -> None:
-    """Where an axis has stride 0, its elements are there once."""
-    for shape in ((3,), (1, 4), (2, 3), (4, 1, 3), (2, 3, 4, 5), (2, 0, 3)):
-        for same in range(len(shape)):
-            strides = strides_of(shape, "broadcast", same)
-            values = numpy.broadcast_to(numbers(shape, 4)[(slice(None),) * same + (slice(0, 1),)], shape)
-            spread = scatter(values.tobytes(), shape, strides, 4)
-            assert values.tobytes() == gather(spread, shape, strides, 4), shape

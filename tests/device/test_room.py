@@ -7,16 +7,12 @@ import pytest
 
 from loop.base.processes import finish
 from loop.gate import kernel
-from loop.gate.verify import Job, verify
 from loop.model.measurement import BASELINE
 from loop.model.output import VerifyOutput
 from loop.model.target import Workload
 from loop.model.workloads import expand
-from loop.timing import against_known_good
-from loop.timing.against_known_good import CompareOutput, CompareTerms
 from loop.workers.bench import CONTEXT_BYTES, Bench, fitting
 from tests.device.fakes import GIB, FakeGpu, FakeMachine, fake_bench
-from tests.makers import make_finished
 from tests.targets import make_context, make_sides
 
 SMALL, HUGE = "N2 M3 float32", "N1000 M1000 float32"
@@ -75,20 +71,3 @@ def test_verification_goes_on_with_the_others(fake: FakeMachine, bench: Bench) -
     assert output.variants[0].right
     assert any(line.startswith(f"{HUGE}: ") for line in output.not_exercised)
     assert f"; left out: {HUGE}: inputs and outputs of right, baseline take" in output.message
-
-
-@pytest.mark.slow
-def test_timing_goes_on_with_the_others(fake: FakeMachine, bench: Bench) -> None:
-    """Timed inputs take twice the room: what could be verified may be too large for it."""
-    sides = make_sides(bench, "right")
-    found = finish(verify(bench, [Job(sides[0], both(bench)[:1], layouts=False)]))
-    verified = VerifyOutput(ok=True, message="verified", variants=found, right=("right",))
-    context = make_context(bench, "right", finished=[make_finished(output=verified)], budget_s=5.0)
-    leave(fake, 4 * CONTEXT_BYTES + 4 * HUGE_BYTES)
-    output = finish(against_known_good.compare(context, CompareTerms(rounds=10))).output
-    assert isinstance(output, CompareOutput)
-    assert {SMALL} == {one.workload.name for one in output.measurements}
-    assert any(f"on {HUGE}: inputs and outputs of right 4 times take" in line for line in output.not_exercised)
-    leave(fake, 0)
-    output = finish(against_known_good.compare(context, CompareTerms(rounds=10))).output
-    assert (True, "no compiled variant to compare") == (output.ok, output.message)

@@ -8,36 +8,23 @@ import pytest
 
 from tests.emulator.fixtures import KERNELS, Array, Fixtures, aligned, compiled, each_seed, places
 
+EARLY = "is still on its way|has not been waited for|nobody has written"
+NO_GROUP = "wgmma_wait for its group is missing"
 FAULTS: dict[str, tuple[int, str]] = {
-    "no wait": (
-        0,
-        "copy that thread 0 issued .* (is still on its way|has not been waited for)|nobody has written",
-    ),
-    "the wrong phase": (
-        1,
-        "is still on its way|has not been waited for|nobody has written|deadlock: waits for the phase",
-    ),
+    "no wait": (0, EARLY),
+    "the wrong phase": (1, f"{EARLY}|deadlock: waits for the phase"),
     "a stage that is overwritten": (2, "copies over byte .*|once more than the 1 times that a phase takes"),
     "a stage that is released too early": (3, "copies over byte .* which products of warp .* read"),
-    "no fence of the async proxy": (
-        4,
-        "which thread .* wrote at .*: no fence.proxy.async of that thread lies between",
-    ),
+    "no fence of the async proxy": (4, "which thread .* wrote at .*: no fence.proxy.async of that thread"),
     "no barrier after writing": (5, "race: operand a reads byte|no fence.proxy.async"),
     "a wrong stride": (6, "operand [ab] reads line 8, element 0 .*: that is row 16, feature 0|reaches byte"),
     "a wrong first line": (7, "operand b reads line 56, element 0 .* row 0, feature 0 of another tensor copy"),
     "no fence of registers": (8, "begins a product without wgmma.fence"),
-    "no wait for the product": (
-        9,
-        "uses sums of the product that was begun at .*: wgmma_wait for its group is missing",
-    ),
-    "no commit": (10, "wgmma_wait for its group is missing"),
-    "half the bytes": (11, "has not been waited for|on its way|phase of parity"),
+    "no wait for the product": (9, f"uses sums of the product that was begun at .*: {NO_GROUP}"),
+    "no commit": (10, NO_GROUP),
+    "half the bytes": (11, f"{EARLY}|phase of parity"),
     "twice the bytes": (12, "waits for the phase of parity 0 .* lacks 0 of 1 arrivals and 16384 bytes"),
-    "an arrival too many": (
-        13,
-        "once more than the 1 times that a phase takes|has not been waited for|on its way",
-    ),
+    "an arrival too many": (13, f"once more than the 1 times that a phase takes|{EARLY}"),
     "mbarriers that no copy sees": (14, "fence.proxy.async is missing after it"),
     "mbarriers that no thread sees": (15, "race: uses the mbarrier|is no mbarrier"),
     "registers that nobody gave": (16, "waits for 256 registers a thread: it has 248"),
@@ -47,11 +34,8 @@ FAULTS: dict[str, tuple[int, str]] = {
     "a copy to an odd place": (20, "no multiple of 128"),
     "an mbarrier that is none": (21, "is no mbarrier: nobody has made one there"),
     "a descriptor that reaches too far": (22, "reaches byte|nobody has written"),
+    "a thread that reads too early": (23, f"reads byte .* ({EARLY})"),
     "sums that are not held": (24, "adds to sums of the product .* nobody held them after the wait"),
-    "a thread that reads too early": (
-        23,
-        "reads byte .* (still on its way|has not been waited for|nobody has written)",
-    ),
 }
 
 

@@ -201,13 +201,6 @@ def test_wrong_tensors_are_refused(kernels: Kernels, what: str) -> None:
         assert (call.o == 7.0).all()
 
 
-def test_null_arguments_are_refused(kernels: Kernels) -> None:
-    """All three."""
-    for variant in VARIANTS:
-        entry = getattr(kernels.library, f"attention_{variant}")
-        assert "null pointer" in kernels.sentence(entry(None, None, None, None))
-
-
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
@@ -330,25 +323,3 @@ def test_the_passes_of_split_k_make_one_whole(kernels: Kernels) -> None:
         assert "" == kernels.enter("attention_split_partial", [tensor_of(call, n) for n in "qkv"], described, call)
         assert "" == kernels.enter("attention_split_reduce", [described], tensor_of(call, "o"), call)
         assert "" == far_off(call)
-
-
-@pytest.mark.parametrize(
-    ("shape", "sentence"),
-    [
-        ((2, 2, 2, 40, 64), "same number of features"),
-        ((2, 1, 2, 40, 68), "same batch size"),
-        ((2, 2, 1, 40, 68), "same number of heads"),
-        ((2, 2, 2, 39, 68), "q and o do not have the same sequence length"),
-        ((2, 2, 2, 40, 4), "have no features"),
-        ((2, 2, 40, 68), "not of rank 4"),
-        ((65, 2, 2, 40, 68), "64 ranges"),
-        ((2, 2, 2, 40, 136), "features"),
-    ],
-)
-def test_partials_of_another_shape_are_refused(kernels: Kernels, shape: tuple[int, ...], sentence: str) -> None:
-    """By either pass."""
-    call = make_call(40, 200)
-    partials = tensor_of(call.with_(q=torch.full(shape, 7.0)), "q")
-    inputs = [tensor_of(call, name) for name in "qkv"]
-    assert sentence in kernels.enter("attention_split_partial", inputs, partials, call)
-    assert sentence in kernels.enter("attention_split_reduce", [partials], tensor_of(call, "o"), call)

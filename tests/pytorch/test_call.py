@@ -45,13 +45,6 @@ def test_the_raw_operator_is_public(op: Operator) -> None:
     assert torch.equal(op(*inputs, causal=True, alignment="bottom_right"), found)
 
 
-@pytest.mark.parametrize("sizes", [(0, 2, 3, 4), (1, 2, 0, 4), (1, 0, 3, 4)])
-def test_tensors_of_nothing_give_nothing(op: Operator, sizes: tuple[int, ...]) -> None:
-    """With the right shape, and strides as PyTorch has them."""
-    found = op(*make_inputs(*sizes, keys=5))
-    assert (sizes, torch.empty(sizes).stride()) == (found.shape, found.stride())
-
-
 def test_strided_inputs_are_taken_as_they_lie(op: Operator) -> None:
     """[B, S, H, D] storage, padded rows, an expanded head, a shifted address: no copy, the same values."""
     q, k, v = make_inputs(2, 3, 17, 8)
@@ -62,16 +55,6 @@ def test_strided_inputs_are_taken_as_they_lie(op: Operator) -> None:
     assert torch.equal(expected, op(padded, across, shifted, causal=True))
     shared = k[:, :1].expand(2, 3, 17, 8)
     assert torch.equal(op(q, shared.contiguous(), v), op(q, shared, v))
-
-
-def test_heads_of_queries_share_heads_of_keys(op: Operator) -> None:
-    """Neighbours share one, as with a copy for each; a number that cannot be shared out is declined."""
-    q, k, v = make_inputs(2, 6, 5, 8)
-    k, v = k[:, ::3], v[:, ::3]
-    copied = (one.repeat_interleave(3, 1) for one in (k, v))
-    assert torch.equal(op(q, *copied, causal=True), op(q, k, v, causal=True))
-    with pytest.raises(RuntimeError, match="that of k does not divide that of q"):
-        op(q[:, :5], k, v)
 
 
 Change = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]
@@ -94,15 +77,6 @@ def test_an_error_names_the_argument(op: Operator, words: str) -> None:
     """The same words whichever way the call goes; the kernel's own where it declines."""
     with pytest.raises(RuntimeError, match=f"^{re.escape(f'{op.contract.title}: {words}')}$"):
         op(*WRONG[words](*make_inputs(1, 2, 7, 8)))
-
-
-def test_a_wrong_index_is_told(op: Operator) -> None:
-    """By name, with what the indices mean."""
-    words = "alignment: expected 0 (top_left) or 1 (bottom_right), got 2"
-    with pytest.raises(RuntimeError, match=re.escape(words)):
-        op.op(*make_inputs(1, 1, 3, 4), *raw(alignment=2))
-    with pytest.raises(RuntimeError, match="got -1"):
-        op.op(*make_inputs(1, 1, 3, 4), *raw(alignment=-1))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import re
 import pytest
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from loop.pytorch import Operator
 from tests.pytorch.operators import attention, exact, make_inputs, raw, worst
@@ -29,16 +28,6 @@ def test_opcheck_finds_nothing(op: Operator) -> None:
     attributes = raw(causal=True, alignment=1, scale=0.5)
     results = torch.library.opcheck(op.op, (*make_inputs(2, 1, 5, 16, keys=7), *attributes))
     assert {"SUCCESS"} == set(results.values())
-
-
-@pytest.mark.slow
-def test_shapes_come_without_memory(op: Operator) -> None:
-    """On the meta device and under a fake mode, on any device."""
-    meta = [tensor.to("meta") for tensor in make_inputs(2, 3, 5, 8, keys=9)]
-    assert torch.empty(2, 3, 5, 8, device="meta").shape == op(*meta, causal=True).shape
-    with FakeTensorMode() as mode:
-        q, k, v = (mode.from_tensor(tensor) for tensor in make_inputs(1, 2, 5, 8))
-        assert torch.device("cpu") == op(q, k, v).device
 
 
 @pytest.mark.slow

