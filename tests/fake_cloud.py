@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 MACHINE = "bench-7"
 TOKEN = "AQAEAFake-Token_0123456789=="
-TROUBLES = ("hang", "garbage", "500", "drip", "reset", "endless")
-"""Ways to fail: says nothing, talks nonsense, says 500, a byte at a time, hangs up, never stops."""
+TROUBLES = ("hang", "garbage", "500", "reset", "endless")
+"""Ways to fail: says nothing, talks nonsense, says 500, hangs up, never stops."""
 
 
 @dataclass
@@ -140,17 +140,9 @@ class FakeCloud:
             self._send(request, 500, "TRUE", {"Metadata-Flavor": "Google"})
         elif self.trouble == "reset":
             request.connection.close()
-        elif self.trouble == "drip":
-            self._drip(request)
         elif self.trouble == "endless":
             self._pour(request)
         request.close_connection = True
-
-    def _drip(self, request: BaseHTTPRequestHandler) -> None:
-        for byte in b"HTTP/1.1 200 OK\r\nMetadata-Flavor: Google\r\nContent-Length: 4\r\n\r\nTRUE":
-            request.wfile.write(bytes([byte]))
-            request.wfile.flush()
-            time.sleep(0.2)
 
     def _pour(self, request: BaseHTTPRequestHandler) -> None:
         request.wfile.write(b"HTTP/1.1 200 OK\r\nMetadata-Flavor: Google\r\n\r\n")

@@ -1,8 +1,7 @@
 """What a cloud's metadata server says of the machine: whether it is about to be taken away.
 
 Begin with `clouds.Watch`: a thread asks the metadata server once a second, and a session reads what it found
-without waiting. A class for each provider (GCP, AWS, Azure) holds its protocol; `ask` makes one request with a
-deadline over the whole of it, where a time-out would bound each read alone.
+without waiting. A class for each provider (GCP, AWS, Azure) holds its protocol.
 
 `loop` pauses a session that has a notice, and exits with 75. A server that stops answering is reported as an
 unwatched machine, never as a machine without a notice.

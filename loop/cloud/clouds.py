@@ -11,7 +11,6 @@ import http.client
 import json
 import os
 import re
-import socket
 import threading
 import time
 from collections.abc import Mapping
@@ -19,8 +18,23 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
+LINK_LOCAL = "http://169.254.169.254"
+"""The address of all three: no name has to be looked up, and nothing beyond the host is asked."""
 LARGEST = 1 << 16
 """Bytes of an answer that are read; a metadata server's are a few hundred."""
+TOKEN = re.compile(r"[A-Za-z0-9+/=_-]{8,512}")
+TOKEN_TTL_S = 21600
+FOUND_WITHIN_S = 0.3
+"""A metadata server is a hop away and answers in milliseconds."""
+ANSWER_WITHIN_S = 2.0
+"""Longest time for one answer of a server that is there."""
+POLL_S = 1.0
+"""Between two questions: the shortest notice is 30 s, and a session has to have ended 5 s after it."""
+BLIND_S = 15.0
+"""A server that has not answered for so long watches over nothing, and that is said."""
+NOBODY = "preemption watch: no metadata server answers, so this machine is in no cloud that loop knows"
+TAKES_AWAY = ("Preempt", "Terminate", "Redeploy", "Reboot")
+"""Scheduled events of Azure after which nothing that runs is left; a freeze passes."""
 
 
 class NoReply(Exception):
@@ -47,47 +61,21 @@ class Reply:
 
 
 def ask(base: str, path: str, headers: Mapping[str, str], *, limit_s: float, method: str = "GET") -> Reply:
-    """One answer, all of it within `limit_s` seconds (a host name's look-up excepted). Raises NoReply."""
-    begun, where = time.monotonic(), urlsplit(base)
+    """One answer, no part of which takes more than `limit_s` seconds. Raises NoReply."""
+    where = urlsplit(base)
+    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=limit_s)
     try:
-        with contextlib.closing(
-            http.client.HTTPConnection(where.hostname or "", where.port, timeout=limit_s)
-        ) as to:
-            to.connect()
-            # A time-out bounds each read alone: a server that sends a byte a second would hold it for hours.
-            hang_up = threading.Timer(limit_s, _shut, [to.sock])
-            hang_up.start()
-            try:
-                to.request(method, path, headers=dict(headers))
-                response = to.getresponse()
-                text = response.read(LARGEST).decode(errors="replace")
-            finally:
-                hang_up.cancel()
-            named = {name.lower(): value for name, value in response.getheaders()}
-            if time.monotonic() - begun >= limit_s:
-                raise TimeoutError
-            return Reply(response.status, named, text)
+        connection.request(method, path, headers=dict(headers))
+        response = connection.getresponse()
+        text = response.read(LARGEST).decode(errors="replace")
+    except TimeoutError as error:
+        raise NoReply(f"{base} did not answer within {limit_s:g} s") from error
     except (OSError, ValueError, http.client.HTTPException) as error:
-        if time.monotonic() - begun >= limit_s:
-            raise NoReply(f"{base} did not answer within {limit_s:g} s") from error
         reason = getattr(error, "strerror", None) or type(error).__name__
         raise NoReply(f"{base}: {reason}") from error
-
-
-def _shut(connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
-
-
-LINK_LOCAL = "http://169.254.169.254"
-"""The address of all three: no name has to be looked up, and nothing beyond the host is asked."""
-TOKEN = re.compile(r"[A-Za-z0-9+/=_-]{8,512}")
-TOKEN_TTL_S = 21600
-NAME_WITHIN_S = 0.5
-FOUND_WITHIN_S = 0.3
-"""A metadata server is a hop away and answers in milliseconds."""
-TAKES_AWAY = ("Preempt", "Terminate", "Redeploy", "Reboot")
-"""Scheduled events of Azure after which nothing that runs is left; a freeze passes."""
+    finally:
+        connection.close()
+    return Reply(response.status, {name.lower(): value for name, value in response.getheaders()}, text)
 
 
 @dataclass
@@ -114,8 +102,9 @@ class Cloud:
         """One answer."""
         return ask(self.base, path, self.headers, limit_s=limit_s)
 
-    def word(self, answer: Reply, *words: str) -> str:
+    def word(self, path: str, limit_s: float, *words: str) -> str:
         """The word that a server answers, in capitals. Raises NoReply for any other than these."""
+        answer = self.get(path, limit_s)
         word = answer.text.strip().upper()
         if answer.status != 200 or word not in words:
             raise self.unreadable(answer)
@@ -131,21 +120,20 @@ class Gcp(Cloud):
 
     name = "gcp"
     headers: ClassVar[dict[str, str]] = {"Metadata-Flavor": "Google"}
-    preempted = "/computeMetadata/v1/instance/preempted"
+    instance = "/computeMetadata/v1/instance"
 
     def here(self, limit_s: float) -> bool:
         """Its server names itself in a header."""
-        return self.get(self.preempted, limit_s).headers.get("metadata-flavor") == "Google"
+        return self.get(f"{self.instance}/preempted", limit_s).headers.get("metadata-flavor") == "Google"
 
     def notice(self, limit_s: float) -> str:
         """`TRUE` once the machine is to be preempted."""
-        word = self.word(self.get(self.preempted, limit_s), "TRUE", "FALSE")
+        word = self.word(f"{self.instance}/preempted", limit_s, "TRUE", "FALSE")
         return "gcp preempts this machine" if word == "TRUE" else ""
 
     def spot(self, limit_s: float) -> bool:
         """Spot machines and the older preemptible ones say TRUE."""
-        answer = self.get("/computeMetadata/v1/instance/scheduling/preemptible", limit_s)
-        return self.word(answer, "TRUE", "FALSE") == "TRUE"
+        return self.word(f"{self.instance}/scheduling/preemptible", limit_s, "TRUE", "FALSE") == "TRUE"
 
 
 @dataclass
@@ -173,21 +161,22 @@ class Aws(Cloud):
 
     def spot(self, limit_s: float) -> bool:
         """Whether it was bought as spot."""
-        answer = self.get("/latest/meta-data/instance-life-cycle", limit_s)
-        return self.word(answer, "SPOT", "ON-DEMAND", "SCHEDULED") == "SPOT"
+        words = ("SPOT", "ON-DEMAND", "SCHEDULED")
+        return self.word("/latest/meta-data/instance-life-cycle", limit_s, *words) == "SPOT"
 
     def get(self, path: str, limit_s: float) -> Reply:
         """One answer; a token that has expired is replaced."""
-        limit_s /= 2
-        if self.token:
-            answer = ask(self.base, path, {"X-aws-ec2-metadata-token": self.token}, limit_s=limit_s)
-            if answer.status != 401:
-                return answer
+        answer = self._with_token(path, limit_s / 2) if self.token else None
+        if answer is not None and answer.status != 401:
+            return answer
         ttl = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_TTL_S)}
-        token = ask(self.base, "/latest/api/token", ttl, limit_s=limit_s, method="PUT")
+        token = ask(self.base, "/latest/api/token", ttl, limit_s=limit_s / 2, method="PUT")
         if token.status != 200 or not TOKEN.fullmatch(token.text.strip()):
             raise self.unreadable(token)
         self.token = token.text.strip()
+        return self._with_token(path, limit_s / 2)
+
+    def _with_token(self, path: str, limit_s: float) -> Reply:
         return ask(self.base, path, {"X-aws-ec2-metadata-token": self.token}, limit_s=limit_s)
 
 
@@ -212,12 +201,11 @@ class Azure(Cloud):
         events = answer.fields.get("Events") if answer.status == 200 else None
         if not isinstance(events, list):
             raise self.unreadable(answer)
-        for event in events:
-            if not isinstance(event, dict) or event.get("EventType") not in TAKES_AWAY:
-                continue
-            if not self.machine:
-                with contextlib.suppress(NoReply):
-                    self.here(NAME_WITHIN_S)
+        ends = [event for event in events if isinstance(event, dict) and event.get("EventType") in TAKES_AWAY]
+        if ends and not self.machine:
+            with contextlib.suppress(NoReply):
+                self.here(FOUND_WITHIN_S)
+        for event in ends:
             machines = event.get("Resources")
             if not machines or not self.machine or self.machine in machines:
                 kind, when = event["EventType"].lower(), _short(event.get("NotBefore") or "any moment")
@@ -226,26 +214,8 @@ class Azure(Cloud):
 
     def spot(self, limit_s: float) -> bool:
         """Whether its priority is Spot; empty for a machine without a priority."""
-        answer = self.get("/metadata/instance/compute/priority?api-version=2021-02-01&format=text", limit_s)
-        return self.word(answer, "SPOT", "LOW", "REGULAR", "") in ("SPOT", "LOW")
-
-
-CLOUDS: dict[str, type[Cloud]] = {cloud.name: cloud for cloud in (Gcp, Aws, Azure)}
-
-
-def make_cloud(name: str) -> Cloud:
-    """A cloud whose server is asked at LOOP_METADATA_GCP, _AWS or _AZURE, else at the usual address."""
-    return CLOUDS[name](os.environ.get(f"LOOP_METADATA_{name.upper()}", LINK_LOCAL).rstrip("/"))
-
-
-def terms() -> str:
-    """`gcp spot`, `aws on_demand`; empty where no metadata server says. Asked before a job begins."""
-    for name in CLOUDS:
-        cloud = make_cloud(name)
-        with contextlib.suppress(NoReply):
-            if cloud.here(FOUND_WITHIN_S):
-                return f"{name} {'spot' if cloud.spot(FOUND_WITHIN_S) else 'on_demand'}"
-    return ""
+        path = "/metadata/instance/compute/priority?api-version=2021-02-01&format=text"
+        return self.word(path, limit_s, "SPOT", "LOW", "REGULAR", "") in ("SPOT", "LOW")
 
 
 def _short(value: object) -> str:
@@ -253,15 +223,33 @@ def _short(value: object) -> str:
     return " ".join(str(value).split())[:60]
 
 
+CLOUDS: dict[str, type[Cloud]] = {cloud.name: cloud for cloud in (Gcp, Aws, Azure)}
 CHOICES = ("auto", *CLOUDS, "off")
 """What `--watch-preemption` takes."""
-ANSWER_WITHIN_S = 2.0
-"""Longest time for one answer of a server that is there."""
-POLL_S = 1.0
-"""Between two questions: the shortest notice is 30 s, and a session has to have ended 5 s after it."""
-BLIND_S = 15.0
-"""A server that has not answered for so long watches over nothing, and that is said."""
-NOBODY = "preemption watch: no metadata server answers, so this machine is in no cloud that loop knows"
+
+
+def make_cloud(name: str) -> Cloud:
+    """A cloud whose server is asked at LOOP_METADATA_GCP, _AWS or _AZURE, else at the usual address."""
+    return CLOUDS[name](os.environ.get(f"LOOP_METADATA_{name.upper()}", LINK_LOCAL).rstrip("/"))
+
+
+def find(limit_s: float) -> Cloud | None:
+    """The cloud that this machine is in; None where none answers in time."""
+    for name in CLOUDS:
+        cloud = make_cloud(name)
+        with contextlib.suppress(NoReply):
+            if cloud.here(limit_s):
+                return cloud
+    return None
+
+
+def terms() -> str:
+    """`gcp spot`, `aws on_demand`; empty where no metadata server says. Asked before a job begins."""
+    cloud = find(FOUND_WITHIN_S)
+    with contextlib.suppress(NoReply):
+        if cloud is not None:
+            return f"{cloud.name} {'spot' if cloud.spot(FOUND_WITHIN_S) else 'on_demand'}"
+    return ""
 
 
 @dataclass
@@ -307,6 +295,7 @@ class Watch:
         return ()
 
     def _work(self) -> None:
+        """Find the cloud, then ask it until there is a notice."""
         cloud = find(FOUND_WITHIN_S) if self.choice == "auto" else make_cloud(self.choice)
         if cloud is None:
             self.settled = True
@@ -319,20 +308,3 @@ class Watch:
             except NoReply as error:
                 self.trouble = str(error)
             self._over.wait(self.poll_s)
-
-
-def find(limit_s: float) -> Cloud | None:
-    """The cloud that this machine is in; None where none answers in time. All are asked at once."""
-    here: list[Cloud] = []
-
-    def look(cloud: Cloud) -> None:
-        with contextlib.suppress(NoReply):
-            here.extend([cloud] if cloud.here(limit_s) else [])
-
-    asking = [threading.Thread(target=look, args=(make_cloud(name),), daemon=True) for name in CLOUDS]
-    end = time.monotonic() + limit_s
-    for thread in asking:
-        thread.start()
-    for thread in asking:
-        thread.join(max(0.0, end - time.monotonic()))
-    return min(here, key=lambda cloud: list(CLOUDS).index(cloud.name), default=None)

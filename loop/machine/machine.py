@@ -58,20 +58,15 @@ def release_of(text: str) -> Release:
 def too_new(what: str, toolkit: str, cuda: Release | None, driver: str | None) -> str:
     """Why code from this CUDA release cannot run under this driver; empty when it can, or nobody knows.
 
-    `cuda`: the newest release whose code the driver runs, by its own word; without that its version tells.
+    `cuda`: the newest release whose code the driver runs, by its own word.
     """
     major = release_of(toolkit)[0]
-    if cuda is not None:
-        conflict = major > cuda[0]
-    else:
-        number = re.match(r"\d+", driver or "")  # The branch: 535 of `535.129.03`.
-        conflict = number is not None and int(number[0]) < int(OLDEST_DRIVER.get(major, "R0")[1:])
-    if not conflict:
+    if cuda is None or major <= cuda[0]:
         return ""
     branch = OLDEST_DRIVER.get(major)
     needed = f"driver {branch} or newer" if branch else "a newer driver"
-    runs = f", which runs code up to CUDA {cuda[0]}.{cuda[1]}" if cuda else ""
-    return f"{what} {toolkit} needs {needed}, this machine has {driver or 'an older one'}{runs}"
+    runs = f"{driver or 'an older one'}, which runs code up to CUDA {_text(cuda)}"
+    return f"{what} {toolkit} needs {needed}, this machine has {runs}"
 
 
 def older_toolkit(toolkit: str, cuda: Release | None) -> str:

@@ -13,7 +13,7 @@ from loop.base.documents import content_hash, sums
 from loop.base.places import include_folder
 from loop.base.processes import finish
 from loop.builds import build as building
-from loop.builds.build import LONGEST, BuildFailed, build, ground, scan
+from loop.builds.build import build, ground
 from loop.gate.kernel import SourceLimits, build_variants, load, sources
 from loop.model.measurement import Build
 from loop.steps.context import Context, NoArguments, Task
@@ -187,15 +187,6 @@ def test_what_a_killed_build_left_in_the_cache_is_swept(folder: Path, tmp_path: 
     made = finish(build("x", make_variant(), folder, cache=cache, include=include_folder(), limit_s=60))
     assert {"0123", made.build_id, "questions"} == {one.name for one in cache.iterdir()}
     assert "half" == (cache / "0123" / "kernel.so").read_text()
-
-
-def test_a_long_message_of_a_compiler_is_cut(folder: Path) -> None:
-    """What is told is a line; the log has the rest."""
-    (folder / "scale.h").write_text(f"#error {'x' * 300_000}\n")
-    with pytest.raises(BuildFailed) as caught:
-        finish(scan(make_variant(), folder, include_folder()))
-    assert LONGEST == len(caught.value.message)
-    assert len(caught.value.log) > 100_000
 
 
 def test_what_a_compiler_reads_is_counted_with_quoted_includes(tmp_path: Path) -> None:

@@ -97,13 +97,6 @@ def test_a_watch_sees_a_notice_that_comes_later(fake: FakeCloud) -> None:
     assert () == watch.unwatched()
 
 
-def test_a_watch_that_is_off_asks_nobody(fake: FakeCloud) -> None:
-    """And says so."""
-    watch = Watch("off").start()
-    assert (True, "preemption watch: it was turned off") == (watch.settled, watch.unwatched()[0])
-    assert [] == fake.asked
-
-
 def test_a_server_that_falls_silent_for_long_is_said(fake: FakeCloud) -> None:
     """It answered once; what it did not say since is unknown."""
     fake.name = "gcp"

@@ -8,23 +8,12 @@ import pytest
 
 from loop.base.errors import WorkFailed
 from loop.base.processes import finish
-from loop.jobs import executor, folder
+from loop.jobs import executor
 from loop.jobs.executor import Executor
-from loop.model.jobs import Where
 from tests.jobs.small import Make, make
 from tests.jobs.test_local import slots
 
 __all__ = ["make"]
-
-
-def test_devices_of_one_kind_and_driver_are_a_group() -> None:
-    """Another driver or torch is another group."""
-    one = Where(host="a", device="L4", uuid="1", driver="550")
-    changes = ({"driver": "535"}, {"torch": "2.5"})
-    alike = one.model_copy(update={"host": "b", "uuid": "2"})
-    found = folder.groups([one, alike, *(one.model_copy(update=change) for change in changes)])
-    assert [2, 1, 1] == [len(members) for members in found.values()]
-    assert "L4, driver 550" == one.group
 
 
 @pytest.mark.slow

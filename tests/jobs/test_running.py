@@ -104,28 +104,22 @@ def test_a_runner_of_another_machine_is_known_by_its_heartbeat(make: Make, age_s
 
 
 @pytest.mark.parametrize(
-    ("name", "says", "hint"),
+    ("name", "says"),
     [
-        ("rya", "no executor 'rya'", "did you mean 'ray'?"),
-        (
-            "slurm",
-            "--executor slurm: no sbatch here",
-            "run on a login node of the cluster, or choose --executor local",
-        ),
-        ("ssh", "--executor ssh: no hosts: there is no hosts.yaml", "loop hosts --help"),
-        ("ray", "--executor ray needs the package `ray`", "pip install 'kernel-loop[ray]'"),
+        ("rya", "no executor 'rya'"),
+        ("slurm", "no sbatch here"),
+        ("ssh", "there is no hosts.yaml"),
+        ("ray", "needs the package `ray`"),
     ],
 )
 def test_an_executor_that_is_not_there_is_refused_before_anything_begins(
-    monkeypatch: pytest.MonkeyPatch, name: str, says: str, hint: str
+    monkeypatch: pytest.MonkeyPatch, name: str, says: str
 ) -> None:
     """Also where a command would come to have no job for it."""
     monkeypatch.setattr("shutil.which", lambda program: None)
     monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
-    with pytest.raises(UsageError) as wrong:
+    with pytest.raises(UsageError, match=says):
         campaign(executor=name, width=2)
-    assert says == wrong.value.message
-    assert (wrong.value.hint or "").startswith(hint)
 
 
 def test_what_came_back_is_compared_with_what_was_made(make: Make) -> None:

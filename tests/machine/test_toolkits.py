@@ -15,9 +15,6 @@ from loop.machine.machine import Release, builds_for, too_new, unknown_gpu
         ("13.0", (13, 0), "535.129.03", False),
         # An older libcuda found before the driver's own.
         ("13.0", (12, 4), "580.65.06", True),
-        # Nobody says what the driver runs: its version tells.
-        ("13.0", None, "575.57.08", True),
-        ("13.0", None, "580.65.06", False),
         ("13.0", None, None, False),
     ],
 )

@@ -31,14 +31,6 @@ def session(name: str = "a", unknown: dict[str, str] = UNKNOWN, **fields: Any) -
 THREE = (session("a"), session("b"), session("c"))
 
 
-def test_what_nobody_measured_is_none_and_what_was_not_used_is_zero() -> None:
-    """AI is unknown here; no GPU was held, and that is known."""
-    sums = totals("sum", THREE)
-    assert (None, 0.0) == (sums.ai_usd, sums.gpu_usd)
-    assert None is sums.usd
-    assert 0.0 == totals("sum", [session(unknown={})]).usd
-
-
 def test_the_return_is_on_what_sessions_run_here_cost() -> None:
     """A history of 40 dollars that was imported does not make what today's session spared worth less."""
     saving = {"pattern": "p", "source": "s", "minutes": 4.0, "usd": 6.0}

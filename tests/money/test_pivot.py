@@ -25,13 +25,6 @@ def test_an_expected_value_is_probability_times_value_less_cost() -> None:
     assert "pays even at its highest cost" == found.note
 
 
-def test_an_unknown_probability_is_shown_as_what_it_would_have_to_be() -> None:
-    """Never guessed: cost over value."""
-    found = weigh(option(value_usd=1000))
-    assert found.expected_usd is None
-    assert "unknown probability: it pays from a probability of 15 to 25 %" == found.note
-
-
 def test_the_best_is_better_at_its_worst_than_the_others_at_their_best() -> None:
     """Ranges that overlap depend; what does not pay is not chosen for being the best of the bad."""
     sure = option("sure", (10, 20), probability=0.9, value_usd=200)

@@ -51,13 +51,6 @@ def test_what_rests_on_something_unknown_is_unknown(
     assert unknown == {name for name, value in found.items() if value is None}
 
 
-def test_the_first_rule_that_matches_is_taken() -> None:
-    """The order of the file is the order of the tree."""
-    rules = [leaf("flops_share > 0.7", "compute"), leaf("true", "mixed"), leaf("true", "never")]
-    assert rules[0] == first(rules, facts(flops_share=0.8))[0]
-    assert rules[1] == first(rules, facts(flops_share=0.5))[0]
-
-
 @pytest.mark.parametrize(
     "when", ["dram > 0.7", "dram < 0.7", "not dram > 0.7", "dram == 0", "dram != 0", "dram is none"]
 )

@@ -70,17 +70,6 @@ def test_one_call_is_made_under_ncu(bench: Bench, tool: FakeTool) -> None:
         assert words in call
 
 
-def test_without_ncu_it_is_said_where_to_get_it(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """No error: a profile does without."""
-    (side,) = make_sides(bench, "right")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    found = finish(count_on_device(bench, side, expand(bench.target, ["some"], "float32")[0], 30.0))
-    assert "there is no ncu on the PATH" in found[1]
-    assert "CUDA toolkit" in found[1]
-
-
 @pytest.mark.slow
 def test_a_lack_of_permission_comes_with_its_remedy(bench: Bench, tool: FakeTool) -> None:
     """Whatever else goes wrong because of it."""

@@ -30,13 +30,6 @@ def shown(output: ResourcesOutput) -> str:
     return section(report(record_of(()), [make_finished("resources", output=output)]), TITLE)
 
 
-def test_the_compilers_report_and_the_waves_are_a_line_each() -> None:
-    """Summed up over the timed workloads."""
-    lines = [line for line in shown(make_resources()).splitlines() if line.startswith("- ")]
-    assert "- compiled for sm_89: 2 kernels, at most 160 registers, none spills" == lines[0]
-    assert "- v: 0.020 to 2.5 waves, filled on 1 of 2 workloads" == lines[1]
-
-
 def test_kernels_in_trouble_come_first() -> None:
     """Though nothing launches them."""
     output = make_resources(MAIN, SPILLS, OTHER)
