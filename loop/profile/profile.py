@@ -20,7 +20,7 @@ from loop.model.resources import short_name
 from loop.model.target import CAbiVariant, Workload
 from loop.steps.context import Context
 from loop.workers.bench import Bench, Side
-from loop.workers.messages import How, Observe, Observed
+from loop.workers.messages import How, Kernel, Observe
 from loop.workers.program import START_LIMIT_S, Refusal, Worker, WorkerLost
 
 REPORT_LIMIT_S = 20.0
@@ -75,7 +75,7 @@ Watched = tuple[tuple[KernelRun, ...], str]
 
 def observe(
     bench: Bench, worker: Worker, side: Side, workload: Workload, how: How, limit_s: float
-) -> Generator[Tick, None, Observed]:
+) -> Generator[Tick, None, tuple[Kernel, ...]]:
     """Have a worker that was just opened load its side, and make a call in one of the ways of `Observe`.
 
     The judge has to have written its inputs. Raises WorkerLost, or Refusal where the side does not do it.
@@ -91,12 +91,12 @@ def trace(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Gener
     try:
         yield from bench.expect(workload, wide=True)
         with bench.open(side) as worker:
-            reply = yield from observe(bench, worker, side, workload, "trace", limit_s)
+            kernels = yield from observe(bench, worker, side, workload, "trace", limit_s)
     except (Refusal, WorkerLost, LoopError) as error:
         return (), f"torch's profiler: {error}"
     runs = [
         KernelRun(kernel=short_name(kernel.kernel), us=kernel.us, registers=kernel.registers)
-        for kernel in reply.kernels
+        for kernel in kernels
     ]
     return tuple(runs), "" if runs else "torch's profiler saw no kernel in the call"
 

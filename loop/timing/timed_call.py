@@ -228,7 +228,7 @@ class TimedCall:
         reply = yield from self.worker.receive(limit_s, note)
         if alone and (took_s := time.monotonic() - self._begun) > 2 * SLOW_CALL_S and not self.returns:
             self._once = took_s
-        self.peak_bytes = reply.peak_bytes
+        self.peak_bytes = reply
         self.orders = Orders(self.worker, limit_s, note)
 
     def segment(self, seconds: float, *, judged: bool) -> Generator[Tick, None, SegmentSamples]:

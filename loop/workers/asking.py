@@ -27,8 +27,6 @@ MOST_DRAWN = 256 << 20
 """Bytes that several draws of all inputs may take together: larger inputs are drawn once."""
 BLOCK = 1 << 16
 """Random numbers drawn at a time."""
-LARGE = 1 << 20
-"""Elements from which on inputs are made at the same time, each by a thread: NumPy draws without the lock."""
 ALIGNED = 256
 """Each draw begins at a multiple of that many bytes in its file."""
 ROOM = 64
@@ -171,13 +169,11 @@ class Asking:
                 text.split().index(fill.nan_along) if fill.nan_along else None
                 for fill, text in zip(request.values, texts, strict=True)
             ]
-            terms = (request.values, repeat(seed), range(len(axes)), call.inputs, axes)
-            if sum(tensor.elements + tensor.room for tensor in call.inputs) < LARGE:
-                return list(map(make_tensor, *terms))
-            with ThreadPoolExecutor() as threads:
+            with ThreadPoolExecutor() as threads:  # At the same time: NumPy draws without the lock.
+                terms = (request.values, repeat(seed), range(len(axes)), call.inputs, axes)
                 return list(threads.map(make_tensor, *terms))
-        made = self.ask("maker of inputs", partial(self.maker, sizes=self.sizes(call), seed=seed), [], call)
-        for value, tensor in zip(made, call.inputs, strict=True):
+        maker = partial(self.maker, sizes=self.sizes(call), seed=seed)
+        for value, tensor in zip(self.ask("maker of inputs", maker, [], call), call.inputs, strict=True):
             if type(value) is not Tensor or list(value.shape) != list(tensor.shape):
                 got = list(value.shape) if type(value) is Tensor else type(value).__name__
                 shape = list(tensor.shape)
@@ -222,8 +218,7 @@ class Asking:
 
     def _drawn(self, request: Expect, seed: int) -> Apart:
         """What the generator makes under a seed, taken apart."""
-        dtype = TORCH_DTYPES[request.call.dtype]
-        draw = partial(drawn, self.generator, request.parameters, seed, self.passes, "cpu", dtype)
+        draw = partial(drawn, self.generator, request.parameters, seed, self.passes, "cpu", request.call.dtype)
         apart: Apart = self._asked("generator", draw, request.call)
         return apart
 
@@ -288,11 +283,11 @@ class Asking:
             result = self.ask(what, function, tensors, call)
             if isinstance(result, Tensor) or self.signature.outputs:
                 return {call.output.name: result}, result
+        place = tensors[0].device if tensors else torch.device("cpu")
 
         def bind() -> Any:
             terms = FunctionTerms("", is_class=self.is_class)
-            device = next((str(tensor.device) for tensor in tensors), "cpu")
-            callee = Callee(function, self.arguments, terms, call, device, watched=False)
+            callee = Callee(function, self.arguments, terms, call, str(place), watched=False)
             if exact and callee.module is not None:
                 callee.module.double()
             return callee.bind(tensors)
@@ -308,13 +303,11 @@ class Asking:
             outputs = {name: changed[updates[name]] if name in updates else next(returned) for name in names}
         if len(outputs) != len(names):
             raise Refused(f"the {what} on {call.key}: expected {', '.join(names)}, got {len(outputs)} tensors")
-        place = tensors[0].device if tensors else torch.device("cpu")
-        placed = {}
-        for name, (path, tensor) in zip(names, outputs.items(), strict=True):
+        for path, tensor in outputs.items():
             if not isinstance(tensor, Tensor):
                 raise Refused(f"the {what} on {call.key}: {path} is a {type(tensor).__name__} and no tensor")
-            placed[name] = tensor.detach().to(place)
-        return placed, result
+        placed = [tensor.detach().to(place) for tensor in outputs.values()]
+        return dict(zip(names, placed, strict=True)), result
 
     def check(self, inputs: Inputs, expected: Any, outputs: Sequence[Tensor]) -> str:
         """The complaint of the task's own checker; empty where there is none. Refused when it raises."""
@@ -345,18 +338,14 @@ class Asking:
 
 
 def drawn(
-    generator: Any,
-    parameters: Mapping[str, Any],
-    seed: int,
-    passes: str,
-    device: str,
-    dtype: torch.dtype = torch.float32,
+    generator: Any, parameters: Mapping[str, Any], seed: int, passes: str, device: str, dtype: str = "float32"
 ) -> Apart:
     """What a generator makes under a seed, taken apart. All random numbers are seeded.
 
     The structure is a pair: positional arguments and keywords of the function.
     """
-    known, offered = _parameters(generator), {"seed": seed, "dtype": dtype, "device": torch.device(device)}
+    offered = {"seed": seed, "dtype": TORCH_DTYPES[dtype], "device": torch.device(device)}
+    known = _parameters(generator)
     seed_all(seed)
     value = generator(**{name: offered[name] for name in OFFERED if name in known} | dict(parameters))
     kind = type(value).__name__

@@ -77,23 +77,23 @@ def attention_split_partial(
     visible m is -inf and the rest 0.
     """
     logits = (q @ k.transpose(-1, -2)) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
-    seen = torch.ones(logits.shape[-2:], dtype=torch.bool)
+    shown = torch.ones(logits.shape[-2:], dtype=torch.bool)
     if causal:
-        seen = visible(q.shape[-2], k.shape[-2], alignment, q.device)
-    return _partials(logits / math.log(2), seen.expand(logits.shape), v, sizes["P"])
+        shown = visible(q.shape[-2], k.shape[-2], alignment, q.device)
+    return _partials(logits / math.log(2), shown.expand(logits.shape), v, sizes["P"])
 
 
-def _partials(logits: Tensor, seen: Tensor, v: Tensor, splits: int) -> Tensor:
-    """Partials of logits in log2 units [B, H, Sq, Sk] where `seen`, and values [B, H, Sk, D]."""
+def _partials(logits: Tensor, shown: Tensor, v: Tensor, splits: int) -> Tensor:
+    """Partials of logits in log2 units [B, H, Sq, Sk] where `shown`, and values [B, H, Sk, D]."""
     keys = logits.shape[-1]
     length = math.ceil(math.ceil(keys / TILE) / splits) * TILE
     ranges = [slice(min(p * length, keys), min((p + 1) * length, keys)) for p in range(splits)]
-    return torch.stack([_partial(logits[..., r], seen[..., r], v[..., r, :]) for r in ranges])
+    return torch.stack([_partial(logits[..., r], shown[..., r], v[..., r, :]) for r in ranges])
 
 
-def _partial(logits: Tensor, seen: Tensor, v: Tensor) -> Tensor:
+def _partial(logits: Tensor, shown: Tensor, v: Tensor) -> Tensor:
     nothing = logits.new_full((*logits.shape[:-1], 1), -math.inf)
-    masked = logits.masked_fill(~seen, -math.inf)
+    masked = logits.masked_fill(~shown, -math.inf)
     top = torch.cat([masked, nothing], dim=-1).amax(dim=-1, keepdim=True)
     weights = torch.exp2(masked - top.masked_fill(top == -math.inf, 0.0))
     rest = torch.zeros_like(top).expand(*top.shape[:-1], PADDING)
@@ -107,8 +107,8 @@ def attention_partial_form(partials: Tensor, **attributes: object) -> Tensor:
     """
     sums, (top, total, *rest) = partials[..., : -PADDING - 2], partials[..., -PADDING - 2 :].unbind(-1)
     whole = torch.where(total > 0, total, torch.ones_like(total))
-    seen = torch.where(total > 0, torch.ones_like(total), total)
-    columns = torch.stack([top + torch.log2(whole), seen, *rest], dim=-1)
+    shown = torch.where(total > 0, torch.ones_like(total), total)
+    columns = torch.stack([top + torch.log2(whole), shown, *rest], dim=-1)
     return torch.cat([sums / whole.unsqueeze(-1), columns], dim=-1)
 
 
@@ -143,8 +143,8 @@ def softmax_rows(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property
     row = v[..., :1, :].expand_as(v)
     output = yield [q, k, row], attributes
     mask = visible(q.shape[-2], k.shape[-2], attributes["alignment"], q.device)
-    seen = mask.any(dim=-1, keepdim=True) | (not attributes["causal"])  # Whether a query sees any key: [Sq, 1].
-    return output, torch.where(seen, for_queries(row[..., :1, :], q), 0.0).expand_as(output)
+    sees = mask.any(dim=-1, keepdim=True) | (not attributes["causal"])  # Whether a query sees any key: [Sq, 1].
+    return output, torch.where(sees, for_queries(row[..., :1, :], q), 0.0).expand_as(output)
 
 
 def key_permutation(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:

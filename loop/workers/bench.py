@@ -26,9 +26,9 @@ from loop.model.profile import DeviceFacts, at_hand
 from loop.model.target import CAbiVariant, Component, PythonVariant, Target, Workload
 from loop.model.workloads import accepts, fills
 from loop.workers import program
-from loop.workers.judge_messages import Discard, Examine, Examined, Expect, Look, ToJudge
+from loop.workers.judge_messages import Discard, Examine, Examined, Expect, Look
 from loop.workers.judge_process import Floors, JudgeProcess, Unjudged, empty_call, lag_of, measure_floors
-from loop.workers.messages import Load, Mistake, ToWorker
+from loop.workers.messages import Load, Mistake, Request
 from loop.workers.nursery import EARLY, Nursery
 from loop.workers.program import (
     START_LIMIT_S,
@@ -197,7 +197,7 @@ class Bench:
         request = Examine(check, cores(), self.device)
         return (yield from self._judge.ask(request, limit_s, f"checking {check}"))
 
-    def judge(self, request: ToJudge[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
+    def judge(self, request: Request[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
         """The reply to a request. The judge is started when there is none."""
         target = terms_of_judge(self.target, self._part, self.folder)
         return (yield from self._judge.judge(target, request, limit_s, note))
@@ -468,7 +468,7 @@ class KeptWorker:
         return worker
 
     def ask(
-        self, request: ToWorker[R], *, limit_s: float, note: str, first_call_s: float = 0.0
+        self, request: Request[R], *, limit_s: float, note: str, first_call_s: float = 0.0
     ) -> Generator[Tick, None, R]:
         """The reply to a request, once the side is loaded. Raises WorkerLost, or Refusal when it says no.
 

@@ -1,5 +1,6 @@
 """What the inputs of a target cannot show: inputs that never vary, or that the reference does not read."""
 
+import contextlib
 import hashlib
 from collections.abc import Iterator, Sequence
 
@@ -65,13 +66,11 @@ def _varies(tensor: Tensor) -> bool:
 def blind_spots(asking: Asking, reference: Function, drawn: DrawnInputs, request: Look) -> Looked:
     """What inputs could not show; with calls also what the reference does not read."""
     looked = drawn.looked()
-    if not request.calls:
-        return looked
-    try:
-        inputs, other = (asking.inputs(call) for call in request.calls)
-        return _with_reads(looked, asking, reference, inputs, other.tensors)
-    except (Refused, RuntimeError):  # It runs nowhere but where it was judged.
-        return looked
+    with contextlib.suppress(Refused, RuntimeError):  # It may run nowhere but where it was judged.
+        if request.calls:
+            inputs, other = (asking.inputs(call) for call in request.calls)
+            return _with_reads(looked, asking, reference, inputs, other.tensors)
+    return looked
 
 
 def _with_reads(

@@ -21,7 +21,7 @@ from loop.calls.call import Call, LibraryTerms, Refused
 from loop.calls.invocation import FaultWatch, Loaded, Prepared
 from loop.calls.library import Compiled
 from loop.calls.memory import KINDS, MIXED, Guard
-from loop.workers.messages import Kernel, Launched, Launches, Observe, Observed
+from loop.workers.messages import Kernel, Launched, Launches, Observe
 
 LEAST = 2
 """Calls that are made however long they take. A slow call that was checked on other values before is made once."""
@@ -198,14 +198,13 @@ DRY, TOLD = "LOOP_EMULATOR_DRY", "LOOP_EMULATOR_LAUNCHES"
 APART = 1 << 40
 """Tensors lie so far from each other, and from zero: aligned, and nothing else is there."""
 DRIVER = "libcuda.so.1"
-NOTHING = Observed()
 
 
 class DryRun:
     """An emulated library that lists its launches and makes none."""
 
     def __init__(self, request: Launches) -> None:
-        self.path = Path(request.told)
+        self.path = Path(request.path)
         os.environ |= {DRY: "1", TOLD: str(self.path)}  # Before the library is loaded: it may look only then.
         if not isinstance(request.variant, LibraryTerms):
             raise Refused("only a library can be asked what it launches")
@@ -227,8 +226,8 @@ class DryRun:
             raise Refused(f"a line of {TOLD} is no JSON: {error}") from error
 
 
-def observe(loaded: Loaded, request: Observe) -> Observed:
-    """Make a call as the request says. Raises Refused where torch has no GPU that could be traced.
+def observe(loaded: Loaded, request: Observe) -> tuple[Kernel, ...]:
+    """Make a call as the request says; its kernels, where they are traced. Raises Refused where torch has no GPU.
 
     For a sanitizer (`once`) each tensor of a compiled variant on a GPU is an allocation of exactly its size,
     and the output is as it was allocated: what is touched beside them, or read before it is written, shows.
@@ -241,12 +240,12 @@ def observe(loaded: Loaded, request: Observe) -> Observed:
         else:
             prepared = loaded.prepare(request.call)
         prepared.bind()()
-        return NOTHING
+        return ()
     prepared = loaded.prepare(request.call.at_start())
     run = prepared.bind()  # It holds addresses: `prepared` has to outlive it.
     run()
     if request.how == "trace":
-        return Observed(traced(prepared))
+        return traced(prepared)
     driver = None
     with contextlib.suppress(OSError):  # Without a driver there is nothing to mark.
         driver = ctypes.CDLL(DRIVER)
@@ -256,7 +255,7 @@ def observe(loaded: Loaded, request: Observe) -> Observed:
     _synchronise()
     if driver:
         driver.cuProfilerStop()
-    return NOTHING
+    return ()
 
 
 def _synchronise() -> None:

@@ -20,12 +20,12 @@ for names, value in zip(NAMES, (LIMIT, True), strict=True):
             setattr(torch._dynamo.config, name, value)
 
 
-def under_compile(found: Any) -> Any:
+def under_compile(target: Any) -> Any:
     """A function under `torch.compile`, or a class whose forward is: what it holds is made as before."""
-    if not inspect.isclass(found):
-        return torch.compile(found, dynamic=False)
+    if not inspect.isclass(target):
+        return torch.compile(target, dynamic=False)
 
-    class UnderCompile(found):  # type: ignore[misc]
+    class UnderCompile(target):  # type: ignore[misc]
         @functools.cached_property
         def compiled_forward(self) -> Any:
             return torch.compile(super().forward, dynamic=False)

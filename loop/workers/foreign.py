@@ -29,8 +29,8 @@ def without_buffers(generate: Function, places: Sequence[int]) -> Function:
     """A generator whose result has a `Buffer` at those places of its tuple, in place of an empty tensor."""
 
     @functools.wraps(generate)
-    def generated(**given: Any) -> Any:
-        data = generate(**given)
+    def generated(**keywords: Any) -> Any:
+        data = generate(**keywords)
         if not places:
             return data  # A tensor would come apart.
         return tuple(ForeignBuffer(tuple(t.shape), t.dtype) if n in places else t for n, t in enumerate(data))
@@ -45,8 +45,9 @@ def within_seeds(generate: Function, end: int) -> Function:
     """
 
     @functools.wraps(generate)
-    def generated(**given: Any) -> Any:
-        return generate(**given | ({"seed": given["seed"] % end} if "seed" in given else {}))
+    def generated(**keywords: Any) -> Any:
+        seed = {"seed": keywords["seed"] % end} if "seed" in keywords else {}
+        return generate(**keywords | seed)
 
     return generated
 
@@ -66,14 +67,12 @@ def with_buffers(function: Function) -> Function:
             return function(data, *more)
         tensors = [item for item in items if isinstance(item, Tensor)]
         exact, device = any(t.dtype == torch.float64 for t in tensors), tensors[0].device if tensors else "cpu"
-
-        def filled(item: Any) -> Any:
-            if not isinstance(item, ForeignBuffer):
-                return item
-            wide = exact and item.dtype.is_floating_point
-            return torch.empty(item.shape, dtype=torch.float64 if wide else item.dtype, device=device)
-
-        result = function(tuple(map(filled, items)), *more)
+        filled = list(items)
+        for n, item in enumerate(items):
+            if isinstance(item, ForeignBuffer):
+                dtype = torch.float64 if exact and item.dtype.is_floating_point else item.dtype
+                filled[n] = torch.empty(item.shape, dtype=dtype, device=device)
+        result = function(tuple(filled), *more)
         if exact or not isinstance(result, Tensor) or result.dtype != torch.float64:
             return result
         types = [buffer.dtype for buffer in buffers if buffer.shape == tuple(result.shape)]
@@ -95,12 +94,12 @@ def of_axes(generate: Function, order: Sequence[str]) -> Function:
 def at_random(specs: Mapping[str, tuple[Sequence[str] | None, str]], sizes: Mapping[str, int | str]) -> Function:
     """A generator of inputs by name: axes (None for a scalar) and type; `sizes`: axes that are no keyword."""
 
-    def generated(device: Any, **given: Any) -> dict[str, Any]:
-        known, values = _sizes(sizes, given), dict[str, Any]()
+    def generated(device: Any, **keywords: Any) -> dict[str, Any]:
+        known, values = _sizes(sizes, keywords), dict[str, Any]()
         for name, (axes, dtype) in specs.items():
             kind: torch.dtype = getattr(torch, dtype)
             if axes is None:
-                values[name] = given[name]
+                values[name] = keywords[name]
             elif kind.is_floating_point:
                 drawn = torch.randn([known[axis] for axis in axes], device=device)
                 values[name] = (drawn.clamp(-2, 2) if dtype in NARROW else drawn).to(kind)
@@ -112,9 +111,9 @@ def at_random(specs: Mapping[str, tuple[Sequence[str] | None, str]], sizes: Mapp
     return generated
 
 
-def _sizes(sizes: Mapping[str, int | str], given: Mapping[str, Any]) -> dict[str, int]:
-    """Every axis: given, constant, or worked out from those before it."""
-    known = {name: value for name, value in given.items() if isinstance(value, int)}
+def _sizes(sizes: Mapping[str, int | str], keywords: Mapping[str, Any]) -> dict[str, int]:
+    """Every axis: a keyword, constant, or worked out from those before it."""
+    known = {name: value for name, value in keywords.items() if isinstance(value, int)}
     known |= {name: size for name, size in sizes.items() if isinstance(size, int)}
     for name, formula in sizes.items():
         if isinstance(formula, str):
@@ -131,18 +130,18 @@ def returning(
     """A function that is passed its outputs, as one that returns them: they are allocated in each call."""
 
     def called(*positional: Any, **keywords: Any) -> Any:
-        given = dict(zip(inputs, positional, strict=False)) | keywords
+        arguments = dict(zip(inputs, positional, strict=False)) | keywords
         shapes: dict[str, int] = {}
         for name, axes in inputs.items():
             if axes is not None:
-                shapes |= zip(axes, given[name].shape, strict=True)
-        known = _sizes(sizes, {**given, **shapes})
-        device = next(value.device for value in given.values() if isinstance(value, Tensor))
+                shapes |= zip(axes, arguments[name].shape, strict=True)
+        known = _sizes(sizes, {**arguments, **shapes})
+        device = next(value.device for value in arguments.values() if isinstance(value, Tensor))
         allocated = [
             torch.empty([known[axis] for axis in axes], dtype=getattr(torch, dtype), device=device)
             for axes, dtype in outputs.values()
         ]
-        function(*(given[name] for name in inputs), *allocated)
+        function(*(arguments[name] for name in inputs), *allocated)
         return allocated[0] if len(allocated) == 1 else tuple(allocated)
 
     return called
@@ -155,8 +154,8 @@ def by_position(function: Function, inputs: Sequence[str], outputs: Mapping[str,
     """
 
     def called(*positional: Any, **keywords: Any) -> Any:
-        given = dict(zip(inputs, positional, strict=False)) | keywords
-        result = function(*(given[name] for name in inputs))
+        arguments = dict(zip(inputs, positional, strict=False)) | keywords
+        result = function(*(arguments[name] for name in inputs))
         if isinstance(result, Mapping):
             if missing := outputs.keys() - result.keys():
                 raise Refused(f"no output {', '.join(sorted(missing))}", "wrong result")

@@ -21,7 +21,7 @@ from loop.workers import judge_messages, suspects, truth
 from loop.workers.asking import Asking, Inputs, place_of
 from loop.workers.blind_spots import DrawnInputs, blind_spots
 from loop.workers.judge_messages import Finding
-from loop.workers.messages import Done, Request
+from loop.workers.messages import Request
 from loop.workers.relations import Relations
 from loop.workers.truth import IMPLAUSIBLE, MAX_SLACK, Truth, zeros_pass
 from loop.workers.workload_call import finds_outputs, only_output
@@ -76,7 +76,7 @@ class Judge:
         }
         if isinstance(request, judge_messages.Discard):
             self.answers.pop(request.key, None)
-            return Done()
+            return None
         reply = answers[type(request)](request)
         with contextlib.suppress(RuntimeError):  # A reference may have left the GPU in error.
             torch.cuda.empty_cache()  # Other processes may need what torch keeps.
@@ -99,14 +99,14 @@ class Judge:
         whose = "`plain`" if self.plain else "the reference"
         unjudged = [truth.why_unjudged(each, whose) for each in floating if not self.alone]
         return judge_messages.Expected(
-            call=answer.inputs.call if request.found or self.asking.generator else None,
+            call=answer.inputs.call if request.finds or self.asking.generator else None,
             notes=(*inputs.notes, *answer.notes),
             doubt=next(filter(None, doubts), ""),
             unjudged=next(filter(None, unjudged), ""),
-            zeros_pass=not self.alone and bool(floating) and all(map(self._takes_zeros, answer.truths)),
+            zeros_pass=not self.alone and bool(floating) and all(map(self.takes_zeros, answer.truths)),
         )
 
-    def _takes_zeros(self, right: Truth) -> bool:
+    def takes_zeros(self, right: Truth) -> bool:
         """Whether zeros would be right."""
         zeros = torch.zeros_like(right.reference, dtype=TORCH_DTYPES[right.part.dtype])
         as_stated = zeros_pass(right.tolerance, right.reference)
@@ -114,13 +114,13 @@ class Judge:
 
     def _answer(self, inputs: Inputs, request: judge_messages.Expect) -> Answer:
         """The right answer to a call; Refused where it is asked for twice and differs."""
-        call, tensors, found = inputs.call, inputs.tensors, request.found
+        call, tensors, finds = inputs.call, inputs.tensors, request.finds
         plain, native, expected = None, None, None
-        if found or call.structure or call.parts or not is_floating(call.output.dtype):
+        if finds or call.structure or call.parts or not is_floating(call.output.dtype):
             native, expected = self._in_own_types(call, tensors)
         if self.plain is not None:
             plain, _ = self.asking.outputs("plain", self.plain, tensors, call, exact=False)
-        if found and native is not None:
+        if finds and native is not None:
             call = self._found(call, native)
         right, notes = self._exact(call, tensors, native)
         lossy = plain or native or {}

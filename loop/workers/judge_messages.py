@@ -6,13 +6,9 @@ from loop.calls.call import Call, Plain, Value
 from loop.model.dtypes import Device
 from loop.model.measurement import Looked, Mismatch, Span
 from loop.model.signature import Checker, Fill, Generator, Modules, PythonFunction, Signature, Tolerance
-from loop.workers.messages import Done, R, Request
+from loop.workers.messages import Request
 
 NONE: dict[str, Any] = {}
-
-
-class ToJudge(Request[R]):
-    """A request that the judge answers."""
 
 
 class Examined(Plain):
@@ -24,7 +20,7 @@ class Examined(Plain):
     """Fields of that check's own output."""
 
 
-class Examine(ToJudge[Examined]):
+class Examine(Request[Examined]):
     """Check the environment."""
 
     check: str
@@ -32,7 +28,7 @@ class Examine(ToJudge[Examined]):
     device: Device
 
 
-class Begin(ToJudge[Done]):
+class Begin(Request[None]):
     """Become the judge of a target; whatever was known of another one is forgotten."""
 
     folder: str
@@ -67,7 +63,7 @@ class Expected(Plain):
     """Whether zeros would be right."""
 
 
-class Expect(ToJudge[Expected]):
+class Expect(Request[Expected]):
     """Write the inputs of a call and work out its right answer."""
 
     call: Call
@@ -77,7 +73,7 @@ class Expect(ToJudge[Expected]):
     """Whether it is worked out twice, and both have to agree."""
     parameters: dict[str, Value]
     """Keywords of the generator."""
-    found: bool = False
+    finds: bool = False
     """Whether only the reference knows the outputs."""
     draws: int = 1
     """Sets of values that a generator makes."""
@@ -89,7 +85,7 @@ class Expect(ToJudge[Expected]):
     """Bytes that the reference takes, by the manifest's `memory`."""
 
 
-class Discard(ToJudge[Done]):
+class Discard(Request[None]):
     """Forget the answer to a call."""
 
     key: str
@@ -132,7 +128,7 @@ class Finding(Plain):
         return self.wrong, bool(self.message), self.max_error
 
 
-class Compare(ToJudge[Finding]):
+class Compare(Request[Finding]):
     """Compare the output files of a call with the right answer."""
 
     call: Call
@@ -143,7 +139,7 @@ class Compare(ToJudge[Finding]):
     """Key of a call with other values to which the same output was given; empty for none."""
 
 
-class Look(ToJudge[Looked]):
+class Look(Request[Looked]):
     """Name what the inputs drawn so far could not show."""
 
     calls: tuple[Expect, ...]
@@ -166,7 +162,7 @@ class Related(Plain):
     agreement: Agreement | None = None
 
 
-class Relate(ToJudge[Related]):
+class Relate(Request[Related]):
     """Begin a property on a call whose inputs are there."""
 
     call: Call
@@ -174,7 +170,11 @@ class Relate(ToJudge[Related]):
     seed: int
 
 
-class GiveOutput(ToJudge[Related]):
+class GiveOutput(Request[Related]):
     """Give the property the output that it asked for."""
 
     path: str
+
+
+OF_A_TARGET: tuple[type[Request[Any]], ...] = (Expect, Discard, Compare, Look, Relate, GiveOutput)
+"""Requests about the target that was begun."""

@@ -14,8 +14,8 @@ from loop.calls.arena import COUNT, DONE, LEAVE, OP, ORDER, OWN_NS, RUN
 from loop.calls.call import Call
 from loop.machine.machine import cores, killed_for_memory
 from loop.model.dtypes import Device
-from loop.workers.judge_messages import Begin, Examine, Expect, ToJudge
-from loop.workers.messages import Obey, Obeyed
+from loop.workers.judge_messages import Begin, Examine, Expect
+from loop.workers.messages import Obey, Obeyed, Request
 from loop.workers.nursery import PATIENT, Nursery
 from loop.workers.program import START_LIMIT_S, Program, Refusal, Worker, WorkerLost, thread_environment, within
 
@@ -212,7 +212,7 @@ class JudgeProcess:
         self._program, self.target = None, None
         self.known.clear()
 
-    def judge(self, target: Begin, request: ToJudge[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
+    def judge(self, target: Begin, request: Request[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
         """The reply to a request about a target; it forgets any other one."""
         if self.target != target:
             self.known.clear()
@@ -220,7 +220,7 @@ class JudgeProcess:
             self.target = target
         return (yield from self.ask(request, limit_s, note))
 
-    def ask(self, request: ToJudge[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
+    def ask(self, request: Request[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
         """The reply to a request. Raises WorkFailed where it is refused, or the process dies.
 
         MachineFailure where the system killed it for want of memory.

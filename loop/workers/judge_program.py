@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from loop.base.processes import keep_freed_memory
 from loop.calls.own_modules import search
 from loop.workers import judge_messages
-from loop.workers.messages import Done, Request, answer, serve
+from loop.workers.messages import Request, answer, serve
 
 if TYPE_CHECKING:
     from loop.workers.judge import Judge
@@ -23,22 +23,23 @@ def main(arguments: Sequence[str]) -> None:
     sys.dont_write_bytecode = True  # Nothing is written beside what judges.
     judge: Judge
 
-    def reply(request: Request[Any]) -> object:
-        """Check the environment, become the judge of a target, or ask it."""
+    def begin(request: judge_messages.Begin) -> None:
         nonlocal judge
-        if isinstance(request, judge_messages.Examine):
-            from loop.workers import environment
+        from loop.workers.judge import Judge
 
-            return environment.check(request)
-        if isinstance(request, judge_messages.Begin):
-            from loop.workers.judge import Judge
+        search(request.folder)
+        judge = Judge(request)
 
-            search(request.folder)
-            judge = Judge(request)
-            return Done()
+    def examine(request: judge_messages.Examine) -> object:
+        from loop.workers import environment
+
+        return environment.check(request)
+
+    def ask(request: Request[Any]) -> object:
         return judge.answer(request)
 
-    serve(dict.fromkeys(judge_messages.ToJudge.__subclasses__(), reply), int(arguments[0]), answer)
+    asked = dict.fromkeys(judge_messages.OF_A_TARGET, ask)
+    serve({judge_messages.Begin: begin, judge_messages.Examine: examine, **asked}, int(arguments[0]), answer)
 
 
 if __name__ == "__main__":

@@ -35,10 +35,6 @@ class Request(Plain, Generic[R]):
         return get_args(cls.__orig_bases__[0])[0]  # type: ignore[attr-defined]
 
 
-class Done(Plain):
-    """A reply without content: it is done."""
-
-
 class No(Plain):
     """A reply that says no."""
 
@@ -67,7 +63,7 @@ def serve(answers: Answers, reply_fd: int, respond: Callable[[Answers, Request[A
     replies = os.fdopen(reply_fd, "w", encoding="utf-8", errors="replace")
     with os.fdopen(own_input, "r") as requests, replies:
         for line in requests:
-            replies.write(reply_line(respond(answers, read_line(line, "request", known))))
+            replies.write(reply_line(respond(answers, read_request(line, known))))
             replies.flush()
 
 
@@ -104,25 +100,29 @@ def request_line(request: Request[Any]) -> str:
 
 def reply_line(reply: object) -> str:
     """A reply as a line. What is no Unicode in it is left to whoever encodes the line."""
-    fields = {"status": "refused" if isinstance(reply, No) else "ok", **vars(reply)}
+    refused = isinstance(reply, No)
+    fields = {"status": "refused" if refused else "ok", **(vars(reply) if refused else {"reply": reply})}
     return json.dumps(fields, ensure_ascii=False, default=vars) + "\n"
+
+
+def read_request(line: str, known: Mapping[str, type[Request[Any]]]) -> Any:
+    """The request in a line, of those that are known by name."""
+    message = json.loads(line)
+    return read(known[message.pop("request")], message)
 
 
 def read_reply(line: bytes, kind: Any) -> Any:
     """A reply of this type, or No. Raises Malformed for anything else."""
-    return read_line(line, "status", {"ok": kind, "refused": No})
-
-
-def read_line(line: str | bytes, tag: str, known: Mapping[str, Any]) -> Any:
-    """The message in a line, of those that are known by the value of its tag. Raises Malformed for any other."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise Malformed(str(error)) from error
-    name = message.pop(tag, None) if isinstance(message, dict) else None
-    if not isinstance(name, str) or name not in known:
-        raise Malformed(f"unknown {tag} {name!r:.100}")
-    return read(known[name], message)
+    status = message.pop("status", None) if isinstance(message, dict) else None
+    if status == "refused":
+        return read(No, message)
+    if status != "ok" or message.keys() != {"reply"}:
+        raise Malformed(f"unknown status {status!r:.100}")
+    return read(kind, message["reply"])
 
 
 @cache
@@ -164,11 +164,7 @@ How = Literal["mark", "trace", "once"]
 """How a call is observed."""
 
 
-class ToWorker(Request[R]):
-    """A request that a worker answers."""
-
-
-class Load(ToWorker[Done]):
+class Load(Request[None]):
     """Load a variant, once what it is timed with is sealed."""
 
     variant: Terms
@@ -212,7 +208,7 @@ class Computed(Plain):
         return len(self.digests) > 1
 
 
-class Compute(ToWorker[Computed]):
+class Compute(Request[Computed]):
     """Compute one output, twice at least, and look at what surrounds it."""
 
     call: Call
@@ -224,15 +220,11 @@ class Compute(ToWorker[Computed]):
     """What this call alone does wrong."""
 
 
-class Staged(Plain):
-    """A call is staged."""
+class StageCall(Request[int | None]):
+    """Take a call's place in the shared memory, and make it once.
 
-    peak_bytes: int | None
-    """Memory that the first call took at its peak; None where the system does not tell."""
-
-
-class StageCall(ToWorker[Staged]):
-    """Take a call's place in the shared memory, and make it once."""
+    The reply: memory that the call took at its peak, in bytes; None where the system does not tell.
+    """
 
     call: Call
     size: int
@@ -252,16 +244,16 @@ class Obeyed(Plain):
     broken: tuple[str, ...]
 
 
-class Obey(ToWorker[Obeyed]):
+class Obey(Request[Obeyed]):
     """Carry out the judge's orders about the staged call, or about `empty` ones, until one says to leave."""
 
-    seen: int
+    last: int
     """The number of the last order before."""
     empty: str | None = None
     """How empty calls are made; empty for orders without a call."""
 
 
-class Unstage(ToWorker[Done]):
+class Unstage(Request[None]):
     """Let go of the staged call."""
 
 
@@ -273,14 +265,8 @@ class Kernel(Plain):
     registers: int | None
 
 
-class Observed(Plain):
-    """What was seen of a call: its launches in their order."""
-
-    kernels: tuple[Kernel, ...] = ()
-
-
-class Observe(ToWorker[Observed]):
-    """Bring a call into memory and make it under a tool.
+class Observe(Request[tuple[Kernel, ...]]):
+    """Bring a call into memory and make it under a tool; the launches that were seen, in their order.
 
     `mark`: one call between the marks that a profiler waits for. `trace`: one under torch's own profiler. Before
     these it is made once. `once`: one call without guard zones.
@@ -299,10 +285,10 @@ class Launched(Plain):
     """The error that the entry returned, in its words; empty where it returned none."""
 
 
-class Launches(ToWorker[Launched]):
+class Launches(Request[Launched]):
     """Say which kernels a call would launch, by an emulated library in a dry run: load nothing else there."""
 
     variant: Terms
-    told: str
+    path: str
     """The file to which the library writes."""
     call: Call

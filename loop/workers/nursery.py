@@ -107,17 +107,16 @@ class Nursery:
         self.warm_up()
         if self._control is None:
             raise NurseryLost
-        whole = json.dumps({"owner": os.getpid(), **order})
-        pid = b""
+        whole, pid = json.dumps({"owner": os.getpid(), **order}), 0
         with contextlib.suppress(OSError):
             self._control.settimeout(FORK_LIMIT_S)
             socket.send_fds(self._control, [whole.encode()], list(handles))
-            pid = self._control.recv(64)
-        if not int(pid or b"0"):
+            pid = int(self._control.recv(64) or b"0")
+        if not pid:
             self._lost = True
             self.close()
             raise NurseryLost
-        return int(pid)
+        return pid
 
     def close(self) -> None:
         """End it; the next worker starts another one."""
@@ -143,10 +142,9 @@ class Forked(Child):
         assert stdin is not None
         output, output_end = os.pipe()
         errors, errors_end = os.pipe()
+        module, *words = self.command
+        order = {"module": module, "arguments": words, "cwd": os.getcwd(), "environment": environment(env)}
         try:
-            module, *words = self.command
-            order: dict[str, object] = {"module": module, "arguments": words, "cwd": os.getcwd()}
-            order["environment"] = environment(env)
             pid = self._nursery.fork(order, (stdin, output_end, errors_end, *pass_fds))
         except BaseException:
             os.close(output)

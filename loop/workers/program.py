@@ -262,8 +262,8 @@ class Worker(Program):
         self.cores = timed_cores(threads)
         """Numbers of the cores it keeps to, with commas; empty where the system chooses."""
         self._paused = False
-        given = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self.bell = None if given > threads else Bell()
+        available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self.bell = None if available > threads else Bell()
         """How we sleep while it works; None where we have a core of our own to watch from."""
         self.arena = Arena()
         handles = [self.arena.handle, *(self.bell.handles if self.bell else ())]

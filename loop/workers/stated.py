@@ -6,6 +6,7 @@ task itself: inputs that never vary, equal cases, a reference that float64 contr
 """
 
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -57,13 +58,13 @@ class StatedTask:
         module = torch_side.instance_of(function, self.arguments, SEED)
         return (module.double() if exact else module).to(self.terms["device"])
 
-    def draw(self, given: dict[str, Any], seed: int) -> Apart:
+    def draw(self, values: dict[str, Any], seed: int) -> Apart:
         """Inputs of a case under a seed, on the device; a generator that has a seed of its own is given that."""
-        apart = drawn(self.generator, given, seed, self.terms["passes"], self.terms["device"])
+        apart = drawn(self.generator, values, seed, self.terms["passes"], self.terms["device"])
         return replace(apart, tensors=tuple(tensor.to(self.terms["device"]) for tensor in apart.tensors))
 
     def call(self, function: Any, apart: Apart, *, exact: bool = False) -> Any:
-        """What a function gives on inputs, which it may change; `exact`: on them in float64."""
+        """What a function gives on inputs, which it may change; `exact`: on copies in float64."""
         tensors = [t.double() if exact and t.is_floating_point() else t for t in apart.tensors]
         positional, keywords = put_together(apart.rest, tensors)
         return function(*positional, **keywords)
@@ -122,19 +123,18 @@ def verdict(task: StatedTask, name: str) -> dict[str, Any]:
     same, begun = True, time.monotonic()
     try:
         answer, reference = task.function(torch_side.find(name)), task.function(task.reference)
-        for case in task.terms["cases"]:
-            for trial in range(task.terms["trials"]):
-                if trial >= FEW_TRIALS and time.monotonic() - begun > LONG_S:
-                    break
-                apart = task.draw(case["given"], SEED + trial * SEED_APART)
-                kept = copied(apart)
-                expected = task.call(reference, kept)
-                output = task.call(answer, apart)
-                if why := task.denied(kept, expected, output):
-                    return {"status": "wrong", "why": f"{case['name']}, trial {trial + 1}: {why}"}
-                own = [*apart.tensors, *outputs_of(output).values()]
-                right = [*kept.tensors, *outputs_of(expected).values()]
-                same = same and len(own) == len(right) and all(map(same_bits, own, right))
+        for case, trial in itertools.product(task.terms["cases"], range(task.terms["trials"])):
+            if trial >= FEW_TRIALS and time.monotonic() - begun > LONG_S:
+                continue
+            apart = task.draw(case["given"], SEED + trial * SEED_APART)
+            kept = copied(apart)
+            expected = task.call(reference, kept)
+            output = task.call(answer, apart)
+            if why := task.denied(kept, expected, output):
+                return {"status": "wrong", "why": f"{case['name']}, trial {trial + 1}: {why}"}
+            own = [*apart.tensors, *outputs_of(output).values()]
+            right = [*kept.tensors, *outputs_of(expected).values()]
+            same = same and len(own) == len(right) and all(map(same_bits, own, right))
     except Exception as error:
         # That the machine lacked memory says nothing of an answer.
         short = isinstance(error, MemoryError | OutOfMemoryError) or any(
@@ -166,22 +166,18 @@ def looked_at(task: StatedTask) -> dict[str, Any]:
 
 def _variation(task: StatedTask, case: dict[str, Any], first: Apart) -> Iterator[dict[str, str]]:
     """Inputs that do not follow from the seed, or follow from it alone too little."""
-    other = {**case["given"], "seed": case["given"]["seed"] + 1} if "seed" in case["given"] else case["given"]
+    name, values = case["name"], case["given"]
+    seeded = "seed" in values
+    other = {**values, "seed": values["seed"] + 1} if seeded else values
     second = task.draw(other, SEED + 1)
-    same = [
-        name.split(".", 2)[-1]
-        for name, a, b in zip(first.names, first.tensors, second.tensors, strict=False)
-        if same_bits(a, b) and a.numel()
-    ]
+    alike = zip(first.names, map(same_bits, first.tensors, second.tensors), first.tensors, strict=False)
+    same = [path.split(".", 2)[-1] for path, equal, tensor in alike if equal and tensor.numel()]
     if same and len(same) == len(first.tensors):
-        yield {"kind": "seed does nothing", "what": f"{case['name']}: the same inputs for every seed"}
+        yield {"kind": "seed does nothing", "what": f"{name}: the same inputs for every seed"}
     elif same:
-        yield {"kind": "never varies", "what": f"{case['name']}: {', '.join(same)} the same for every seed"}
-    if "seed" in case["given"]:
-        again = task.draw(case["given"], SEED + 1)
-        if not all(map(same_bits, first.tensors, again.tensors)):
-            what = f"{case['name']}: its seed alone does not reproduce the inputs"
-            yield {"kind": "unseeded", "what": what}
+        yield {"kind": "never varies", "what": f"{name}: {', '.join(same)} the same for every seed"}
+    if seeded and not all(map(same_bits, first.tensors, task.draw(values, SEED + 1).tensors)):
+        yield {"kind": "unseeded", "what": f"{name}: its seed alone does not reproduce the inputs"}
 
 
 def _exactness(task: StatedTask, apart: Apart) -> Iterator[dict[str, str]]:
@@ -192,9 +188,7 @@ def _exactness(task: StatedTask, apart: Apart) -> Iterator[dict[str, str]]:
     except Exception as error:
         yield {"kind": "no float64", "what": f"the reference does not run in float64: {error}"[:300]}
         return
-    if task.terms["atol"] is None:
-        return
-    for name, tensor in own.items():
+    for name, tensor in own.items() if task.terms["atol"] is not None else ():
         wide = exact[name]
         wrong = int(task.wrong(wide.double(), tensor.double()).sum()) if wide.shape == tensor.shape else -1
         if wrong and tensor.is_floating_point():

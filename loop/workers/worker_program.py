@@ -28,7 +28,7 @@ from loop.calls.own_modules import search
 from loop.calls.seal import Seal
 from loop.workers import checking, messages
 from loop.workers.checking import CallCheck
-from loop.workers.messages import Answers, Done, No, Request, answer, serve
+from loop.workers.messages import Answers, No, Request, answer, serve
 
 EMPTY_ELEMENTS = 64
 """Elements of the tensor that an empty call of PyTorch allocates."""
@@ -92,7 +92,7 @@ class WorkerProgram:
         """The variant as it was loaded, under no name, and with mistakes by their names."""
         self.dry: checking.DryRun | None = None
 
-    def load(self, request: messages.Load) -> Done:
+    def load(self, request: messages.Load) -> None:
         """Load a variant, once what it needs is imported, and what it is timed with is sealed."""
         terms = request.variant
         library: type[Compiled] = Compiled
@@ -127,7 +127,6 @@ class WorkerProgram:
 
             with contextlib.suppress(Refused):  # The first call says why.
                 the_device()
-        return Done()
 
     def compute(self, request: messages.Compute) -> messages.Computed:
         """Compute one output: its digests, the files of those that differ, what else was noticed."""
@@ -159,7 +158,7 @@ class WorkerProgram:
             self.candidates[mistake["name"]] = LoadedCandidate(mistakes.wrap(self.candidates[""].loaded, mistake))
         return self.candidates[mistake["name"]]
 
-    def stage(self, request: messages.StageCall) -> messages.Staged:
+    def stage(self, request: messages.StageCall) -> int | None:
         """Take a call's place in the shared memory, and make it once."""
         self.unstage()
         self.shared = mmap.mmap(self.arena, request.size)
@@ -173,21 +172,20 @@ class WorkerProgram:
         else:
             peak = first_call_bytes(partial(stage.run, 1))
         stage.give()
-        return messages.Staged(peak)
+        return peak
 
     def obey(self, request: messages.Obey) -> messages.Obeyed:
         """Carry out the judge's orders about the staged call until it says to leave."""
         self.shared = self.shared or mmap.mmap(self.arena, CONTROL_BYTES)
         if request.empty is not None:
             self.staged = empty_calls(request.empty)
-        obey(self.shared, self.bell, self.staged, self.inputs, request.seen)
+        obey(self.shared, self.bell, self.staged, self.inputs, request.last)
         return messages.Obeyed(self._broken())
 
-    def unstage(self, request: messages.Unstage | None = None) -> Done:
+    def unstage(self, request: messages.Unstage | None = None) -> None:
         """Let go of the staged call."""
         self.staged.close()
         self.staged, self.shared, self.inputs = Nothing(), None, 0
-        return Done()
 
     def launches(self, request: messages.Launches) -> messages.Launched:
         """Which kernels a call would launch."""

@@ -54,8 +54,8 @@ def expectation(
     target: Target, workload: Workload, call: Call, secret: str, device: Device, *, wide: bool
 ) -> Expect:
     """What the judge is asked to make of a workload. The secret decides which values have a known answer."""
-    found, secret = finds_outputs(target.signature), f"{secret} {workload.seed}"
-    request = Expect(call, (), workload.seed, twice=False, found=found, parameters={})
+    finds, secret = finds_outputs(target.signature), f"{secret} {workload.seed}"
+    request = Expect(call, (), workload.seed, twice=False, finds=finds, parameters={})
     if target.generator is not None:
         draws = DRAWS if wide else 1
         return request.but(
@@ -111,12 +111,10 @@ def make_call(target: Target, workload: Workload, folder: str, reader: str, layo
         places = list(signature.inputs)
         sources = [signature.updates.get(part.name) for part in parts]
         updates = tuple(-1 if source is None else places.index(source) for source in sources)
-    seed = 0  # Before each constructor. It tells nothing of the seed of the inputs.
-    if target.modules is not None:
-        seed = target.modules.seed or 0
-        if target.modules.seed is None:
-            text = f"{workload.name} {workload.base_seed // PAIR}"
-            seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest())
+    seed = target.modules.seed if target.modules else 0  # Before each constructor.
+    if seed is None:  # It tells nothing of the seed of the inputs.
+        text = f"{workload.name} {workload.base_seed // PAIR}"
+        seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest())
     return Call(
         key=f"{workload.name} #{workload.seed}{' broadcast' * apart}",
         dtype=workload.dtype,

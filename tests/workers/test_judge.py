@@ -54,32 +54,7 @@ def test_a_model_that_changes_its_input_judges_nothing(tmp_path: Path, monkeypat
     assert str(refused.value).endswith("then run the same command again")
 
 
-def test_an_answer_that_does_not_fit_a_gpu_is_worked_out_on_the_cpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where it was tried is not asked of the GPU again. Tensors without memory stand for those of the GPU."""
-    on, called = asking.Inputs.on, {"cpu": 0, "meta": 0}
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 40, 1 << 40))
-    monkeypatch.setattr(asking.Inputs, "on", lambda inputs, device: on(inputs, device.replace("cuda", "meta")))
-    one, request = expecting(write_task(tmp_path, "backward"), tmp_path, tmp_path, device="cuda")
-    right = one.reference
-
-    def reference(gradient: torch.Tensor, x: torch.Tensor) -> Any:
-        called[gradient.device.type] += 1
-        if gradient.is_meta:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return right(gradient, x)
-
-    one.reference = reference
-    one.expect(request)
-    assert (1, "cpu") == (called["meta"], one.answers[request.call.key].truths[0].reference.device.type)
-
-
 Limited = Callable[..., tuple[judge.Judge, Expect, dict[str, Any]]]
-
-
-PLACES = {"cpu": "cpu", "cuda": "meta"}
 
 
 @pytest.fixture
@@ -88,42 +63,47 @@ def limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Limited:
 
     Tensors without memory stand for those of the GPU.
     """
-    noted: dict[str, Any] = {"cpu": 0, "meta": 0, "free": [1 << 40, 0]}
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (noted["free"].pop(0), 1 << 40))
+    noted: dict[str, Any] = {"cpu": 0, "meta": 0}
     on = asking.Inputs.on
-    monkeypatch.setattr(asking.Inputs, "on", lambda inputs, device: on(inputs, PLACES[device]))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 40, 1 << 40))
+    monkeypatch.setattr(asking.Inputs, "on", lambda inputs, device: on(inputs, device.replace("cuda", "meta")))
 
-    def made(**changes: Any) -> tuple[judge.Judge, Expect, dict[str, Any]]:
-        one, request = expecting(write_task(tmp_path, "backward"), tmp_path, tmp_path, **changes)
-        right = one.reference
+    def make(**changes: Any) -> tuple[judge.Judge, Expect, dict[str, Any]]:
+        judging, request = expecting(write_task(tmp_path, "backward"), tmp_path, tmp_path, **changes)
+        right = judging.reference
 
-        def reference(gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        def reference(gradient: torch.Tensor, x: torch.Tensor) -> Any:
             noted[gradient.device.type] += 1
             if gradient.is_meta or noted["cpu"] in noted.get("fails", ()):
                 raise torch.OutOfMemoryError("CUDA out of memory")
-            found: torch.Tensor = right(gradient, x)
-            return found
+            return right(gradient, x)
 
-        one.reference = reference
-        return one, request, noted
+        judging.reference = reference
+        return judging, request, noted
 
-    return made
+    return make
+
+
+def test_an_answer_that_does_not_fit_a_gpu_is_worked_out_on_the_cpu(limited: Limited) -> None:
+    """Where it was tried is not asked of the GPU again."""
+    judging, request, noted = limited(device="cuda")
+    judging.expect(request)
+    device = judging.answers[request.call.key].truths[0].reference.device.type
+    assert (1, "cpu") == (noted["meta"], device)
 
 
 def test_a_gpu_without_memory_is_no_wrong_output(limited: Limited, tmp_path: Path) -> None:
     """What rounding explains is worked out again on the CPU, where a GPU has no room for that."""
-    one, request, noted = limited(device="cpu")
-    made = one.expect(request).call
-    assert made is not None
-    answer = one.answers[made.key]
+    judging, request, noted = limited(device="cpu")
+    call = judging.expect(request).call
+    assert call is not None
+    answer = judging.answers[call.key]
     tight = replace(answer.truths[0], allowed=torch.zeros_like(answer.truths[0].allowed))
     output = tmp_path / "output.bin"
     rounded = tight.reference.float().nextafter(torch.tensor(torch.inf))
     output.write_bytes(rounded.numpy().tobytes())
-    found = []
     for fails in (set(), {1}):
-        one.answers[made.key] = replace(answer, truths=[tight])
+        judging.answers[call.key] = replace(answer, truths=[tight])
         noted |= {"cpu": 0, "fails": fails}
-        found.append(one.compare(Compare(made, (str(output),), False)).wrong)
-    assert [0, 0] == found
+        assert 0 == judging.compare(Compare(call, (str(output),), False)).wrong

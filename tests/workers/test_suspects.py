@@ -33,11 +33,6 @@ class Small:
     declared: dict[str, Attribute] = field(default_factory=dict)
 
 
-def scaled(x: Tensor, w: Tensor) -> Tensor:
-    """Rows times a factor each."""
-    return x * w[:, None]
-
-
 def normalised(x: Tensor, w: Tensor) -> Tensor:
     """RMSNorm without an epsilon: NaN of zeros."""
     return x / x.square().mean(-1, keepdim=True).sqrt() * w
@@ -49,7 +44,6 @@ def summed(x: Tensor, y: Tensor) -> Tensor:
 
 
 SMALL = {
-    "scale": Small(scaled, {"x": "N M", "w": "N"}, "N M", {"N": 12, "M": 16}),
     "norm": Small(normalised, {"x": "N M", "w": "M"}, "N M", {"N": 12, "M": 16}),
     "matmul": Small(torch.matmul, {"a": "M K", "b": "K N"}, "M N", {"M": 16, "K": 16, "N": 16}),
     "softmax": Small(lambda x: torch.softmax(x, -1), {"x": "R C"}, "R C", {"R": 16, "C": 12}),

@@ -5,44 +5,32 @@ import json
 import pytest
 
 from loop.workers import judge_messages, messages
-from loop.workers.messages import (
-    Computed,
-    Done,
-    Kernel,
-    Malformed,
-    No,
-    Observe,
-    Observed,
-    Staged,
-    Turn,
-    read_reply,
-    reply_line,
-)
+from loop.workers.messages import Computed, Kernel, Malformed, No, Observe, Turn, read_reply, reply_line
 
 COMPUTED = Computed(
     outputs=("/tmp/y.0",), changed=(), writes=("a",), broken=(), digests=("d",), reads="x", turns=(Turn(1, 2),)
 )
-FIELDS = {**json.loads(reply_line(COMPUTED))}
-REPLIES = [messages.Obeyed, Computed, Staged, Observed, judge_messages.Finding]
+FIELDS = json.loads(reply_line(COMPUTED))["reply"]
+REPLIES = [messages.Obeyed, Computed, Observe.reply_type(), None, judge_messages.Finding]
 
 
 def test_a_reply_as_a_worker_writes_it_is_understood() -> None:
     """Every value of its type; a refusal in place of any reply."""
     assert COMPUTED == read_reply(reply_line(COMPUTED).encode(), Computed)
-    assert Done() == read_reply(b'{"status": "ok"}', Done)
+    assert None is read_reply(reply_line(None).encode(), messages.Unstage.reply_type())
     assert No("no", "declined") == read_reply(reply_line(No("no", "declined")).encode(), Computed)
-    observed = b'{"status": "ok", "kernels": [{"kernel": "k", "us": 7.0, "registers": null}]}'
-    assert Observed((Kernel("k", 7.0, None),)) == read_reply(observed, Observe.reply_type())
+    observed = b'{"status": "ok", "reply": [{"kernel": "k", "us": 7.0, "registers": null}]}'
+    assert (Kernel("k", 7.0, None),) == read_reply(observed, Observe.reply_type())
 
 
-@pytest.mark.parametrize("key", [key for key in FIELDS if key != "status"])
+@pytest.mark.parametrize("key", FIELDS)
 def test_a_value_of_another_type_is_not_understood(key: str) -> None:
     """Whoever reads it later may rely on it; a value that is missing, or one too many, is no better."""
     others = {name: FIELDS[name] for name in FIELDS if name != key}
     values = (None, 7, {}, [7], [[]], {"a": 1})
     for wrong in (*({**FIELDS, key: value} for value in values), others, {**FIELDS, "more": 1}):
         with pytest.raises(Malformed):
-            read_reply(json.dumps(wrong).encode(), Computed)
+            read_reply(json.dumps({"status": "ok", "reply": wrong}).encode(), Computed)
 
 
 GARBAGE = [
@@ -55,7 +43,7 @@ GARBAGE = [
     b'{"status": "ok"}',
     b"1" * 10_000,
 ]
-GARBAGE += [b'{"status": "bug", "message": "not mine"}', b'{"status": "ok", "peak_bytes": NaN}']
+GARBAGE += [b'{"status": "bug", "message": "not mine"}', b'{"status": "ok", "reply": NaN}']
 GARBAGE.append(b'{"status": "refused", "message": "no", "cause": "so", "code": "", "seed": null}')
 
 
