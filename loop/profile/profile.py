@@ -95,8 +95,7 @@ def trace(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Gener
     except (Refusal, WorkerLost, LoopError) as error:
         return (), f"torch's profiler: {error}"
     runs = [
-        KernelRun(kernel=short_name(kernel.kernel), us=kernel.us, registers=kernel.registers)
-        for kernel in kernels
+        KernelRun(kernel=short_name(kernel.kernel), us=kernel.us, registers=kernel.registers) for kernel in kernels
     ]
     return tuple(runs), "" if runs else "torch's profiler saw no kernel in the call"
 
