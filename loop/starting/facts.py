@@ -27,6 +27,13 @@ from loop.workers.messages import described
 SEED = 7
 REFERENCE = "loop_starting_reference"
 """What the wrapper is imported as here."""
+LONG_S, MOST_BYTES, MOST_GROWTH = 0.5, 16 << 20, 256 << 20
+"""What a call that is timed may take: seconds, bytes of an output, bytes of memory at its peak."""
+MOST_EDGES, MOST_VARIED, ODD, FEW = 14, 6, (3, 5), 3
+TOLERANCE, LOST = 1e-4, 4.0
+"""What an element may be off by default; and it is at least four times what the function itself loses."""
+WORD = re.compile(r"[A-Za-z]\w{0,63}")
+Dims = dict[str, int]
 
 
 class Lacking(Exception):
@@ -72,34 +79,8 @@ class Trial:
         vars(module).update(space)
         self.make = executed(hypothesis.generator(REFERENCE), "inputs")["make"]
         self.attributes: dict[str, Scalar] = dict(hypothesis.attributes)
-
-    def settled(self, sizes: Mapping[str, int]) -> "Trial":
-        """The same, once it gives the same twice, with what it gives known. Raises Lacking."""
-        outcome = self.run(sizes)
-        torch.manual_seed(SEED + 1)
-        what = self.hypothesis.subject.full_name
-        if not outcome.results:
-            raise Lacking(f"{what} gives no tensor, and changes no input", "name a function that gives tensors")
-        outcomes, module = [self.run(sizes)], sys.modules[self.hypothesis.subject.module]
-        if (module.__file__ or "").startswith(f"{Path.cwd()}/"):  # Each process draws anew what it draws there.
-            with contextlib.suppress(Exception):
-                importlib.reload(module)
-                outcomes.append(Trial(self.hypothesis).run(sizes))
-        if not all(map(outcome.same, outcomes)):
-            why = (
-                "gives two results on the same inputs: it keeps state, or draws numbers, also where it is imported"
-            )
-            raise Lacking(
-                f"{what} {why}", "seed what it draws by an argument, or name a function that draws nothing"
-            )
-        return Trial(replace(self.hypothesis, returns=bool(outcome.outputs)))
-
-    def inputs(
-        self, sizes: Mapping[str, int], *, drawn: str = "normal", attributes: Mapping[str, Scalar] = {}
-    ) -> list[Any]:
-        """All inputs; the first is a dict of weights, where a class has some."""
-        values = {**self.attributes, **attributes}
-        return list(self.make(**sizes, **values, drawn=drawn, seed=SEED, dtype=torch.float32))
+        self.outcomes: list[tuple[Dims, Outcome]] = []
+        """Sizes that ran, and what came out."""
 
     def run(
         self,
@@ -110,10 +91,11 @@ class Trial:
         exact: bool = False,
     ) -> Outcome:
         """One call; `exact`: in float64. Raises Lacking for an output that is no tensor of numbers."""
-        arguments = self.inputs(sizes, drawn=drawn, attributes=attributes)
-        arguments = [_copied(value, exact=exact) for value in arguments]
+        values = {**self.attributes, **attributes}
+        made = self.make(**sizes, **values, drawn=drawn, seed=SEED, dtype=torch.float32)
+        arguments = [_copied(value, exact=exact) for value in made]
         before = [_copied(value, exact=False) for value in arguments]
-        outputs = outputs_of(self.function(*arguments, **{**self.attributes, **attributes}))
+        outputs = outputs_of(self.function(*arguments, **values))
         for name, output in outputs.items():
             if not isinstance(output, Tensor) or output.dtype not in NAMES:
                 kind = output.dtype if isinstance(output, Tensor) else type(output).__name__
@@ -125,34 +107,10 @@ class Trial:
         fresh = {name: tensor for name, tensor in outputs.items() if id(tensor) not in own}
         return Outcome({name: tensor.detach().clone() for name, tensor in fresh.items()}, changed)
 
-
-def _copied(value: Any, *, exact: bool) -> Any:
-    """A copy, of weights too; in float64 where that is asked."""
-    if isinstance(value, dict):
-        return {name: _copied(weight, exact=exact) for name, weight in value.items()}
-    return value.to(torch.float64, copy=True) if exact and value.is_floating_point() else value.clone()
-
-
-LONG_S, MOST_BYTES, MOST_GROWTH = 0.5, 16 << 20, 256 << 20
-"""What a call that is timed may take: seconds, bytes of an output, bytes of memory at its peak."""
-MOST_EDGES, MOST_VARIED, ODD, FEW = 14, 6, (3, 5), 3
-TOLERANCE, LOST = 1e-4, 4.0
-"""What an element may be off by default; and it is at least four times what the function itself loses."""
-WORD = re.compile(r"[A-Za-z]\w{0,63}")
-Dims = dict[str, int]
-
-
-class Trials:
-    """Calls with one hypothesis at many sizes; those that ran are noted with what came out."""
-
-    def __init__(self, trial: Trial) -> None:
-        self.trial = trial
-        self.outcomes: list[tuple[Dims, Outcome]] = []
-
     def ran(self, sizes: Mapping[str, int], changed: Mapping[str, Any] = {}) -> bool:
         """Whether a call runs, also with other attributes, with numbers where earlier ones had numbers alone."""
         try:
-            outcome = self.trial.run(sizes, attributes=changed)
+            outcome = self.run(sizes, attributes=changed)
         except Exception:
             return False
         if self.outcomes and self.outcomes[0][1].outputs.keys() != outcome.outputs.keys():
@@ -162,46 +120,64 @@ class Trials:
         self.outcomes.append((dict(sizes), outcome))
         return True
 
+    def settled(self, sizes: Mapping[str, int]) -> "Trial":
+        """The same, once it gives the same twice, with what it gives known. Raises Lacking."""
+        outcome, what = self.run(sizes), self.hypothesis.subject.full_name
+        torch.manual_seed(SEED + 1)
+        if not outcome.results:
+            raise Lacking(f"{what} gives no tensor, and changes no input", "name a function that gives tensors")
+        outcomes, module = [self.run(sizes)], sys.modules[self.hypothesis.subject.module]
+        if (module.__file__ or "").startswith(f"{Path.cwd()}/"):  # Each process draws anew what it draws there.
+            with contextlib.suppress(Exception):
+                importlib.reload(module)
+                outcomes.append(Trial(self.hypothesis).run(sizes))
+        if not all(map(outcome.same, outcomes)):
+            why = "it keeps state, or draws numbers, also where it is imported"
+            hint = "seed what it draws by an argument, or name a function that draws nothing"
+            raise Lacking(f"{what} gives two results on the same inputs: {why}", hint)
+        return Trial(replace(self.hypothesis, returns=bool(outcome.outputs)))
+
+    def lost(self, sizes: Dims, drawn: str) -> float:
+        """The largest error of the function in float32, relative to 1 + what it gives in float64."""
+        own, exact, lost = self.run(sizes, drawn=drawn), self.run(sizes, drawn=drawn, exact=True), 0.0
+        for name, result in own.results.items():
+            wide = exact.results.get(name)
+            if wide is not None and result.is_floating_point() and wide.shape == result.shape and result.numel():
+                off = (result.double() - wide.double()).abs() / (1 + wide.double().abs())
+                lost = max(lost, float(off.nan_to_num(0.0, 0.0, 0.0).max()))
+        return lost
+
+
+def _copied(value: Any, *, exact: bool) -> Any:
+    """A copy, of weights too; in float64 where that is asked."""
+    if isinstance(value, dict):
+        return {name: _copied(weight, exact=exact) for name, weight in value.items()}
+    return value.to(torch.float64, copy=True) if exact and value.is_floating_point() else value.clone()
+
 
 def facts_of(trial: Trial, base: Dims, sizes: Sizes, slots: Slots, *, vary: bool) -> dict[str, Any]:
     """What target.yaml says of a function, as a few dozen calls tell it, for JSON.
 
     `base`: sizes at which it runs; `vary`: whether numbers that are given may be others.
     """
-    trials, notes, hypothesis = Trials(trial), list(slots.notes), trial.hypothesis
+    notes, hypothesis = list(slots.notes), trial.hypothesis
     for path, option in hypothesis.options.items():  # What was chosen of several possibilities.
         notes += option.notes
         if len(slots.options[path]) > 1 and not option.inputs and path not in slots.values:
             shown = str(option.attributes.get(option.text, option.text))
             shown = re.sub(r"<(\w+)\.(\d+)>", r"\1.shape[\2]", shown)
             notes.append(f"{path} = {shown}, with which it runs; --set {path}=VALUE changes it")
-    main = _timed(trials, sizes, base)
-    names = sizes.varied(vary=vary)
-    loose = [name for name in names if all(trials.ran({**base, name: size}) for size in ODD)]
-    bound = [name for name in names if name not in loose]
-    checked = [candidate for candidate in edges(base, loose) if trials.ran(candidate)]
-    alone = [*(bound if len(checked) >= FEW else names), *sorted(sizes.filter)]
-    for name in alone:  # It depends on others, as heads and width do, or is a filter's own.
-        single = [{**base, name: size} for size in SINGLE]
-        checked += [candidate for candidate in single if candidate not in checked and trials.ran(candidate)][:4]
-    if sizes.free and base not in checked:
-        checked.append(base)
-    odd = uneven(main, [name for name in sizes.free if name in loose])
-    quick = [main, odd] if odd != main and trials.ran(odd) else [main]
-    if bound:
-        notes.append(f"not every size of {', '.join(bound)} runs: those that do are checked")
-    if not checked:
-        notes.append("no other sizes are checked: name those at which a kernel may go wrong under `edges`")
+    quick, checked = _workloads(trial, base, sizes, notes, vary=vary)
     place = max(checked or [base], key=lambda candidate: min(candidate.values(), default=0))
-    attributes = [*_other_attributes(trials, place, notes)]
+    attributes = [*_other_attributes(trial, place, notes)]
     varied = [*_other_values(trial, place), *attributes]
     changed = {name: value for entry in attributes for name, value in entry.items() if name in trial.attributes}
-    if changed and trials.ran(quick[-1], changed):
+    if changed and trial.ran(quick[-1], changed):
         varied.append({**quick[-1], **changed})
-    outputs, updates = _outputs(trials, base, notes)
+    outputs, updates = _outputs(trial, base, notes)
     tolerance = TOLERANCE  # More than usual where the function itself loses more in float32.
     try:
-        lost = lost_by(trial, main, "normal")
+        lost = trial.lost(quick[0], "normal")
         if LOST * lost > TOLERANCE:
             tolerance = 10.0 ** math.ceil(math.log10(LOST * lost))
             notes.append(f"tolerance {tolerance:g}: in float32 the function itself loses {lost:.1g}")
@@ -223,16 +199,40 @@ def facts_of(trial: Trial, base: Dims, sizes: Sizes, slots: Slots, *, vary: bool
     }
 
 
-def _timed(trials: Trials, sizes: Sizes, base: Dims) -> Dims:
+def _workloads(
+    trial: Trial, base: Dims, sizes: Sizes, notes: list[str], *, vary: bool
+) -> tuple[list[Dims], list[Dims]]:
+    """Sizes that are timed, the largest and an odd one, and sizes that are only checked."""
+    main = _largest(trial, sizes, base)
+    names = sizes.varied(vary=vary)
+    loose = [name for name in names if all(trial.ran({**base, name: size}) for size in ODD)]
+    bound = [name for name in names if name not in loose]
+    checked = [candidate for candidate in edges(base, loose) if trial.ran(candidate)]
+    alone = [*(bound if len(checked) >= FEW else names), *sorted(sizes.filter)]
+    for name in alone:  # It depends on others, as heads and width do, or is a filter's own.
+        single = [{**base, name: size} for size in SINGLE]
+        checked += [candidate for candidate in single if candidate not in checked and trial.ran(candidate)][:4]
+    if sizes.free and base not in checked:
+        checked.append(base)
+    odd = uneven(main, [name for name in sizes.free if name in loose])
+    quick = [main, odd] if odd != main and trial.ran(odd) else [main]
+    if bound:
+        notes.append(f"not every size of {', '.join(bound)} runs: those that do are checked")
+    if not checked:
+        notes.append("no other sizes are checked: name those at which a kernel may go wrong under `edges`")
+    return quick, checked
+
+
+def _largest(trial: Trial, sizes: Sizes, base: Dims) -> Dims:
     """The largest sizes that take little memory and time."""
     best: Dims | None = None
     for divisor in (16, 8, 4, 2, 1) if sizes.free else (1,):
         candidate = sizes.timed(divisor)
         before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
-        if not trials.ran(candidate):
+        if not trial.ran(candidate):
             continue
         growth = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10
-        outputs = trials.outcomes[-1][1].outputs.values()
+        outputs = trial.outcomes[-1][1].outputs.values()
         largest = max((tensor.numel() * tensor.element_size() for tensor in outputs), default=0)
         if best and (time.monotonic() - began > LONG_S or largest > MOST_BYTES or growth > MOST_GROWTH):
             break
@@ -249,44 +249,42 @@ def _other_values(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
         return
     for drawn in ("negative", "far", "ends"):
         with suppress(Exception):
-            lost = lost_by(trial, sizes, drawn) if drawn == "far" else 0.0
+            lost = trial.lost(sizes, drawn) if drawn == "far" else 0.0
             if trial.run(sizes, drawn=drawn).finite and LOST * lost < TOLERANCE:
                 yield {**sizes, "drawn": drawn}
 
 
-def _other_attributes(trials: Trials, sizes: Dims, notes: list[str]) -> Iterator[dict[str, Any]]:
+def _other_attributes(trial: Trial, sizes: Dims, notes: list[str]) -> Iterator[dict[str, Any]]:
     """The same sizes with another value of each attribute: one that keeps the shapes, where there is one."""
-    usual = trials.trial.run(sizes)
+    usual = trial.run(sizes)
     shapes = [tensor.shape for tensor in usual.outputs.values()]
-    for name, value in list(trials.trial.attributes.items())[:MOST_VARIED]:
+    for name, value in list(trial.attributes.items())[:MOST_VARIED]:
         others: list[Scalar] = [0.5 if abs(value) < 0.01 else value * 1.5, 0.25, value / 2]
         if isinstance(value, int):
             others = [not value] if isinstance(value, bool) else [value + 1, value * 2, value // 2, value - 1]
         telling: list[tuple[bool, Scalar, Outcome]] = []
         for other in others:
             with suppress(Exception):
-                outcome = trials.trial.run(sizes, attributes={name: other})
+                outcome = trial.run(sizes, attributes={name: other})
                 if outcome.finite and len(outcome.outputs) == len(shapes) and not usual.same(outcome):
-                    has_shapes = [tensor.shape for tensor in outcome.outputs.values()] == shapes
-                    telling.append((not has_shapes, other, outcome))
-                    if has_shapes:
-                        break
+                    other_shapes = [tensor.shape for tensor in outcome.outputs.values()] != shapes
+                    telling.append((other_shapes, other, outcome))
         if telling:
             _, other, outcome = min(telling, key=lambda candidate: candidate[0])
-            trials.outcomes.append((sizes, outcome))
+            trial.outcomes.append((sizes, outcome))
             yield {**sizes, name: other}
         else:
             notes.append(f"{name} is always {value!r}: no other value that was tried runs and changes the outputs")
 
 
 def _outputs(
-    trials: Trials, base: Dims, notes: list[str]
+    trial: Trial, base: Dims, notes: list[str]
 ) -> tuple[list[tuple[str, str | None, str]], dict[str, str]]:
     """Names, dimensions and types of the outputs; and which of them are inputs changed in place.
 
     A dimension is named where sizes tell it, else the output has none.
     """
-    outcomes, hypothesis = trials.outcomes or [(base, trials.trial.run(base))], trials.trial.hypothesis
+    outcomes, hypothesis = trial.outcomes or [(base, trial.run(base))], trial.hypothesis
     inputs, first = hypothesis.inputs, outcomes[0][1]
     names = {*(tensor.name for tensor in inputs), *hypothesis.attributes, *hypothesis.dims}
     outputs: list[tuple[str, str | None, str]] = []
@@ -309,14 +307,3 @@ def _outputs(
         dims = " ".join(dims[0] for dims in fitting) if known and all(len(dims) == 1 for dims in fitting) else None
         outputs.append((word, dims, "" if kind == "float32" else kind))
     return outputs, updates
-
-
-def lost_by(trial: Trial, sizes: Dims, drawn: str) -> float:
-    """The largest error of the function in float32, relative to 1 + what it gives in float64."""
-    own, exact, lost = trial.run(sizes, drawn=drawn), trial.run(sizes, drawn=drawn, exact=True), 0.0
-    for name, result in own.results.items():
-        wide = exact.results.get(name)
-        if wide is not None and result.is_floating_point() and wide.shape == result.shape and result.numel():
-            off = (result.double() - wide.double()).abs() / (1 + wide.double().abs())
-            lost = max(lost, float(off.nan_to_num(0.0, 0.0, 0.0).max()))
-    return lost

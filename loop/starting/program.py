@@ -5,7 +5,6 @@ it with sizes and values of several kinds, and writes the files and facts of a t
 or what it lacks.
 """
 
-import ast
 import contextlib
 import inspect
 import itertools
@@ -61,22 +60,9 @@ def subject_of(terms: dict[str, Any], slots: Slots) -> Subject:
         except (ValueError, TypeError):  # Written in C.
             call = []
         if not (slots.used or slots.missing or slots.notes):  # It does not say them: as they are given.
-            names = _in_text(module, word, slots)
-            call = [("", slots.text(path, None, inspect.Parameter.empty, {}) or "") for path in names]
+            call = [("", slots.text(path, None, inspect.Parameter.empty, {}) or "") for path in slots.likes]
     _check_names(f"{terms['module']}:{terms['name']}", terms["attributes"] or (), slots)
     return Subject(terms["module"], name, function, call, imports=tuple(slots.imports), **fields)
-
-
-def _in_text(module: Any, name: str, slots: Slots) -> list[str]:
-    """Inputs in the order of a function's text, as far as that has them all, else as they were given."""
-    try:
-        nodes = list(ast.walk(ast.parse(inspect.getsource(module))))
-    except (OSError, TypeError, SyntaxError):
-        nodes = []
-    every = [node.args for node in nodes if isinstance(node, ast.FunctionDef) and node.name == name][:1]
-    in_text = [arg.arg for args in every for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
-    names = [parameter for parameter in in_text if parameter in slots.likes]
-    return names if len(names) == len(slots.likes) else list(slots.likes)
 
 
 def _check_names(what: str, attributes: Sequence[str], slots: Slots) -> None:
@@ -171,9 +157,9 @@ def started(terms: dict[str, Any]) -> dict[str, Any]:
     slots = Slots(terms["likes"], terms["given"], terms["attributes"])
     subject = subject_of(terms, slots)
     shapes = [shape["dims"] for name in slots.likes if name in slots.used for shape in terms["likes"][name]]
-    sizes = Sizes(shapes, terms["fixed"])
     if not shapes:
         raise Lacking(f"no input of {subject.full_name} has a shape", "", ["--like x=N,M"])
+    sizes = Sizes(shapes, terms["fixed"])
     trial, base = search(subject, slots, sizes)
     trial = trial.settled(base)
     facts = facts_of(trial, base, sizes, slots, vary=not terms["compiled"])

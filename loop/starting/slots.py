@@ -5,7 +5,6 @@ first. Runs in a process of its own, for it imports the user's module.
 """
 
 import ast
-import contextlib
 import enum
 import inspect
 import keyword
@@ -106,14 +105,12 @@ class Slots:
         """Path of what nothing is known of, to the kind that is annotated."""
         self.names: list[str] = []
         """All parameters."""
-        self.module: Any = None
-        """Of the function: an object without an annotation may be of a class that stands there."""
         self.dims = {dim for shapes in likes.values() for shape in shapes for dim in shape["dims"]}
 
     def arguments(self, function: Any, owner: Any = None, *, bound: bool = False) -> Call:
         """What to call a function with; `bound`: its first parameter is `self`."""
         call: Call = []
-        by_name, reads, self.module = False, reads_of(owner or function), inspect.getmodule(owner or function)
+        by_name, reads = False, reads_of(owner or function)
         for parameter in list(parameters(function))[1 if bound else 0 :]:
             name, is_list = parameter.name, parameter.kind is Parameter.VAR_POSITIONAL
             if parameter.kind is Parameter.VAR_KEYWORD or (is_list and name not in self.likes):
@@ -196,8 +193,6 @@ class Slots:
         below = [other.removeprefix(start) for other in (*self.likes, *self.values) if other.startswith(start)]
         attributes, keys = reads.get(path.rpartition(".")[2], ((), ()))
         names = dict.fromkeys((*attributes, *keys, *sorted({name.partition(".")[0] for name in below})))
-        if kind is None and not keys:
-            kind = class_with({*names}, self.module)
         if kind is not None:
             top = kind.__qualname__.partition(".")[0]
             self.imports[f"from {kind.__module__} import {top}"] = None
@@ -363,13 +358,3 @@ def reads_of(owner: Any) -> dict[str, Any]:
         elif isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
             keys[node.slice.value] = None
     return reads
-
-
-def class_with(names: set[str], module: Any) -> Any:
-    """A dataclass or class of a module whose constructor takes all these names."""
-    for cls in vars(module).values() if module and names else ():
-        if inspect.isclass(cls) and cls.__module__ == module.__name__ and not issubclass(cls, torch.nn.Module):
-            with contextlib.suppress(ValueError):
-                if names <= inspect.signature(cls).parameters.keys():
-                    return cls
-    return None
