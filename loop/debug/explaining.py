@@ -10,16 +10,7 @@ from typing import Annotated, cast
 from pydantic import Field
 
 from loop.base.processes import Tick
-from loop.debug.probing import (
-    HANG_S,
-    NOTHING_WRONG,
-    FailureProber,
-    SearchSpent,
-    checked,
-    failing_sides,
-    failing_variants,
-    outcome,
-)
+from loop.debug.probing import HANG_S, NOTHING_WRONG, FailureProber, SearchSpent, checked, failing_sides
 from loop.debug.rules import SCALES, Case, RuleSearch
 from loop.gate.verify import Job, verify
 from loop.machine.machine import cores
@@ -35,78 +26,6 @@ from loop.model.signature import Signature
 from loop.model.target import Scalar, Target
 from loop.model.workloads import accepts, operations, scale_of, scaled
 from loop.steps.context import Context, Result, Working
-
-GROWS = 2.0
-"""An error that never falls along a dimension and ends so many times as large as it began grows with it."""
-LEAST_PARTS = 3
-INFINITE = 1e300
-
-
-def whereabouts(check: Check, signature: Signature) -> str:
-    """`query rows 64 to 127 of 128, all heads; the error grows along Sq, from 0.1 to 0.2`; empty without a map."""
-    if not check.spans:
-        return ""
-    partly, everywhere, growing = list[str](), list[str](), list[str]()
-    for name, span in check.spans.items():
-        known = signature.words.get(name)
-        if span.size <= 1:
-            continue
-        if span.count == span.size:
-            everywhere.append(f"all {known}" if known else f"all of {name}")
-        elif span.count == 1:
-            alone = f"{known} {span.first} alone, of {span.size}"
-            partly.append(alone if known else f"only at {name} = {span.first} of {span.size}")
-        elif span.count == span.last - span.first + 1:
-            partly.append(f"{known or name} {span.first} to {span.last} of {span.size}")
-        else:
-            whole = f"{span.size} {known}" if known else f"{span.size} of {name}"
-            partly.append(f"{span.count} of {whole} between {span.first} and {span.last}")
-    for name, parts in check.map.items():
-        largest = [part.largest for part in parts if part.count]
-        errors = [error for error in largest if error is not None and error < INFINITE]
-        whole_map = len(errors) == len(largest) >= LEAST_PARTS  # A part without a number says nothing of growth.
-        if whole_map and errors == sorted(errors) and errors[-1] >= GROWS * errors[0]:
-            growing.append(f"the error grows along {name}, from {errors[0]:.2g} to {errors[-1]:.2g}")
-    return "; ".join([", ".join([*partly, *everywhere]) or "its one element", *growing])
-
-
-LEAST_SIZES = 2
-"""Sizes of a dimension that are needed to tell a place that moves with the size from one that stays."""
-BLOCKS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
-"""Blocks whose last, partial one may be wrong, beside those of 2 and 3."""
-
-
-def common_place(checks: Sequence[Check], signature: Signature) -> str:
-    """`the last W % 8 of W`: which indices are wrong on all of these; empty where no rule fits."""
-    texts: list[str] = []
-    for name in checks[0].spans if checks else ():
-        spans = [check.spans[name] for check in checks if name in check.spans and check.spans[name].size > 1]
-        partial = [span for span in spans if span.count < span.size]
-        if partial and len({span.size for span in spans}) >= LEAST_SIZES:
-            words = signature.words.get(name, f"indices of {name}")
-            if all(span.count == span.last - span.first + 1 for span in spans):
-                texts += _stretch(name, words, spans)
-            elif all(span.count == (span.last - span.first) // 2 + 1 for span in spans):
-                texts.append(f"every other of {words}, from {min(span.first for span in spans)} on")
-    return ", ".join(texts)
-
-
-def _stretch(name: str, words: str, spans: Sequence[Span]) -> Iterator[str]:
-    """The first rule that fits where wrong indices follow each other, by where they begin and end."""
-    begin, to_end = {span.first for span in spans}, all(span.last == span.size - 1 for span in spans)
-    block = next((n for n in BLOCKS if all(span.first == span.size // n * n for span in spans)), 0)
-    rules = {
-        f"only the last of {words}": all(span.count == 1 for span in spans),
-        f"{words} from {spans[0].first} on": len(begin) == 1,
-        f"the last {name} % {block} of {words}: a partial block of {block}": block > 0,
-        f"the second half of {words}": all(span.first == span.size // 2 for span in spans),
-    }
-    ends = {span.last for span in spans}
-    if to_end:
-        yield from [text for text, fits in rules.items() if fits][:1]
-    elif len(begin) == len(ends) == 1:
-        yield f"only the first of {words}" if ends == {0} else f"{words} {spans[0].first} to {spans[0].last}"
-
 
 PROBES = 150
 """Cases that are tried for a rule, at most."""
@@ -124,6 +43,14 @@ LEAST_WORK = 1 << 18
 """Operations that a fresh workload may always have."""
 NOTHING = "nothing were computed (zeros)"
 """Explains zeros better than an input that were zero."""
+GROWS = 2.0
+"""An error that never falls along a dimension and ends so many times as large as it began grows with it."""
+LEAST_PARTS = 3
+INFINITE = 1e300
+LEAST_SIZES = 2
+"""Sizes of a dimension that are needed to tell a place that moves with the size from one that stays."""
+BLOCKS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
+"""Blocks whose last, partial one may be wrong, beside those of 2 and 3."""
 BY_CAUSE = {
     "outside": "it reads or writes outside of its tensors",
     "not written": "some of its output is never written",
@@ -131,19 +58,16 @@ BY_CAUSE = {
     "NaN": "some of its output is never written, or overflows on the way (NaN)",
 }
 """What the gate itself saw: no other cause is looked for first."""
-
-SILENT = "it gives no output, and no rule foresaw where"
 KEEPS = "it keeps values between calls: "
 FIRST = "wrong in the first call of a process, right in later ones"
-BY_LAYOUT = "it ignores how inputs lie in memory: wrong on {} ones alone"
-RACE = "a data race, or it depends on the number of threads: wrong with {} threads, right with 1"
-ORDER = "two outputs with {} threads, one with 1: a data race, or sums in another order (`deterministic: false`)"
 BY_CALLS = {
     "changed input": "it writes to its input",
     "first call": FIRST,
     "later calls": f"{KEEPS}right in the first call of a process, wrong in later ones",
 }
 """What a verification saw by itself, and that decides: no circumstance is looked for."""
+RACE = "a data race, or it depends on the number of threads: wrong with {} threads, right with 1"
+ORDER = "two outputs with {} threads, one with 1: a data race, or sums in another order (`deterministic: false`)"
 
 
 class Patience(Model):
@@ -156,26 +80,27 @@ class Patience(Model):
 def explain(context: Context, arguments: Patience) -> Working[DebugOutput]:
     """The cause of each wrong variant, and the rule that foresees on fresh workloads where it fails."""
     explanations: list[Explanation] = []
-    pairs = yield from failing_sides(context, failing_variants(context))
+    pairs = yield from failing_sides(context)
     for failing, side in pairs:
         limit_s = (arguments.seconds or context.budget_s) / len(pairs)
         if arguments.seconds and side.emulated:
             limit_s = 0.0  # A call of it takes seconds: only what the checks show is said.
         with closing(FailureProber(context, failing, side, PROBES, limit_s)) as prober:
             explanations.append((yield from _explanation(prober)))
-    texts = [f"{explanation.variant}: {explanation.text or SILENT}" for explanation in explanations]
-    return Result(
-        DebugOutput(ok=True, message="; ".join(texts) or NOTHING_WRONG, explanations=tuple(explanations))
-    )
+    silent = "it gives no output, and no rule foresaw where"
+    texts = [f"{explanation.variant}: {explanation.text or silent}" for explanation in explanations]
+    message = "; ".join(texts) or NOTHING_WRONG
+    return Result(DebugOutput(ok=True, message=message, explanations=tuple(explanations)))
 
 
 def _explanation(prober: FailureProber) -> Generator[Tick, None, Explanation]:
     causes = {check.cause for check in prober.failures}
     by_gate = next((text for cause, text in BY_CAUSE.items() if cause in causes), "")
-    by_calls = next((text for cause, text in BY_CALLS.items() if cause in causes), "")
+    cause = next((text for cause, text in BY_CALLS.items() if cause in causes), "")
     layouts = dict.fromkeys(check.inputs for check in prober.failures)
     rule, predicted, as_if = "", 0, tuple[str, ...]()
-    cause = by_calls or ("" if "contiguous" in layouts else BY_LAYOUT.format(", ".join(layouts)))
+    if not cause and "contiguous" not in layouts:
+        cause = f"it ignores how inputs lie in memory: wrong on {', '.join(layouts)} ones alone"
     cause = cause or (yield from _circumstance(prober))
     if not cause and by_gate in ("", BY_CAUSE["NaN"]):  # It takes little time; a rule takes what is left.
         as_if = yield from _as_if(prober)
@@ -197,7 +122,7 @@ def _circumstance(prober: FailureProber) -> Generator[Tick, None, str]:
     """Whether threads or earlier calls decide; empty where neither does, or the time is over."""
     check = prober.failing.telling if prober.failing.telling.cause == "two outputs" else prober.start
     many = check.threads or cores()
-    threaded = many > 1 and prober.context.bench.device == "cpu" and not prober.side.emulated
+    threaded = many > 1 and prober.bench.device == "cpu" and not prober.side.emulated
     try:
         prober.begin_process(threads=1 if threaded else None)
         first, later = yield from prober.calls(check.workload, check.inputs)
@@ -231,10 +156,10 @@ def _as_if(prober: FailureProber) -> Generator[Tick, None, tuple[str, ...]]:
     chosen = {check.workload.name: check.workload for check in (*evenly[:1], *wrong)}
     if time.monotonic() > prober.end or not chosen:
         return ()
-    side = replace(prober.side, threads=1) if prober.context.bench.device == "cpu" else prober.side
+    side = replace(prober.side, threads=1) if prober.bench.device == "cpu" else prober.side
     workloads = tuple(chosen.values())[:COMPARED]
     job = Job(side, workloads, layouts=False, call_limit_s=HANG_S, suspected=True)
-    (checks,) = yield from verify(prober.context.bench, [job])
+    (checks,) = yield from verify(prober.bench, [job])
     fits = [check.fits for check in checks.checks if check.fits is not None]
     for whole in (True, False):
         faults = [[as_if for as_if, all_of_it in fit.items() if all_of_it or not whole] for fit in fits]
@@ -255,11 +180,11 @@ def _rule(prober: FailureProber) -> Generator[Tick, None, tuple[str, int]]:
     """
 
     def ask(case: Case, other: int = 0) -> Generator[Tick, None, Outcome]:
-        entry = _entry(prober.context.bench.target, case)
+        entry = _entry(prober.bench.target, case)
         return (yield from prober.ask(entry, cast(Layout, case["inputs"]), other))
 
     quick = not prober.side.emulated
-    if prober.context.bench.device == "cpu" and quick:
+    if prober.bench.device == "cpu" and quick:
         prober.begin_process(threads=1)
     search = None
     with suppress(SearchSpent):
@@ -279,10 +204,10 @@ def _rule(prober: FailureProber) -> Generator[Tick, None, tuple[str, int]]:
 
 def _tried(prober: FailureProber) -> list[tuple[Case, bool]]:
     """All checks of the variant, the smallest first, and whether each fails."""
-    target = prober.context.bench.target
+    target = prober.bench.target
     tried: dict[tuple[tuple[str, Scalar], ...], bool] = {}
     for check in checked(prober.context, prober.failing.variant):
-        result = outcome(check, prober.failing.kind)
+        result = prober.failing.outcome(check)
         if check.status != "unsupported" and result != "other":
             key = tuple(_case(target, check).items())
             tried[key] = tried.get(key, False) or result == "fails"
@@ -292,7 +217,7 @@ def _tried(prober: FailureProber) -> list[tuple[Case, bool]]:
 
 def _search(prober: FailureProber, cases: Sequence[tuple[Case, bool]]) -> RuleSearch:
     """A search that begins with these, and may try what the target and the variant allow."""
-    target, side = prober.context.bench.target, prober.side
+    target, side = prober.bench.target, prober.side
     checks = checked(prober.context, prober.failing.variant)
     work = [operations(target, prober.start.workload), *(operations(target, check.workload) for check in checks)]
     sizes = {name: max(8, *(2 * int(case[name]) for case, _ in cases)) for name in target.signature.dimensions}
@@ -333,6 +258,66 @@ def _entry(target: Target, case: Mapping[str, Scalar]) -> dict[str, Scalar]:
     if case["values"] == "normal" and case["scale"] != 1:
         entry["values"] = scaled(float(case["scale"]))
     return entry
+
+
+def whereabouts(check: Check, signature: Signature) -> str:
+    """`query rows 64 to 127 of 128, all heads; the error grows along Sq, from 0.1 to 0.2`; empty without a map."""
+    if not check.spans:
+        return ""
+    partly, everywhere, growing = list[str](), list[str](), list[str]()
+    for name, span in check.spans.items():
+        known = signature.words.get(name)
+        if span.size <= 1:
+            continue
+        if span.count == span.size:
+            everywhere.append(f"all {known}" if known else f"all of {name}")
+        elif span.count == 1:
+            alone = f"{known} {span.first} alone, of {span.size}"
+            partly.append(alone if known else f"only at {name} = {span.first} of {span.size}")
+        elif span.count == span.last - span.first + 1:
+            partly.append(f"{known or name} {span.first} to {span.last} of {span.size}")
+        else:
+            whole = f"{span.size} {known}" if known else f"{span.size} of {name}"
+            partly.append(f"{span.count} of {whole} between {span.first} and {span.last}")
+    for name, parts in check.map.items():
+        largest = [part.largest for part in parts if part.count]
+        errors = [error for error in largest if error is not None and error < INFINITE]
+        whole_map = len(errors) == len(largest) >= LEAST_PARTS  # A part without a number says nothing of growth.
+        if whole_map and errors == sorted(errors) and errors[-1] >= GROWS * errors[0]:
+            growing.append(f"the error grows along {name}, from {errors[0]:.2g} to {errors[-1]:.2g}")
+    return "; ".join([", ".join([*partly, *everywhere]) or "its one element", *growing])
+
+
+def common_place(checks: Sequence[Check], signature: Signature) -> str:
+    """`the last W % 8 of W`: which indices are wrong on all of these; empty where no rule fits."""
+    texts: list[str] = []
+    for name in checks[0].spans if checks else ():
+        spans = [check.spans[name] for check in checks if name in check.spans and check.spans[name].size > 1]
+        partial = [span for span in spans if span.count < span.size]
+        if partial and len({span.size for span in spans}) >= LEAST_SIZES:
+            words = signature.words.get(name, f"indices of {name}")
+            if all(span.count == span.last - span.first + 1 for span in spans):
+                texts += _stretch(name, words, spans)
+            elif all(span.count == (span.last - span.first) // 2 + 1 for span in spans):
+                texts.append(f"every other of {words}, from {min(span.first for span in spans)} on")
+    return ", ".join(texts)
+
+
+def _stretch(name: str, words: str, spans: Sequence[Span]) -> Iterator[str]:
+    """The first rule that fits where wrong indices follow each other, by where they begin and end."""
+    begin, to_end = {span.first for span in spans}, all(span.last == span.size - 1 for span in spans)
+    block = next((n for n in BLOCKS if all(span.first == span.size // n * n for span in spans)), 0)
+    rules = {
+        f"only the last of {words}": all(span.count == 1 for span in spans),
+        f"{words} from {spans[0].first} on": len(begin) == 1,
+        f"the last {name} % {block} of {words}: a partial block of {block}": block > 0,
+        f"the second half of {words}": all(span.first == span.size // 2 for span in spans),
+    }
+    ends = {span.last for span in spans}
+    if to_end:
+        yield from [text for text, fits in rules.items() if fits][:1]
+    elif len(begin) == len(ends) == 1:
+        yield f"only the first of {words}" if ends == {0} else f"{words} {spans[0].first} to {spans[0].last}"
 
 
 def diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Diagnosis, ...]:

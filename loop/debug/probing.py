@@ -24,6 +24,11 @@ from loop.workers.judge_messages import Compare
 from loop.workers.messages import Compute
 from loop.workers.program import Refusal, WorkerLost
 
+HANG_S = 5.0
+"""A probe that has not come back by then hangs; small workloads take milliseconds."""
+PROBES = 200
+"""Workloads of a variant that are tried for the smallest one, at most."""
+NOTHING_WRONG = "no variant failed a check: no cause to look for"
 Entry = Mapping[str, Scalar]
 Search = Generator[Entry, bool, None]
 """Yields workloads and is sent whether each still fails. The last that did is what was looked for."""
@@ -41,6 +46,11 @@ class Failing:
     """The smallest workload known to fail so: a search begins there."""
     telling: Check
     """Where right and wrong elements are most evenly divided: there their pattern shows best."""
+
+    def outcome(self, check: Check) -> Outcome:
+        """Whether a check shows the failure that is looked for, passes, or shows another failure."""
+        own_kind = kind_of(check)
+        return "passes" if not own_kind else "fails" if own_kind == self.kind else "other"
 
 
 def kind_of(check: Check) -> str:
@@ -81,6 +91,201 @@ def failing(checks: VariantChecks, signature: Signature) -> Failing | None:
     return Failing(checks.variant, checks.build_id, most, start, telling)
 
 
+def checked(context: Context, variant: str) -> list[Check]:
+    """All checks of a variant in this session, in the order of the verifications."""
+    outputs = outputs_of(context.finished, Checked)
+    return [check for output in outputs for of in output.variants if of.variant == variant for check in of.checks]
+
+
+def sides(context: Context, names: Sequence[str]) -> Generator[Tick, None, dict[str, Side]]:
+    """The named variants with their builds, emulated or not; those that do not compile are left out."""
+    bench = context.bench
+    emulated = [name for name in names if name in context.task.emulated]
+    others = [name for name in names if name not in emulated]
+    wanted = {**to_build(context, others), **bench.emulations(emulated)}
+    built, _ = yield from compile_all(context, wanted)
+    builds = {build.variant: build for build in built}
+    usable = [name for name in names if name in builds or name not in wanted]
+    return {name: bench.side(name, builds.get(name), emulated=name in emulated) for name in usable}
+
+
+def failing_sides(context: Context) -> Generator[Tick, None, list[tuple[Failing, Side]]]:
+    """What the last checks of this session found wrong, each with its side; nothing where a control failed.
+
+    Raises LoopError when a source was edited since it was checked.
+    """
+    last = {record.action: record for record in context.finished if record.output}
+    outputs = outputs_of(last.values(), Checked)
+    trusted = [output for output in outputs if output.control is None or not output.control.first_failure]
+    signature = context.bench.target.signature
+    found = [failing(checks, signature) for output in trusted for checks in output.variants]
+    failures = [failure for failure in found if failure is not None]
+    by_name = yield from sides(context, [failure.variant for failure in failures])
+    for failure in failures:
+        side = by_name.get(failure.variant)
+        if side is None or side.build_id != failure.build_id:
+            what = "was edited after it was checked" if side else "no longer compiles"
+            raise WorkFailed(f"{failure.variant} {what}", hint="run the session again")
+    return [(failure, by_name[failure.variant]) for failure in failures]
+
+
+class SearchSpent(Exception):
+    """The budget of a search is used up."""
+
+
+class FailureProber:
+    """Asks the gate whether one variant still fails, workload after workload; it remembers every answer."""
+
+    def __init__(self, context: Context, failing: Failing, side: Side, most: int, limit_s: float) -> None:
+        self.context, self.bench, self.failing, self.side = context, context.bench, failing, side
+        self.most, self.end = most, time.monotonic() + limit_s
+        self.start, self.signature = failing.start, context.bench.target.signature
+        self.entry, self.seed = entry_of(self.signature, self.start.workload), self.start.workload.base_seed
+        """Where a search begins, and the base seed of all probes."""
+        self.outcomes: dict[tuple[str, int, Layout], Outcome] = {}
+        """Workloads, by name, seed and layout, to what the gate said of them."""
+        self.asked = 0
+        """How many were asked here."""
+        self.failures = [check for check in checked(context, failing.variant) if kind_of(check) == failing.kind]
+        """Checks that show the failure, in the order in which they were made."""
+        self._remember(self.start)
+        self._checker = self._new_checker(None)
+
+    def _new_checker(self, threads: int | None) -> SideChecker:
+        side = replace(self.side, threads=threads) if threads else self.side
+        return SideChecker(Job(side, (), layouts=False, call_limit_s=HANG_S), KeptWorker(self.bench, side))
+
+    def begin_process(self, threads: int | None = None) -> None:
+        """Make calls in a new process from now on, on so many threads; None: as a verification does."""
+        self.close()
+        self._checker = self._new_checker(threads)
+
+    def close(self) -> None:
+        """End the worker; the next probe has a fresh one."""
+        self._checker.worker.close()
+
+    def workload(self, entry: Entry, other: int = 0) -> Workload:
+        """The workload of an entry, with the failure's type and seed, or with `other` values."""
+        return single(self.bench.target, entry, self.start.workload.dtype, self.seed + other)
+
+    def ask(self, entry: Entry, inputs: Layout | None = None, other: int = 0) -> Generator[Tick, None, Outcome]:
+        """The gate's answer on a workload, in a layout or the failure's, with its seed or `other` values.
+
+        Raises SearchSpent without a budget.
+        """
+        workload, inputs = self.workload(entry, other), inputs or self.start.inputs
+        key = (*values_key(workload), inputs)
+        if key not in self.outcomes:
+            self._spend()
+            yield from self.look(workload, inputs)
+        return self.outcomes[key]
+
+    def look(self, workload: Workload, inputs: Layout | None = None) -> Generator[Tick, None, Check]:
+        """The gate's answer on a workload, asked now."""
+        inputs, why = inputs or self.start.inputs, unsupported(self.side, workload)
+        self.asked += 1
+        check = Check(workload=workload, inputs=inputs, status="refused", message=why)
+        if not why:
+            try:
+                check = yield from self._checker.look(workload, inputs)
+            except WorkFailed as failed:
+                # Its generator or its reference does not take every size: none of the variant's faults.
+                check = check.model_copy(update={"message": failed.message})
+            yield from self.bench.discard(workload)
+        self._remember(check)
+        return check
+
+    def _spend(self) -> None:
+        if self.asked >= self.most or time.monotonic() > self.end:
+            raise SearchSpent
+
+    def _remember(self, check: Check) -> None:
+        answer = self.failing.outcome(check)
+        if answer == "fails" and check not in self.failures:
+            self.failures.append(check)
+        self.outcomes[(*values_key(check.workload), check.inputs)] = answer
+
+    def calls(self, workload: Workload, inputs: Layout) -> Generator[Tick, None, tuple[bool, bool]]:
+        """Whether the first call of a check is right, and whether all later calls are. Raises SearchSpent."""
+        self._spend()
+        bench, right = self.bench, list[bool]()
+        try:
+            yield from bench.expect(workload)
+            call = bench.call(workload, self.side.name)
+            request = Compute(call, inputs, hurried=True)  # Else another call may come before.
+            reply = yield from self._checker.worker.ask(request, limit_s=HANG_S, note="each call")
+            paths = files_of(call, reply)
+        except WorkerLost as lost:
+            if lost.kind == "hung":
+                raise SearchSpent from lost
+            return False, False
+        except (WorkFailed, Refusal):
+            return False, False
+        for path in paths:
+            finding = yield from bench.judge(Compare(call, (path,)), JUDGE_LIMIT_S, "each call")
+            noticed = "" if self.start.wrong else complaint(self.side, reply, finding, "")[0]
+            right.append(not (noticed or finding.badness[0] or finding.message or finding.checker))
+        return right[0], all(right[1:] or right)
+
+    def fails_after(self, start: Check) -> Generator[Tick, None, bool]:
+        """Whether calls fail in this process that are right in a process of their own."""
+        others = {values_key(check.workload): check.workload for check in checked(self.context, self.side.name)}
+        others.pop(values_key(start.workload), None)
+        again = start.workload.model_copy(update={"seed": start.workload.seed + 1})
+        same_name = [workload for workload in others.values() if workload.name == start.workload.name]
+        rest = [workload for workload in others.values() if workload.name != start.workload.name]
+        for workload in [*same_name, again, *rest, start.workload]:
+            if not all((yield from self.calls(workload, start.inputs))):
+                self.begin_process(self._checker.side.threads)
+                if all((yield from self.calls(workload, start.inputs))):
+                    return True
+        return False
+
+
+def smallest(context: Context, arguments: NoArguments) -> Working[DebugOutput]:
+    """The smallest workload on which each wrong variant still fails, by the gate's own word."""
+    every: list[Smallest] = []
+    texts = []
+    pairs = yield from failing_sides(context)
+    for failing, side in pairs:
+        with closing(FailureProber(context, failing, side, PROBES, context.budget_s / len(pairs))) as prober:
+            every.append((yield from _smallest(prober)))
+        end = "nothing smaller among them does" if every[-1].minimal else "the budget ended the search"
+        tried = every[-1].note or f"{every[-1].probes} workloads tried, {end}"
+        texts.append(f"{failing.variant} fails on {every[-1].check.workload.name} ({tried})")
+    return Result(DebugOutput(ok=True, message="; ".join(texts) or NOTHING_WRONG, smallest=tuple(every)))
+
+
+def _smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
+    """Shrink the failing workload, then check in a fresh process that the smallest one fails."""
+    best, minimal = prober.entry, False
+    search = shrink(best, prober.signature)
+    with suppress(SearchSpent):
+        try:
+            entry = next(search)
+            while True:
+                fails = (yield from prober.ask(entry)) == "fails"
+                best = dict(entry) if fails else best
+                entry = search.send(fails)
+        except StopIteration:
+            minimal = True
+    prober.close()
+    probes = prober.asked
+    check = yield from prober.look(prober.workload(best))
+    steady = prober.failing.outcome(check) == "fails"
+    check = check if steady else prober.start
+    return Smallest(
+        variant=prober.failing.variant,
+        check=check,
+        began=prober.start.workload.name,
+        words=spelled(entry_of(prober.signature, check.workload)),
+        seed=prober.seed,
+        probes=probes,
+        minimal=minimal and steady,
+        note="" if steady else "smaller ones fail at times, or only after other calls",
+    )
+
+
 def shrink(entry: Entry, signature: Signature) -> Search:
     """Plainer values, flags down, then each dimension lowered; again and again, until nothing changes.
 
@@ -117,236 +322,13 @@ def _lower(entry: Entry, names: Iterable[str]) -> Generator[Entry, bool, Entry]:
     return entry
 
 
-HANG_S = 5.0
-"""A probe that has not come back by then hangs; small workloads take milliseconds."""
-
-
-NOTHING_WRONG = "no variant failed a check: no cause to look for"
-
-
-class SearchSpent(Exception):
-    """The budget of a search is used up."""
-
-
-def checked(context: Context, variant: str) -> list[Check]:
-    """All checks of a variant in this session, in the order of the verifications."""
-    outputs = outputs_of(context.finished, Checked)
-    return [check for output in outputs for of in output.variants if of.variant == variant for check in of.checks]
-
-
-def failing_variants(context: Context) -> tuple[Failing, ...]:
-    """What the last checks of this session found wrong; nothing where a control failed."""
-    last = {record.action: record for record in context.finished if record.output}
-    outputs = outputs_of(last.values(), Checked)
-    trusted = [output for output in outputs if output.control is None or not output.control.first_failure]
-    signature = context.bench.target.signature
-    failures = (failing(checks, signature) for output in trusted for checks in output.variants)
-    return tuple(failure for failure in failures if failure is not None)
-
-
-def sides(context: Context, names: Sequence[str]) -> Generator[Tick, None, dict[str, Side]]:
-    """The named variants with their builds, emulated or not; those that do not compile are left out."""
-    bench = context.bench
-    emulated = [name for name in names if name in context.task.emulated]
-    others = [name for name in names if name not in emulated]
-    wanted = {**to_build(context, others), **bench.emulations(emulated)}
-    built, _ = yield from compile_all(context, wanted)
-    builds = {build.variant: build for build in built}
-    usable = [name for name in names if name in builds or name not in wanted]
-    return {name: bench.side(name, builds.get(name), emulated=name in emulated) for name in usable}
-
-
-def failing_sides(
-    context: Context, failures: Sequence[Failing]
-) -> Generator[Tick, None, list[tuple[Failing, Side]]]:
-    """Failing variants with their sides. Raises LoopError when a source was edited since it was checked."""
-    by_name = yield from sides(context, [failure.variant for failure in failures])
-    for failure in failures:
-        side = by_name.get(failure.variant)
-        if side is None or side.build_id != failure.build_id:
-            what = "was edited after it was checked" if side else "no longer compiles"
-            raise WorkFailed(f"{failure.variant} {what}", hint="run the session again")
-    return [(failure, by_name[failure.variant]) for failure in failures]
-
-
-class FailureProber:
-    """Asks the gate whether one variant still fails, workload after workload; it remembers every answer."""
-
-    def __init__(self, context: Context, failing: Failing, side: Side, most: int, limit_s: float) -> None:
-        self.context, self.failing, self.side, self.most = context, failing, side, most
-        self.end, self.start, self.signature = (
-            time.monotonic() + limit_s,
-            failing.start,
-            context.bench.target.signature,
-        )
-        self.entry, self.seed = entry_of(self.signature, self.start.workload), self.start.workload.base_seed
-        """Where a search begins, and the base seed of all probes."""
-        self.outcomes: dict[tuple[str, int, Layout], Outcome] = {}
-        """Workloads, by name, seed and layout, to what the gate said of them."""
-        self.asked = 0
-        """How many were asked here."""
-        self.failures = [check for check in checked(context, failing.variant) if kind_of(check) == failing.kind]
-        """Checks that show the failure, in the order in which they were made."""
-        self._remember(self.start)
-        self._checker = self._new_checker(None)
-
-    def begin_process(self, threads: int | None = None) -> None:
-        """Make calls in a new process from now on, on so many threads; None: as a verification does."""
-        self.close()
-        self._checker = self._new_checker(threads)
-
-    def _new_checker(self, threads: int | None) -> SideChecker:
-        side = replace(self.side, threads=threads) if threads else self.side
-        worker = KeptWorker(self.context.bench, side)
-        return SideChecker(Job(side, (), layouts=False, call_limit_s=HANG_S), worker)
-
-    def close(self) -> None:
-        """End the worker; the next probe has a fresh one."""
-        self._checker.worker.close()
-
-    def workload(self, entry: Mapping[str, Scalar], other: int = 0) -> Workload:
-        """The workload of an entry, with the failure's type and seed, or with `other` values."""
-        return single(self.context.bench.target, entry, self.start.workload.dtype, self.seed + other)
-
-    def ask(
-        self, entry: Mapping[str, Scalar], inputs: Layout | None = None, other: int = 0
-    ) -> Generator[Tick, None, Outcome]:
-        """The gate's answer on a workload, in a layout or the failure's, with its seed or `other` values.
-
-        Raises SearchSpent without a budget.
-        """
-        workload, inputs = self.workload(entry, other), inputs or self.start.inputs
-        key = (*values_key(workload), inputs)
-        if key not in self.outcomes:
-            self._spend()
-            yield from self.look(workload, inputs)
-        return self.outcomes[key]
-
-    def look(self, workload: Workload, inputs: Layout | None = None) -> Generator[Tick, None, Check]:
-        """The gate's answer on a workload, asked now."""
-        inputs = inputs or self.start.inputs
-        self.asked += 1
-        if beyond := unsupported(self.side, workload):
-            check = Check(workload=workload, inputs=inputs, status="refused", message=beyond)
-        else:
-            try:
-                check = yield from self._checker.look(workload, inputs)
-            except WorkFailed as failed:
-                # Its generator or its reference does not take every size: none of the variant's faults.
-                check = Check(workload=workload, inputs=inputs, status="refused", message=failed.message)
-            yield from self.context.bench.discard(workload)
-        self._remember(check)
-        return check
-
-    def _spend(self) -> None:
-        if self.asked >= self.most or time.monotonic() > self.end:
-            raise SearchSpent
-
-    def _remember(self, check: Check) -> None:
-        answer = outcome(check, self.failing.kind)
-        if answer == "fails" and check not in self.failures:
-            self.failures.append(check)
-        self.outcomes[(*values_key(check.workload), check.inputs)] = answer
-
-    def calls(self, workload: Workload, inputs: Layout) -> Generator[Tick, None, tuple[bool, bool]]:
-        """Whether the first call of a check is right, and whether all later calls are. Raises SearchSpent."""
-        self._spend()
-        bench, right = self.context.bench, list[bool]()
-        try:
-            yield from bench.expect(workload)
-            call = bench.call(workload, self.side.name)
-            request = Compute(call, inputs, hurried=True)  # Else another call may come before.
-            reply = yield from self._checker.worker.ask(request, limit_s=HANG_S, note="each call")
-            paths = files_of(call, reply)
-        except WorkerLost as lost:
-            if lost.kind == "hung":
-                raise SearchSpent from lost
-            return False, False
-        except (WorkFailed, Refusal):
-            return False, False
-        for path in paths:
-            finding = yield from bench.judge(Compare(call, (path,)), JUDGE_LIMIT_S, "each call")
-            noticed = "" if self.start.wrong else complaint(self.side, reply, finding, "")[0]
-            right.append(not (noticed or finding.badness[0] or finding.message or finding.checker))
-        return right[0], all(right[1:] or right)
-
-    def fails_after(self, start: Check) -> Generator[Tick, None, bool]:
-        """Whether calls fail in this process that are right in a process of their own."""
-        others = {values_key(check.workload): check.workload for check in checked(self.context, self.side.name)}
-        others.pop(values_key(start.workload), None)
-        again = start.workload.model_copy(update={"seed": start.workload.seed + 1})
-        same_name = sorted(others.values(), key=lambda workload: workload.name != start.workload.name)
-        alike = sum(workload.name == start.workload.name for workload in same_name)
-        for workload in [*same_name[:alike], again, *same_name[alike:], start.workload]:
-            if not all((yield from self.calls(workload, start.inputs))):
-                self.begin_process(self._checker.side.threads)
-                if all((yield from self.calls(workload, start.inputs))):
-                    return True
-        return False
-
-
-def outcome(check: Check, kind: str) -> Outcome:
-    """Whether a check shows the failure that is looked for, passes, or shows another failure."""
-    own_kind = kind_of(check)
-    return "passes" if not own_kind else "fails" if own_kind == kind else "other"
-
-
-PROBES = 200
-"""Workloads of a variant that are tried for the smallest one, at most."""
-
-
-def smallest(context: Context, arguments: NoArguments) -> Working[DebugOutput]:
-    """The smallest workload on which each wrong variant still fails, by the gate's own word."""
-    every: list[Smallest] = []
-    texts = []
-    pairs = yield from failing_sides(context, failing_variants(context))
-    for failing, side in pairs:
-        limit_s = context.budget_s / len(pairs)
-        with closing(FailureProber(context, failing, side, PROBES, limit_s)) as prober:
-            every.append((yield from _smallest(prober)))
-        end = "nothing smaller among them does" if every[-1].minimal else "the budget ended the search"
-        tried = every[-1].note or f"{every[-1].probes} workloads tried, {end}"
-        texts.append(f"{failing.variant} fails on {every[-1].check.workload.name} ({tried})")
-    return Result(DebugOutput(ok=True, message="; ".join(texts) or NOTHING_WRONG, smallest=tuple(every)))
-
-
-def _smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
-    """Shrink the failing workload, then check in a fresh process that the smallest one fails."""
-    best, minimal = prober.entry, False
-    search = shrink(best, prober.signature)
-    with suppress(SearchSpent):
-        try:
-            entry = next(search)
-            while True:
-                fails = (yield from prober.ask(entry)) == "fails"
-                best = dict(entry) if fails else best
-                entry = search.send(fails)
-        except StopIteration:
-            minimal = True
-    prober.close()
-    probes = prober.asked
-    check = yield from prober.look(prober.workload(best))
-    steady = kind_of(check) == prober.failing.kind
-    check = check if steady else prober.start
-    return Smallest(
-        variant=prober.failing.variant,
-        check=check,
-        began=prober.start.workload.name,
-        words=spelled(entry_of(prober.signature, check.workload)),
-        seed=prober.seed,
-        probes=probes,
-        minimal=minimal and steady,
-        note="" if steady else "smaller ones fail at times, or only after other calls",
-    )
-
-
 def components(context: Context, arguments: NoArguments) -> Working[DebugOutput]:
     """Each component of the variants that are wrong; what only repeats a wrong one before it is left out."""
-    failing = failing_variants(context)
+    pairs = yield from failing_sides(context)
     every: list[ComponentChecks] = []
     missing: list[str] = []
     texts: list[str] = []
-    for _, side in (yield from failing_sides(context, failing)):
+    for _, side in pairs:
         own, without = yield from looked_into(context, side)
         every, missing = [*every, *own], [*missing, *without]
         wrong = [part for part in own if part.checks.first_failure]
@@ -358,7 +340,7 @@ def components(context: Context, arguments: NoArguments) -> Working[DebugOutput]
     return Result(
         DebugOutput(
             ok=True,
-            message="; ".join(texts) if failing else NOTHING_WRONG,
+            message="; ".join(texts) if pairs else NOTHING_WRONG,
             not_exercised=tuple(missing),
             components=tuple(every),
             wrong=tuple(part.component for part in every if part.checks.first_failure),

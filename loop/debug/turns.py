@@ -44,8 +44,6 @@ def point(values: Values) -> Point:
     return tuple(sorted(values.items()))
 
 
-TIMES = 3
-"""What changing several kernels at once costs, in times of the estimate, by the author of the pattern."""
 ASK = '`--hypothesis "what you think is wrong, and what you changed for it"`'
 
 
@@ -102,28 +100,25 @@ def scope(context: Context, arguments: NoArguments) -> Working[TurnOutput]:
     ids = {name: side.build_id for name, side in by_name.items() if side.build_id is not None}
     changed = tuple(name for name, build_id in ids.items() if name in good and good[name].build_id != build_id)
     message = f"{changed[0]} alone was changed" if changed else "no variant was changed since its known good"
-    simple, right = (changed[0], True) if len(changed) > 1 else ("", True)
-    if simple:
+    simple, right, hint = "", True, None
+    if len(changed) > 1:
+        simple = changed[0]
         device: Device = "cuda" if simple in task.emulated else context.bench.device
         checked = distinct(workloads(context, (*task.plan.workloads, *extra_sets(context)), device=device))
         (checks,) = yield from verify(context.bench, [Job(by_name[simple], checked, enough=True)])
         right = checks.right
         message = f"{', '.join(changed)} were changed; the simplest, {simple}, is right"
-    minutes = task.plan.budget.minutes * (1 if right else TIMES)
     if not right:
-        message = (
-            f"{', '.join(changed)} were changed at once, and the simplest, {simple}, is not right: "
-            f"count with {minutes:g} min, {TIMES} times the estimate"
-        )
+        message = f"{', '.join(changed)} were changed at once, and the simplest, {simple}, is not right"
+        hint = f"put {', '.join(changed[1:])} back as it was, and get {simple} right first"
+    unbuilt = [f"what changed in {name}: it has no build" for name in names if name not in by_name]
     return Result(
         TurnOutput(
             ok=right,
             message=message,
-            hint=None if right else f"put {', '.join(changed[1:])} back as it was, and get {simple} right first",
+            hint=hint,
             identity=" ".join(f"{name}={side.build_id}" for name, side in by_name.items()),
-            not_exercised=tuple(
-                f"what changed in {name}: it has no build" for name in names if name not in by_name
-            ),
+            not_exercised=tuple(unbuilt),
             changed=changed,
             count=len(changed),
             simple=simple,

@@ -98,7 +98,7 @@ def main() -> int:
                 bench.threads = min(2, cores())
                 check(bench, variants, workloads, arguments.seeds, rows)
                 if name == "attention":
-                    check(bench, ["naive"], "large", arguments.large, rows)
+                    check(bench, ["online"], "large", arguments.large, rows)
     text = (
         f"# What the gate says of right variants\n\nOn {machine().processor}, {cores()} cores.\n\n{table(rows)}\n"
     )

@@ -36,13 +36,6 @@ static float cephes(float x) {  // A polynomial of degree 6 on half an octave ei
                   6.931472028550421e-1f, 1.0f}) y = y * f + c;
   return scaled(y, whole);
 }
-static float taylor(float x) {
-  if (!(x > -127)) return x != x ? x : 0;
-  const float whole = rintf(x), t = (x - whole) * 0.69314718056f;
-  float y = 1;
-  for (int k = 6; k > 0; --k) y = 1 + y * t / k;
-  return scaled(y, whole);
-}
 
 typedef float (*Dot)(const float *, const float *, int64_t);
 static float forward(const float *a, const float *b, int64_t n) {
@@ -50,24 +43,11 @@ static float forward(const float *a, const float *b, int64_t n) {
   for (int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
   return sum;
 }
-static float backward(const float *a, const float *b, int64_t n) {
-  float sum = 0;
-  for (int64_t i = n; i-- > 0;) sum += a[i] * b[i];
-  return sum;
-}
-static float pairwise(const float *a, const float *b, int64_t n) {
-  return n < 4 ? forward(a, b, n) : pairwise(a, b, n / 2) + pairwise(a + n / 2, b + n / 2, n - n / 2);
-}
 static float lanes(const float *a, const float *b, int64_t n) {
   float sums[8] = {}, sum = 0;
   for (int64_t i = 0; i < n; ++i) sums[i % 8] += a[i] * b[i];
   for (float one : sums) sum += one;
   return sum;
-}
-static float in_double(const float *a, const float *b, int64_t n) {
-  double sum = 0;
-  for (int64_t i = 0; i < n; ++i) sum += (double)a[i] * b[i];
-  return (float)sum;
 }
 
 struct Way { Exp2 exp2; Dot dot; bool backward, kahan, two_pass; int splits; };
@@ -141,50 +121,19 @@ static int attend(const Way &way, const LoopTensor *in, LoopTensor *out, const d
 #define ENTRY(name) LOOP_EXPORT int name(const LoopTensor *in, LoopTensor *out, const double *at, void *)
 ENTRY(online) { return attend({library, forward, false, false, false, 1}, in, out, at); }
 ENTRY(polynomial_backwards) { return attend({cephes, forward, true, false, false, 1}, in, out, at); }
-ENTRY(taylor_backwards) { return attend({taylor, lanes, true, false, false, 1}, in, out, at); }
 ENTRY(polynomial_two_pass) { return attend({cephes, lanes, false, false, true, 1}, in, out, at); }
 ENTRY(exp_two_pass) { return attend({through_exp, forward, false, false, true, 1}, in, out, at); }
 ENTRY(kahan) { return attend({library, forward, true, true, true, 1}, in, out, at); }
-ENTRY(pairwise_dots) { return attend({library, pairwise, false, false, false, 1}, in, out, at); }
-ENTRY(backward_dots) { return attend({library, backward, true, false, false, 1}, in, out, at); }
-ENTRY(double_dots) { return attend({library, in_double, false, false, true, 1}, in, out, at); }
 ENTRY(split) { return attend({cephes, lanes, false, false, false, 3}, in, out, at); }
 ENTRY(lazy_tables) {
   static bool ready = false;
   if (!ready) usleep(200000);
   ready = true;
-  return attend({taylor, forward, false, false, true, 1}, in, out, at);
+  return attend({cephes, forward, false, false, true, 1}, in, out, at);
 }
 ENTRY(multiples_of_8) {
   if (in[0].sizes[3] % 8) return 5;
   return attend({cephes, lanes, true, false, false, 1}, in, out, at);
-}
-ENTRY(naive) {  // One loop inside another, the textbook.
-  if (!contiguous(in[0]) || !contiguous(in[1]) || !contiguous(in[2])) return 3;
-  const int64_t heads = in[0].sizes[0] * in[0].sizes[1];
-  const int64_t sq = in[0].sizes[2], d = in[0].sizes[3], sk = in[1].sizes[2];
-  const float scale = (float)(isnan(at[2]) ? 1 / sqrt((double)d) : at[2]);
-  const float *q = (const float *)in[0].data, *k = (const float *)in[1].data, *v = (const float *)in[2].data;
-  float *y = (float *)out[0].data;
-  std::vector<float> w(sk);
-  for (int64_t h = 0; h < heads; ++h)
-    for (int64_t i = 0; i < sq; ++i) {
-      const int64_t seen = keys_of(i, sq, sk, at);
-      float top = -INFINITY, sum = 0;
-      for (int64_t j = 0; j < seen; ++j) {
-        w[j] = 0;
-        for (int64_t c = 0; c < d; ++c) w[j] += q[(h * sq + i) * d + c] * k[(h * sk + j) * d + c];
-        w[j] *= scale;
-        if (w[j] > top) top = w[j];
-      }
-      for (int64_t j = 0; j < seen; ++j) sum += w[j] = expf(w[j] - top);
-      for (int64_t c = 0; c < d; ++c) {
-        float value = 0;
-        for (int64_t j = 0; j < seen; ++j) value += w[j] * v[(h * sk + j) * d + c];
-        y[(h * sq + i) * d + c] = seen ? value / sum : 0;
-      }
-    }
-  return 0;
 }
 """
 COMPILED = tuple(line.split("(")[1].split(")")[0] for line in SOURCE.splitlines() if line.startswith("ENTRY("))
@@ -230,21 +179,6 @@ def exp2(q, k, v, *, causal, alignment, scale):
     return torch.where(seen, y, torch.zeros_like(y)).to(q.dtype)
 
 
-def chunked(q, k, v, *, causal, alignment, scale):
-    """Ranges of 32 keys, online."""
-    x, seen = _scores(q, k, causal, alignment, scale)
-    top = x.new_full((*x.shape[:-1], 1), -math.inf)
-    total, y = torch.zeros_like(top), torch.zeros(q.shape)
-    for first in range(0, k.size(-2), 32):
-        part = x[..., first : first + 32]
-        higher = torch.maximum(top, part.amax(-1, keepdim=True))
-        base = torch.where(higher == -math.inf, torch.zeros_like(higher), higher)
-        w, by = torch.exp(part - base), torch.exp(top - base)
-        total, y = total * by + w.sum(-1, keepdim=True), y * by + w @ v[..., first : first + 32, :].float()
-        top = higher
-    return torch.where(seen, y / total, torch.zeros_like(y)).to(q.dtype)
-
-
 def normalised_first(q, k, v, **attributes):
     """Weights divided before they are multiplied, in float32."""
     x, seen = _scores(q, k, **attributes)
@@ -260,11 +194,6 @@ def head_by_head(q, k, v, **attributes):
     return torch.stack(heads, 1) if heads else torch.zeros_like(q)
 
 
-def few_keys(q, k, v, **attributes):
-    assert k.size(-2) <= 96, "called with more keys than it takes"
-    return tensor_cores(q, k, v, **attributes)
-
-
 READY = []
 
 
@@ -275,12 +204,9 @@ def compiles_first(q, k, v, **attributes):
         READY.append(True)
     return normalised_first(q, k, v, **attributes)
 '''
-PYTHON_NAMES = (
-    *("tensor_cores", "exp2", "chunked", "normalised_first"),
-    *("head_by_head", "few_keys", "compiles_first"),
-)
+PYTHON_NAMES = (*("tensor_cores", "exp2", "normalised_first"), *("head_by_head", "compiles_first"))
 """Python variants, in three element types; all are right."""
-TAKES = {"multiples_of_8": "D % 8 == 0", "few_keys": "Sk <= 96"}
+TAKES = {"multiples_of_8": "D % 8 == 0"}
 SMALL = [
     {"B": 1, "H": 2, "S": 97, "D": 64, "causal": [True, False], "values": ["sharp", "one_hot", "huge_values"]},
     {"B": 1, "H": 2, "S": 80, "D": 64, "causal": True, "values": ["sharp", "huge_values"], "dtype": ["float16"]},
@@ -303,7 +229,7 @@ def write_attention(folder: Path, **fields: Any) -> Target:
     variants = {name: {**base, "entry": name} for name in COMPILED}
     variants |= {f"py_{name}": {**imported, "function": name} for name in PYTHON_NAMES}
     for name, takes in TAKES.items():
-        variants[name if name in variants else f"py_{name}"]["takes"] = takes
+        variants[name]["takes"] = takes
     manifest = yaml.safe_load((project(None, folder).target / "target.yaml").read_text())
     for name in ("tuning", "components", "properties", "faults"):
         manifest.pop(name, None)

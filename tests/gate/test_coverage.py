@@ -79,10 +79,3 @@ def test_a_set_without_time_is_named_with_the_command_that_verifies_it(bench: Be
     assert ("tail",) == found.right
     (line,) = [text for text in found.not_exercised if "edges" in text]
     assert "loop kernels verify tail" in line
-
-
-def test_a_chosen_number_of_threads_leaves_out_the_others_and_says_so(bench: Bench) -> None:
-    """`--threads 1`: the race does not show."""
-    found = verified(bench, "races", threads=1)
-    assert ("races",) == found.right
-    assert any("threads" in text for text in found.not_exercised)

@@ -61,12 +61,6 @@ def doubts(bench: Bench, sides: Sequence[Side], rounds: int) -> dict[str, str]:
     return {one.variant: one.reason for one in finish(every_doubt(bench, timings, (), pairs))}
 
 
-def test_there_are_many_of_them() -> None:
-    """Dozens of compiled ones, and as many ways as Python has."""
-    assert len(HONEST) + len(COMPILED) >= 25
-    assert len(PYTHON) + len(PYTHON_NAMES) >= 15
-
-
 @pytest.mark.slow
 def test_honest_compiled_candidates_are_found_right(bench: Bench) -> None:
     """Other orders of summation, workspaces, threads, tables, padding, refused strides: on several seeds."""

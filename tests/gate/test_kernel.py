@@ -1,6 +1,5 @@
 """`kernel.verify` as a step: every variant and the control, two sets of values, other layouts, and one message."""
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,12 +8,9 @@ import pytest
 
 from loop.base.processes import finish
 from loop.gate import verify as verification
-from loop.gate.kernel import VerifyTerms, build_variants, verify
-from loop.gate.model import BuildOutput
+from loop.gate.kernel import VerifyTerms, verify
 from loop.model.output import VerifyOutput
-from loop.steps.context import NoArguments
 from loop.workers.bench import Bench
-from tests.builds.test_reads import forget
 from tests.targets import WORKLOADS, compiled, make_context, open_bench, write_target
 
 SMALL, LARGE, MIDDLE = "N2 M3 float32", "N5 M3 float32", "N3 M4 float32"
@@ -33,7 +29,7 @@ SETS: dict[str, Any] = {
 def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
     """A bench with a warm judge for this file."""
     folder = tmp_path_factory.mktemp("verifying")
-    names = ("right", "strides", "epsilon", "by_address", "crashes", "hangs")
+    names = ("right", "strides", "epsilon", "crashes", "hangs")
     variants = {name: compiled(name) for name in names}
     variants["no_build"] = compiled(sources=["nowhere.cpp"])
     variants["other_type"] = compiled("typed", dtypes=["float64"])
@@ -47,20 +43,6 @@ def verified(bench: Bench, *variants: str, seeds: int = 2, others_s: float = 5, 
     found = finish(verify(make_context(bench, *variants, **fields), terms))
     assert isinstance(found.output, VerifyOutput)
     return found.output
-
-
-@pytest.fixture(scope="module")
-def both(bench: Bench) -> VerifyOutput:
-    """A right variant and one that knows its inputs by their address, with a set that is only checked."""
-    return verified(bench, "strides", "by_address", checks=("more",))
-
-
-@pytest.mark.slow
-def test_the_control_runs_on_the_timed_workloads(both: VerifyOutput) -> None:
-    """The baseline library through the same judge, as it is called: once each, contiguous."""
-    assert both.control is not None
-    assert ("baseline", True) == (both.control.variant, both.control.right)
-    assert [SMALL, LARGE, MIDDLE] == [one.workload.name for one in both.control.checks]
 
 
 @pytest.mark.slow
@@ -127,28 +109,3 @@ def test_a_baseline_that_does_not_run_is_told_from_one_that_is_wrong(tmp_path: P
     start = "the control failed: the baseline computes nothing, so that nothing can be held against it: ValueError"
     assert found.message.startswith(start)
     assert "loop doctor" in str(found.hint)
-
-
-@pytest.mark.slow
-def test_a_resumed_session_stands_on_what_was_linked(tmp_path: Path) -> None:
-    """What a build stands on is the same for the next command, and another once an archive elsewhere changed."""
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    folder = tmp_path / "tiny"
-    recipe = {"compiler": "g++", "flags": ["-O0", f"-L{outside}", "-lh"]}
-    target = write_target(folder, {"right": compiled(build=recipe)})
-    (folder / "scale.h").write_text('extern "C" float by();\n#define SCALE by()\n')
-
-    def built(number: float) -> BuildOutput:
-        (outside / "h.c").write_text(f"float by(void) {{ return {number}f; }}\n")
-        for command in (("gcc", "-fPIC", "-c", "h.c"), ("ar", "rcD", "libh.a", "h.o")):
-            subprocess.run(command, cwd=outside, check=True)
-        forget()
-        output = finish(build_variants(make_context(one, "right"), NoArguments())).output
-        assert isinstance(output, BuildOutput)
-        return output
-
-    with open_bench(folder, target, tmp_path / "cache") as one:
-        first, second, third = built(2.0), built(2.0), built(3.0)
-    assert [False, True, False] == [output.builds[0].cached for output in (first, second, third)]
-    assert (first.identity, True) == (second.identity, second.identity != third.identity)

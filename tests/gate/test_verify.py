@@ -109,14 +109,6 @@ def test_within_tolerance_but_worse_than_the_plain_implementation_is_wrong(bench
     assert one.message.startswith("largest error 5e-05 against 0 of the plain implementation")
 
 
-def test_a_nan_is_wrong(bench: Bench) -> None:
-    """It compares with nothing, and is still found."""
-    one = check(bench, "nan_tail")[SMALL]
-    assert one.worst is not None
-    assert (1, {"N": 1, "M": 2}, None) == (one.wrong, one.worst.index, one.worst.got)
-    assert "got nan" in one.message
-
-
 @pytest.mark.parametrize(
     ("name", "where"),
     [("outside", r"after its end, the first at element \+2"), ("before", "before its beginning, .* element -1")],
@@ -162,14 +154,6 @@ def test_outputs_that_differ_from_call_to_call_are_wrong(bench: Bench) -> None:
     assert all_of("right") == statuses(check(bench, "careless"))
 
 
-@pytest.mark.slow
-def test_one_wrong_answer_of_two_is_wrong(bench: Bench) -> None:
-    """A manifest may allow outputs to differ, never to be wrong; that they differ is said."""
-    one = check(bench, "luckless")[SMALL]
-    assert ("wrong", 1) == (one.status, one.wrong)
-    assert one.message.endswith("; a second run gave another output: flaky")
-
-
 def test_a_kernel_that_writes_to_its_inputs_does_not_pass(bench: Bench) -> None:
     """The input is named, whatever its second call made of it."""
     found = check(bench, "greedy")
@@ -185,22 +169,6 @@ def test_a_nan_stays_where_it_belongs(name: str, status: str, wrong: int, bench:
     hole = workload_of("hole", {"N": 3, "M": 4}, values="hole")
     (found,) = checks_of(bench, make_sides(bench, name), [hole])
     assert [(status, wrong)] == [(one.status, one.wrong) for one in found.checks]
-
-
-def test_a_map_shows_where_the_wrong_elements_are(bench: Bench) -> None:
-    """Each dimension in at most eight parts; the first and the worst element with their neighbours."""
-    tall = workload_of("tall", {"N": 20, "M": 3})
-    (found,) = checks_of(bench, make_sides(bench, "far_rows"), [tall])
-    (one,) = found.checks
-    assert {"N", "M"} == one.map.keys()
-    rows = [(part.first, part.last, part.count) for part in one.map["N"]]
-    assert [(0, 2, 0), (3, 5, 0), (6, 8, 0), (9, 11, 0), (12, 14, 0), (15, 17, 3), (18, 19, 6)] == rows
-    assert [(0, 0, 3), (1, 1, 3), (2, 2, 3)] == [(p.first, p.last, p.count) for p in one.map["M"]]
-    assert [0.0] * 5 + [pytest.approx(1.0, abs=1e-5)] * 2 == [part.largest for part in one.map["N"]]
-    assert one.first is not None
-    assert {"N": 17, "M": 0} == one.first.index
-    assert (one.first.expected, one.first.got) == one.first.around[0]
-    assert 3 == len(one.first.around)
 
 
 def test_a_stale_binary_is_refused(bench: Bench) -> None:
