@@ -59,7 +59,7 @@ def make_report(
     record: SessionRecord, finished: Sequence[Finished], templates: Path | None = None, **more: Any
 ) -> str:
     """The report of a session as Markdown."""
-    return render_session(templates or shipped("templates"), View(record, finished, **more)).text
+    return render_session(templates or shipped("templates"), View(record, finished, **more))[0]
 
 
 def make_machine(**fields: Any) -> Machine:

@@ -9,7 +9,7 @@ import keyword
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -20,9 +20,6 @@ from loop.base.documents.complaints import clip, did_you_mean, quote
 from loop.base.errors import UsageError
 
 MAX_LENGTH = 1000
-MAX_DEPTH = 40
-MAX_NUMBER = 10**300
-"""No measured or counted number is larger."""
 MOST = 4
 """A message shows at most this many items of a list."""
 ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
@@ -84,7 +81,15 @@ class Expression:
     @property
     def names(self) -> frozenset[str]:
         """Dotted names it reads."""
-        return frozenset(_names(self.tree))
+        names, waiting = set[str](), list[ast.AST]([self.tree])
+        while waiting:
+            node = waiting.pop()
+            whole = _dotted(node) if isinstance(node, ast.expr) else None
+            if whole is None:
+                waiting += ast.iter_child_nodes(node)
+            elif whole not in CONSTANTS:
+                names.add(whole)
+        return frozenset(names)
 
     @property
     def parts(self) -> tuple["Expression", ...]:
@@ -110,6 +115,8 @@ class Expression:
             raise ExpressionError("a divisor other than zero", "zero", of=self.text) from error
         except OverflowError as error:
             raise ExpressionError("a number that a double can hold", "a larger one", of=self.text) from error
+        except RecursionError as error:
+            raise ExpressionError("fewer levels", "a deeper expression", of=self.text) from error
 
 
 def _read(text: str) -> ast.expr:
@@ -130,46 +137,30 @@ def _read(text: str) -> ast.expr:
     except (ValueError, RecursionError, MemoryError) as error:
         got = f"one that cannot be read: {type(error).__name__}"
         raise ExpressionError("an expression", got, 1) from error
-    waiting: list[tuple[ast.AST, ast.expr, int]] = [(tree, tree, 1)]
-    while waiting:
-        node, around, depth = waiting.pop()
-        place = node if isinstance(node, ast.expr) else around
+    place = tree
+    for node in ast.walk(tree):
+        place = node if isinstance(node, ast.expr) else place
         refused = _refused(node)
-        if depth > MAX_DEPTH:
-            refused = f"at most {MAX_DEPTH} levels", "a deeper expression"
         if refused:
             before = python.encode()[: place.col_offset].decode(errors="ignore")
             raise ExpressionError(*refused, begin + len(before) + 1)
-        waiting += [(child, place, depth + 1) for child in ast.iter_child_nodes(node)]
     return tree
 
 
 def _refused(node: ast.AST) -> tuple[str, str] | None:
     """What is expected and what is there, where a node is outside the language; None for one that is in it."""
-    kind = type(node).__name__
-    match node:
-        case _ if not isinstance(node, ALLOWED):
-            return LANGUAGE, OUTSIDE.get(kind, f"a {kind.lower()}")
-        case ast.Attribute(attr=name) | ast.Name(id=name) if name.startswith("_"):
-            return "a name", repr(name)
-        case ast.Attribute() if (_dotted(node) or "none").partition(".")[0] in CONSTANTS:
-            return "a name before the dot", "a value"
-        case ast.Constant(value=int() | float() as number) if not -MAX_NUMBER < number < MAX_NUMBER:
-            return "a number below 1e300", "a larger one"
-        case ast.Constant(value=value) if not isinstance(value, str | int | float | None):
-            return "a name, number or text", f"a {type(value).__name__}"
-        case ast.Tuple(elts=items) | ast.List(elts=items) if not all(map(_is_constant, items)):
-            return "a list of constants", "something to work out"
-        case ast.Compare(ops=signs, comparators=sides):
-            for sign, side in zip(signs, sides, strict=True):
-                if isinstance(sign, ast.Is | ast.IsNot) and ast.unparse(side) != "none":
-                    return "`is none`", f"`is {clip(ast.unparse(side))}`"
+    if not isinstance(node, ALLOWED):
+        kind = type(node).__name__
+        return LANGUAGE, OUTSIDE.get(kind, f"a {kind.lower()}")
+    if isinstance(node, ast.Attribute):
+        owner = (_dotted(node) or "none").partition(".")[0]
+        if owner in CONSTANTS or node.attr.startswith("_"):
+            return "a name", repr(ast.unparse(node))
+    if isinstance(node, ast.Compare):
+        for sign, side in zip(node.ops, node.comparators, strict=True):
+            if isinstance(sign, ast.Is | ast.IsNot) and ast.unparse(side) != "none":
+                return "`is none`", f"`is {clip(ast.unparse(side))}`"
     return None
-
-
-def _is_constant(item: ast.expr) -> bool:
-    value = item.operand if isinstance(item, ast.UnaryOp) and isinstance(item.op, ast.USub) else item
-    return isinstance(value, ast.Constant) or (isinstance(value, ast.Name) and value.id in CONSTANTS)
 
 
 def _dotted(node: ast.expr) -> str | None:
@@ -179,16 +170,6 @@ def _dotted(node: ast.expr) -> str | None:
         parts.append(node.attr)
         node = node.value
     return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None
-
-
-def _names(node: ast.AST) -> Iterator[str]:
-    """Dotted names that the tree reads."""
-    whole = _dotted(node) if isinstance(node, ast.expr) else None
-    if whole is not None:
-        yield from () if whole in CONSTANTS else (whole,)
-    else:
-        for child in ast.iter_child_nodes(node):
-            yield from _names(child)
 
 
 def _truth(value: object) -> bool:
@@ -296,27 +277,21 @@ class Miss:
     part: str
     """As it stands in the condition: `cpu.ratio >= 1.5`."""
     words: str
-    """What there is: `cpu.ratio is 1.31, 13 % off cpu.ratio >= 1.5`."""
-    off: float | None
-    """Share of the asked amount by which the value differs; None where no amount is asked."""
+    """What there is, and what was asked."""
 
 
 def misses(condition: Expression, values: Values) -> tuple[Miss, ...]:
     """The parts of a condition that do not hold for these values. A part without an answer does not hold."""
     missed = []
     for part in condition.parts:
-        off = None
         got = "; ".join(_stated(name, values) for name in sorted(part.names))
         try:
             if part.evaluate_bool(values):
                 continue
-            off = _off(part.tree, values)
         except ExpressionError as error:
             got = got or error.message
-        share = 100 * (off or 0)
-        by = "asked: " if off is None else f"{share:.0f} % off " if share >= 10 else f"{share:.2g} % off "
         text = ast.unparse(part.tree)
-        missed.append(Miss(text, f"{got}, {by}`{text}`", off))
+        missed.append(Miss(text, f"{got}, asked: `{text}`"))
     return tuple(missed)
 
 
@@ -332,16 +307,3 @@ def _stated(name: str, values: Values) -> str:
         more = ["..."] if len(value) > MOST else []
         return f"{name} is {', '.join([*map(str, value[:MOST]), *more]) or 'empty'}"
     return f"{name} is {value:.3g}" if isinstance(value, float) else f"{name} is {quote(value)}"
-
-
-def _off(tree: ast.expr, values: Values) -> float | None:
-    """How far two sides of a comparison lie apart, as a share of what is asked; None where no number is asked.
-
-    What is asked is the side that reads no name; where both read some, the right one.
-    """
-    if not isinstance(tree, ast.Compare) or type(tree.ops[0]) not in ORDER or len(tree.ops) > 1:
-        return None
-    sides = tree.left, tree.comparators[0]
-    asked, quantity = sides if not list(_names(tree.left)) else reversed(sides)
-    limit = _finite(_value(asked, values))
-    return abs(_finite(_value(quantity, values)) - limit) / abs(limit) if limit else None

@@ -103,11 +103,11 @@ def config_folder() -> Path:
 
 
 def _folder(own: str, shared: str, default: str) -> Path:
-    usual = wanted = Path.home() / default / "loop"
-    if os.environ.get(own):
-        wanted = Path(os.environ[own]).absolute()
-    elif os.environ.get(shared):
-        wanted = Path(os.environ[shared]).absolute() / "loop"
+    """The folder that a variable names, or the usual one; another, with a remark, where others could write."""
+    usual = Path.home() / default / "loop"
+    base = os.environ.get(shared)
+    wanted = Path(base).absolute() / "loop" if base else usual
+    wanted = Path(os.environ[own]).absolute() if os.environ.get(own) else wanted
     make_private(wanted)
     why = stranger(wanted)
     if not why:

@@ -9,7 +9,6 @@ import contextlib
 import ctypes
 import itertools
 import os
-import re
 import resource
 import selectors
 import signal
@@ -104,9 +103,7 @@ class Completed:
     @property
     def how(self) -> str:
         """How it ended, in words."""
-        if self.timed_out:
-            return f"killed after {self.seconds:.1f} s"
-        return describe_exit(self.code)
+        return f"killed after {self.seconds:.1f} s" if self.timed_out else describe_exit(self.code)
 
 
 def describe_exit(code: int) -> str:
@@ -294,15 +291,14 @@ def together(waiting: Iterable[Generator[Tick, None, Result]], width: int) -> Ge
 def kill_tree(pid: int) -> None:
     """Kill a process that leads a session, and all that it started; wait until they are gone, or for a while."""
     for _ in range(3):
-        doomed = _family(pid)
+        family = _family(pid)
         kill_group(pid)
-        for process in doomed:
+        for process in family:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        psutil.wait_procs(
-            [process for process in doomed if process.pid != pid], timeout=1
-        )  # Orphans are ours to reap.
-        if not {process for process in _family(pid) if process.pid != pid}:
+        others = [process for process in family if process.pid != pid]
+        psutil.wait_procs(others, timeout=1)  # Orphans are ours to reap.
+        if not any(process.pid != pid for process in _family(pid)):
             return
 
 
@@ -352,11 +348,21 @@ def name_of(pid: int) -> str:
 
     Its number, and the ticks after which it was started, in /proc/<pid>/stat: no clock that is set changes them.
     """
+    state = _stat(pid)
+    return f"{pid}-{state[19]}" if state and state[0] not in ("Z", "X") else ""
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process stands still by a signal."""
+    return _stat(pid)[:1] == ["T"]
+
+
+def _stat(pid: int) -> list[str]:
+    """What the system says of a process, its state first; empty when it has ended, or where nobody tells."""
     try:
-        state, *fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
-    except (OSError, ValueError):
-        return ""
-    return f"{pid}-{fields[18]}" if state not in ("Z", "X") else ""
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
+    except OSError:
+        return []
 
 
 def python_path() -> str:
@@ -381,14 +387,6 @@ def keep_freed_memory() -> None:
             ctypes.CDLL(None).mallopt(option, value)
 
 
-def is_stopped(pid: int) -> bool:
-    """Whether a process stands still by a signal."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"T"
-    except (OSError, IndexError):
-        return False
-
-
 def adopt_orphans() -> None:
     """Make this process the parent of descendants whose own parent died (Linux only)."""
     if _LIBC is not None:
@@ -404,10 +402,8 @@ def die_with_parent(number: int = signal.SIGKILL) -> None:
 def bound_memory() -> None:
     """Be refused more memory than the environment allows from here on, before the machine is short of it."""
     if most := os.environ.get(MEMORY):
-        text = Path("/proc/self/status").read_text() if sys.platform == "linux" else ""
-        data_kib = re.search(r"^VmData:\s+(\d+) kB", text, re.MULTILINE)
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        soft = int(most) + 1024 * int(data_kib[1] if data_kib else 0)
+        soft = int(most) + psutil.Process().memory_info().data
         resource.setrlimit(resource.RLIMIT_DATA, (soft if hard < 0 else min(soft, hard), hard))
 
 

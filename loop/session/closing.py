@@ -24,6 +24,7 @@ from loop.money.bill import NO_AI, Used, bill, judged_before
 from loop.optimize.edits import page_of
 from loop.optimize.keeping import gains
 from loop.optimize.section import changes_json
+from loop.report.figures.svg import Figure
 from loop.report.sections import show
 from loop.session import course
 from loop.session.bounds import Ending
@@ -31,7 +32,7 @@ from loop.session.course import View
 from loop.session.first_screen import first_screen
 from loop.session.next_session import proposal
 from loop.session.objective import Objective, session_facts, unless_nothing_judged
-from loop.session.page import Rendered, in_json, on_screen, render_session
+from loop.session.page import in_json, on_screen, render_session
 from loop.steps.setting import Setting, made_for_another
 from loop.store import index, journal
 from loop.store.sessions import CHANGES, SessionFolder
@@ -118,11 +119,10 @@ def left_out(setting: Setting, head: SessionHead) -> list[str]:
     return lines
 
 
-def render(setting: Setting, record: SessionRecord, folder: SessionFolder) -> Rendered:
-    """The report of a session, with its figures."""
-    return render_session(
-        setting.project.own("templates") or shipped("templates"), view_of(setting, record, folder)
-    )
+def render(setting: Setting, record: SessionRecord, folder: SessionFolder) -> tuple[str, tuple[Figure, ...]]:
+    """The report of a session as Markdown, and the figures that it shows."""
+    templates = setting.project.own("templates") or shipped("templates")
+    return render_session(templates, view_of(setting, record, folder))
 
 
 def view_of(setting: Setting, record: SessionRecord, folder: SessionFolder) -> View:

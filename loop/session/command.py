@@ -47,12 +47,12 @@ def report(
     if form == "json":
         text = json.dumps(closing.outcome(setting, record, folder), indent=1) + "\n"
     else:
-        rendered = closing.render(setting, record, folder)
-        text, figures = rendered.text, {figure.path: figure.file for figure in rendered.figures}
+        text, drawn = closing.render(setting, record, folder)
+        figures = {figure.path: figure.file for figure in drawn}
         if form == "html":
             from loop.report.html import page  # Here: markdown-it is needed for this format alone.
 
-            text, figures = page(shipped("templates"), rendered.text, rendered.figures, record.status), {}
+            text, figures = page(shipped("templates"), text, drawn, record.status), {}
     if output is None or str(output) == "-":
         screen.data(text)
         return ExitCode.OK

@@ -199,9 +199,7 @@ def verdict(record: SessionRecord, finished: Sequence[Finished]) -> str:
         return ""
     goal = goals(objective.success)
     if objective.missed:
-        # `gain is 1.02, 3 % off`, without the expression that the goal says in words.
-        parts = (m.words.removesuffix(f"`{m.part}`").rstrip().removesuffix(", asked:") for m in objective.missed)
-        return f"{goal}: missed ({'; '.join(parts)})"
+        return f"{goal}: missed ({'; '.join(part.words for part in objective.missed)})"
     if not objective.judged:
         return f"{goal}: not judged, as no variant was"
     if record.status == "failed":

@@ -5,7 +5,6 @@ terminal shows it at the end of the session, too. `--json` has all of them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +39,7 @@ LONGEST_GRADE = 20
 TEMPLATE = "report.md.j2"
 
 
-@dataclass(frozen=True)
-class Rendered:
-    """A report, and the figures that it shows."""
-
-    text: str
-    figures: tuple[Figure, ...] = ()
-
-
-def render_session(templates: Path, view: View) -> Rendered:
+def render_session(templates: Path, view: View) -> tuple[str, tuple[Figure, ...]]:
     """The report of a session as Markdown, with its figures. `templates`: the folder of report.md.j2."""
     folds: dict[str, list[Section]] = {}
     for name, section in folds_of(view):
@@ -65,7 +56,7 @@ def render_session(templates: Path, view: View) -> Rendered:
         lambda room: environment(templates, room).get_template(TEMPLATE).render(view=values).rstrip() + "\n"
     )
     drawn = (picture, *(part.figure for parts in folds.values() for part in parts))
-    return Rendered(text, tuple(figure for figure in drawn if figure is not None))
+    return text, tuple(figure for figure in drawn if figure is not None)
 
 
 def folds_of(view: View) -> Iterator[tuple[str, Section]]:

@@ -249,8 +249,8 @@ def closed(session: Session, journal: Journal, ending: Ending) -> int:
     setting, head, folder, screen = session.setting, session.head, session.folder, session.screen
     record = closing.conclude(setting, head, folder, ending, sessions.wall_seconds(journal.lines))
     folder.write_record(record)
-    rendered = closing.render(setting, record, folder)
-    folder.write_report(rendered.text, {figure.path: figure.file for figure in rendered.figures})
+    text, figures = closing.render(setting, record, folder)
+    folder.write_report(text, {figure.path: figure.file for figure in figures})
     journal.append(Closed(status=record.status, reason=record.reason))
     journal.close()
     tree = worktree.find(setting.project.target, session.workshop.tree)

@@ -111,17 +111,14 @@ def reason(step: Step, values: Mapping[str, object]) -> str:
             if part.evaluate_bool(values):
                 continue
         except ExpressionError as error:
-            names = sorted(name for name in part.names if not name.startswith(("session.", "plan.")))
-            steps = (name.partition(".")[0] for name in names)
-            never_ran = next((step for step in steps if values.get(step, {}) == {}), None)
+            steps = sorted({name.partition(".")[0] for name in part.names} - {"session", "plan"})
+            never_ran = next((name for name in steps if values.get(name, {}) == {}), None)
             return f"step {never_ran} did not run" if never_ran else error.message
         if step.skipped_because:
             return step.skipped_because
-        test = re.sub("^(not not )+", "", ast.unparse(part.tree))
-        for form, words in FORMS.items():
-            if match := re.fullmatch(form, test):
-                return match.expand(words)
-        return f"only when {re.sub('None|True|False', lambda word: word[0].lower(), test)}"
+        test = ast.unparse(part.tree)
+        matches = ((re.fullmatch(form, test), words) for form, words in FORMS.items())
+        return next((match.expand(words) for match, words in matches if match), f"only when {test}")
     return ""
 
 

@@ -12,26 +12,11 @@ from loop.steps.context import Context, Result, Working
 RAN = ("passed", "failed")
 
 
-class StepTiming(Model):
-    """Estimate against actual for one step."""
-
-    step: str
-    """Pattern and step."""
-    budget_s: float
-    """Seconds it was meant to take."""
-    seconds: float
-    """Seconds it took."""
-    longest_silence_s: float
-    """Longest time without a sign of life."""
-
-
 class AuditOutput(Output):
     """The audit of the session's own journal."""
 
     actions = ("session.audit",)
 
-    steps: tuple[StepTiming, ...] = ()
-    """Every finished step."""
     longest_silence_s: float = 0.0
     """Longest time without a sign of life."""
     over_budget: tuple[str, ...] = ()
@@ -48,19 +33,14 @@ class Cadence(Model):
 def audit(context: Context, arguments: Cadence) -> Working[AuditOutput]:
     """Hold the session's own journal against its promises: no long silence, estimate against actual."""
     yield from ()
-    ran = [record for record in context.finished if record.status in RAN]
-    fields = {"budget_s", "seconds", "longest_silence_s"}
-    steps = tuple(
-        StepTiming(step=f"{r.pattern}/{r.step}", **{name: getattr(r, name) for name in fields}) for r in ran
-    )
+    steps = [record for record in context.finished if record.status in RAN]
     silence = max((step.longest_silence_s for step in steps), default=0.0)
-    late = tuple(step.step for step in steps if step.seconds > step.budget_s)
+    late = tuple(f"{step.pattern}/{step.step}" for step in steps if step.over_budget)
     message = f"longest silence {silence:.1f} s, {len(late)} of {len(steps)} steps over their budget"
     return Result(
         AuditOutput(
             ok=bool(steps) and silence <= arguments.silence_s,
             message=message if steps else "no step has ended yet: nothing to audit",
-            steps=steps,
             longest_silence_s=silence,
             over_budget=late,
         )

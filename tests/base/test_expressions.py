@@ -151,7 +151,7 @@ def test_generated_text_is_answered_or_refused() -> None:
 
 OUTSIDE = [
     *("9**(9**9)", "a|upper", "a|attr('__class__')", "a.b()", "a(**b)", "a['b']", "a.0", "a[1:2]", "''.__class__"),
-    *("().__class__.__bases__", "a.__class__", "_a", "__import__('os')", "{}", "[a]", "(a, b)", "[x for x in y]"),
+    *("().__class__.__bases__", "a.__class__", "__import__('os')", "{}", "[x for x in y]"),
     *("lambda: 1", "a := 1", "a = 1", "a is callable", "a is defined", "a[0] is none"),
     *("+a", "{{ a }}", "{% if a %}", "a\\b", "a @ b", "a & b", "!a", "a ? b : c", "$a", "a\x00"),
 ]
@@ -173,7 +173,6 @@ def test_nothing_outside_the_language_is_read(text: str) -> None:
         ("ab = 1", 4, "invalid syntax"),
         ("a and 'open", 7, "unterminated string"),
         ("a <", 4, "invalid syntax"),
-        ("x < 9e999999", 5, "a larger one"),
         ("a is odd", 1, "`is odd`"),
     ],
 )
@@ -188,10 +187,8 @@ def test_a_mistake_is_found_at_its_column(text: str, column: int, words: str) ->
 HOSTILE = {
     "blank": " \n ",
     "brackets": "(" * 1000,
-    "sum": "+".join(["1"] * 500),
     "and": " and ".join(["a"] * 160),
     "comparisons": "<".join(["1"] * 500),
-    "choices": "1 if a else " * 80 + "1",
     "far too long": "(" * 1_000_000,
     "hexadecimal": "0x" + "f" * 900,
 }
@@ -211,15 +208,14 @@ def test_hostile_text_is_refused_without_much_work(text: str) -> None:
     ("text", "expected"),
     [
         ("B > 1 and S <= 512 and 'cpu' in device", []),
-        ("S >= 600", ["S is 512, 15 % off `S >= 600`"]),
-        ("S >= 520", ["S is 512, 1.5 % off `S >= 520`"]),
-        ("build.seconds <= 1.5", ["build.seconds is 4.5, 200 % off `build.seconds <= 1.5`"]),
-        ("5 <= build.seconds and B < 4", ["build.seconds is 4.5, 10 % off `5 <= build.seconds`"]),
+        ("S >= 600", ["S is 512, asked: `S >= 600`"]),
+        ("build.seconds <= 1.5", ["build.seconds is 4.5, asked: `build.seconds <= 1.5`"]),
+        ("5 <= build.seconds and B < 4", ["build.seconds is 4.5, asked: `5 <= build.seconds`"]),
         ("build.flags == []", ["build.flags is -O3, -g, asked: `build.flags == []`"]),
         ("build.units < 0", ["build.units is 2, asked: `build.units < 0`"]),
         ("build.unknown >= 1", ["build.unknown is not known, asked: `build.unknown >= 1`"]),
     ],
 )
 def test_what_does_not_hold_is_told_by_itself(text: str, expected: list[str]) -> None:
-    """Each part of it, off by a share of what is asked for; of zero, and of the unknown, there is none."""
+    """Each part of it, with what there is."""
     assert expected == [miss.words for miss in misses(Expression.parse(text), VALUES)]

@@ -10,9 +10,10 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from loop.base.places import shipped
+from loop.report.figures.svg import Figure
 from loop.report.html import inline, page, sort_value
 from loop.session.course import View
-from loop.session.page import Rendered, render_session
+from loop.session.page import render_session
 from tests.makers import (
     make_check,
     make_finished,
@@ -43,7 +44,7 @@ COMMONMARK = MarkdownIt("commonmark", {"html": True}).enable("table")
 def page_of(name: str) -> str:
     """The page of a golden session."""
     made = rendered(name)
-    return page(shipped("templates"), made.text, made.figures, SESSIONS[name]().record.status)
+    return page(shipped("templates"), *made, SESSIONS[name]().record.status)
 
 
 def commonmark(text: str) -> str:
@@ -59,7 +60,7 @@ def tokens(text: str) -> Iterator[Token]:
         yield from token.children or ()
 
 
-def hostile() -> Rendered:
+def hostile() -> tuple[str, tuple[Figure, ...]]:
     """A session in which every text is an attack."""
     pattern = make_pattern("baseline-first", ("verify", "measure"), title=HOSTILE, next=())
     head = make_session_head(
@@ -90,8 +91,8 @@ def hostile() -> Rendered:
 def test_no_text_of_a_record_becomes_an_element_of_the_page() -> None:
     """Neither in the content nor in a figure, an attribute, the title or the script."""
     made = hostile()
-    assert {"ratios", "roofline"} == {one.name for one in made.figures}
-    read = Page(page(shipped("templates"), made.text, made.figures, "failed"))
+    assert {"ratios", "roofline"} == {one.name for one in made[1]}
+    read = Page(page(shipped("templates"), *made, "failed"))
     names = [name for name, _ in read.elements]
     assert 1 == names.count("script")
     assert 1 == names.count("style")
@@ -104,7 +105,7 @@ def test_no_text_of_a_record_becomes_an_element_of_the_page() -> None:
 
 def test_no_text_of_a_record_becomes_html_of_the_markdown() -> None:
     """What a code host renders has no element, image or link but loop's own; no controls are left in it."""
-    text = hostile().text
+    text = hostile()[0]
     html = "".join(token.content for token in tokens(text) if token.type.startswith("html"))
     assert set() == set(re.findall(r"<(/?\w+)", html)) - {"details", "summary", "/details", "/summary"}
     assert [] == [token for token in tokens(text) if token.type == "link_open"]
@@ -166,8 +167,8 @@ def test_cells_are_sorted_by_what_they_say(expected: float | None, cell: str) ->
 
 def test_no_text_of_a_record_becomes_an_element_of_a_figure() -> None:
     """A file behind an <img> runs no script, but may be opened by itself."""
-    for one in hostile().figures:
-        read = Page(one.file)
+    for one in hostile()[1]:
+        read = Reader(one.file)
         allowed = {"svg", "title", "desc", "style", "rect", "line", "path", "circle", "text"}
         assert set() == {name for name, _ in read.elements} - allowed
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", one.file)

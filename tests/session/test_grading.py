@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from loop.base.expressions import Miss
 from loop.model.plan import Reached
 from loop.model.record import Status
 from loop.session.course import grade as graded
@@ -15,12 +14,6 @@ PLAN = make_plan().plan
 def grade(status: Status = "passed", reason: str = "", steps: Any = STEPS, **more: Any) -> tuple[str, str]:
     """Letter and reason of a session of a minute's plan that took 12 s and states no objective."""
     return graded(PLAN, status, reason, steps, more.get("objective"), more.get("seconds", 12.0))
-
-
-def missed(off: float | None) -> Reached:
-    """An objective that was missed by a share of what it asks."""
-    one = Miss(part="cpu.ratio >= 1.5", words="cpu.ratio is 1.31, 13 % off `cpu.ratio >= 1.5`", off=off)
-    return Reached(success="cpu.ratio >= 1.5", missed=(one,))
 
 
 def test_a_needs_gates_objective_and_time() -> None:
