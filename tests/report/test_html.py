@@ -168,7 +168,7 @@ def test_cells_are_sorted_by_what_they_say(expected: float | None, cell: str) ->
 def test_no_text_of_a_record_becomes_an_element_of_a_figure() -> None:
     """A file behind an <img> runs no script, but may be opened by itself."""
     for one in hostile()[1]:
-        read = Reader(one.file)
+        read = Page(one.file)
         allowed = {"svg", "title", "desc", "style", "rect", "line", "path", "circle", "text"}
         assert set() == {name for name, _ in read.elements} - allowed
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", one.file)
