@@ -69,5 +69,6 @@ def priced(card: RateCard) -> RateCard:
     """The card, with the price of the rented machine that this is, if it is one."""
     sender = hosted()
     cloud, terms = read_terms(os.environ.get(TERMS, ""))
-    rate = sender.rate(terms, cloud) if sender else None
-    return card if rate is None else card.model_copy(update={"rates": (*card.rates, rate), "gpu": rate.name})
+    if sender is None or (rate := sender.rate(terms, cloud)) is None:
+        return card
+    return card.model_copy(update={"rates": (*card.rates, rate), "gpu": rate.name})

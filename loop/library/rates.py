@@ -1,9 +1,8 @@
 """The rate card: the project's own before the shipped one."""
 
 from dataclasses import replace
-from pathlib import Path
 
-from loop.base.documents import Document, load_yaml, parse
+from loop.base.documents import load_yaml, parse
 from loop.base.errors import DefinitionError
 from loop.base.places import Project, shipped
 from loop.library.definitions import Read, read_file
@@ -22,27 +21,16 @@ def rates(project: Project) -> RateCard:
 
     Raises DefinitionError, with file, line and column, for a price that is none and a name that leads nowhere.
     """
-    own = own_card(project)
     base = read_file(shipped("sessions/rates.yaml"), RateCard)
-    if own is None:
+    path = project.target / "rates.yaml"
+    if project.bundled or not path.is_file():
         return priced(_checked(base, base.value))
-    read = _completed(own, base.document)
-    return priced(_checked(read, over(read.value, base.value)))
-
-
-def _completed(path: Path, base: Document) -> Read[RateCard]:
-    """A card that may leave out what it takes from the shipped one, read whole."""
     document = load_yaml(path)
     if isinstance(document.data, dict):
-        left_out = {name: base.data[name] for name in TAKEN if name not in document.data}
+        left_out = {name: base.document.data[name] for name in TAKEN if name not in document.data}
         document = replace(document, data={**left_out, **document.data})
-    return Read(parse(RateCard, document), document, path)
-
-
-def own_card(project: Project) -> Path | None:
-    """Where the project's own card is, if it has one."""
-    path = project.target / "rates.yaml"
-    return path if not project.bundled and path.is_file() else None
+    own = Read(parse(RateCard, document), document, path)
+    return priced(_checked(own, over(own.value, base.value)))
 
 
 def over(own: RateCard, base: RateCard) -> RateCard:
@@ -59,9 +47,10 @@ def over(own: RateCard, base: RateCard) -> RateCard:
 
 
 def _checked(read: Read[RateCard], card: RateCard) -> RateCard:
+    """The card. Raises DefinitionError where it is charged at a rate that is not there, or of something else."""
     for field, kinds in NAMED.items():
         name = getattr(card, field)
-        rate = card.find(name) if name is not None else None
+        rate = card.find(name)
         if name is not None and rate is None:
             known = ", ".join(rate.name for rate in read.value.rates)
             hint = "`loop cost rates` lists the shipped ones too"

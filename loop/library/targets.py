@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from loop.base.documents import Complaint, Document, complain, did_you_mean, hash_files
@@ -59,23 +59,21 @@ def ground(project: Project) -> str:
 
 def ground_files(project: Project) -> list[Path]:
     """The files that `ground` is the hash of."""
-    variants = read_file(project.manifest, Target).value.variants.values()
-    words = [word for variant in variants if isinstance(variant, CommandVariant) for word in variant.run]
-    programs = {path for path in (project.target / word for word in words) if path.is_file()}
-    return sorted({*_sources(project), *(path for path in programs if path.is_relative_to(project.target))})
+    top, paths = project.target, set[Path]()
+    for variant in read_file(project.manifest, Target).value.variants.values():
+        words = variant.run if isinstance(variant, CommandVariant) else ()
+        paths |= {path for path in (top / word for word in words) if path.is_relative_to(top)}
+    for folder, names, files in os.walk(top):
+        here = Path(folder)
+        candidates = (name for name in names if name not in PASSED_OVER and not name.startswith("."))
+        names[:] = [name for name in candidates if here / name != project.sessions]
+        paths |= {here / name for name in files if (here / name).suffix in ENDINGS}
+    return sorted(path for path in paths if path.is_file())
 
 
 def harness(project: Project) -> str:
     """Hash of the files of `ground` that no compiler reads."""
     return hash_files((file for file in ground_files(project) if file.suffix not in COMPILED), project.target)
-
-
-def _sources(project: Project) -> Iterator[Path]:
-    for folder, names, files in os.walk(project.target):
-        here = Path(folder)
-        candidates = (name for name in names if name not in PASSED_OVER and not name.startswith("."))
-        names[:] = [name for name in candidates if here / name != project.sessions]
-        yield from (here / name for name in files if (here / name).suffix in ENDINGS and (here / name).is_file())
 
 
 class _Checks:
@@ -136,6 +134,13 @@ class _Checks:
         for field in ("sizes", "parameters"):
             if getattr(signature, field):
                 self.say(("signature", field), f"a `generator` that takes {field}", "none", key=True)
+
+    def is_compiled(self, place: Place, name: str) -> bool:
+        """Check that a variant is a compiled one."""
+        if name not in self.compiled:
+            expected = f"a compiled variant ({', '.join(self.compiled) or 'there is none'})"
+            self.say(place, expected, repr(name))
+        return name in self.compiled
 
     def tolerated(self, dtypes: Iterable[object], place: Place) -> None:
         """Every element type that is computed somewhere needs a tolerance."""
@@ -201,11 +206,12 @@ class _Checks:
             if isinstance(text, str):
                 self.expression((*place, "launch", field), text, names)
         if isinstance(variant, CAbiVariant):
-            files: list[tuple[Place, str]] = [(("sources", n), file) for n, file in enumerate(variant.sources)]
-            refused = enumerate(variant.must_not_compile)
-            files += [(("must_not_compile", n, "source"), snippet.source) for n, snippet in refused]
-            files += [(("instances", n, "file"), instance.file) for n, instance in enumerate(variant.instances)]
-            for inner, file in files:
+            files: dict[Place, str] = {("sources", n): file for n, file in enumerate(variant.sources)}
+            for n, snippet in enumerate(variant.must_not_compile):
+                files["must_not_compile", n, "source"] = snippet.source
+            for n, instance in enumerate(variant.instances):
+                files["instances", n, "file"] = instance.file
+            for inner, file in files.items():
                 if not (folder / file).is_file():
                     self.say((*place, *inner), "a file", f"{file}, which is not there")
             for index, flag in enumerate(variant.build.flags):
@@ -230,20 +236,16 @@ class _Checks:
     def component(self, place: Place, component: Component) -> None:
         """A component of variants that have none, and what does not fit its own signature."""
         for variant in component.variants:
-            if variant not in self.compiled:
-                expected = f"a compiled variant ({', '.join(self.compiled) or 'there is none'})"
-                self.say((*place, "of"), expected, repr(variant))
+            self.is_compiled((*place, "of"), variant)
         part = self.target.part(component)
         self.entries(part, component.workloads, (*place, "workloads"))
         self.values(part, (*place, "values"))
 
     def tuning(self, name: str, tuning: Tuning) -> None:
         """What is tuned of no compiled variant, for no device of it, on workloads or to values that do not fit."""
-        place, target, variant = ("tuning", name), self.target, self.compiled.get(tuning.variant)
-        if variant is None:
-            expected = f"a compiled variant ({', '.join(self.compiled) or 'there is none'})"
-            self.say((*place, "variant"), expected, repr(tuning.variant))
-        else:
+        place, target = ("tuning", name), self.target
+        if self.is_compiled((*place, "variant"), tuning.variant):
+            variant = self.compiled[tuning.variant]
             if TUNED not in variant.build.flags:
                 flag = f"{TUNED} among the flags of {tuning.variant}"
                 self.say((*place, "variant"), flag, "none", "its macros reach the compiler there")
@@ -252,17 +254,12 @@ class _Checks:
                 expected = f"values for a device that {tuning.variant} runs on, such as {device}"
                 self.say((*place, "best"), expected, ", ".join(tuning.best) or "none")
         self.entries(target, tuning.workloads, (*place, "workloads"))
-        for field, values in tuning.values.items():
-            for index, value in enumerate(values):
-                if value in values[:index]:
-                    where = (*place, "values", field, index)
-                    self.say(where, "values that differ", f"{literal(value)} twice")
         for device, chosen in tuning.best.items():
             for field, value in chosen.items():
                 listed = [literal(other) for other in tuning.values[field]]
                 if literal(value) not in listed:
                     self.say((*place, "best", device, field), f"one of {', '.join(listed)}", literal(value))
-        earlier = list(target.tuning)[: list(target.tuning).index(name)]
-        for other in [other for other in earlier if target.tuning[other].macro == tuning.macro][:1]:
-            got = f"{tuning.macro}, which is that of {other}"
+        first = next(other for other in target.tuning if target.tuning[other].macro == tuning.macro)
+        if first != name:
+            got = f"{tuning.macro}, which is that of {first}"
             self.say((*place, "macro"), "a macro of its own", got)

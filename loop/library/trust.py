@@ -135,12 +135,12 @@ def is_trusted(project: Project) -> bool:
     if sender and now in sender.trusted:  # The user allowed it on the machine that sent this command here.
         return True
     machines = hosts_hash(project)
-    # A worktree of loop's own is made of a target that was allowed, or ships with loop.
-    folder = shipped(BUNDLED_TARGET)
-    bundled = Project(folder, folder, bundled=True)
-    in_worktree = project.target.is_relative_to((state_folder() / WORKTREES).resolve())
-    if in_worktree and now in {*granted.values(), definition_hash(bundled)}:
-        return machines in {"", *granted.values()}
+    if project.target.is_relative_to((state_folder() / WORKTREES).resolve()):
+        # A worktree of loop's own is made of a target that was allowed, or ships with loop.
+        folder = shipped(BUNDLED_TARGET)
+        bundled = definition_hash(Project(folder, folder, bundled=True))
+        if now in {*granted.values(), bundled}:
+            return machines in {"", *granted.values()}
     return granted.get(str(project.target)) == now and machines in ("", granted.get(str(project.target / HOSTS)))
 
 
@@ -212,7 +212,7 @@ class Granted(RootModel[dict[_Folder, _Digest]]):
         try:
             return sums.read_sealed(cls, path).root
         except FileNotFoundError:
-            return {}
+            pass
         except OSError as error:
             remark(f"{path}: cannot be read: {error.strerror}; nothing is allowed")
         except LoopError as error:
@@ -273,12 +273,10 @@ def what_runs(project: Project) -> Iterator[str]:
 def _components(target: Target) -> Iterator[str]:
     """What is called to look inside a variant."""
     for name, part in target.components.items():
-        functions = [
-            function.python for function in (part.reference, part.plain, part.inputs, part.form) if function
-        ]
+        functions = filter(None, (part.reference, part.plain, part.inputs, part.form))
+        python = ", ".join(function.python for function in functions)
         built = f", built with {' '.join(part.flags)}" if part.flags else ""
         for owner in part.variants:
-            python = ", ".join(functions)
             yield f"component {name}: calls {part.entry_in(owner)} of {owner}{built}; Python {python}"
 
 
@@ -300,11 +298,10 @@ def _compiled_or_run(variant: Variant) -> Iterator[str]:
     if isinstance(variant, PythonVariant):
         yield f"imports Python {variant.module}:{variant.function}"
     elif isinstance(variant, CAbiVariant):
-        words = [variant.build.compiler, *variant.build.flags, *variant.sources]
-        yield f"{' '.join(words)}, then loads the result"
-        if variant.emulation is not None:
-            words = [variant.emulation.compiler, *variant.emulation.flags, *variant.sources]
-            yield f"{' '.join(words)}, then loads the result: its emulation"
+        for recipe, end in ((variant.build, ""), (variant.emulation, ": its emulation")):
+            if recipe is not None:
+                words = [recipe.compiler, *recipe.flags, *variant.sources]
+                yield f"{' '.join(words)}, then loads the result{end}"
         for snippet in variant.must_not_compile:
             yield f"{' '.join([variant.build.compiler, *snippet.flags, snippet.source])}, which has to fail"
     else:

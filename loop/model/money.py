@@ -59,9 +59,9 @@ class AiUse(Model):
     @property
     def accuracy(self) -> Literal["exact", "estimate", "partial", "unknown"]:
         """How well its dollars are known: as somebody stated, as an agent estimates, in part, or not at all."""
-        if self.usd is None:
-            return "partial" if any(use.tokens.total for use in self.models) else "unknown"
-        if self.unpriced:
+        if self.usd is None and not any(use.tokens.total for use in self.models):
+            return "unknown"
+        if self.usd is None or self.unpriced:
             return "partial"
         return "exact" if self.source == "stated" else "estimate"
 
@@ -156,12 +156,9 @@ class MachineRate(HourPrices):
     def rates(self) -> tuple[Rate, ...]:
         """Its prices as rates."""
         prices = {self.name: self.on_demand, f"{self.name}/spot": self.spot}
-        terms = {"source": self.source, "as_of": self.as_of, "gpu": self.gpu, "cloud": self.cloud}
-        return tuple(
-            Rate.model_validate({"name": name, "resource": "gpu", "usd_per_hour": price, **terms})
-            for name, price in prices.items()
-            if price is not None
-        )
+        shared = {"resource": "gpu", **self.model_dump(include={"source", "as_of", "gpu", "cloud"})}
+        known = [(name, usd) for name, usd in prices.items() if usd is not None]
+        return tuple(Rate(name=name, usd_per_hour=usd, **shared) for name, usd in known)
 
 
 class RateCard(Model):

@@ -102,31 +102,24 @@ class VerifyOutput(Checked):
         if name not in self.wrong or (self.control is not None and self.control.first_failure):
             return Ours("not judged", self.message)
         failed = next((checks.first_failure for checks in self.variants if checks.variant == name), None)
-        return (
-            Ours("wrong", failed.message, failed.cause, failed.status) if failed else Ours("wrong", self.message)
-        )
+        if failed is None:
+            return Ours("wrong", self.message)
+        return Ours("wrong", failed.message, failed.cause, failed.status)
 
 
 def ours_on(name: str, finished: Sequence[Finished]) -> Ours:
     """Our verdict on a variant from all steps so far: wrong by any of them, else right by one."""
-    verdicts = [output.of(name) for output in outputs_of(finished, VerifyOutput)]
-    timed = [
-        verdict
-        for output in outputs_of(finished, MeasureOutput)
-        for verdict in output.verdicts
-        if verdict.variant == name
-    ]
-    verdicts += [
-        Ours("wrong", verdict.reason, verdict.cause, timed=True)
-        for verdict in timed
-        if verdict.verdict == "incorrect"
-    ]
-    verdicts.sort(key=lambda verdict: ("wrong", "right", "not judged").index(verdict.verdict))
+    verdicts, no_speed = [output.of(name) for output in outputs_of(finished, VerifyOutput)], ""
+    for verdict in (v for output in outputs_of(finished, MeasureOutput) for v in output.verdicts):
+        if verdict.variant == name and verdict.verdict == "incorrect":
+            verdicts.append(Ours("wrong", verdict.reason, verdict.cause, timed=True))
+        elif verdict.variant == name and verdict.verdict == "invalid":
+            no_speed = no_speed or f"no speed: {verdict.reason}"
     if not verdicts:
         failed = next((record.message for record in finished if record.status == "failed"), "no step judged it")
         return Ours("not judged", failed)
-    no_speed = next((f"no speed: {verdict.reason}" for verdict in timed if verdict.verdict == "invalid"), "")
-    return verdicts[0] if verdicts[0].why else Ours(verdicts[0].verdict, no_speed)
+    worst = min(verdicts, key=lambda ours: ("wrong", "right", "not judged").index(ours.verdict))
+    return worst if worst.why else Ours(worst.verdict, no_speed)
 
 
 class MeasureOutput(Output):

@@ -62,12 +62,11 @@ def same_card(name: str, driver_name: str) -> bool:
 
     Sizes of memory differ only where both names tell one.
     """
-    words_of = [set(re.split(r"[\s-]+", text.upper().strip())) for text in (name, driver_name)]
-    sizes = [{word for word in words if MEMORY.fullmatch(word)} for words in words_of]
-    cards = [
-        {word for word in words - size if not ANY_CARD.fullmatch(word)}
-        for words, size in zip(words_of, sizes, strict=True)
-    ]
+    sizes, cards = [], []
+    for text in (name, driver_name):
+        words = set(re.split(r"[\s-]+", text.upper().strip()))
+        sizes.append({word for word in words if MEMORY.fullmatch(word)})
+        cards.append({word for word in words - sizes[-1] if not ANY_CARD.fullmatch(word)})
     return cards[0] == cards[1] and (sizes[0] == sizes[1] or not all(sizes))
 
 

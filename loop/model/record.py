@@ -163,11 +163,11 @@ class Machine(Model):
     @property
     def gpus_text(self) -> str:
         """The GPU that everything runs on, and the others that a CUDA program sees; empty without any."""
-        if not self.gpus:
-            return ""
-        first, *others = self.gpus
-        more = f", the first of {len(self.gpus)} that CUDA shows (then {', '.join(others)})" if others else ""
-        return f"{first}{more}{f', driver {self.driver}' if self.driver else ''}"
+        parts = list(self.gpus[:1])
+        if others := ", ".join(self.gpus[1:]):
+            parts.append(f"the first of {len(self.gpus)} that CUDA shows (then {others})")
+        parts += [f"driver {self.driver}"] if parts and self.driver else []
+        return ", ".join(parts)
 
 
 class SessionFacts(Model):
@@ -218,11 +218,13 @@ class SessionHead(SessionFacts):
     def command(self, *variants: str) -> str:
         """The command that runs this session again, on all its variants or on those named."""
         plan = self.plan.plan
-        chosen = [word for name in variants or (*self.variants, *self.emulated) for word in ("--variant", name)]
+        kind, end = "session", [*self.on_words, "--seed", str(self.seed)]
         if plan.patterns == (plan.name,):
-            return shlex.join(["loop", "run", "pattern", plan.name, *chosen, *self._where])
-        where = [*self._where, *self.on_words]
-        return shlex.join(["loop", "run", "session", plan.name, *chosen, *where, "--seed", str(self.seed)])
+            kind, end = "pattern", []
+        names = variants or (*self.variants, *self.emulated)
+        chosen = [word for name in names for word in ("--variant", name)]
+        where = [*self.target_words, "--device", self.device, "--threads", str(self.threads)]
+        return shlex.join(["loop", "run", kind, plan.name, *chosen, *where, *end])
 
     def verify_command(self, variant: str, workload: str = "", seed: int | None = None) -> str:
         """The command that verifies one variant alone, on all workloads or on one: `B=1 S=65 D=64`.
@@ -253,10 +255,6 @@ class SessionHead(SessionFacts):
     def target_words(self) -> list[str]:
         """How a command names the target; empty for the bundled one."""
         return [] if self.target_folder == "bundled" else ["--target", self.target_folder]
-
-    @property
-    def _where(self) -> list[str]:
-        return [*self.target_words, "--device", self.device, "--threads", str(self.threads)]
 
 
 class Conclusion(Model):

@@ -60,8 +60,8 @@ class Tuning(Model):
     def _best_is_whole(self) -> "Tuning":
         for device, chosen in self.best.items():
             if chosen.keys() != self.values.keys():
-                fields, got = ", ".join(self.values), ", ".join(chosen)
-                raise ValueError(f"best.{device}: expected values for {fields}, got {got or 'none'}")
+                fields, got = ", ".join(self.values), ", ".join(chosen) or "none"
+                raise ValueError(f"best.{device}: expected values for {fields}, got {got}")
         return self
 
     @property
@@ -98,7 +98,7 @@ class ResourceBudget(Model):
     """What the kernels of one name may take; of several budgets that fit a kernel the first is its own."""
 
     kernel: Text
-    """Part of the kernel's demangled name, or a regular expression that is found in it."""
+    """Part of the kernel's demangled name."""
     registers: Count | None = None
     """Registers a thread, at most."""
     spill_bytes: Count = 0
@@ -110,24 +110,9 @@ class ResourceBudget(Model):
     blocks_per_sm: Annotated[int, Field(ge=1)] | None = None
     """Blocks that one multiprocessor has to hold at a time, at least."""
 
-    @field_validator("kernel")
-    @classmethod
-    def _can_be_searched(cls, text: str) -> str:
-        try:
-            re.compile(text)
-        except re.error as error:
-            if "<" not in text and "(" not in text:
-                raise ValueError(f"expected a name or a regular expression: {error}") from error
-        return text
-
     def fits(self, name: str) -> bool:
         """Whether it is meant for the kernel of that demangled name."""
-        if self.kernel in name:
-            return True
-        try:
-            return re.search(self.kernel, name) is not None
-        except re.error:
-            return False
+        return self.kernel in name
 
 
 class Instances(Model):
@@ -153,7 +138,7 @@ class Instances(Model):
 
     def promised(self) -> Iterator[tuple[str, str]]:
         """Each symbol with the line that makes it."""
-        for choice in itertools.product(*map(tuple, self.over.values())):
+        for choice in itertools.product(*self.over.values()):
             symbol, line = self.symbol, self.line
             for name, value in zip(self.over, choice, strict=True):
                 symbol, line = (t.replace(f"{{{name}}}", str(value)) for t in (symbol, line))

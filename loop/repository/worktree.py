@@ -16,7 +16,7 @@ from loop.base.documents import sums, write_atomic
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, remark
 from loop.model.base import Model
 from loop.repository.git import NONE, author, git, read_bytes
-from loop.repository.reading import AS_IT_STOOD, lines_changed
+from loop.repository.reading import AS_IT_STOOD, lines_changed, root_of
 
 LINK = "160000"
 """Mode of a submodule in a tree."""
@@ -157,8 +157,8 @@ class Worktree:
 
     def _is_ours(self) -> None:
         """Raises LoopError where git would work on another folder than this one."""
-        top = git(self.root, "rev-parse", "--show-toplevel").strip()
-        if Path(top).resolve() != self.root.resolve():
+        top = root_of(self.root)
+        if top is None or top.resolve() != self.root.resolve():
             raise LoopError(f"{self.root} is no worktree of loop's: git works on {top} there", exit_code=3)
 
     def check_out(self, commit: str) -> None:
@@ -180,9 +180,9 @@ class Worktree:
         places = [place for place in links if not (self.root / place / ".git").exists()]
         if not places:
             return ""
-        which = f"submodule{'s' if len(places) > 1 else ''} {', '.join(places)}"
         fill = f"git -C {self.repository} submodule update --init --recursive"
-        return f"{which} {'are' if len(places) > 1 else 'is'} empty in its worktree: `{fill}`"
+        which = f"submodules {', '.join(places)} are" if len(places) > 1 else f"submodule {places[0]} is"
+        return f"{which} empty in its worktree: `{fill}`"
 
     def apply(self, patch: Path) -> None:
         """Apply a patch on what is there, merging where that has changed. Raises LoopError where it conflicts."""
@@ -326,12 +326,13 @@ def remove(worktree: Worktree) -> None:
 
 def top_of(target: Path) -> Path | None:
     """Top of the repository that has files of the target's folder in a commit; None where there is none."""
-    try:
-        top = Path(git(target, "rev-parse", "--show-toplevel").strip()).resolve()
-        inside = os.path.relpath(target.resolve(), top)
-        return top if git(top, "ls-tree", "HEAD", "--", f"{inside}/" if inside != "." else ".") else None
-    except LoopError:
-        return None
+    top = root_of(target)
+    if top is not None:
+        inside = os.path.relpath(target.resolve(), top.resolve())
+        with contextlib.suppress(LoopError):
+            listed = git(top, "ls-tree", "HEAD", "--", f"{inside}/" if inside != "." else ".")
+            return top.resolve() if listed else None
+    return None
 
 
 def _bring_over(repository: Path, target: Path, tree: Worktree) -> bool:
