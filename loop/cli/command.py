@@ -262,8 +262,8 @@ def command(
     """Make a function the command that these words call; its docstring is the help. For the rest see `Command`."""
 
     def define(function: Function) -> Function:
-        row = Command(words, function, examples, calls, result, agents, fixed, rest, shared, json)
-        ALL.append(row)
+        lines = examples or (f"loop {words}",)
+        ALL.append(Command(words, function, lines, calls, result, agents, fixed, rest, shared, json))
         return function
 
     return define

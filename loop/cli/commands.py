@@ -165,11 +165,7 @@ def targets_judge(
 
 
 @command(
-    "targets audit",
-    "cli.tasks:audit",
-    "loop targets audit level1/23_Softmax.py --device cpu",
-    "loop targets audit problems/pmpp_v2/vectoradd_py --json",
-    shared=of_task,
+    "targets audit", "cli.tasks:audit", "loop targets audit level1/23_Softmax.py --device cpu", shared=of_task
 )
 def targets_audit(
     controls: Annotated[
@@ -184,7 +180,7 @@ def targets_audit(
     """
 
 
-@command("kernels list", "cli.bench:list_variants", "loop kernels list", agents="reads")
+@command("kernels list", "cli.bench:list_variants", agents="reads")
 def kernels_list(target: Target = None) -> None:
     """List the variants of the target; with --json, how each is built."""
 
@@ -224,7 +220,6 @@ def agents_install(
     "cli.requests:start_session",
     "loop run session",
     "loop run session quick --variant cpu",
-    "loop run session --target ../my-kernel --json",
     "loop run session --resume last",
     "loop run session --budget-minutes 10 --max-usd 2",
     "loop run session --target 23_Softmax.py --variant mine.py --evaluator DIR",
@@ -350,7 +345,6 @@ def kernels_verify(
     "kernels check",
     "cli.bench:run_bench",
     "loop kernels check cpu",
-    "loop kernels check cpu --json",
     agents="starts",
     result="BenchAnswer",
     shared=of_bench,
@@ -512,7 +506,7 @@ def bisect(
     """
 
 
-@command("status", "cli.status:show_status", "loop status", agents="reads")
+@command("status", "cli.status:show_status", agents="reads")
 def status(target: Target = None) -> None:
     """Show what runs, what waits, what it cost, what is next."""
 
@@ -600,7 +594,7 @@ def patterns_schema(
     """Print the JSON Schema of a kind of file, for editors and programs."""
 
 
-@command("plan list", "cli.patterns:list_plans", "loop plan list", agents="reads")
+@command("plan list", "cli.patterns:list_plans", agents="reads")
 def plan_list(target: Target = None) -> None:
     """List all plans; `loop run session PLAN --dry-run` shows the steps of one."""
 
@@ -610,7 +604,7 @@ def plan_next(target: Target = None) -> None:
     """Propose the next session: what, why, time, cost and benefit. Nothing runs."""
 
 
-@command("sessions list", "cli.sessions:list_sessions", "loop sessions list", agents="reads", result="SessionList")
+@command("sessions list", "cli.sessions:list_sessions", agents="reads", result="SessionList")
 def sessions_list(target: Target = None) -> None:
     """List all sessions, oldest first."""
 
@@ -671,19 +665,12 @@ def catalog_build(
     """
 
 
-@command(
-    "cost show",
-    "money.command:show_costs",
-    "loop cost show",
-    "loop cost show --json",
-    agents="reads",
-    result="money.model:Ledger",
-)
+@command("cost show", "money.command:show_costs", agents="reads", result="money.model:Ledger")
 def cost_show(target: Target = None) -> None:
     """What sessions cost, and what was measurably spared; what nobody measured is `?`, in part `+`."""
 
 
-@command("cost rates", "money.command:show_rates", "loop cost rates", result="money.model:Prices")
+@command("cost rates", "money.command:show_rates", result="money.model:Prices")
 def cost_rates(target: Target = None) -> None:
     """Show the prices of the rate card, each with its source and age."""
 
@@ -768,7 +755,7 @@ def job_run(folder: Annotated[Path, Argument(help="Folder with a job.json.")]) -
     """
 
 
-@command("hosts", "cli.hosts:list_hosts", "loop hosts", "loop hosts --json")
+@command("hosts", "cli.hosts:list_hosts", "loop hosts")
 def hosts(target: Target = None) -> None:
     """List the machines of hosts.yaml: in your configuration folder, and next to target.yaml.
 

@@ -1,7 +1,6 @@
 """`loop status` and `loop plan next`: what runs, what waits, what it costs, keep or stop, and what comes next."""
 
 import datetime
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -41,7 +40,7 @@ OTHERS = 3
 
 @dataclass(frozen=True)
 class Running:
-    """One session that runs."""
+    """One session that runs, by its journal, which its own process goes on writing."""
 
     id: str
     plan: str
@@ -60,6 +59,41 @@ class Running:
     usd: float
     """Its cost so far, at the rates of the card; AI is added at its end."""
 
+    @classmethod
+    def read(cls, folder: SessionFolder, card: RateCard, now: datetime.datetime) -> "Running":
+        """What it does at the moment."""
+        head, lines = folder.head(), folder.lines()
+        step, began, plan = open_step(lines), lines[-1].at if lines else None, head.plan
+        since_s = (now - began).total_seconds() if began else 0.0
+        seconds = sessions.wall_seconds(lines) + max(0.0, since_s)
+        notes = [tick.note for tick in ticks.read(folder.path / ticks.NAME) if step and tick.step == step.step]
+        done = finished(lines)
+        return cls(
+            id=head.id,
+            plan=plan.plan.name,
+            step=f"{step.pattern}/{step.step}" if step else "",
+            title=step.title if step else "",
+            since=began if step else None,
+            step_s=since_s if step else 0.0,
+            step_budget_s=step.budget_s if step else 0.0,
+            note=notes[-1] if notes else "",
+            done=len(latest_attempts(done)),
+            of=sum(len(plan.find(name).pattern.steps) for name in plan.plan.patterns),
+            seconds=seconds,
+            budget_s=plan.plan.budget.minutes * 60,
+            usd=charged(seconds, card, head, hosts=hosts_of(done)).usd,
+        )
+
+    @property
+    def section(self) -> Section:
+        """Its step, how far it is, and what it cost."""
+        lines = [f"{self.done} of {say.count(self.of, 'step')}; {say.billed(self.usd)} so far"]
+        lines.append(_against(self.seconds, self.budget_s))
+        if self.since is not None:
+            since = f"since {say.day(self.since)}: {_against(self.step_s, self.step_budget_s)}"
+            lines = [f"{self.title}{': ' if self.note else ''}{self.note}", since, *lines]
+        return Section(f"{self.id} runs{f', at {self.step}' if self.step else ''}", tuple(lines))
+
 
 @dataclass(frozen=True)
 class WaitingSession:
@@ -72,14 +106,29 @@ class WaitingSession:
     command: str
     usd: float
 
+    @classmethod
+    def read(cls, row: SessionListing, root: Path, card: RateCard) -> "WaitingSession":
+        """Why it waits; what is wrong with its files where they cannot be read."""
+        folder, status = SessionFolder(root / row.folder), row.status or "open"
+        try:
+            head, record, lines = folder.head(), folder.record(), folder.lines()
+        except LoopError as error:
+            return cls(row.folder, status, error.message, "loop sessions list", row.usd or 0.0)
+        step, steps = open_step(lines), finished(lines)
+        why = f"it ended without a word{f' in {step.pattern}/{step.step}' if step else ''}"
+        if record is not None:
+            why, usd = record.reason, record.bill.usd
+        else:
+            usd = charged(sessions.wall_seconds(lines), card, head, hosts=hosts_of(steps)).usd
+        request = closing.waiting_for(steps)
+        if request and head.resume_command not in request:  # Else it is said anyway.
+            why = f"{why}; {request}"
+        return cls(row.folder, status, why, head.resume_command, usd)
 
-@dataclass(frozen=True)
-class GpuDecision:
-    """Keep or stop the GPU."""
-
-    decision: str
-    """`keep`, `stop`, `in use`, or `unknown`."""
-    why: str
+    @property
+    def section(self) -> Section:
+        """Why it waits, and what goes on with it."""
+        return Section(f"{self.id} waits", (f"{self.status}: {self.why}", f"go on: {self.command}"))
 
 
 class Status(Printed):
@@ -96,7 +145,8 @@ class Status(Printed):
     """Older sessions that could go on, and are not listed."""
     left: tuple[str, ...]
     """What somebody may want to look at, each with its command."""
-    gpu: GpuDecision
+    gpu: dict[Literal["decision", "why"], str]
+    """Keep or stop it: `keep`, `stop`, `in use` or `unknown`; and why."""
     sessions: int
     usd: float
     """Cost of all sessions, those that run included."""
@@ -105,8 +155,20 @@ class Status(Printed):
     no_milestone: str = ""
 
     def show(self, screen: Screen) -> None:
-        """Everything, as sections."""
-        show(sections(self), screen)
+        """What runs, what waits, what is wrong or not judged, what is left over, money, and what comes next."""
+        parts = [*(each.section for each in self.running), *(each.section for each in self.waiting)]
+        if not parts:
+            parts = [Section("Nothing runs, nothing waits", (f"as of {say.day(self.at)}",))]
+        if self.milestone is not None:
+            parts.append(correctness(self.milestone))
+        older = say.count(self.more_waiting, "older session")
+        more = (f"{older} could go on, too: loop sessions list",) if self.more_waiting else ()
+        parts.append(Section("To look at", (*self.left, *more)))
+        cost = f"{say.count(self.sessions, 'session')}, {say.usd(self.usd)} in all; the last: {self.last}"
+        decision = "" if self.gpu["decision"] == "unknown" else f"{self.gpu['decision']}: "
+        parts.append(Section("Money", (cost, f"GPU: {decision}{self.gpu['why']}")))
+        parts.append(next_section(self.milestone) if self.milestone else Section("Next", (self.no_milestone,)))
+        show(parts, screen)
 
 
 def show_status(target: Path | None) -> Status:
@@ -121,7 +183,7 @@ def show_next(target: Path | None, screen: Screen, *, as_json: bool) -> None:
     if as_json:
         screen.data(to_json(proposed))
     else:
-        show([*correctness(proposed), next_section(proposed)], screen)
+        show([correctness(proposed), next_section(proposed)], screen)
 
 
 def gather(target: Path | None, now: datetime.datetime) -> Status:
@@ -131,7 +193,7 @@ def gather(target: Path | None, now: datetime.datetime) -> Status:
     listed = [row for row in index.listing(here.sessions) if not row.recorded]
     unfinished = [row for row in listed if row.readable and row.status in (None, *RESUMABLE)]
     busy = {row.folder for row in unfinished if held(here.sessions / row.folder / LOCK)}
-    running = [_running(SessionFolder(here.sessions / name), card, now) for name in sorted(busy)]
+    running = [Running.read(SessionFolder(here.sessions / name), card, now) for name in sorted(busy)]
     waiting = [row for row in unfinished if row.folder not in busy]
     setting, milestone, no_milestone = None, None, ""
     try:
@@ -142,14 +204,15 @@ def gather(target: Path | None, now: datetime.datetime) -> Status:
     bad = [row.folder for row in listed if row.problem]
     more = f" and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
     damaged = f"{say.count(len(bad), 'session folder')} with something wrong ({', '.join(bad[:NAMED])}{more})"
+    decision, why = _gpu(setting, here, card, now, running=bool(running))
     return Status(
         target=setting.target.name if setting else str(here.target),
         at=now,
         running=tuple(running),
-        waiting=tuple(_waiting(row, here.sessions, card) for row in reversed(waiting[-SHOWN:])),
+        waiting=tuple(WaitingSession.read(row, here.sessions, card) for row in reversed(waiting[-SHOWN:])),
         more_waiting=max(0, len(waiting) - SHOWN),
         left=(f"{damaged}: loop sessions list",) if bad else (),
-        gpu=_gpu(setting, here, card, now, running=bool(running)),
+        gpu={"decision": decision, "why": why},
         sessions=sum(row.readable for row in listed),
         usd=sum(row.usd or 0.0 for row in listed) + sum(session.usd for session in running),
         last=listed[-1].folder if listed else "none",
@@ -158,109 +221,41 @@ def gather(target: Path | None, now: datetime.datetime) -> Status:
     )
 
 
-def _running(folder: SessionFolder, card: RateCard, now: datetime.datetime) -> Running:
-    """A session by its journal, which its own process goes on writing."""
-    head, lines = folder.head(), folder.lines()
-    step, began, plan = open_step(lines), lines[-1].at if lines else None, head.plan
-    since_s = (now - began).total_seconds() if began else 0.0
-    seconds = sessions.wall_seconds(lines) + max(0.0, since_s)
-    notes = [tick.note for tick in ticks.read(folder.path / ticks.NAME) if step and tick.step == step.step]
-    done = finished(lines)
-    return Running(
-        id=head.id,
-        plan=plan.plan.name,
-        step=f"{step.pattern}/{step.step}" if step else "",
-        title=step.title if step else "",
-        since=began if step else None,
-        step_s=since_s if step else 0.0,
-        step_budget_s=step.budget_s if step else 0.0,
-        note=notes[-1] if notes else "",
-        done=len(latest_attempts(done)),
-        of=sum(len(plan.find(name).pattern.steps) for name in plan.plan.patterns),
-        seconds=seconds,
-        budget_s=plan.plan.budget.minutes * 60,
-        usd=charged(seconds, card, head, hosts=hosts_of(done)).usd,
-    )
-
-
-def _waiting(row: SessionListing, root: Path, card: RateCard) -> WaitingSession:
-    """A session that can go on; what is wrong with its files where they cannot be read."""
-    folder, status = SessionFolder(root / row.folder), row.status or "open"
-    try:
-        head, record, lines = folder.head(), folder.record(), folder.lines()
-    except LoopError as error:
-        return WaitingSession(row.folder, status, error.message, "loop sessions list", row.usd or 0.0)
-    step, steps = open_step(lines), finished(lines)
-    why = f"it ended without a word{f' in {step.pattern}/{step.step}' if step else ''}"
-    request = closing.waiting_for(steps)
-    if record is not None:
-        why, usd = record.reason, record.bill.usd
-    else:
-        usd = charged(sessions.wall_seconds(lines), card, head, hosts=hosts_of(steps)).usd
-    if request and head.resume_command not in request:  # Else it is said anyway.
-        why = f"{why}; {request}"
-    return WaitingSession(row.folder, status, why, head.resume_command, usd)
-
-
 def _gpu(
     setting: Setting | None, here: Project, card: RateCard, now: datetime.datetime, *, running: bool
-) -> GpuDecision:
+) -> tuple[str, str]:
     """Whether the GPU of the last session on one is worth its idle hours."""
     name = setting.target.name if setting else None
     rows = [row for row in index.rows(here.sessions, last=index.LOOKED_BACK, target=name) if not row.recorded]
     on_gpu = [(row, row.started) for row in rows if row.device == "cuda" and row.started is not None]
     if not on_gpu:
-        return GpuDecision("unknown", "no session has run on a GPU here")
+        return ("unknown", "no session has run on a GPU here")
     last, started = on_gpu[-1]
     if running:
-        return GpuDecision("in use", "a session runs")
+        return ("in use", "a session runs")
     rate, restart = gpu_rate(card, last.environment.gpu), keeping.restart_of([row for row, _ in on_gpu], "cuda")
     if rate is None:
-        return GpuDecision("unknown", no_price(card, last.environment.gpu))
+        return ("unknown", no_price(card, last.environment.gpu))
     if restart is None:
         why = "no restart was measured: in no session was anything compiled and then timed on a GPU"
-        return GpuDecision("unknown", why)
+        return ("unknown", why)
     try:
         stop = keeping.stop_cost(*restart, rate.usd_per_hour, *keeping.who_waits(card, None))
     except LoopError as error:
-        return GpuDecision("unknown", error.message)
+        return ("unknown", error.message)
     # Whoever stops at the break-even pays at most twice what foresight would.
     even = stop.usd / rate.usd_per_hour
     idle = max(0.0, (now - started).total_seconds() - last.seconds) / 3600
     cost = f"${idle * rate.usd_per_hour:.2f}"
     stood = f"{last.environment.gpu or 'it'} has stood for {hours_text(idle)} ({cost})"
-    return GpuDecision("stop" if idle > even else "keep", f"if it is still held: {stood}. {keeping.advice(even)}")
+    return ("stop" if idle > even else "keep", f"if it is still held: {stood}. {keeping.advice(even)}")
 
 
-def sections(status: Status) -> Iterator[Section]:
-    """What runs, what waits, what is wrong or not judged, what is left over, money, and what comes next."""
-    for run in status.running:
-        lines = [f"{run.done} of {say.count(run.of, 'step')}; {say.billed(run.usd)} so far"]
-        lines.append(_against(run.seconds, run.budget_s))
-        if run.since is not None:
-            since = f"since {say.day(run.since)}: {_against(run.step_s, run.step_budget_s)}"
-            lines = [f"{run.title}{': ' if run.note else ''}{run.note}", since, *lines]
-        yield Section(f"{run.id} runs{f', at {run.step}' if run.step else ''}", tuple(lines))
-    for session in status.waiting:
-        yield Section(f"{session.id} waits", (f"{session.status}: {session.why}", f"go on: {session.command}"))
-    if not status.running and not status.waiting:
-        yield Section("Nothing runs, nothing waits", (f"as of {say.day(status.at)}",))
-    if status.milestone is not None:
-        yield from correctness(status.milestone)
-    older = say.count(status.more_waiting, "older session")
-    more = (f"{older} could go on, too: loop sessions list",) if status.more_waiting else ()
-    yield Section("To look at", (*status.left, *more))
-    cost = f"{say.count(status.sessions, 'session')}, {say.usd(status.usd)} in all; the last: {status.last}"
-    decision = "" if status.gpu.decision == "unknown" else f"{status.gpu.decision}: "
-    yield Section("Money", (cost, f"GPU: {decision}{status.gpu.why}"))
-    yield next_section(status.milestone) if status.milestone else Section("Next", (status.no_milestone,))
-
-
-def correctness(next_: NextSession) -> Iterator[Section]:
+def correctness(next_: NextSession) -> Section:
     """What is wrong, and what no session judged."""
     lines = (*next_.wrong, *([next_.unjudged] if next_.unjudged else ()))
     title = "Wrong" if next_.wrong else "Not judged" if lines else "Nothing is wrong"
-    yield Section(title, lines or (ALL_JUDGED,))
+    return Section(title, lines or (ALL_JUDGED,))
 
 
 def next_section(next_: NextSession) -> Section:

@@ -149,13 +149,6 @@ class JudgedControl(Model):
     """What may be behind a disagreement."""
 
 
-class AuditFinding(Model):
-    """Something odd about a task."""
-
-    kind: str
-    what: str
-
-
 class Audited(Printed):
     """Which wrong answers a task's own evaluator and loop's gate let pass."""
 
@@ -163,7 +156,8 @@ class Audited(Printed):
     format: str
     theirs: str
     """Whose verdict `theirs` is."""
-    findings: tuple[AuditFinding, ...]
+    findings: tuple[dict[Literal["kind", "what"], str], ...]
+    """What is odd about the task."""
     controls: tuple[JudgedControl, ...]
     """Each wrong answer, and what both said of it."""
 
@@ -189,7 +183,7 @@ class Audited(Printed):
         if idle := [row.control for row in self.controls if row.kind == "idle"]:
             screen.prose(f"not counted, as they make no difference to this task: {', '.join(idle)}")
         for finding in self.findings:
-            screen.prose(f"{finding.kind}: {finding.what}")
+            screen.prose(f"{finding['kind']}: {finding['what']}")
 
 
 def audit(request: TaskRequest, screen: Screen) -> Audited:
@@ -211,10 +205,10 @@ def audit(request: TaskRequest, screen: Screen) -> Audited:
     whose = f"the evaluator of {task.format}, unmodified{cut}"
     if why:
         whose = f"the rule that {task.format} states, applied by loop: not its evaluator ({why})"
-    findings = [AuditFinding(**finding) for finding in interface["findings"]]
+    findings = [*interface["findings"]]
     if task.timing.fresh_inputs is False and task.timing.checked is False:
-        findings.append(AuditFinding(kind="timing", what=CACHED))
-    findings += [AuditFinding(kind="text", what=hint) for hint in task.hints]
+        findings.append({"kind": "timing", "what": CACHED})
+    findings += [{"kind": "text", "what": hint} for hint in task.hints]
     return Audited(task=task.name, format=task.format, theirs=whose, findings=tuple(findings), controls=rows)
 
 

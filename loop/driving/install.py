@@ -14,7 +14,7 @@ from loop.base.errors import ERROR_CODES, EXIT_CODES, ExitCode, UsageError
 from loop.base.places import shipped
 from loop.base.screen import Screen
 from loop.cli import ALL
-from loop.model.base import Model, Printed
+from loop.model.base import Printed
 from loop.report.markdown import Markdown
 from loop.report.templates import environment
 
@@ -67,19 +67,12 @@ SKILLS = (Path(".agents/skills/loop/SKILL.md"), Path(".claude/skills/loop/SKILL.
 PAGE = Path("AGENTS.md")
 
 
-class TouchedFile(Model):
-    """One file, and what becomes of it."""
-
-    file: str
-    change: Literal["made", "updated", "unchanged"]
-    """What becomes of it; without `written` nothing did yet."""
-
-
 class AgentFiles(Printed):
     """The files that tell agents how to use loop."""
 
     folder: str
-    files: tuple[TouchedFile, ...]
+    files: tuple[dict[Literal["file", "change"], str], ...]
+    """Each below the folder, and whether it is `made`, `updated` or `unchanged`."""
     written: bool
     """Whether it was done; without `--yes` it is only said."""
 
@@ -108,14 +101,13 @@ def install(folder: Path | None, screen: Screen, *, yes: bool, as_json: bool) ->
         raise UsageError(f"{here / PAGE}: the mark that ends loop's part is gone", hint=f"put {END} behind it")
     after[PAGE] = above + part.rstrip() + below if begun else f"{page.rstrip()}\n\n{part}".lstrip()
     todo = [place for place in after if after[place] != before[place]]
-    files = []
+    changes = {}
     for place in after:
-        change = "unchanged" if place not in todo else "updated" if before[place] else "made"
-        files.append(TouchedFile.model_validate({"file": str(place), "change": change}))
+        changes[str(place)] = "unchanged" if place not in todo else "updated" if before[place] else "made"
     agreed = yes
     if not as_json:
-        for file in files:
-            screen.data(f"{file.change:10}{file.file}")
+        for file, change in changes.items():
+            screen.data(f"{change:10}{file}")
         agreed = yes or (bool(todo) and screen.confirm("Write that?"))
         if todo and not agreed:
             screen.say("nothing was written; to do it: add --yes")
@@ -126,5 +118,6 @@ def install(folder: Path | None, screen: Screen, *, yes: bool, as_json: bool) ->
         except OSError as error:
             raise unusable(here / place, "written", error) from error
     if as_json:
-        screen.data(to_json(AgentFiles(folder=str(here), files=tuple(files), written=agreed)))
+        rows = tuple({"file": file, "change": change} for file, change in changes.items())
+        screen.data(to_json(AgentFiles.model_validate({"folder": str(here), "files": rows, "written": agreed})))
     return ExitCode.OK if agreed or not todo else ExitCode.USAGE

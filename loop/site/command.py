@@ -141,18 +141,11 @@ def gather(setting: Setting, now: datetime.datetime) -> Contents:
     root = setting.project.sessions
     rows, damaged = index.read(root)
     known = prediction.gather(setting.project, setting.patterns)
-    patterns = {}
-    for name, read in setting.patterns.items():
-        patterns[name] = Known(read.value)
-        if stats := known.get(name):
-            share = f"{100 * stats.success[0]:.0f}-{100 * stats.success[2]:.0f} %" if stats.success else "-"
-            lines = tuple(prediction.lines(stats))
-            patterns[name] = Known(read.value, stats.status, lines, share, stats.applied)
     top = Path(os.path.realpath(root))
     places = {row.id: top / row.id / REPORT for row in rows if stem(row.id) == row.id}
     return Contents(
         target=setting.target,
-        patterns=patterns,
+        patterns={name: Known(read.value, known.get(name)) for name, read in setting.patterns.items()},
         plans={name: plan.value for name, plan in setting.plans.items()},
         rows=tuple(rows),
         damaged=tuple(damaged),

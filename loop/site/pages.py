@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from loop.base.documents import content_hash, to_json
 from loop.base.screen import css, kind
+from loop.learning.prediction import PatternStatistics, lines
 from loop.model.index import SessionRow
 from loop.model.plan import Pattern, Plan
 from loop.model.target import CAbiVariant, Target
@@ -58,12 +59,28 @@ class Known:
     """A pattern and what the sessions say of it."""
 
     pattern: Pattern
-    standing: str = "proposed"
-    """Proposed, applied, validated, doubtful or retired."""
-    statistics: tuple[str, ...] = ()
-    share: str = "-"
-    """How often it answers, `80-95 %`; a dash where it was never run."""
-    runs: int = 0
+    known: PatternStatistics | None = None
+
+    @property
+    def standing(self) -> str:
+        """Proposed, applied, validated, doubtful or retired."""
+        return self.known.status if self.known else "proposed"
+
+    @property
+    def statistics(self) -> Sequence[str]:
+        """What the sessions say, in lines."""
+        return lines(self.known) if self.known else ()
+
+    @property
+    def share(self) -> str:
+        """How often it answers, `80-95 %`; a dash where it was never run."""
+        success = self.known.success if self.known else None
+        return f"{100 * success[0]:.0f}-{100 * success[2]:.0f} %" if success else "-"
+
+    @property
+    def runs(self) -> int:
+        """Runs that count."""
+        return self.known.applied if self.known else 0
 
 
 @dataclass(frozen=True)
@@ -142,39 +159,18 @@ MOST_USED = 100
 """Sessions that a page of a pattern, plan or kernel lists, the newest."""
 
 
-@dataclass(frozen=True)
-class JudgedSession:
-    """What one session said of a variant."""
-
-    session: str
-    when: str
-    verdict: str
-    """`wrong`, `right`, or `not judged`."""
-    ratio: float | None
-    """Against the baseline; None where it was wrong or not measured."""
-    sure: bool
-    """False where a workload was inconclusive."""
-    place: str
-    plan: str
-    """Says which workloads the ratio is the mean over."""
+Judged = tuple[SessionRow, str, float | None]
+"""A session that judged a variant; `wrong`, `right` or `not judged`; and the ratio, None where it has none."""
 
 
-def points(variant: str, rows: Sequence[SessionRow]) -> tuple[JudgedSession, ...]:
+def points(variant: str, rows: Sequence[SessionRow]) -> list[Judged]:
     """The sessions that judged a variant, oldest first; a wrong one has no speed."""
-    verdicts = ((row, row.verdict_on(variant)) for row in rows)
-    return tuple(
-        JudgedSession(
-            session=row.id,
-            when=say.day(row.started) if row.started else "",
-            verdict=verdict,
-            ratio=None if verdict == "wrong" else row.ratios.get(variant) or None,
-            sure=variant not in row.unsure,
-            place=place(row),
-            plan=row.plan,
-        )
-        for row, verdict in verdicts
-        if verdict != "not judged" or row.ratios.get(variant)
-    )
+    judged = list[Judged]()
+    for row in rows:
+        verdict, ratio = row.verdict_on(variant), row.ratios.get(variant) or None
+        if verdict != "not judged" or ratio:
+            judged.append((row, verdict, None if verdict == "wrong" else ratio))
+    return judged
 
 
 def place(row: SessionRow) -> str:

@@ -117,9 +117,9 @@ def test_keep_or_stop_by_how_long_it_has_stood(
     monkeypatch.setattr(status, "rates", lambda here: make_card())
     now = NOON + datetime.timedelta(hours=hours, seconds=360)
     gpu = status.gather(project, now).gpu
-    assert decision == gpu.decision
-    assert "NVIDIA L4" in gpu.why
-    assert f"${0.72 * hours:.2f}" in gpu.why
+    assert decision == gpu["decision"]
+    assert "NVIDIA L4" in gpu["why"]
+    assert f"${0.72 * hours:.2f}" in gpu["why"]
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loop.base.places import shipped
+from loop.learning.prediction import PatternStatistics
 from loop.model.index import Environment, FailureSeen, PatternRun, SessionRow, StepRun
 from loop.model.money import Charge, Saving, Unmeasured
 from loop.model.plan import Plan, Step
@@ -123,6 +124,22 @@ def make_hostile() -> Contents:
         failures=(failure,),
         notes=(HOSTILE,),
     )
+    known = PatternStatistics(
+        name=HOSTILE,
+        status="applied",
+        why=HOSTILE,
+        passed=1,
+        found=0,
+        broken=0,
+        success=None,
+        seconds=1.0,
+        interval_s=(1.0, 2.0),
+        weight=1.0,
+        saved_minutes=0.0,
+        saved_usd=0.0,
+        last_used=HOSTILE,
+        last_session=HOSTILE,
+    )
     target = make_target()
     ours = target.variants["ours"].model_copy(update={"title": HOSTILE, "sources": (HOSTILE,)})
     return make_contents(
@@ -130,7 +147,7 @@ def make_hostile() -> Contents:
         make_row("../../etc/passwd"),
         make_row("index"),
         target=target.model_copy(update={"variants": {**target.variants, "ours": ours}, "properties": (HOSTILE,)}),
-        patterns={"build": Known(pattern, statistics=(HOSTILE,))},
+        patterns={"build": Known(pattern, known)},
         plans={"quick": make_plan(title=HOSTILE, checks=(HOSTILE,), parameters={HOSTILE: HOSTILE})},
         date=HOSTILE,
         version=HOSTILE,

@@ -27,6 +27,12 @@ class Point:
     library: float | None
     """Operations a second of the library on the same workload."""
 
+    def words(self, roof: "Roof | None") -> str:
+        """What it reaches, in a line."""
+        share = roof.share(self.reached, self.reached / self.intensity) if roof else None
+        of = ", roof unknown" if share is None else f", {say.significant(100 * share, 2)} % of its roof"
+        return f"{self.variant}: {with_prefix(self.reached)}FLOP/s{of} on {self.workload}"
+
 
 @dataclass(frozen=True)
 class Roof:
@@ -86,7 +92,7 @@ def roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
     parts += [svg.mark(x(point.intensity), y(point.reached), which) for which, point in enumerate(points)]
     line, room = BOTTOM + 58, svg.WIDTH - 46
     for which, point in enumerate(points):
-        speed, _, workload = _words(point, roof).rpartition(" on ")
+        speed, _, workload = point.words(roof).rpartition(" on ")
         parts.append(svg.mark(20, line - 4, which))
         parts.append(svg.text(34, line, speed, room=room))
         parts.append(svg.text(34, line + 18, f"at its worst, {workload}", "soft", room=room))
@@ -94,7 +100,7 @@ def roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
     hollow = f"hollow: {baseline} there" if any(point.library for point in points) else ""
     parts.append(svg.text(34, line, f"{hollow}{more}".removeprefix("; "), "soft", room=room))
     height = BOTTOM + 56 + 18 * (2 * len(points) + 1)
-    sentences = "; ".join(_words(point, roof) for point in points)
+    sentences = "; ".join(point.words(roof) for point in points)
     description = f"Each variant on the workload where it does worst, {baseline} hollow. {sentences}{more}"
     return svg.drawn("roofline", "Roofline with the variants on it", description, height, parts)
 
@@ -119,9 +125,3 @@ def _axes(x: Scale, y: Scale, roof: Roof | None) -> Iterator[str]:
     yield svg.text(x(x.high) - 4, y(compute) - 6, f"{with_prefix(compute)}FLOP/s", anchor="end")
     middle = (start * ridge) ** 0.5
     yield svg.text(x(middle) + 8, y(middle * bandwidth) + 14, f"{with_prefix(bandwidth)}B/s")
-
-
-def _words(point: Point, roof: Roof | None) -> str:
-    share = roof.share(point.reached, point.reached / point.intensity) if roof else None
-    of = ", roof unknown" if share is None else f", {say.significant(100 * share, 2)} % of its roof"
-    return f"{point.variant}: {with_prefix(point.reached)}FLOP/s{of} on {point.workload}"
