@@ -81,16 +81,14 @@ def how_to_install(compiler: str) -> str:
 
 def failure(done: Completed, what: str) -> BuildFailed:
     """How a compiler failed. `what` it was asked to do with the sources: read, compile."""
-    if done.timed_out:
-        return BuildFailed(
-            f"the compiler was {done.how}", "raise `limit_s` of the step, or simplify the source", done.errors
-        )
-    first = first_error(done.errors) or first_error(done.output)
-    message = first or f"{done.command[0]} could not {what} the sources ({done.how})"
-    if done.code < 0 or done.code == 127:
-        message = f"{done.command[0]}: {done.how}"
+    message = first_error(done.errors) or first_error(done.output)
+    message = message or f"{done.command[0]} could not {what} the sources ({done.how})"
     hints = [hint for words, hint in REMEDIES.items() if words in done.errors]
     hint = next(iter(hints), "mend the line named above, then run the same command again")
+    if done.timed_out:
+        message, hint = f"the compiler was {done.how}", "raise `limit_s` of the step, or simplify the source"
+    elif done.code < 0 or done.code == 127:
+        message = f"{done.command[0]}: {done.how}"
     return BuildFailed(message[:LONGEST], hint, done.errors)
 
 
@@ -114,6 +112,7 @@ LARGEST = 16 << 20
 """Bytes of a file that is copied."""
 QUOTED = re.compile(r'"([^"\n]{1,255})"')
 """What a file that is no Python may name: `#include "tile.cuh"`."""
+INCLUDED = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -125,11 +124,11 @@ def files_of(modules: Iterable[str], folder: Path) -> tuple[str, ...]:
     names = list(modules)
     places = list(dict.fromkeys(["", *(os.path.dirname(name) for name in names if name.endswith(".py"))]))
     waiting = [file for name in names for file in _of_module(name, places, folder)]
-    files: dict[str, None] = {}
+    files: set[str] = set()
     while waiting:
         file = os.path.normpath(waiting.pop())
         if file not in files:
-            files[file] = None
+            files.add(file)
             waiting += _read_by(file, places, folder)
     return tuple(sorted(files))
 
@@ -139,8 +138,7 @@ def _of_module(name: str, places: Iterable[str], folder: Path) -> list[str]:
     if name.endswith(".py"):
         return [name] if _is_file(folder, name) else []
     for place in places:
-        files: list[str] = []
-        path = place
+        files, path = list[str](), place
         for part in name.split("."):
             path = os.path.join(path, part)
             files += [file for file in (f"{path}.py", f"{path}/__init__.py") if _is_file(folder, file)]
@@ -168,9 +166,8 @@ def _read_by(file: str, places: Iterable[str], folder: Path) -> Iterator[str]:
         for name, level in _imports(tree):
             up = os.path.join(here, *[".."] * (level - 1))
             yield from _of_module(name, [up] if level else [*places, here], folder)
-        texts = [
-            node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        ]
+        constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+        texts = [value for value in constants if isinstance(value, str)]
     named = (os.path.join(place, text) for text in texts if text for place in (here, ""))
     yield from (name for name in named if _is_file(folder, name))
 
@@ -203,16 +200,9 @@ def build_python(name: str, variant: PythonVariant, folder: Path, cache: Path) -
         raise BuildFailed(f"{error.filename}: {error.strerror}", "see who else writes there", "") from error
     if not contents:
         raise BuildFailed(f"{variant.module}: no such file", f"it is named in {folder / 'target.yaml'}", "")
-    for file in (file for file in contents if file.endswith(".py")):
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                ast.parse(contents[file])
-        except SyntaxError as error:
-            line = f"{file}:{error.lineno or 1}:{error.offset or 1}: {error.msg}"
-            raise BuildFailed(line, "Python cannot read it", f"{line}\n{error.text or ''}") from error
-        except (ValueError, RecursionError) as error:
-            raise BuildFailed(f"{file}: {error}", "Python cannot read it", "") from error
+    for file, content in contents.items():
+        if file.endswith(".py"):
+            _refuse_no_python(file, content)
     build_id = _digest(contents)
     if known := find_python_id(name, build_id, cache):
         return known
@@ -221,9 +211,21 @@ def build_python(name: str, variant: PythonVariant, folder: Path, cache: Path) -
             path = copied / SOURCES / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        place = cache / build_id
-        known_builds.put(copied, place, cache, lambda: find_python_id("", build_id, cache) is not None)
+        known_builds.put(copied, cache / build_id, cache, lambda: bool(find_python_id("", build_id, cache)))
     return _python_build(name, build_id, cache, len(contents), cached=False)
+
+
+def _refuse_no_python(file: str, content: bytes) -> None:
+    """Raise BuildFailed for a file that Python cannot read, with its line."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(content)
+    except SyntaxError as error:
+        line = f"{file}:{error.lineno or 1}:{error.offset or 1}: {error.msg}"
+        raise BuildFailed(line, "Python cannot read it", f"{line}\n{error.text or ''}") from error
+    except (ValueError, RecursionError) as error:
+        raise BuildFailed(f"{file}: {error}", "Python cannot read it", "") from error
 
 
 def find_python_id(name: str, build_id: str, cache: Path) -> Build | None:
@@ -340,16 +342,16 @@ def scan(variant: Buildable, folder: Path, include: Path) -> Generator[Tick, Non
         raise failure(completed, "read")
     files = sorted(set(known_builds.dependencies(completed.output)))
     contents: list[tuple[str, str]] = []
-    own: set[str] = set()
+    own: list[str] = []
     for file in files:
         path = folder / file
         name = os.path.relpath(path, folder)
-        own |= set() if name.startswith("..") else {name}
+        own += [] if name.startswith("..") else [name]
         contents.append((name if path.is_relative_to(folder) else path.name, content_hash(path.read_bytes())))
     words = [text for pair in sorted(contents) for text in pair]
     digest = content_hash("\0".join([*words, *_recipe(variant, folder), version]))[:32]
     headers = tuple(file for file in files if FRAMEWORK.search(file))
-    return Sources(digest, headers, len(variant.sources), tuple(sorted(own)), tuple(files))
+    return Sources(digest, headers, len(variant.sources), tuple(sorted({*own})), tuple(files))
 
 
 def _recipe(variant: CAbiVariant, folder: Path) -> list[str]:
@@ -373,30 +375,29 @@ def question(variant: CAbiVariant, folder: Path, include: Path) -> str:
 
 def bytes_read(variant: Buildable, folder: Path) -> int:
     """About how many bytes a compiler reads: sources, and files that they include by quoted names."""
-    if isinstance(variant, PythonVariant):
-        return 0
-    pending, sizes = [folder / source for source in variant.sources], dict[Path, int]()
+    pending = [folder / source for source in variant.sources] if isinstance(variant, CAbiVariant) else []
+    sizes: dict[Path, int] = {}
     while pending:
         path = pending.pop().resolve()
         if path not in sizes and path.is_file():
             text = path.read_text(errors="replace")
             sizes[path] = len(text)
-            pending += [
-                path.parent / name for name in re.findall(r'^\s*#\s*include\s+"([^"]+)"', text, re.MULTILINE)
-            ]
+            pending += [path.parent / name for name in INCLUDED.findall(text)]
     return sum(sizes.values())
+
+
+def _known(variant: CAbiVariant, folder: Path, cache: Path, include: Path) -> KnownBuild | None:
+    """The build of the files as they are now, whether or not its library is still there."""
+    return known_builds.find(question(variant, folder, include), folder, cache)
 
 
 def find(name: str, variant: CAbiVariant, folder: Path, *, cache: Path, include: Path) -> Build | None:
     """The cached build of the files as they are now, if it is undamaged."""
-    known = known_builds.find(question(variant, folder, include), folder, cache)
-    return _cached(name, variant, known, cache) if known else None
-
-
-def _cached(name: str, variant: CAbiVariant, known: KnownBuild, cache: Path) -> Build | None:
-    """A known build, if its library is undamaged."""
-    stored = known_builds.stored(known, cache)
-    return _build(name, variant, known, *stored, cached=True) if stored else None
+    known = _known(variant, folder, cache, include)
+    stored = known_builds.stored(known, cache) if known else None
+    if known is None or stored is None:
+        return None
+    return _build(name, *stored, known.framework_headers, len(variant.sources), cached=True)
 
 
 def find_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
@@ -407,13 +408,20 @@ def find_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
     place, record = next(((p, r) for p in places if (r := known_builds.whole(p))), (cache, None))
     if record is None or not known_builds.hold(known_builds.read_back(record["loads"]), Path("/")):
         return None
+    return _build(variant_name, place, record, (), 1, cached=True)
+
+
+def _build(
+    name: str, place: Path, record: known_builds.Record, headers: tuple[str, ...], units: int, *, cached: bool
+) -> Build:
     return Build(
-        variant=variant_name,
-        build_id=build_id,
+        variant=name,
+        build_id=record["build_id"],
         library=str(place / LIBRARY),
         seconds=record["seconds"],
-        cached=True,
-        units=1,
+        cached=cached,
+        units=units,
+        framework_headers=headers,
         compiler=record["compiler"],
     )
 
@@ -425,7 +433,7 @@ def files_read(variant: Buildable, folder: Path, *, cache: Path, include: Path) 
     """
     if isinstance(variant, PythonVariant):
         return files_of([variant.module], folder)
-    known = known_builds.find(question(variant, folder, include), folder, cache)
+    known = _known(variant, folder, cache, include)
     return None if known is None else tuple(known.facts)
 
 
@@ -444,7 +452,7 @@ def ground(
     Raises BuildFailed as `build` does.
     """
     yield from build(name, variant, folder, cache=cache, include=include, limit_s=limit_s)
-    known = known_builds.find(question(variant, folder, include), folder, cache)
+    known = _known(variant, folder, cache, include)
     if known is None:
         raise BuildFailed("its files change while it is compiled", "stop what writes them", "")
     flags = tuple(flag for flag in variant.build.flags if flag not in set(but))
@@ -468,12 +476,11 @@ def build(
     """
     if isinstance(variant, PythonVariant):
         return build_python(name, variant, folder, cache)
-    inquiry = question(variant, folder, include)
-    known = known_builds.find(inquiry, folder, cache)
-    if known and (cached := _cached(name, variant, known, cache)):
+    if (cached := find(name, variant, folder, cache=cache, include=include)) is not None:
         return cached
-    damaged = known and (cache / known.build_id).exists() and not known_builds.whole(cache / known.build_id)
-    note = "the cached build was damaged: not what was recorded; built again" if damaged else ""
+    known = _known(variant, folder, cache, include)
+    damaged = known is not None and (cache / known.build_id).exists()
+    note = "the cached build was damaged: not what was recorded; built again" if damaged else None
     sources = yield from scan(variant, folder, include)
     for _ in range(TRIES):
         try:
@@ -481,25 +488,10 @@ def build(
         except Changed as changed:
             last = str(changed)
             continue
-        known_builds.keep(inquiry, known, cache)
-        ready = _build(name, variant, known, place, record, cached=False)
+        known_builds.keep(question(variant, folder, include), known, cache)
+        ready = _build(name, place, record, sources.framework_headers, len(variant.sources), cached=False)
         return ready.model_copy(update={"note": note or ready.note})
     raise BuildFailed(f"{last} changes while it is compiled", "stop what writes it, then run this again", "")
-
-
-def _build(
-    name: str, variant: CAbiVariant, known: KnownBuild, place: Path, record: known_builds.Record, *, cached: bool
-) -> Build:
-    return Build(
-        variant=name,
-        build_id=known.build_id,
-        library=str(place / LIBRARY),
-        seconds=record["seconds"],
-        cached=cached,
-        units=len(variant.sources),
-        framework_headers=known.framework_headers,
-        compiler=record["compiler"],
-    )
 
 
 def _compile(
@@ -530,9 +522,8 @@ def _compile(
         if not completed.ok:
             raise failure(completed, "compile")
         if not (place / LIBRARY).is_file():
-            raise BuildFailed(
-                f"{compiler} ended well and wrote no library", "see what it does with `-o`", completed.errors
-            )
+            why = f"{compiler} ended well and wrote no library"
+            raise BuildFailed(why, "see what it does with `-o`", completed.errors)
         seconds = time.monotonic() - begun
         known = yield from _known_build(variant, folder, include, sources, place)
         for file, content in before.items():
