@@ -19,7 +19,6 @@ from loop.model.exported import ExportedSession
 from loop.model.output import read_output
 from loop.model.plan import ResolvedPlan
 from loop.model.record import RESUMABLE, Finished, SessionHead, SessionRecord, latest_attempts
-from loop.model.target import CAbiVariant
 from loop.money.bill import NO_AI, Used, bill, judged_before
 from loop.optimize.edits import page_of
 from loop.optimize.keeping import gains
@@ -87,9 +86,7 @@ def conclude(
         proposal="",
         lines=len(lines),
     )
-    compiled = {n: v for n, v in setting.target.variants.items() if isinstance(v, CAbiVariant)}
-    sources = {n: tuple(str(setting.project.target / source) for source in v.sources) for n, v in compiled.items()}
-    return record.model_copy(update={"proposal": proposal(setting, record, lines, sources)})
+    return record.model_copy(update={"proposal": proposal(setting, record, lines)})
 
 
 def never_reached(plan: ResolvedPlan, finished: tuple[Finished, ...], ending: Ending) -> list[str]:

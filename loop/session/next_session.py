@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from loop.model.base import Model, Printed
 from loop.model.index import SessionRow
 from loop.model.plan import Predicted
 from loop.model.record import Line, SessionHead, SessionRecord
+from loop.model.target import CAbiVariant
 from loop.model.workloads import accepts, expand, weights
 from loop.optimize import candidate
 from loop.optimize.edits import changeable
@@ -202,12 +203,10 @@ def _command(idea: Idea, setting: Setting, where: Sequence[str], there: Sequence
     return f"{shlex.join(before)} && {run}" if before else run
 
 
-def proposal(
-    setting: Setting, record: SessionRecord, lines: Sequence[Line], sources: Mapping[str, Sequence[str]]
-) -> str:
+def proposal(setting: Setting, record: SessionRecord, lines: Sequence[Line]) -> str:
     """What a session that ends proposes: a sentence, and one command. `loop plan next` says the same.
 
-    `lines`: its journal. `sources`: variant to its files, so that the sentence can say where to look.
+    `lines`: its journal.
     """
     head, finished = record.head, journal.finished(lines)
     try:
@@ -217,7 +216,9 @@ def proposal(
         proposed = propose(setting, where, [ended], "auto" if own else head.device, head.on_words)
     except LoopError as error:
         return f"{one_line(error.message)}\n{head.command()}"
-    begin = where_to_begin(finished, proposed.variant, sources.get(proposed.variant or "", ()))
+    variant = setting.target.variants.get(proposed.variant or "")
+    sources = variant.sources if isinstance(variant, CAbiVariant) else ()
+    begin = where_to_begin(finished, proposed.variant, [str(setting.project.target / name) for name in sources])
     # What the session found itself stands above; of the rest the first reason is enough: `loop plan next` has all.
     why = [one_line(text).partition("; ")[0] for text in proposed.why if head.id not in text][:1]
     sentence = ". ".join(filter(None, [": ".join([proposed.objective, *why]), begin]))

@@ -240,18 +240,16 @@ def asks_for_changes(head: SessionHead) -> bool:
     return any(step.action in BriefOutput.actions for step in steps)
 
 
-def refuse_unasked(head: SessionHead) -> None:
-    """Raises UsageError where a campaign's plan never asks for a change: its proposer would not be called."""
-    if head.campaign.unattended and not asks_for_changes(head):
+def refuse_campaign(head: SessionHead, target: Target, folder: Path) -> None:
+    """Raises UsageError where a campaign's proposer would never be called, or has no file that it may edit."""
+    if not head.campaign.unattended:
+        return
+    if not asks_for_changes(head):
         raise UsageError(
             f"plan {head.plan.plan.name} asks for no change: {head.campaign.proposer!r} would never be called",
             hint="leave out --plan, or give its pattern a step `change.brief`: loop patterns show tuning",
         )
-
-
-def refuse_unchangeable(head: SessionHead, target: Target, folder: Path) -> None:
-    """Raises UsageError where a campaign has no variant with a file that may be edited."""
-    if head.campaign.unattended and not any(changeable(target, folder, name) for name in head.variants):
+    if not any(changeable(target, folder, name) for name in head.variants):
         names = ", ".join(head.variants) or f"nothing on {head.device}"
         raise UsageError(
             f"a campaign edits the files of a variant, and target {target.name} has {names}: "

@@ -28,15 +28,7 @@ from loop.session.bounds import Ending
 from loop.session.drive import Show, drive, into
 from loop.session.next_session import with_failing_seed
 from loop.session.objective import Objective, refuse_unless_met, session_facts
-from loop.session.opening import (
-    SessionRequest,
-    announce,
-    asks_for_changes,
-    make_head,
-    refuse_unasked,
-    refuse_unchangeable,
-    resolve,
-)
+from loop.session.opening import SessionRequest, announce, asks_for_changes, make_head, refuse_campaign, resolve
 from loop.session.walk import Walk
 from loop.steps.context import Context, Past, Task, Workshop
 from loop.steps.setting import Setting, allow_session, open_bench, trusted_setting
@@ -79,10 +71,9 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
     head = foresee(head, setting)
     request.asked.check(head, rates(setting.project))
     refuse_unready(request.campaign)
-    refuse_unasked(head)
     if hosted() is None and asks_for_changes(head):  # A machine that works for another one was told its target.
         refuse_unnamed(request.target, Path.cwd(), "change")
-    refuse_unchangeable(head, setting.target, setting.project.target)
+    refuse_campaign(head, setting.target, setting.project.target)
     if request.dry_run:
         return show_plan(head, rates(setting.project), screen, as_json=request.json)
     refuse_unless_met(head)

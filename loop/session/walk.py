@@ -205,14 +205,24 @@ class Walk:
         self.standing = still_standing(self.earlier)
 
     def events(self) -> Generator[Happening, None, None]:
-        """Walk. Listed patterns in order; the answer to an outcome comes next, and only once if it was listed."""
+        """Walk. Listed patterns in order; the answer to an outcome comes next, and only once if it was listed.
+
+        Steps come in order until one stops the chain or leaves its pattern.
+        """
         waiting, run = list(self.resolved.plan.patterns), 0
         while waiting and self.stopped is None and not self.enough:
             run += 1
             name = waiting.pop(0)
-            pattern = self.resolved.find(name).pattern
+            pattern, ran = self.resolved.find(name).pattern, Ran()
             yield PatternBegan(run, name, pattern.title, run, run + len(waiting))
-            ran = yield from self._pattern(run, pattern)
+            for index, step in enumerate(pattern.steps, start=1):
+                record = yield from self._step(run, pattern, index, ran)
+                self.finished.append(record)
+                ran.add(pattern, step, record)
+                if self.objective is not None:
+                    self.enough = self.objective.enough(self.finished, self.facts(self.finished))
+                if ran.left or self.enough:
+                    break
             self.stopped, self.paused = ran.stopped, ran.status == "paused"
             answer = None if self.enough else self._answer(pattern, ran)
             yield PatternEnded(run, name, ran.status, ran.seconds, answer)
@@ -230,19 +240,6 @@ class Walk:
             return []
         reached = self.objective.judge(self.finished, self.facts(self.finished))
         return [name] if name and reached is not None and reached.missed else []
-
-    def _pattern(self, run: int, pattern: Pattern) -> Generator[Happening, None, Ran]:
-        """Do the steps in order, until one of them stops the chain or leaves the pattern."""
-        ran = Ran()
-        for index, step in enumerate(pattern.steps, start=1):
-            record = yield from self._step(run, pattern, index, ran)
-            self.finished.append(record)
-            ran.add(pattern, step, record)
-            if self.objective is not None:
-                self.enough = self.objective.enough(self.finished, self.facts(self.finished))
-            if ran.left or self.enough:
-                break
-        return ran
 
     def _step(self, run: int, pattern: Pattern, index: int, ran: Ran) -> Generator[Happening, None, Finished]:
         step = pattern.steps[index - 1]

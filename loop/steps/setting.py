@@ -1,6 +1,5 @@
 """What every command that runs something needs first: the project, its definitions, device and variants."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -173,7 +172,7 @@ def open_bench(setting: Setting, device: Device, threads: int, *, sanitize: bool
 def with_given(setting: Setting, names: Sequence[str]) -> Setting:
     """The setting, its target with a set for each workload that is given by its sizes, as in `B=1 H=2 S=65 D=64`.
 
-    Raises LoopError with the column of what does not fit, and a workload that fits.
+    Raises LoopError with what does not fit, and a workload that fits.
     """
     target, dtype = setting.target, next(iter(setting.target.tolerance))
     sets: dict[str, tuple[Entry, ...]] = dict(target.workloads)
@@ -184,11 +183,9 @@ def with_given(setting: Setting, names: Sequence[str]) -> Setting:
             if workload.dtype not in target.tolerance:
                 raise WorkloadError("dtype", f"one of {', '.join(target.tolerance)}", repr(workload.dtype))
         except WorkloadError as error:
-            match = re.search(rf"(?:^|[\s,]){re.escape(error.key)}", text)
-            column = (match.end() - len(error.key) if match else len(text)) + 1
             example = spelled(entry_of(target.signature, expand(target, target.workloads, dtype)[0]))
             hint = did_you_mean(error.key, error.known) or f"as in --workloads {example!r}"
-            raise UsageError(f"--workloads {text!r}, column {column}: {error}", hint) from error
+            raise UsageError(f"--workloads {text!r}: {error}", hint) from error
     return replace(setting, target=target.model_copy(update={"workloads": sets}))
 
 

@@ -122,12 +122,6 @@ def test_a_condition_without_an_answer_is_an_error(text: str, words: str) -> Non
     assert words in refused.value.message
 
 
-def test_the_names_it_reads_are_known_before_it_is_evaluated() -> None:
-    """Dotted, each once."""
-    text = "packages.ok and failed or a.b.c == 'x.y' and d in [1] and packages.ok and g is none"
-    assert {"packages.ok", "failed", "a.b.c", "d", "g"} == Expression.parse(text).names
-
-
 PIECES = [
     *("a", "b.c", "a.__class__", "_x", "1", "2.5", "9e99", "'t'", '"u"', "true", "none", "range", "é", "0x1f"),
     *"+-/*%~|()[]{},.:=< \n\\\x00'",

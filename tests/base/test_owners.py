@@ -56,14 +56,6 @@ def test_what_everybody_can_write_is_refused(place: Path, mode: int) -> None:
     assert f"everybody can write {place} (mode {mode:04o})" == stranger(place)
 
 
-@pytest.mark.parametrize(("mode", "safe"), [(0o777, False), (0o1777, True), (0o755, True)])
-def test_folders_above_count_and_a_sticky_one_is_fine(place: Path, mode: int, safe: bool) -> None:
-    """As /tmp is: only the owner of an entry replaces it."""
-    (place / "inner").mkdir(mode=0o755)
-    place.chmod(mode)
-    assert safe == (stranger(place / "inner") == "") == (stranger(place / "not there yet") == "")
-
-
 def test_what_belongs_to_another_user_is_refused(place: Path) -> None:
     """Also a folder above, whatever its mode."""
     (place / "inner").mkdir(mode=0o700)

@@ -16,7 +16,7 @@ from loop.model.campaign import Campaign
 from loop.model.plan import Pattern, Plan, ResolvedPlan
 from loop.model.record import SessionHead
 from loop.model.target import Target, Variant
-from loop.session.opening import check_pattern, refuse_unasked, refuse_unchangeable, resolve_plan
+from loop.session.opening import check_pattern, refuse_campaign, resolve_plan
 
 HEAD = """\
 format: 1
@@ -65,16 +65,6 @@ def complaints(*patterns: Read[Pattern], plan: Read[Plan] | None = None) -> list
     return [str(one) for one in caught.value.complaints]
 
 
-def test_listed_patterns_come_first_then_what_they_could_lead_to() -> None:
-    """Also over several steps, each once, in the order in which they are reached."""
-    one = read_pattern(STEP + "next: [{when: failed, pattern: two}, {when: passed, pattern: three}]\n", "one")
-    two = read_pattern(STEP + "next: [{when: failed, pattern: four}, {when: passed, pattern: one}]\n", "two")
-    others = [read_pattern(name=name) for name in ("three", "four", "never")]
-    found = resolved(read_plan("three", "one"), one, two, *others)
-    expected = [("three", True), ("one", True), ("two", False), ("four", False)]
-    assert expected == [(planned.pattern.name, planned.planned) for planned in found.patterns]
-
-
 def test_a_step_sees_earlier_steps_only() -> None:
     """Its own output in its gate, not in its `when`; never that of a later one."""
     own = STEP.replace("budget_s: 1}", "budget_s: 1, when: first.ok}")
@@ -115,38 +105,28 @@ def test_a_mistake_in_an_objective_is_said_with_its_place(line: str, told: str) 
     assert told in str(caught.value)
 
 
-def test_a_campaign_needs_a_plan_that_asks_for_changes() -> None:
-    """Its proposer was never called, and the campaign passed; a session without one may be any plan."""
-    asks = STEP.replace("command.run, with: {run: 'true'}", "change.brief")
-    for steps, proposer, refused in ((STEP, "true", True), (asks, "true", False), (STEP, "person", False)):
-        plan = resolved(read_plan("one"), read_pattern(steps))
-        head = SimpleNamespace(campaign=Campaign(proposer=proposer), plan=plan)
-        with pytest.raises(UsageError, match="asks for no change") if refused else contextlib.nullcontext():
-            refuse_unasked(cast(SessionHead, head))
-
-
 @pytest.mark.parametrize(
-    ("kind", "proposer", "judges", "refused"),
+    ("action", "proposer", "judges", "said"),
     [
-        ("python", "true", (), False),
-        ("python", "true", ("mine:reference",), True),
-        ("python", "person", ("mine:reference",), False),
-        ("absent", "true", (), True),
-        ("c_abi", "true", ("mine:reference",), False),
+        ("command.run, with: {run: 'true'}", "true", (), "asks for no change"),
+        ("command.run, with: {run: 'true'}", "person", (), ""),
+        ("change.brief", "true", (), ""),
+        ("change.brief", "true", ("mine:reference",), "target t has mine"),
+        ("change.brief", "person", ("mine:reference",), ""),
     ],
 )
-def test_a_campaign_needs_a_variant_with_a_file_of_its_own(
-    kind: str, proposer: str, judges: tuple[str, ...], refused: bool, tmp_path: Path
+def test_a_campaign_needs_a_plan_that_asks_for_changes_and_a_file_to_edit(
+    action: str, proposer: str, judges: tuple[str, ...], said: str, tmp_path: Path
 ) -> None:
-    """That is said before anything runs; a session that a person takes part in has its baseline first."""
+    """Its proposer was never called, and the campaign passed; a session without one may be any plan."""
     (tmp_path / "mine.py").write_text("def f(x): return x")
-    python = {"kind": "python", "module": "torch" if kind == "absent" else "mine", "function": "f"}
-    fields = {"kind": "c_abi", "sources": ["a.c"], "entry": "f"} if kind == "c_abi" else python
-    variant = TypeAdapter(Variant).validate_python({"device": "cpu", **fields})
-    head = SimpleNamespace(campaign=Campaign(proposer=proposer), variants=("mine",), device="cpu")
+    plan = resolved(read_plan("one"), read_pattern(STEP.replace("command.run, with: {run: 'true'}", action)))
+    fields = {"kind": "python", "device": "cpu", "module": "mine", "function": "f"}
+    variant = TypeAdapter(Variant).validate_python(fields)
+    head = SimpleNamespace(campaign=Campaign(proposer=proposer), plan=plan, variants=("mine",), device="cpu")
     target = SimpleNamespace(name="t", variants={"mine": variant}, functions=judges)
-    with pytest.raises(UsageError, match="target t has mine") if refused else contextlib.nullcontext():
-        refuse_unchangeable(cast(SessionHead, head), cast(Target, target), tmp_path)
+    with pytest.raises(UsageError, match=said) if said else contextlib.nullcontext():
+        refuse_campaign(cast(SessionHead, head), cast(Target, target), tmp_path)
 
 
 def test_an_unknown_field_in_a_gate_is_refused() -> None:

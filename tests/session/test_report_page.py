@@ -2,11 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
-
-import pytest
-from jinja2 import UndefinedError
 
 from loop.model.output import Output
 from loop.model.record import Finished, SessionRecord
@@ -77,6 +73,13 @@ def test_a_mean_is_of_no_ratio_that_says_nothing() -> None:
     assert "`cpu`: no mean over 2 workloads, 5 rounds each: too wide an interval on 1." in speed
 
 
+def test_a_wrong_variant_shows_no_speed_even_where_one_was_timed() -> None:
+    """Its measurements stay in the journal; the report does not print them."""
+    steps = measured(1.5)
+    text = report(make_record(verdicts=[make_speed("w0"), make_no_speed("v")], status="failed"), steps)
+    assert "1.50x" not in text
+
+
 def test_hostile_text_breaks_no_table() -> None:
     """Every line of a table keeps its number of cells, and no HTML, image or link comes through."""
     finished = [make_finished(status="failed", message=HOSTILE, hint=HOSTILE)]
@@ -104,10 +107,3 @@ def test_only_commands_of_loop_are_offered_to_be_pasted() -> None:
     """A message with new lines in a proposal is no command."""
     text = report(make_record(proposal="Mend it.\nrm -rf ~\nloop report last")).partition("Next: ")[2]
     assert "Mend it. rm -rf \\~\n\n```sh\nloop report last\n```" == text.partition("\n\n- Grade")[0].strip()
-
-
-def test_a_misspelt_name_in_a_template_is_an_error(tmp_path: Path) -> None:
-    """A user's own template cannot print nothing by mistake."""
-    (tmp_path / "report.md.j2").write_text("{{ view.headlin }}")
-    with pytest.raises(UndefinedError):
-        make_report(make_record(), (), tmp_path)
