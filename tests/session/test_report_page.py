@@ -2,9 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
-from loop.model.output import Output
 from loop.model.record import Finished, SessionRecord
 from tests.makers import (
     make_check,
@@ -12,6 +10,7 @@ from tests.makers import (
     make_machine,
     make_measured,
     make_measurement,
+    make_no_speed,
     make_record,
     make_report,
     make_session_head,
@@ -52,14 +51,6 @@ def measured(*ratios: float, **fields: object) -> list[Finished]:
         make_finished(output=make_verify(*(make_check(f"w{place}") for place in range(len(ratios))))),
         make_finished("measure", output=output, artifacts=("samples/measure.json",)),
     ]
-
-
-def record_of(finished: Sequence[Finished], **fields: Any) -> SessionRecord:
-    """A record whose verdicts are those of its steps."""
-    outputs = (
-        Output.model_validate({"ok": True, "message": "", "verdicts": r.output["verdicts"]}) for r in finished
-    )
-    return make_record(verdicts=[verdict for output in outputs for verdict in output.verdicts], **fields)
 
 
 def test_a_mean_is_of_no_ratio_that_says_nothing() -> None:
