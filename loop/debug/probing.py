@@ -118,8 +118,8 @@ def failing_sides(context: Context) -> Generator[Tick, None, list[tuple[Failing,
     outputs = outputs_of(last.values(), Checked)
     trusted = [output for output in outputs if output.control is None or not output.control.first_failure]
     signature = context.bench.target.signature
-    found = [failing(checks, signature) for output in trusted for checks in output.variants]
-    failures = [failure for failure in found if failure is not None]
+    every = (failing(checks, signature) for output in trusted for checks in output.variants)
+    failures = [failure for failure in every if failure is not None]
     by_name = yield from sides(context, [failure.variant for failure in failures])
     for failure in failures:
         side = by_name.get(failure.variant)

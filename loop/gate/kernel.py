@@ -352,17 +352,17 @@ def _share(
         again = [replace(side, threads=threads) for side in sides]
         jobs += [Job(side, timed, layouts=False, enough=True, only=only) for side in again]
     library = Job(bench.side(BASELINE), timed, layouts=False, control=True, only=only)
-    *found, control = yield from verify_sides(bench, [*jobs, library], allowance)
+    *checked, control = yield from verify_sides(bench, [*jobs, library], allowance)
     looked = yield from look(bench, room.workloads, ask=arguments.first)
     now = _judged_by(context)
     return ShareOutput(
         ok=True,
-        message=f"{len(found)} sides verified on {say.count(len(only or shapes), 'workload')}",
-        sides=tuple(found),
+        message=f"{len(checked)} sides verified on {say.count(len(only or shapes), 'workload')}",
+        sides=tuple(checked),
         control=control,
         left_out=tuple(allowance.left_out),
         no_room=room.left_out if arguments.first else (),
-        notes=(*(text for checks in found for text in hung_out(checks)), *bench.notes),
+        notes=(*(text for checks in checked for text in hung_out(checks)), *bench.notes),
         looked=looked,
         zeros=tuple(bench.zeros_pass),
         edited=tuple(str(path.resolve()) for path, content in before.items() if now.get(path) != content),

@@ -280,32 +280,32 @@ def _run(
     What was found is blamed on the workload whose call memcheck ended, or on the first that shows it alone.
     """
     names = tuple(workload.name for workload in own)
-    run = SanitizerRun(
+    blank = SanitizerRun(
         variant=build.variant, build_id=build.build_id, tool=tool, status="unknown", workloads=names, seconds=0
     )
     if time.monotonic() - begun > context.budget_s:
-        return run.model_copy(update={"why": f"the step's {context.budget_s:g} s were over", "workloads": ()})
+        return blank.model_copy(update={"why": f"the step's {context.budget_s:g} s were over", "workloads": ()})
     side, limit_s = context.bench.side(build.variant, build), min(CALL_LIMIT_S, context.kill_after_s / 2)
     examination = yield from examine(context.bench, side, tool, own, limit_s)
-    found, reports, why = examination.found, examination.reports, examination.why_unknown
-    blamed = next(iter(examination.refused), "") if tool == "memcheck" and found else ""
-    for workload in own if found and not blamed else ():
+    is_bad, reports, why = examination.found, examination.reports, examination.why_unknown
+    blamed = next(iter(examination.refused), "") if tool == "memcheck" and is_bad else ""
+    for workload in own if is_bad and not blamed else ():
         alone, in_time = len(own) == 1, time.monotonic() - begun <= context.budget_s
         if alone or (in_time and (yield from examine(context.bench, side, tool, [workload], limit_s)).found):
             blamed = workload.name
             break
-    if found and not any(report.severity == "error" for report in reports):
+    if is_bad and not any(report.severity == "error" for report in reports):
         words = next(iter(examination.remarks), f"exit {examination.code}, and no report that is understood")
         reports = [SanitizerReport(kind="fault", words=words), *reports]
     update = {
-        "status": "found" if found else "unknown" if why else "clean",
+        "status": "found" if is_bad else "unknown" if why else "clean",
         "seconds": examination.seconds,
         "reports": tuple(reports[:MOST_REPORTS]),
         "total": max(examination.total or 0, len(reports)),
         "workload": blamed,
         "why": why,
     }
-    return run.model_copy(update=update)
+    return blank.model_copy(update=update)
 
 
 def _output(

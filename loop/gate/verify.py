@@ -278,8 +278,8 @@ class SideChecker:
     @property
     def checks(self) -> VariantChecks:
         """What was found so far, in the order of the job."""
-        found = VariantChecks(variant=self.side.name, build_id=self.side.build_id, checks=tuple(self.found))
-        return in_order([found], self.job.workloads)
+        checks = VariantChecks(variant=self.side.name, build_id=self.side.build_id, checks=tuple(self.found))
+        return in_order([checks], self.job.workloads)
 
     def concerns(self, workload: Workload) -> bool:
         """Whether this side is still to be checked on a workload."""
@@ -422,8 +422,8 @@ class SideChecker:
                 status = "unsupported" if layout == "broadcast" else "crashed"
             elif cause == "declined" and layout != "contiguous":
                 status = "unsupported"
-        said = {"status": status, "message": f"{fault.text} on {place}", "cause": cause, "fault": fault}
-        return Check.model_validate({"workload": workload, "inputs": layout, **said})
+        fields = {"status": status, "message": f"{fault.text} on {place}", "cause": cause, "fault": fault}
+        return Check.model_validate({"workload": workload, "inputs": layout, **fields})
 
     def _compute(self, workload: Workload, layout: Layout, *, once: bool = False) -> Generator[Tick, None, Check]:
         """Make the call and have the judge compare its outputs."""

@@ -92,8 +92,8 @@ class Trial:
     ) -> Outcome:
         """One call; `exact`: in float64. Raises Lacking for an output that is no tensor of numbers."""
         values = {**self.attributes, **attributes}
-        made = self.make(**sizes, **values, drawn=drawn, seed=SEED, dtype=torch.float32)
-        arguments = [_copied(value, exact=exact) for value in made]
+        inputs = self.make(**sizes, **values, drawn=drawn, seed=SEED, dtype=torch.float32)
+        arguments = [_copied(value, exact=exact) for value in inputs]
         before = [_copied(value, exact=False) for value in arguments]
         outputs = outputs_of(self.function(*arguments, **values))
         for name, output in outputs.items():

@@ -4,7 +4,6 @@ Sources are read as text.
 """
 
 import ast
-import itertools
 import json
 import re
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 
 from loop.base.documents import did_you_mean
 from loop.base.errors import UsageError
+from loop.builds.build import files_of
 from loop.formats.python_text import read_module, read_text
 from loop.starting.c_text import STREAM, CFunction, CParameter, bare, functions, uncalled
 
@@ -330,9 +330,6 @@ def identifier(name: str) -> str:
     return safe_name if safe_name[0].isalpha() else f"of_{safe_name}"
 
 
-MOST_FILES = 200
-
-
 @dataclass(frozen=True)
 class Named:
     """A function or class of the user's."""
@@ -366,7 +363,8 @@ def named(text: str) -> Named:
         known = [node.name for node in read.tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
         hint = did_you_mean(first, known) or f"it has {', '.join(known[:8]) or 'none'}"
         raise UsageError(f"{path}: no function `{first}` there", hint=hint)
-    return Named(module, name, folder, _with_imports(path, folder))
+    used = [file for file in files_of([module], folder) if file.endswith(".py")]
+    return Named(module, name, folder, {file: folder / file for file in used})
 
 
 def _found(module: str, folder: Path) -> Path | None:
@@ -382,21 +380,3 @@ def _found(module: str, folder: Path) -> Path | None:
         places = list(spec.submodule_search_locations) if spec.submodule_search_locations else None
     path = Path(spec.origin) if spec is not None and spec.origin else None
     return path if path and path.suffix == ".py" else None
-
-
-def _with_imports(path: Path, folder: Path) -> dict[str, Path]:
-    """A file and what it imports from its folder: modules, and packages as a whole."""
-    waiting = [path]
-    files: dict[str, Path] = {}
-    while waiting and len(files) <= MOST_FILES:
-        file = waiting.pop()
-        name = file.relative_to(folder)
-        if str(name) in files or not file.is_file():
-            continue
-        files[str(name)] = file
-        packages = [folder / name.parts[0], *(folder / other for other in read_module(file).imports)]
-        waiting += [package.with_name(f"{package.name}.py") for package in packages[1:]]
-        for package in packages:
-            if package.is_dir():
-                waiting += sorted(itertools.islice(package.rglob("*.py"), MOST_FILES))
-    return files

@@ -75,21 +75,3 @@ def test_the_command_that_is_printed_shows_the_failure(folder: Path) -> None:
     command = shlex.join([*words[:2], "--target", str(folder), *words[2:4]])
     assert f"the same values again: loop kernels verify sum_twice {command}\n" in shown
     assert {"B1 Sq1 D1 Sk2 float32"} == {check["workload"]["name"] for check in first}
-
-
-@pytest.mark.soak
-def test_nothing_is_tried_twice(folder: Path) -> None:
-    """The same build is refused before time is spent; a change needs a hypothesis; what was tried is told."""
-    debug = ["run", "session", "debug", "--target", str(folder)]
-    first = loop(*debug)
-    assert 1 == first.returncode
-    assert "tries" in first.stderr
-    again = loop(*debug, "--hypothesis", "it will go away")
-    assert "sum_twice as it is was already tried in " in again.stderr
-    assert "Defensive debugging" not in again.stderr
-    source = folder / "stages.cpp"
-    source.write_text(source.read_text().replace("p > 0 ? 2 : 1", "p > 0 ? 1 : 1"))
-    assert "no hypothesis stands behind this change" in loop(*debug).stderr
-    mended = loop(*debug, LOOP_HYPOTHESIS="the row sum is counted twice")
-    assert 0 == mended.returncode, mended.stderr
-    assert "turn 2: the row sum is counted twice" in mended.stderr

@@ -95,14 +95,6 @@ def test_it_is_built_by_its_own_recipe(bench: Bench) -> None:
     assert good.build_id == earlier(bench, now, known(good, commit=then)).build_id
 
 
-def test_sources_that_were_never_committed_are_lost_with_the_cache(bench: Bench) -> None:
-    """Nobody can build them again."""
-    now = build_now(bench)
-    good = KnownGood(session=SESSION, build_id="1" * 32, commit=None)
-    expected = f"the build of {SESSION} has left the cache, and its sources were not committed"
-    assert expected == gone(bench, now, good)
-
-
 def test_what_builds_to_something_else_is_said(bench: Bench) -> None:
     """Another compiler, or files that were on disk and not in the commit."""
     then, now = head_of(bench), build_now(bench)

@@ -106,16 +106,3 @@ def test_an_honest_answer_in_float64_is_rounded_back() -> None:
     assert (torch.float32, [1.0, 1.0, 1.0]) == (found.dtype, found.tolist())
     assert torch.float32 == one.weight.dtype
     assert ["weight"] == list(one.state_dict())
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_mistake_can_be_put_into_a_function_that_gives_one_number(dtype: torch.dtype) -> None:
-    """An output without dimensions is honest by way of a control, and wrong by a control that errs."""
-    values = torch.arange(8, dtype=dtype)
-    found = {
-        make: functions.erring(torch.sum, {"make": make, **TERMS})(values)
-        for make in ("none", "exact", "zeros", "one_nan")
-    }
-    assert found["none"] == found["exact"] == 28
-    assert found["zeros"] == 0
-    assert found["one_nan"].isnan()
