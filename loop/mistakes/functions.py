@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from loop.calls.call import POISON
-from loop.calls.callee import put_together, take_apart
+from loop.calls.callee import Apart, put_together, take_apart
 from loop.calls.torch_side import Function, import_file
 from loop.mistakes.arrays import Array, Attributes, Mistake, Terms
 from loop.mistakes.table import mistake_of
@@ -88,39 +88,41 @@ def floating(tensors: tuple[Tensor, ...]) -> list[int]:
     return [place for place, tensor in enumerate(tensors) if tensor.dtype in FLOATING]
 
 
-def erring(function: Function, terms: Terms, memory: dict[str, Any] | None = None) -> Function:
-    """The same function, erring as `terms` says. `memory`: what several functions remember together."""
-    if terms["make"] == EXACT:
-        return widened(function)
-    memory = {} if memory is None else memory
-    names = terms.get("attributes", ())
+class Erring:
+    """What one mistake remembers, which may be put into several functions: objects of a class, say."""
 
-    def honest(*tensors: Tensor, **attributes: Any) -> Tensor:
-        call = memory["given"]
-        placed = dict(zip(floating(call.tensors), tensors, strict=True))
-        inputs = [placed.get(place, tensor) for place, tensor in enumerate(call.tensors)]
-        positional, keywords = put_together(call.rest, inputs)
-        result = memory["result"] = take_apart(memory["function"](*positional, **{**keywords, **attributes}))
-        return result.tensors[floating(result.tensors)[0]]
+    def __init__(self, terms: Terms) -> None:
+        tampering = TAMPERING.get(terms["make"])
+        self.way = tampering(self.honest, terms) if tampering else through_function(self.honest, mistake_of(terms))
+        self.names = terms.get("attributes", ())
+        self.result: Apart | None = None
+        """What was computed last, honestly."""
 
-    def called(*positional: Any, **keywords: Any) -> Any:
-        call = memory["given"] = take_apart((positional, keywords))
-        memory["function"] = function
-        tensors = [call.tensors[place] for place in floating(call.tensors)]
-        attributes = {name: keywords[name] for name in names if name in keywords}
-        if "mistake" not in memory:
-            tampering = TAMPERING.get(terms["make"])
-            way = tampering(honest, terms) if tampering else through_function(honest, mistake_of(terms))
-            memory["mistake"] = way
-        wrong = memory["mistake"](*tensors, **attributes)
-        if "result" not in memory:  # The structure is known only once it was computed.
-            honest(*tensors, **attributes)
-        result = memory["result"]
-        outputs = list(result.tensors)
-        outputs[floating(result.tensors)[0]] = wrong
-        return put_together(result.rest, outputs)
+    def honest(self, *tensors: Tensor, **attributes: Any) -> Tensor:
+        """The first floating-point output of the function at hand, on other tensors and attributes."""
+        placed = dict(zip(floating(self.given.tensors), tensors, strict=True))
+        inputs = [placed.get(place, tensor) for place, tensor in enumerate(self.given.tensors)]
+        positional, keywords = put_together(self.given.rest, inputs)
+        self.result = take_apart(self.function(*positional, **{**keywords, **attributes}))
+        return self.result.tensors[floating(self.result.tensors)[0]]
 
-    return called
+    def __call__(self, function: Function, *positional: Any, **keywords: Any) -> Any:
+        """What the function gives with the mistake in it."""
+        self.function, self.given = function, take_apart((positional, keywords))
+        tensors = [self.given.tensors[place] for place in floating(self.given.tensors)]
+        attributes = {name: keywords[name] for name in self.names if name in keywords}
+        wrong = self.way(*tensors, **attributes)
+        if self.result is None:  # The structure is known only once it was computed.
+            self.honest(*tensors, **attributes)
+        assert self.result is not None
+        outputs = list(self.result.tensors)
+        outputs[floating(self.result.tensors)[0]] = wrong
+        return put_together(self.result.rest, outputs)
+
+
+def erring(function: Function, terms: Terms) -> Function:
+    """The same function, erring as `terms` says."""
+    return widened(function) if terms["make"] == EXACT else functools.partial(Erring(terms), function)
 
 
 def widened(function: Function) -> Function:
@@ -140,23 +142,18 @@ def widened(function: Function) -> Function:
 
 def erring_class(base: Any, terms: Terms) -> Any:
     """A class derived from one whose objects are called: they err, and remember together."""
-    memory: dict[str, Any] = {}
+    mistake = None if terms["make"] == EXACT else Erring(terms)
     name = "forward" if issubclass(base, torch.nn.Module) else "__call__"
-
-    def init(self: Any, *positional: Any, **keywords: Any) -> None:
-        base.__init__(self, *positional, **keywords)
-        own = functools.partial(getattr(base, name), self)
-        self.erring = erring(functools.partial(in_double, self) if terms["make"] == EXACT else own, terms, memory)
-        self.wide = []
-
-    def in_double(self: Any, *positional: Any, **keywords: Any) -> Any:
-        self.wide = self.wide or [copy.deepcopy(self).double()]  # Weights are those of the first call.
-        return getattr(base, name)(self.wide[0], *positional, **keywords)
+    honest = getattr(base, name)
 
     def called(self: Any, *positional: Any, **keywords: Any) -> Any:
-        return self.erring(*positional, **keywords)
+        if mistake is not None:
+            return mistake(functools.partial(honest, self), *positional, **keywords)
+        if "wide" not in vars(self):  # Weights are those of the first call, and no part of the module.
+            vars(self)["wide"] = copy.deepcopy(self).double()
+        return widened(functools.partial(honest, vars(self)["wide"]))(*positional, **keywords)
 
-    return type(base.__name__, (base,), {"__init__": init, name: called})
+    return type(base.__name__, (base,), {name: called})
 
 
 def erring_module(path: str, name: str, terms: Terms) -> Any:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
 
 from loop.calls.call import Call, Refused, refuse_late
 from loop.calls.cuda.driver import (
@@ -120,43 +119,33 @@ class Gate(Owned):
         self._flag.value = OPEN
 
 
-class GraphTiming(NamedTuple):
-    """How long calls took on the GPU."""
-
-    seconds: float
-    """Of one call."""
-    queued: bool
-    """Whether all were launched before the first began. Otherwise the launches, too, are in the time."""
-
-
 class Stopwatch:
     """Times calls on one stream by events, which begin once everything is queued."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
+        self.queued = True
+        """Whether calls can be launched before the first begins. Otherwise the launches, too, are in the time."""
         self._gate = Gate(stream.driver)
         self._begin, self._end = Event(stream.driver), Event(stream.driver)
 
-    def time(
-        self, run: Callable[[], object], calls: int = 1, hold_s: float | None = HOLD_S, *, gated: bool = True
-    ) -> GraphTiming:
-        """Time `calls` calls of `run`, which launches on the stream.
+    def time(self, run: Callable[[], object], calls: int = 1, hold_s: float | None = HOLD_S) -> float:
+        """Seconds of one of `calls` calls of `run`, which launches on the stream.
 
-        After `hold_s` seconds of launching the gate opens: work that waits for the GPU would wait for ever. None:
-        `run` waits for nothing, and the gate needs no guard, which would take 0.2 ms to start.
-        Without a gate the launches are part of the time.
+        After `hold_s` seconds of launching the gate opens: work that waits for the GPU would wait for ever. From
+        then on there is no gate. None: `run` waits for nothing, and the gate needs no guard, which would take
+        0.2 ms to start.
         """
-        overdue: list[bool] = []
+        guard: threading.Timer | None = None
 
         def open_early() -> None:
-            overdue.append(True)
+            self.queued = False
             self._gate.open()
 
-        guard = None
-        if gated:
+        if self.queued or hold_s is None:
             self._gate.shut(self.stream)
         try:
-            if gated and hold_s is not None:
+            if self.queued and hold_s is not None:
                 guard = threading.Timer(hold_s, open_early)
                 guard.daemon = True
                 guard.start()
@@ -170,12 +159,11 @@ class Stopwatch:
                 guard.join()
             self._gate.open()
             self.stream.synchronise()
-        return GraphTiming(elapsed_s(self._begin, self._end) / calls, gated and not overdue)
+        return elapsed_s(self._begin, self._end) / calls
 
-    def replay(self, graph: Graph, times: int = 1) -> GraphTiming:
+    def replay(self, graph: Graph, times: int = 1) -> float:
         """Time replays of a graph; seconds of one of its calls."""
-        timing = self.time(lambda: graph.launch(self.stream), times, None)
-        return GraphTiming(timing.seconds / graph.calls, queued=True)
+        return self.time(lambda: graph.launch(self.stream), times, None) / graph.calls
 
 
 @functools.cache
@@ -259,8 +247,6 @@ class DeviceStage(Stage):
         self.graphs: dict[tuple[tuple[int, ...], ...], Graph | None] = {}
         self.runs: list[Run] = []
         self.windows: Windows = ()
-        self.queued = True
-        """Whether launches can wait behind a gate. A variant that waits for the device would wait for ever."""
         self.graph: Graph | None = None
         for n, (origin, pool) in enumerate(zip(self.origins, self.pools, strict=True)):
             data = places.origin(n)
@@ -277,7 +263,13 @@ class DeviceStage(Stage):
             self.block = device.memory(len(windows) * self.step)
         key = tuple(tuple(window) for window in windows)
         if self.graphs.get(key) is None:
-            self.runs = [self._bind(window, n) for n, window in enumerate(windows)]
+            inputs, stream = [pool.address for pool in self.pools], the_stream().handle
+            self.runs = []
+            for n, window in enumerate(windows):
+                begin = self.block.address + n * self.step
+                outputs = [begin + part.offset for part in self.call.written]
+                call = Invocation(self.invoke, self.call, inputs, outputs, stream=stream)
+                self.runs.append(call.aim(window))
         if key not in self.graphs:  # The values of the calls before: those that come now are new to all of them.
             self.graphs[key] = self._capture(self.runs)
         for pool, origin, count in zip(self.pools, self.origins, rotations, strict=True):
@@ -287,11 +279,6 @@ class DeviceStage(Stage):
         self.captured = self.graph is not None
         device.driver.call("cuCtxResetPersistingL2Cache")  # Lines of L2 that a kernel asked to keep.
         device.synchronise_all()
-
-    def _bind(self, window: Sequence[int], number: int) -> Run:
-        inputs, begin = [pool.address for pool in self.pools], self.block.address + number * self.step
-        outputs = [begin + part.offset for part in self.call.written]
-        return Invocation(self.invoke, self.call, inputs, outputs, stream=the_stream().handle).aim(window)
 
     def _capture(self, runs: Sequence[Run]) -> Graph | None:
         """The calls as one graph; None when they cannot be captured."""
@@ -306,27 +293,25 @@ class DeviceStage(Stage):
     def run(self, count: int) -> int:
         """Replay the calls so many times; nanoseconds by the device's events. All its work is done then."""
         if self.graph is not None:
-            seconds = count * self.watch.replay(self.graph, count).seconds
+            seconds = count * self.watch.replay(self.graph, count)
         else:
-            timings = [self.watch.time(partial(_make, self.runs), gated=self.queued) for _ in range(count)]
-            seconds = sum(timing.seconds for timing in timings)
-            self.queued = all(timing.queued for timing in timings)
+            seconds = sum(self.watch.time(partial(_make, self.runs)) for _ in range(count))
         the_device().synchronise_all()
         return int(seconds * 1e9)
 
     def give(self) -> None:
         """Bring the outputs into their slots."""
-        data = self.block.contents()
+        data, inputs = self.block.contents(), self.call.inputs
+
+        def held(window: Sequence[int], number: int) -> bytes:
+            """What stands in an input now, in the window of a call."""
+            return self.pools[number].read(window[number] * inputs[number].item, inputs[number].size)
+
         for n, (window, slot) in enumerate(zip(self.windows, self.places.slots, strict=False)):
             begins = [(n * self.step + part.offset, part.size) for part in self.call.written]
             parts = [data[begin : begin + size] for begin, size in begins]
-            block = self.call.block(parts, partial(self._held, window))
+            block = self.call.block(parts, partial(held, window))
             self.places.memory[slot : slot + len(block)] = block
-
-    def _held(self, window: Sequence[int], number: int) -> bytes:
-        """What stands in an input now, in the window of a call."""
-        tensor = self.call.inputs[number]
-        return self.pools[number].read(window[number] * tensor.item, tensor.size)
 
     def close(self) -> None:
         self._forget()
@@ -370,7 +355,7 @@ class EmptyKernels(Stage):
     def run(self, count: int) -> int:
         """So many calls, a graph's at least; nanoseconds of them by the device's events."""
         replays = max(1, count // EMPTY_CALLS)
-        return int(self.watch.replay(self.graph, replays).seconds * replays * EMPTY_CALLS * 1e9)
+        return int(self.watch.replay(self.graph, replays) * replays * EMPTY_CALLS * 1e9)
 
     def close(self) -> None:
         self.graph.close()
