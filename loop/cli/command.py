@@ -116,7 +116,7 @@ class Command:
 
     words: str
     """What calls it, after `loop`."""
-    function: Callable[..., int | None]
+    function: Callable[..., Any]
     examples: tuple[str, ...] = ()
     calls: str = ""
     """Module of loop's and function that do the work, `cli.bench:doctor`; empty: the function itself does it."""

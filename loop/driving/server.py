@@ -40,17 +40,19 @@ class Calls:
         """Every tool, with what it does to its surroundings. None reaches beyond this machine."""
         listed = []
         for tool in self.tools.values():
-            kind = tool.command.agents
-            hints = {"read_only_hint": kind == "reads", "destructive_hint": kind == "ends"}
+            hints = types.ToolAnnotations(
+                read_only_hint=tool.command.agents == "reads",
+                destructive_hint=tool.command.agents == "ends",
+                idempotent_hint=not tool.starts,
+                open_world_hint=False,
+            )
             listed.append(
                 types.Tool(
                     name=tool.name,
                     title=tool.command.summary.rstrip("."),
                     description=tool.command.help,
                     input_schema=tool.arguments.model_json_schema(schema_generator=Untitled),
-                    annotations=types.ToolAnnotations(
-                        idempotent_hint=not tool.starts, open_world_hint=False, **hints
-                    ),
+                    annotations=hints,
                 )
             )
         return types.ListToolsResult(tools=listed)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from typer import Argument, Option
 
-from loop.base.documents import did_you_mean, to_json, write_atomic
+from loop.base.documents import did_you_mean, write_atomic
 from loop.base.errors import EXIT_CODES, UsageError
 from loop.base.locks import held
 from loop.base.places import project
@@ -85,10 +85,10 @@ def waiting(session: str, target: Path | None) -> WaitingChange:
     return WaitingChange(folder, brief, tree.target.resolve(), frozenset(tree.committed()))
 
 
-def change_brief(session: SessionId = "last", target: Target = None, *, screen: Screen) -> None:
+def change_brief(session: SessionId = "last", target: Target = None) -> dict[str, Any]:
     """Read what a waiting session asks for: the brief, how changes are judged, and the files that may change."""
     change = waiting(session, target)
-    answer = {
+    return {
         "schema_version": 1,
         "session": change.folder.id,
         "brief": change.brief,
@@ -97,7 +97,6 @@ def change_brief(session: SessionId = "last", target: Target = None, *, screen: 
         "next": f"change_edit, kernels_check with target={change.top}, then {change.judged(target)}; "
         "with decline=true the session ends without a further change",
     }
-    screen.data(to_json(answer))
 
 
 def change_edit(
@@ -105,9 +104,7 @@ def change_edit(
     text: Annotated[str, Argument(help="All that it is to hold.")],
     session: Annotated[str, Option(help="An id of a session, its beginning, or last.")] = "last",
     target: Target = None,
-    *,
-    screen: Screen,
-) -> None:
+) -> dict[str, Any]:
     """Write one file of the change that a waiting session asks for, in the session's own worktree.
 
     `kernels_check` with the folder as target says in seconds whether it is right. `run_session` with
@@ -124,7 +121,7 @@ def change_edit(
     write_atomic(path, text)
     check = f"kernels_check with target={change.top} and variants=[{brief.variant}]"
     answer = {"schema_version": 1, "session": change.folder.id, "file": file, "changed": changed}
-    screen.data(to_json({**answer, "next": f"{check}, then {change.judged(target)}"}))
+    return {**answer, "next": f"{check}, then {change.judged(target)}"}
 
 
 LONGEST_WAIT_S = 50.0
@@ -161,19 +158,13 @@ class JobState(Printed):
     next: str = ""
 
 
-def printed(job: JobFolder) -> list[dict[str, Any]]:
-    """The JSON that its command printed, as far as it is there: an object for each event, or one in all."""
-    text = folders.read_text(job.path / folders.OUT)
-    objects: list[dict[str, Any]] = []
+def status(job: JobFolder) -> JobState:
+    """Where it stands."""
+    running, code, objects = job.state in AT_WORK, job.rc, list[dict[str, Any]]()
+    text = read_text(job.path / folders.OUT)  # The JSON of its command: an object for each event, or one in all.
     for part in text.splitlines() if "--events" in job.job.words else [text]:
         with contextlib.suppress(ValueError):  # It is being written.
             objects.append(json.loads(part))
-    return objects
-
-
-def status(job: JobFolder) -> JobState:
-    """Where it stands."""
-    running, objects, code = job.state in AT_WORK, printed(job), job.rc
     session = next((str(event["session"]) for event in objects if event.get("happening") == "SessionBegan"), "")
     last: dict[str, Any] = objects[-1] if objects and not running else {}
     whole = last.get("happening", "SessionEnded") == "SessionEnded"  # Else it was killed between two events.
@@ -239,26 +230,24 @@ def wait(job: JobFolder, seconds: float) -> JobState:
     return status(job)
 
 
-def job_status(job: JobId = "last", *, screen: Screen) -> None:
+def job_status(job: JobId = "last") -> JobState:
     """Say what a job does, or what came of it. Without an id: the last one."""
-    screen.data(to_json(status(find_job(job))))
+    return status(find_job(job))
 
 
 def job_wait(
     job: JobId = "last",
     wait_s: Annotated[float, Option(help="Seconds to wait.", min=0, max=LONGEST_WAIT_S)] = LONGEST_WAIT_S,
-    *,
-    screen: Screen,
-) -> None:
+) -> JobState:
     """Wait for a job to end, up to 50 s; call it again while the state is `running`."""
-    screen.data(to_json(wait(find_job(job), wait_s)))
+    return wait(find_job(job), wait_s)
 
 
-def job_cancel(job: JobId = "last", *, screen: Screen) -> None:
+def job_cancel(job: JobId = "last") -> JobState:
     """End a job in good order. A session that is cancelled can be resumed."""
     chosen = find_job(job)
     chosen.cancel()
-    screen.data(to_json(wait(chosen, ENDS_S)))
+    return wait(chosen, ENDS_S)
 
 
 HIDDEN = frozenset(
@@ -275,11 +264,11 @@ HIDDEN = frozenset(
 WAIT = "wait_s"
 WAITED_S = 30.0
 OWN = (
-    Command("job status", job_status, agents="reads"),
-    Command("job wait", job_wait, agents="reads"),
-    Command("job cancel", job_cancel, agents="ends"),
-    Command("change brief", change_brief, agents="reads"),
-    Command("change edit", change_edit, agents="edits"),
+    Command("job status", job_status, agents="reads", json=True),
+    Command("job wait", job_wait, agents="reads", json=True),
+    Command("job cancel", job_cancel, agents="ends", json=True),
+    Command("change brief", change_brief, agents="reads", json=True),
+    Command("change edit", change_edit, agents="edits", json=True),
 )
 """Tools that no command line needs: jobs, and a change that is made without a shell."""
 
@@ -330,7 +319,7 @@ class Tool:
             name, known = str(first["loc"][0]), self.arguments.model_fields
             if name in known:
                 hint = f"{name}: {known[name].description}"
-            elif name in {parameter.name for parameter in self.command.parameters}:
+            elif name in self.command.takes:
                 hint = f"only a person gives that; a person runs: loop {self.command.words}"
             else:
                 hint = did_you_mean(name, list(known)) or f"it takes {', '.join(known) or 'none'}"
@@ -340,14 +329,12 @@ class Tool:
         """Do what only reads, in this process; what `--json` prints."""
         out = io.StringIO()
         defaults = {parameter.name: default_of(parameter) for parameter in self.command.parameters}
-        as_json = {"json": True} if "json" in defaults else {}
-        self.command.call({**defaults, **values, **as_json}, Screen(out, io.StringIO(), quiet=True))
+        self.command.call({**defaults, **values, "json": True}, Screen(out, io.StringIO(), quiet=True))
         return json.loads(out.getvalue())  # type: ignore[no-any-return]
 
     def words(self, values: Mapping[str, Any]) -> list[str]:
         """What follows `loop` on the command line that does the same."""
-        names = {parameter.name for parameter in self.command.parameters}
-        form = "events" if "events" in names and not values.get("dry_run") else "json"
+        form = "events" if "events" in self.command.takes and not values.get("dry_run") else "json"
         return self.command.words_of({**{name: values[name] for name in self.parameters}, form: True})
 
 
