@@ -681,7 +681,7 @@ def cost_rates(target: Target = None) -> None:
     "loop cost keep-or-stop --idle-hours 5",
     "loop cost keep-or-stop --idle-hours 12 --waiting nobody --restart-minutes 4",
     "loop cost keep-or-stop --idle-hours 5 --stop-cost-usd 0.80",
-    result="money.model:KeptOrStopped",
+    result="money.model:KeepOrStop",
 )
 def cost_keep_or_stop(
     idle_hours: Annotated[float | None, Option(help="Hours until the GPU is needed again.")] = None,
@@ -702,7 +702,7 @@ def cost_keep_or_stop(
     """
 
 
-@command("cost pivot", "money.command:pivot", "loop cost pivot --options pivot.yaml", result="money.model:Pivoted")
+@command("cost pivot", "money.command:pivot", "loop cost pivot --options pivot.yaml", result="money.model:Pivot")
 def cost_pivot(
     options: Annotated[
         Path | None, Option(help="YAML file with the options; without one, the stop rules.")

@@ -6,6 +6,7 @@ truth: when a process that waits for jobs has died, the next one finds there whi
 
 import contextlib
 import importlib
+import math
 import os
 import platform
 import shutil
@@ -41,7 +42,7 @@ COMMAND_ENDS_S = 30.0
 LEAST_BYTES = 64 << 20
 """Room on the disk without which no job begins."""
 REST_S = 0.1
-"""Longest time between two looks at jobs; the end of a job is noticed at once."""
+"""Longest time between two looks at jobs; one that ends meanwhile is noticed at once."""
 MENDS_S = 1.0
 """Seconds between two looks at a slot in trouble."""
 ENDS_S = 60.0
@@ -168,10 +169,8 @@ class Slot:
     """The device; empty where nobody knows it yet, or a cluster chooses another one each time."""
     trouble: LoopError | None = None
     """Why it takes no job for now."""
-    lost = 0
-    """Jobs in a row that it did not bring to an end."""
-    aside = False
-    """Whether it gets no further job, where another slot of its kind is left."""
+    lost = 0.0
+    """Jobs in a row that it did not bring to an end; infinite for one that gets no further job."""
 
     def do(self, job: JobFolder) -> None:
         """Have a job done, and bring its results into its folder. Ends the job when it is cancelled.
@@ -199,8 +198,6 @@ class Executor:
         """Ids of jobs that failed, which their folders do not say."""
         self._changed = threading.Condition()
         self._closed = threading.Event()
-        self._news = threading.Event()
-        """Set when a job ends."""
         self._threads = [threading.Thread(target=self._work, args=[slot], daemon=True) for slot in slots]
         for slot, thread in zip(slots, self._threads, strict=True):
             thread.name = slot.uuid or slot.host
@@ -223,9 +220,9 @@ class Executor:
             return "running" if busy else "failed" if job.id in self._unnoted else job.state
 
     def rest(self, seconds: float) -> None:
-        """Wait for so long at most; no longer where a job has ended since the last rest."""
-        self._news.wait(seconds)
-        self._news.clear()
+        """Wait for so long at most; no longer where a job ends meanwhile."""
+        with self._changed:
+            self._changed.wait(seconds)
 
     def cancel(self, job: JobFolder) -> None:
         """Take it out of the queue, or have its slot end it. Returns at once."""
@@ -238,7 +235,7 @@ class Executor:
         """Give a device no further job, where there is another one of its kind."""
         with self._changed:
             for slot in self.slots:
-                slot.aside = slot.aside or (where is not None and slot.uuid == where.uuid)
+                slot.lost = math.inf if where is not None and slot.uuid == where.uuid else slot.lost
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -264,7 +261,6 @@ class Executor:
                         del self._running[job.id]
                         self._unnoted |= set() if is_noted else {job.id}
                         self._changed.notify_all()
-                    self._news.set()
         finally:
             slot.close()
 
@@ -276,7 +272,7 @@ class Executor:
         with self._changed:
             while not self._closed.is_set():
                 spare = any(other.uuid != slot.uuid and other.gpu == slot.gpu for other in self.slots)
-                if spare and slot.uuid and (slot.aside or slot.lost >= FAILURES):
+                if spare and slot.uuid and slot.lost >= FAILURES:
                     remark(f"device {slot.uuid} gets no further job")
                     self.slots.remove(slot)
                     return None
@@ -301,7 +297,10 @@ def _done(slot: Slot, job: JobFolder) -> bool:
         slot.do(job)
         if job.state not in ENDED:
             raise WorkFailed("the process that ran it died")
-        slot.lost = slot.lost + 1 if (job.rc or 0) < 0 else 0
+        if (job.rc or 0) < 0:
+            slot.lost += 1
+        elif slot.lost < FAILURES:
+            slot.lost = 0
     except WRONG as error:
         slot.lost += 1
         try:

@@ -217,8 +217,8 @@ class JobFolder:
             manifest = json.loads(read_text(self.path / MANIFEST))
         except ValueError:
             raise WorkFailed(f"{self.path}: {MANIFEST} is missing or torn", hint="run the job again") from None
-        digests, given = hashes(self.path / MADE), tuple(f"{folder}/" for folder in earlier)
-        own = [name for name in sorted(manifest) if not name.startswith(given)]
+        digests, before = hashes(self.path / MADE), tuple(f"{folder}/" for folder in earlier)
+        own = [name for name in sorted(manifest) if not name.startswith(before)]
         wrong = [name for name in own if digests.get(name) != manifest[name]]
         if wrong:
             message = f"{self.path / MADE}: {wrong[0]} is not what the job made ({len(wrong)} files differ)"

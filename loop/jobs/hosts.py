@@ -107,9 +107,9 @@ def _listed(path: Path) -> dict[str, Listed]:
 
 def told(project: Path) -> Iterator[str]:
     """What a project's own file has run, and which machines of the user's it replaces, a line each."""
-    theirs = _listed(project / FILE)
-    users = hosts(None) if theirs else {}
-    for name, listed in theirs.items():
+    replacing = _listed(project / FILE)
+    users = hosts(None) if replacing else {}
+    for name, listed in replacing.items():
         host = listed.host
         instead = f", in place of your own {name} of {users[name].path}" if name in users else ""
         yield f"host {name}: ssh {host.ssh}, and there {host.python}{instead}"

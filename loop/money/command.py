@@ -18,14 +18,13 @@ from loop.model.index import SessionRow
 from loop.model.money import HIGHEST_USD_PER_HOUR, RateCard
 from loop.money import decisions
 from loop.money.bill import STALE_DAYS, Used, bill, gpu_rate, no_price
-from loop.money.model import AgedRate, Costs, KeptOrStopped, Ledger, Options, Pivoted, Prices, StopCost, Waiting
-from loop.money.section import WHO, pivot_lines, sides
+from loop.money.model import AgedRate, Costs, Ledger, Options, Prices, StopCost, Waiting
+from loop.money.section import WHO
 from loop.report import format as say
 from loop.store import index
 
 SHOWN = 30
 """Sessions in a table for people; totals are over all of them."""
-UNKNOWN = "?"
 EXACT = 9
 """Decimals of what is added up: sums of cents come out as cents."""
 NEVER_CLOSED = "sessions that never closed are charged for the steps that their journals hold"
@@ -112,7 +111,7 @@ def _show_ledger(ledger: Ledger, screen: Screen) -> None:
     shown = ledger.rows[-SHOWN:]
     if len(shown) < len(ledger.rows):
         screen.data(f"the last {len(shown)} of {len(ledger.rows)} sessions; --json has all")
-    cells = [_cells(costs) for costs in (*shown, ledger.totals)]
+    cells = [costs.cells for costs in (*shown, ledger.totals)]
     screen.table(("session", "min", "GPU", "AI", "engineer", "all"), cells, wrap=0)
     screen.data("")
     if ledger.spared_minutes:
@@ -123,23 +122,6 @@ def _show_ledger(ledger: Ledger, screen: Screen) -> None:
         screen.prose(f"note: {note}")
     for folder, reason in ledger.damaged.items():
         screen.prose(f"damaged: {folder}: {reason}")
-
-
-def _cells(costs: Costs) -> tuple[str, ...]:
-    """A row of the table: minutes, and dollars by resource; `+` where some of them were not measured.
-
-    What is not known is a question mark, never a zero.
-    """
-    cells = [costs.name, f"{costs.minutes:.1f}"]
-    for resource in ("gpu", "ai", "engineer", ""):
-        usd = getattr(costs, f"{resource}_usd") if resource else costs.usd
-        is_part = resource in costs.partial if resource else bool(costs.partial)
-        if usd is None:
-            cells.append(UNKNOWN)
-        else:
-            text = f"{usd:.2f}" if usd == 0 or abs(usd) >= 1 else f"{usd:.4f}"
-            cells.append(text + ("+" if is_part else ""))
-    return tuple(cells)
 
 
 def show_rates(*, target: Path | None, as_json: bool, screen: Screen) -> int:
@@ -202,9 +184,9 @@ def keep_or_stop(
         stop = StopCost(usd=stop_cost_usd, source="as given")
     weighed = decisions.decide(idle_hours, rate, stop)
     if as_json:
-        screen.data(to_json(KeptOrStopped(stop=stop, **dict(weighed))))
+        screen.data(to_json(weighed))
         return ExitCode.OK
-    for line in (decisions.sentence(weighed), *sides(stop, rate)):
+    for line in (weighed.sentence, *stop.sides(rate)):
         screen.prose(line)
     return ExitCode.OK
 
@@ -255,8 +237,8 @@ def pivot(*, options: Path | None, target: Path | None, as_json: bool, screen: S
     rules = decisions.stop_rules([row for row in rows if row.device == rows[-1].device])
     weighed = decisions.weigh_all(choices, rules)
     if as_json:
-        screen.data(to_json(Pivoted(question=choices.question if choices else None, **dict(weighed))))
+        screen.data(to_json(weighed))
         return ExitCode.OK
-    for line in pivot_lines(weighed):
+    for line in weighed.lines:
         screen.prose(line)
     return ExitCode.OK

@@ -53,6 +53,7 @@ def decide(idle_hours: float, gpu_usd_per_hour: float, stop: StopCost) -> KeepOr
         stop_usd=stop.usd,
         break_even_hours=stop.usd / gpu_usd_per_hour,
         decision="stop" if idle_usd > stop.usd * (1 + 1e-9) else "keep",  # Equal within rounding: keep.
+        stop=stop,
     )
 
 
@@ -135,12 +136,6 @@ def advice(break_even_hours: float) -> str:
     """
     within = hours_text(break_even_hours)
     return f"Keep the GPU for {within} of idling, then stop it: that costs at most twice what foresight would."
-
-
-def sentence(weighed: KeepOrStop) -> str:
-    """Both sides, the break-even and the decision, in a sentence."""
-    both = f"idle ${weighed.idle_usd:.2f} against ${weighed.stop_usd:.2f} for a stop"
-    return f"{weighed.decision.capitalize()} it: {both} (break-even {hours_text(weighed.break_even_hours)})."
 
 
 def leave(
@@ -231,7 +226,9 @@ def weigh_all(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
     elif rules:
         hedge = ", as far as the records tell" if any(rule.holds is None for rule in rules) else ""
         choice = f"No stop rule is met{hedge}. {choice}"
-    return Pivot(stop=bool(met), rules=tuple(rules), options=weighed, best=best, decision=choice)
+    question = options.question if options else None
+    facts = {"stop": bool(met), "best": best, "decision": choice, "question": question}
+    return Pivot(rules=tuple(rules), options=weighed, **facts)
 
 
 def stop_rules(
@@ -342,7 +339,7 @@ def keep_or_stop(context: Context, arguments: KeepTerms) -> Working[KeepOutput]:
     price, hours = rate.usd_per_hour, arguments.idle_hours
     stop = stop_cost(*restart, price, *who_waits(card, arguments.waiting))
     expected = None if hours is None else decide(hours, price, stop)
-    message = sentence(expected) if expected else advice(stop.usd / price)
+    message = expected.sentence if expected else advice(stop.usd / price)
     return Result(KeepOutput(ok=True, message=message, gpu_usd_per_hour=price, stop=stop, expected=expected))
 
 

@@ -8,6 +8,7 @@ from loop.model.base import Model, Printed
 from loop.model.money import Rate
 from loop.model.output import Output
 from loop.model.plan import Text
+from loop.report import format as say
 
 Waiting = Literal["nobody", "agent", "engineer"]
 Dollars = Annotated[float, Field(ge=0, lt=1e9, allow_inf_nan=False)]
@@ -38,6 +39,20 @@ class Costs(Model):
     """All that is known."""
     partial: tuple[str, ...] = ()
     """Resources that some session has no figure for: their dollars are a part."""
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """A row of a table: minutes, and dollars by resource; `+` where some of them were not measured.
+
+        What is not known is a question mark, never a zero.
+        """
+        cells = [self.name, f"{self.minutes:.1f}"]
+        dollars = {"gpu": self.gpu_usd, "ai": self.ai_usd, "engineer": self.engineer_usd, "": self.usd}
+        for resource, usd in dollars.items():
+            is_part = resource in self.partial if resource else bool(self.partial)
+            text = "?" if usd is None else f"{usd:.2f}" if usd == 0 or abs(usd) >= 1 else f"{usd:.4f}"
+            cells.append(f"{text}+" if is_part and usd is not None else text)
+        return tuple(cells)
 
 
 class Ledger(Printed):
@@ -93,10 +108,23 @@ class StopCost(Model):
     waiting_usd_per_hour: float = 0.0
     """What an hour of theirs costs."""
 
+    def sides(self, gpu_usd_per_hour: float) -> tuple[str, ...]:
+        """What idling and a stop cost, and after how long they cost the same, a line each."""
+        waiting = ", while nobody waits" if self.waiting else ""
+        if self.waiting in ("agent", "engineer"):
+            waiting = f", while an {self.waiting} waits at {say.rate(self.waiting_usd_per_hour)} an hour"
+        return (
+            f"Idling: {say.rate(gpu_usd_per_hour)} an hour",
+            f"A stop: {say.usd(self.usd)}; {self.source}{waiting}",
+            f"Break-even: {hours_text(self.usd / gpu_usd_per_hour)} of idling",
+        )
 
-class KeepOrStop(Model):
+
+class KeepOrStop(Printed):
     """Both sides of keeping an idle GPU, and what follows."""
 
+    schema_version: int = 4
+    """Number of this schema."""
     idle_hours: float
     """Hours until the GPU is needed again, as expected."""
     gpu_usd_per_hour: float
@@ -109,15 +137,14 @@ class KeepOrStop(Model):
     """Idle hours that cost as much as that."""
     decision: Literal["keep", "stop"]
     """The cheaper of both; to keep where both cost the same."""
-
-
-class KeptOrStopped(Printed, KeepOrStop):
-    """Whether to keep an idle GPU."""
-
-    schema_version: int = 4
-    """Number of this schema."""
-    stop: StopCost
+    stop: StopCost | None = None
     """What a stop costs."""
+
+    @property
+    def sentence(self) -> str:
+        """Both sides, the break-even and the decision."""
+        both = f"idle ${self.idle_usd:.2f} against ${self.stop_usd:.2f} for a stop"
+        return f"{self.decision.capitalize()} it: {both} (break-even {hours_text(self.break_even_hours)})."
 
 
 class KeepOutput(Output):
@@ -177,6 +204,13 @@ class OptionValue(Model):
     note: str
     """What follows, in words."""
 
+    @property
+    def line(self) -> str:
+        """All of it; expected is probability times value less cost."""
+        costs, worth = (dict.fromkeys(map(say.usd, ends)) for ends in (self.usd, self.expected_usd or ()))
+        expected = f", expected {' to '.join(worth)}" if worth else ""
+        return f"{self.name}: costs {' to '.join(costs)}{expected}; {self.note}"
+
 
 class StopRule(Model):
     """A reason to stop that was agreed on before."""
@@ -188,10 +222,20 @@ class StopRule(Model):
     why: str
     """The records that say so."""
 
+    @property
+    def line(self) -> str:
+        """All of it."""
+        met = {True: "met", False: "not met", None: "unknown whether it is met"}[self.holds]
+        return f"{self.rule}: {met}; {self.why}"
 
-class Pivot(Model):
+
+class Pivot(Printed):
     """Whether to go on, and with what."""
 
+    schema_version: int = 3
+    """Number of this schema."""
+    question: str | None = None
+    """What has to be decided."""
     stop: bool
     """Whether a stop rule is met."""
     rules: tuple[StopRule, ...]
@@ -203,14 +247,10 @@ class Pivot(Model):
     decision: str
     """What follows, in a sentence."""
 
-
-class Pivoted(Printed, Pivot):
-    """Whether to go on."""
-
-    schema_version: int = 3
-    """Number of this schema."""
-    question: str | None
-    """What has to be decided."""
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What follows, then each stop rule and each option."""
+        return (self.decision, *(rule.line for rule in self.rules), *(option.line for option in self.options))
 
 
 class PivotOutput(Output):

@@ -5,13 +5,12 @@ from collections.abc import Iterator, Sequence
 from loop.model.money import Bill
 from loop.model.output import outputs_of
 from loop.model.record import Finished
-from loop.money.model import KeepOutput, Pivot, PivotOutput, StopCost, hours_text
+from loop.money.model import KeepOutput, PivotOutput
 from loop.report import format as say
 from loop.report.markdown import columns, filled
 from loop.report.sections import Section
 
 WHO = {"gpu": "GPU", "engineer": "engineer", "ai": "AI"}
-HELD = {True: "met", False: "not met", None: "unknown whether it is met"}
 
 
 def money_line(bill: Bill, seconds: float) -> str:
@@ -91,27 +90,7 @@ def decisions(finished: Sequence[Finished]) -> tuple[str, ...]:
     for decision in outputs_of(finished, KeepOutput)[-1:]:
         lines.append(decision.message)
         if decision.stop is not None:
-            lines += sides(decision.stop, decision.gpu_usd_per_hour)
+            lines += decision.stop.sides(decision.gpu_usd_per_hour)
     for pivot in [output.pivot for output in outputs_of(finished, PivotOutput) if output.pivot][-1:]:
-        lines += pivot_lines(pivot)
+        lines += pivot.lines
     return tuple(lines)
-
-
-def sides(stop: StopCost, gpu_usd_per_hour: float) -> Iterator[str]:
-    """What idling and a stop cost, and after how long they cost the same."""
-    waiting = ", while nobody waits" if stop.waiting else ""
-    if stop.waiting in ("agent", "engineer"):
-        waiting = f", while an {stop.waiting} waits at {say.rate(stop.waiting_usd_per_hour)} an hour"
-    yield f"Idling: {say.rate(gpu_usd_per_hour)} an hour"
-    yield f"A stop: {say.usd(stop.usd)}; {stop.source}{waiting}"
-    yield f"Break-even: {hours_text(stop.usd / gpu_usd_per_hour)} of idling"
-
-
-def pivot_lines(weighed: Pivot) -> Iterator[str]:
-    """What follows, then each stop rule and each option; expected is probability times value less cost."""
-    yield weighed.decision
-    yield from (f"{rule.rule}: {HELD[rule.holds]}; {rule.why}" for rule in weighed.rules)
-    for option in weighed.options:
-        costs, worth = (dict.fromkeys(map(say.usd, ends)) for ends in (option.usd, option.expected_usd or ()))
-        expected = f", expected {' to '.join(worth)}" if worth else ""
-        yield f"{option.name}: costs {' to '.join(costs)}{expected}; {option.note}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.errors import MachineFailure, UsageError, WorkFailed
+from loop.base.errors import MachineFailure, UsageError
 from loop.jobs.hosts import Host, Listed
 from loop.jobs.remote import Connection, Unreachable
 from tests.jobs.sshd import Server, missing
@@ -30,13 +30,6 @@ def there(machine: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connecti
     monkeypatch.setenv("LOOP_SSH", f"ssh -F {machine.client}")
     with Connection(Listed("l4", Host(ssh="there"), Path("hosts.yaml"))) as connection:
         yield connection
-
-
-def test_a_script_runs_there(there: Connection, machine: Server) -> None:
-    """What it prints comes back; how it fails is told in its own words."""
-    assert f"{machine.home}\n".encode() == there.run("pwd")
-    with pytest.raises(WorkFailed, match="l4: no such thing"):
-        there.run("echo no such thing >&2; exit 3")
 
 
 def test_the_users_own_configuration_does_not_take_the_master_away(

@@ -43,13 +43,6 @@ def test_each_call_tells_its_own_launches(bench: Bench) -> None:
     assert "N5 M300 float32" == larger.workload.name
 
 
-def test_an_error_of_the_variant_concerns_one_call(bench: Bench) -> None:
-    """In its own words; the others are asked all the same."""
-    calls = told(bench, "floats", dtype="float64")
-    assert ["declined"] * 3 == [one.status for one in calls]
-    assert "error 3: no such type" == calls[0].why
-
-
 def test_host_code_that_touches_a_tensor_is_found_out(bench: Bench) -> None:
     """On a GPU it would read device memory: it crashes here, and is asked no more."""
     (one,) = told(bench, "reads")
