@@ -1,4 +1,4 @@
-"""One run of a proposer: a process group with a deadline, of which nothing is left."""
+"""One run of a proposer: a process group with a deadline, of which nothing is left. And what its AI cost."""
 
 import contextlib
 import functools
@@ -12,9 +12,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,8 +29,11 @@ from loop.model.campaign import Campaign, Ended, Proposal
 from loop.model.money import AiUse, ModelUse, Tokens
 from loop.store.sessions import SessionFolder
 
-LIMITED = r"rate.?limit|\b429\b|overloaded|too many requests|usage limit"
-LOGIN = r"not logged in|please (run )?.{0,20}log ?in|/login|invalid api key|\b401\b|unauthorized"
+REFUSALS: dict[Ended, str] = {
+    "limited": r"rate.?limit|\b429\b|overloaded|too many requests|usage limit",
+    "login": r"not logged in|please (run )?.{0,20}log ?in|/login|invalid api key|\b401\b|unauthorized",
+}
+"""What a program that failed says at its end, as regular expressions."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,6 @@ class Preset:
 
 PLACES = ("brief", "json", "workdir", "answer", "usd")
 """What a command may name in braces."""
-
-
 PRESETS: dict[str, Preset] = {
     "claude": Preset(
         command="claude -p --output-format stream-json --verbose --permission-mode acceptEdits"
@@ -118,7 +118,7 @@ def refuse_unready(campaign: Campaign) -> None:
         )
 
 
-@cache
+@functools.cache
 def works() -> bool:
     """Whether namespaces may be made here."""
     trial = ["bwrap", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--unshare-pid", "true"]
@@ -141,15 +141,9 @@ def under(root: Path, locks: Path, notes: Path, preset: Preset) -> tuple[str, ..
     words += ["--tmpfs", "/tmp", "--tmpfs", str(home)]
     # Folders of the home that hold programs on the PATH, with what they load.
     inside = [path for name in programs() if (path := Path(name)).is_relative_to(home)]
-    for folder in (
-        *dict.fromkeys(path.parent if path.name == "bin" else path for path in inside),
-        cache_folder(),
-        state_folder(),
-        PACKAGE.parent,
-        sys.prefix,
-        sys.base_prefix,
-        notes,
-    ):
+    read = [*dict.fromkeys(path.parent if path.name == "bin" else path for path in inside)]
+    read += [cache_folder(), state_folder(), PACKAGE.parent, Path(sys.prefix), Path(sys.base_prefix), notes]
+    for folder in read:
         words += ["--ro-bind-try", str(folder), str(folder)]
     for own in (*(home / name for name in preset.own), locks, root):
         words += ["--bind-try", str(own), str(own)]
@@ -160,159 +154,6 @@ def programs() -> list[str]:
     """The PATH of a proposer: that of loop, and last the folder of loop's own program."""
     paths = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
     return list(dict.fromkeys([*paths, str(Path(sys.executable).parent)]))
-
-
-NAMELESS = "a model without a name"
-FREE = "it states no cost for its tokens, as under a subscription"
-NAME = "ai.json"
-PROPOSALS = "changes/candidates/[0-9][0-9][0-9][0-9].json"
-"""What became of each candidate of a campaign, below a session's folder."""
-
-
-def read_result(printed: str) -> AiUse | None:
-    """The use that an agent's output states; None where it states none, or one of its numbers is none.
-
-    `claude` prints its own total, which stands, beside the tokens of each model. `codex` prints turns with their
-    tokens, and no price; so may an agent that nobody knows.
-    """
-    objects: list[dict[str, Any]] = []
-    for text in (printed, *printed.splitlines()):
-        with contextlib.suppress(ValueError, RecursionError):
-            value = json.loads(text)
-            objects += [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, dict)]
-            if text is printed:
-                break
-    final = next((line for line in reversed(objects) if "total_cost_usd" in line), None)
-    turns = [line for line in objects if line.get("type") == "turn.completed"]
-    last = next((line for line in reversed(objects) if isinstance(line.get("usage"), dict)), None)
-    named = next((str(line["model"]) for line in objects if line.get("model")), NAMELESS)
-    try:
-        if final is not None:
-            return _of_claude(final)
-        if turns:  # What came from a cache stands within what was read.
-            calls = [_tokens(_inner(turn, "usage"), cached="cached_input_tokens") for turn in turns]
-            agent = "codex"
-        elif last:
-            agent, calls = "an agent", [_tokens(last["usage"])]
-        else:
-            return None
-    except ValueError:
-        return None
-    model = ModelUse(model=named, calls=len(calls), tokens=functools.reduce(Tokens.plus, calls), usd=None)
-    return AiUse(source="result", agents=(agent,), models=(model,), usd=None, unpriced=(named,))
-
-
-def _of_claude(final: Mapping[str, Any]) -> AiUse:
-    usd = final["total_cost_usd"]
-    if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 <= usd < float("inf"):
-        raise ValueError(f"total_cost_usd: expected dollars, got {usd!r}")
-    models = []
-    for name, values in _inner(final, "modelUsage").items():
-        own = values.get("costUSD") if isinstance(values, dict) else None
-        is_known = isinstance(own, int | float) and not isinstance(own, bool) and own > 0
-        tokens = Tokens(
-            input=_count(values, "inputTokens"),
-            output=_count(values, "outputTokens"),
-            cache_read=_count(values, "cacheReadInputTokens"),
-            cache_write=_count(values, "cacheCreationInputTokens"),
-            searches=_count(values, "webSearchRequests"),
-        )
-        models.append(ModelUse(model=name, calls=0, tokens=tokens, usd=own if is_known else None))
-    if not models and isinstance(final.get("usage"), dict):
-        name = str(final.get("model") or NAMELESS)
-        models = [ModelUse(model=name, calls=0, tokens=_tokens(final["usage"]), usd=float(usd))]
-    use = AiUse(source="result", agents=("claude-code",), models=tuple(models), usd=float(usd))
-    if usd == 0 and any(model.tokens.total > 0 for model in models):
-        names = tuple(model.model for model in models)
-        return use.model_copy(update={"usd": None, "unpriced": names, "notes": (FREE,)})
-    return use
-
-
-def _tokens(usage: Mapping[str, Any], cached: str = "") -> Tokens:
-    """Cache reads and writes stand beside `input_tokens`; `cached`: the name of what stands within instead."""
-    hour = _count(_inner(usage, "cache_creation"), "ephemeral_1h_input_tokens")
-    within = _count(usage, cached)
-    return Tokens(
-        input=max(0, _count(usage, "input_tokens") - within),
-        output=_count(usage, "output_tokens"),
-        cache_read=within or _count(usage, "cache_read_input_tokens"),
-        cache_write=max(0, _count(usage, "cache_creation_input_tokens") - hour),
-        cache_write_1h=hour,
-        searches=_count(_inner(usage, "server_tool_use"), "web_search_requests"),
-    )
-
-
-def _count(fields: Any, name: str) -> int:
-    """A number of tokens; 0 where none is told. Raises ValueError for what is no number of anything."""
-    value = fields.get(name) if isinstance(fields, dict) else None
-    if value is None:
-        return 0
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{name}: expected a number of tokens, got {value!r}")
-    return value
-
-
-def _inner(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A mapping within another; an empty one where there is none."""
-    value = fields.get(name)
-    return value if isinstance(value, dict) else {}
-
-
-class AiGiven(Model):
-    """What the user stated; kept with the session, and so over a resume."""
-
-    format: Literal[1] = 1
-    """Format number."""
-    stated_usd: float | None = None
-    """What the AI cost, as the user says."""
-
-
-def stated(usd: float | None) -> AiGiven:
-    """What `--ai-usd` says. Raises LoopError for what is no amount."""
-    if usd is not None and not 0 <= usd < float("inf"):
-        raise UsageError(f"--ai-usd {usd}: expected dollars, 0 or more", hint="--ai-usd 1.50")
-    return AiGiven(stated_usd=usd)
-
-
-def add(folder: SessionFolder, more: AiGiven) -> None:
-    """Keep what is stated in the place of what was."""
-    if more.stated_usd is not None:
-        sums.write_sealed(folder.path / NAME, more)
-
-
-def proposed(folder: SessionFolder) -> list[AiUse]:
-    """What each proposer of a campaign used, noted as soon as it ended."""
-    proposals = (sums.read_sealed(Proposal, path) for path in sorted(folder.path.glob(PROPOSALS)))
-    return [proposal.use for proposal in proposals if proposal.use]
-
-
-def used(folder: SessionFolder) -> tuple[AiUse | None, str]:
-    """What is known of a session's AI, the best source alone; else None, and why where a file is damaged."""
-    path = folder.path / NAME
-    try:
-        known, results = sums.read_sealed(AiGiven, path) if path.exists() else AiGiven(), proposed(folder)
-    except OSError as error:
-        return None, f"{path}: cannot be read: {error.strerror}"
-    except LoopError as error:
-        return None, error.message
-    use = together(results) if results else None
-    if known.stated_usd is not None and (use is None or use.usd is None):
-        use = use or AiUse(source="stated", usd=None)
-        use = use.model_copy(update={"source": "stated", "usd": known.stated_usd, "unpriced": ()})
-    return use, ""
-
-
-def together(results: Sequence[AiUse]) -> AiUse:
-    """What several runs of agents used."""
-    known = [result.usd for result in results if result.usd is not None]
-    return AiUse(
-        source="result",
-        agents=tuple(dict.fromkeys(agent for result in results for agent in result.agents)),
-        models=tuple(model for result in results for model in result.models),
-        usd=sum(known) if known else None,
-        unpriced=tuple(dict.fromkeys(name for result in results for name in result.unpriced)),
-        notes=tuple(dict.fromkeys(note for result in results for note in result.notes)),
-    )
 
 
 GRACE_S = 3.0
@@ -351,6 +192,28 @@ class Errand:
     cache: Path | None = None
     """Where its `loop kernels check` keeps builds: none of them is ever judged. None: where this session does."""
 
+    @property
+    def command(self) -> list[str]:
+        """What is run, in a shell."""
+        places = {
+            "brief": str(self.page),
+            "json": str(self.page.with_suffix(".json")),
+            "workdir": str(self.folder),
+            "answer": str(self.answer),
+            "usd": f"{self.usd:.2f}" if self.usd is not None else "",
+        }
+        text = self.preset.command + (self.preset.in_dollars if self.usd is not None else "")
+        shell = f"{{ {filled(text, places)}\n}} < {shlex.quote(str(self.page))}"
+        return [*self.under, "sh", "-c", shell]
+
+    def answered(self) -> dict[str, Any]:
+        """What it wrote into its answer; it is of its own making, and may be anything."""
+        try:
+            answer = json.loads(self.answer.read_text(errors="replace")[:SEEN])
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return answer if isinstance(answer, dict) else {}
+
 
 @dataclass(frozen=True)
 class Errands:
@@ -384,20 +247,11 @@ def run_errand(errand: Errand) -> Generator[Tick, None, Errands]:
 
 
 def _once(errand: Errand, begun: float) -> Generator[Tick, None, Errands]:
-    places = {
-        "brief": str(errand.page),
-        "json": str(errand.page.with_suffix(".json")),
-        "workdir": str(errand.folder),
-        "answer": str(errand.answer),
-        "usd": f"{errand.usd:.2f}" if errand.usd is not None else "",
-    }
-    text = errand.preset.command + (errand.preset.in_dollars if errand.usd is not None else "")
-    command = ["sh", "-c", f"{{ {filled(text, places)}\n}} < {shlex.quote(str(errand.page))}"]
     names = (*PASSED_ON, *errand.preset.env, *errand.env)
     env = {name: os.environ[name] for name in names if name in os.environ}
     env |= {"LOOP_CACHE": str(errand.cache)} if errand.cache else {}
     env["PATH"] = os.pathsep.join(programs())  # The brief names commands of loop's.
-    with Child([*errand.under, *command], cwd=errand.folder, env=env) as child:
+    with Child(errand.command, cwd=errand.folder, env=env) as child:
         cut = yield from _watch(child, errand, begun)
         if child.code is None:  # Its group is asked to end first.
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -408,23 +262,18 @@ def _once(errand: Errand, begun: float) -> Generator[Tick, None, Errands]:
                 child.pump()
         child.kill()
         completed = child.completed(timed_out=cut is not None)
-    printed = completed.output + completed.errors
+    printed, answer = completed.output + completed.errors, errand.answered()
     ended: Ended = cut or "edited"
-    if cut is None and not completed.ok:  # Why, it says at its end.
-        known: dict[str, Ended] = {LIMITED: "limited", LOGIN: "login"}
-        reasons = (name for words, name in known.items() if re.search(words, printed[-4000:], re.IGNORECASE))
+    if cut is None and not completed.ok:
+        reasons = (name for name, words in REFUSALS.items() if re.search(words, printed[-4000:], re.IGNORECASE))
         ended = next(reasons, "failed")
-    answer: Any = {}
-    with contextlib.suppress(OSError, ValueError, RecursionError):  # Of its own making: it may be anything.
-        answer = json.loads(errand.answer.read_text(errors="replace")[:SEEN])
-    answer = answer if isinstance(answer, dict) else {}
     lines = [line.strip()[:200] for line in (*completed.output.splitlines(), *completed.errors.splitlines())]
     program = Path(next(iter(errand.preset.command.split()), "an agent")).name
     note = f"{program} printed no result"
     unknown = AiUse(source="result", agents=(program,), usd=None, unpriced=(program,), notes=(note,))
     return Errands(
         ended="done" if answer.get("done") is True else ended,
-        said=next(filter(None, reversed(lines)), "") if ended in ("failed", "limited", "login") else "",
+        said=next(filter(None, reversed(lines)), "") if ended in ("failed", *REFUSALS) else "",
         seconds=completed.seconds,
         output=printed,
         use=read_result(completed.output) or unknown,
@@ -462,8 +311,7 @@ def sweep_orphans(before: Sequence[int]) -> None:
     """
     for _ in range(3):
         children_now = psutil.Process().children()
-        orphans = [child for child in children_now if child.pid not in before and child.pid not in STARTED]
-        for orphan in orphans:
+        for orphan in [child for child in children_now if child.pid not in before and child.pid not in STARTED]:
             below: list[psutil.Process] = []
             with contextlib.suppress(psutil.Error):
                 below = orphan.children(recursive=True)
@@ -477,3 +325,154 @@ def sweep_orphans(before: Sequence[int]) -> None:
 def children() -> list[int]:
     """Children of ours by now."""
     return [child.pid for child in psutil.Process().children()]
+
+
+NAMELESS = "a model without a name"
+FREE = "it states no cost for its tokens, as under a subscription"
+
+
+def read_result(printed: str) -> AiUse | None:
+    """The use that an agent's output states; None where it states none, or one of its numbers is none.
+
+    `claude` prints its own total, which stands, beside the tokens of each model. `codex` prints turns with their
+    tokens, and no price; so may an agent that nobody knows.
+    """
+    objects: list[dict[str, Any]] = []
+    for text in (printed, *printed.splitlines()):
+        with contextlib.suppress(ValueError, RecursionError):
+            value = json.loads(text)
+            objects += [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, dict)]
+            if text is printed:
+                break
+    totals = [line for line in objects if "total_cost_usd" in line]
+    turns = [line for line in objects if line.get("type") == "turn.completed"]
+    others = [line for line in objects if isinstance(line.get("usage"), dict)]
+    name = next((str(line["model"]) for line in objects if line.get("model")), NAMELESS)
+    try:
+        if totals:
+            return _of_claude(totals[-1], name)
+        calls = [_tokens(_inner(line, "usage")) for line in turns or others[-1:]]
+    except ValueError:
+        return None
+    if not calls:
+        return None
+    model = ModelUse(model=name, calls=len(calls), tokens=functools.reduce(Tokens.plus, calls), usd=None)
+    agent = "codex" if turns else "an agent"
+    return AiUse(source="result", agents=(agent,), models=(model,), usd=None, unpriced=(name,))
+
+
+def _of_claude(total: Mapping[str, Any], name: str) -> AiUse:
+    usd = total["total_cost_usd"]
+    if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 <= usd < float("inf"):
+        raise ValueError(f"total_cost_usd: expected dollars, got {usd!r}")
+    models = []
+    for model, values in _inner(total, "modelUsage").items():
+        own = values.get("costUSD") if isinstance(values, dict) else None
+        is_known = isinstance(own, int | float) and not isinstance(own, bool) and own > 0
+        tokens = Tokens(
+            input=_count(values, "inputTokens"),
+            output=_count(values, "outputTokens"),
+            cache_read=_count(values, "cacheReadInputTokens"),
+            cache_write=_count(values, "cacheCreationInputTokens"),
+            searches=_count(values, "webSearchRequests"),
+        )
+        models.append(ModelUse(model=model, calls=0, tokens=tokens, usd=own if is_known else None))
+    if not models and _inner(total, "usage"):
+        models = [ModelUse(model=name, calls=0, tokens=_tokens(_inner(total, "usage")), usd=float(usd))]
+    use = AiUse(source="result", agents=("claude-code",), models=tuple(models), usd=float(usd))
+    if usd == 0 and use.tokens:
+        names = tuple(model.model for model in models)
+        return use.model_copy(update={"usd": None, "unpriced": names, "notes": (FREE,)})
+    return use
+
+
+def _tokens(usage: Mapping[str, Any]) -> Tokens:
+    """Cache reads and writes stand beside `input_tokens`; what `codex` calls cached stands within them."""
+    hour = _count(_inner(usage, "cache_creation"), "ephemeral_1h_input_tokens")
+    within = _count(usage, "cached_input_tokens")
+    return Tokens(
+        input=max(0, _count(usage, "input_tokens") - within),
+        output=_count(usage, "output_tokens"),
+        cache_read=within or _count(usage, "cache_read_input_tokens"),
+        cache_write=max(0, _count(usage, "cache_creation_input_tokens") - hour),
+        cache_write_1h=hour,
+        searches=_count(_inner(usage, "server_tool_use"), "web_search_requests"),
+    )
+
+
+def _count(fields: Any, name: str) -> int:
+    """A number of tokens; 0 where none is told. Raises ValueError for what is no number of anything."""
+    value = fields.get(name) if isinstance(fields, dict) else None
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{name}: expected a number of tokens, got {value!r}")
+    return value
+
+
+def _inner(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A mapping within another; an empty one where there is none."""
+    value = fields.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+NAME = "ai.json"
+PROPOSALS = "changes/candidates/[0-9][0-9][0-9][0-9].json"
+"""What became of each candidate of a campaign, below a session's folder."""
+
+
+class AiGiven(Model):
+    """What the user stated; kept with the session, and so over a resume."""
+
+    format: Literal[1] = 1
+    stated_usd: float | None = None
+    """What the AI cost, as the user says."""
+
+
+def stated(usd: float | None) -> AiGiven:
+    """What `--ai-usd` says. Raises LoopError for what is no amount."""
+    if usd is not None and not 0 <= usd < float("inf"):
+        raise UsageError(f"--ai-usd {usd}: expected dollars, 0 or more", hint="--ai-usd 1.50")
+    return AiGiven(stated_usd=usd)
+
+
+def add(folder: SessionFolder, more: AiGiven) -> None:
+    """Keep what is stated in the place of what was."""
+    if more.stated_usd is not None:
+        sums.write_sealed(folder.path / NAME, more)
+
+
+def proposals_in(session: Path) -> list[Proposal]:
+    """The proposals that are noted in a session's folder, by number: each as soon as it ended."""
+    return [sums.read_sealed(Proposal, path) for path in sorted(session.glob(PROPOSALS))]
+
+
+def used(folder: SessionFolder) -> tuple[AiUse | None, str]:
+    """What is known of a session's AI, the best source alone; else None, and why where a file is damaged."""
+    path = folder.path / NAME
+    try:
+        known = sums.read_sealed(AiGiven, path) if path.exists() else AiGiven()
+        results = [proposal.use for proposal in proposals_in(folder.path) if proposal.use]
+    except OSError as error:
+        return None, f"{path}: cannot be read: {error.strerror}"
+    except LoopError as error:
+        return None, error.message
+    use = together(results) if results else None
+    if known.stated_usd is not None and (use is None or use.usd is None):
+        use = use or AiUse(source="stated", usd=None)
+        use = use.model_copy(update={"source": "stated", "usd": known.stated_usd, "unpriced": ()})
+    return use, ""
+
+
+def together(results: Iterable[AiUse]) -> AiUse:
+    """What several runs of agents used."""
+    uses = list(results)
+    known = [use.usd for use in uses if use.usd is not None]
+    return AiUse(
+        source="result",
+        agents=tuple(dict.fromkeys(agent for use in uses for agent in use.agents)),
+        models=tuple(model for use in uses for model in use.models),
+        usd=sum(known) if known else None,
+        unpriced=tuple(dict.fromkeys(name for use in uses for name in use.unpriced)),
+        notes=tuple(dict.fromkeys(note for use in uses for note in use.notes)),
+    )

@@ -584,9 +584,9 @@ def _both(seen: Evidence, ranges: Sequence[tuple[int, int]], end: SearchEnd) -> 
             more = _solve(seen, low, high)
             if isinstance(more, Try):
                 return more
-            found = tuple(sorted(end.found + more.found, key=lambda culprit: culprit.first))
+            culprits = tuple(sorted(end.found + more.found, key=lambda culprit: culprit.first))
             shares = tuple(map(max, end.shares or more.shares, more.shares)) if more.found else end.shares
-            end = replace(end if end.why else more, shares=shares, found=found)
+            end = replace(end if end.why else more, shares=shares, found=culprits)
     return end
 
 

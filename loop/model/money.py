@@ -57,9 +57,14 @@ class AiUse(Model):
     notes: tuple[str, ...] = ()
 
     @property
+    def tokens(self) -> int:
+        """All tokens that are known of."""
+        return sum(use.tokens.total for use in self.models)
+
+    @property
     def accuracy(self) -> Literal["exact", "estimate", "partial", "unknown"]:
         """How well its dollars are known: as somebody stated, as an agent estimates, in part, or not at all."""
-        if self.usd is None and not any(use.tokens.total for use in self.models):
+        if self.usd is None and not self.tokens:
             return "unknown"
         if self.usd is None or self.unpriced:
             return "partial"

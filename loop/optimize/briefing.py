@@ -11,7 +11,7 @@ from loop.base.errors import WorkFailed
 from loop.base.places import shipped
 from loop.base.processes import Tick
 from loop.builds import build
-from loop.builds.build import Buildable, BuildFailed, files_of, imports
+from loop.builds.build import Buildable, files_of, imports
 from loop.gate.kernel import extra_sets, workloads
 from loop.model.base import Model
 from loop.model.campaign import Proposal
@@ -31,7 +31,7 @@ from loop.report.markdown import columns, filled
 from loop.report.templates import environment
 from loop.repository import worktree
 from loop.repository.worktree import Worktree, note_owner
-from loop.steps.context import Context, Result, Working, Workshop
+from loop.steps.context import Context, Result, Working
 
 TEMPLATE = "brief.md.j2"
 LANGUAGES = {".cu": "CUDA C++", ".c": "C"}
@@ -58,17 +58,13 @@ def render_brief(templates: Path, brief: Brief) -> str:
         )
         facts = filled(columns("Fact", ">Value", "What it is", "Source"), rows)
 
-    def gain(change: TriedChange) -> str:
-        return say.times(change.gain) if change.gain else "not timed"
+    def row(change: TriedChange, *head: str) -> tuple[str, ...]:
+        return *head, say.times(change.gain) if change.gain else "not timed", change.reason, change.patch
 
     tried = tuple(
-        (str(change.number), change.variant, change.outcome, gain(change), change.reason, change.patch)
-        for change in brief.tried[-MOST_TRIED:]
+        row(change, str(change.number), change.variant, change.outcome) for change in brief.tried[-MOST_TRIED:]
     )
-    lost = tuple(
-        (change.session, ", ".join(change.files), gain(change), change.reason, change.patch)
-        for change in brief.lost[-MOST_TRIED:]
-    )
+    lost = tuple(row(change, change.session, ", ".join(change.files)) for change in brief.lost[-MOST_TRIED:])
     return (
         environment(templates)
         .get_template(TEMPLATE)
@@ -105,45 +101,33 @@ def brief(context: Context, arguments: GainTerms) -> Working[BriefOutput]:
         return Result(BriefOutput(ok=True, declined=True, message=over))
     subject = choose(context)
     if subject is None:
-        return Result(
-            BriefOutput(
-                ok=False,
-                message="nothing to improve: no variant that may be edited has a speed to be trusted",
-                hint=context.command("run", "session", "baseline"),
-            )
-        )
+        why = "nothing to improve: no variant that may be edited has a speed to be trusted"
+        return Result(BriefOutput(ok=False, message=why, hint=context.command("run", "session", "baseline")))
     yield Tick("preparing the worktree")
     tree = own_tree(context, shop)
     if tree is None:
-        tree = worktree.make(context.task.folder, shop.tree)
-        yield from _is_whole(context, subject[0].variant, tree)
-        note_owner(tree, shop.notes.parent)
+        tree = yield from _prepared(context, subject[0].variant)
     brief = yield from _write(context, *subject, tree, arguments)
     if context.task.campaign.unattended:
         return (yield from campaign.next_candidate(context, brief, tree))
-    edited = _edited(context, shop, brief, tree)
-    error = "" if edited.paused else (yield from refused(context, brief.variant, tree))
-    return _paused(brief, f"the edit does not compile: {error.splitlines()[0]}") if error else edited
+    result = _edited(context, brief, tree)
+    error = "" if result.paused else (yield from refused(context, brief.variant, tree))
+    return _paused(brief, f"the edit does not compile: {error.splitlines()[0]}") if error else result
 
 
-def _is_whole(context: Context, name: str, tree: Worktree) -> Generator[Tick, None, None]:
-    """Raises LoopError, and takes the worktree away, where it builds to something else than the checkout."""
-    variant = build.buildable(context.bench, [name])[name]
-    why = "it builds to something else than the checkout"
-    try:
-        built = yield from build.build(
-            name, variant, tree.target, cache=context.bench.cache, include=context.bench.include,
-            limit_s=context.kill_after_s,
-        )  # fmt: skip
-        if built.build_id == SessionChanges(context.finished).incumbents.get(name, built.build_id):
-            return
-    except BuildFailed as failed:
-        why = failed.message
-    worktree.remove(tree)
-    raise WorkFailed(
-        f"{name} cannot be edited in a worktree: {why}",
-        hint="what it is built from has to be in git or beside its sources: no submodules, no ignored headers",
-    )
+def _prepared(context: Context, name: str) -> Generator[Tick, None, Worktree]:
+    """The session's worktree, made anew. Raises WorkFailed where the variant does not compile there."""
+    shop = workshop(context)
+    tree = worktree.make(context.task.folder, shop.tree)
+    error = yield from refused(context, name, tree)
+    if error:
+        worktree.remove(tree)
+        raise WorkFailed(
+            f"{name} cannot be edited in a worktree: {error.splitlines()[0]}",
+            hint="what it is built from has to be in git or beside its sources: no submodules, no ignored headers",
+        )
+    note_owner(tree, shop.notes.parent)
+    return tree
 
 
 def choose(context: Context) -> tuple[Measurement, tuple[Standing, ...]] | None:
@@ -196,9 +180,8 @@ def _write(
     shop, past, name = workshop(context), SessionChanges(context.finished), worst.variant
     variant = build.buildable(context.bench, [name])[name]
     files = yield from readers(context, name)
-    edited_files = [
-        file for change in past.tried if change.outcome == "kept" for file in change.files if file not in files
-    ]
+    added = [file for change in past.tried if change.outcome == "kept" for file in change.files]
+    own = [*(file for file, others in files.items() if not others), *(file for file in added if file not in files)]
     brief = Brief(
         number=past.number,
         variant=name,
@@ -206,7 +189,7 @@ def _write(
         workload=worst.workload.name,
         profile=past.profiles.get(name),
         folder=str(tree.target),
-        files=tuple(dict.fromkeys([*(file for file, others in files.items() if not others), *edited_files])),
+        files=tuple(dict.fromkeys(own)),
         shared={file: others for file, others in files.items() if others},
         language=language(variant, context.bench.folder),
         ratios=standing,
@@ -238,8 +221,8 @@ def language(variant: Buildable, folder: Path) -> str:
 
 def contract(context: Context, variant: Buildable) -> dict[str, str]:
     """What an edit has to keep to, in words: how it is called and compiled, its tensors, types and tolerance."""
-    target, device = context.bench.target, context.bench.device
-    dtype = target.dtypes[device]
+    target = context.bench.target
+    dtype = target.dtypes[context.bench.device]
     inputs = [f"{name} [{sizes}]" for name, sizes in target.signature.inputs.items()]
     outputs = [f"[{sizes}]" for sizes in target.signature.outputs.values()]
     maker = target.generator.python if target.generator else "the reference"
@@ -269,19 +252,20 @@ def rule(gain: float) -> str:
     )
 
 
-def _edited(context: Context, shop: Workshop, brief: Brief, tree: Worktree) -> Result[BriefOutput]:
+def _edited(context: Context, brief: Brief, tree: Worktree) -> Result[BriefOutput]:
     """Passed with the edit, or paused until there is one that may be judged."""
-    changed, page, before = tree.changed(), page_of(shop.notes, brief), tree.committed()
+    shop, changed, before = workshop(context), tree.changed(), tree.committed()
+    page = page_of(shop.notes, brief)
     if not changed:
         return _paused(brief, f"one change to {brief.variant} is asked for: {page}")
-    for file in changed:
-        if not may_change(file, brief.files, before):
-            why, others = f"{file} may not change", brief.shared.get(file, ())
-            if others:
-                chosen = " ".join(f"--variant {name}" for name in (brief.variant, *others))
-                why += f": {', '.join(others)} read it too and are not judged here; {chosen} begins with all"
-            return _paused(brief, f"{why} (brief: {page}); take that back in {brief.folder}")
-    back = handed_back(shop, brief, changed, tree)
+    file = next((file for file in changed if not may_change(file, brief.files, before)), None)
+    if file is not None:
+        why, others = f"{file} may not change", brief.shared.get(file, ())
+        if others:
+            chosen = " ".join(f"--variant {name}" for name in (brief.variant, *others))
+            why += f": {', '.join(others)} read it too and are not judged here; {chosen} begins with all"
+        return _paused(brief, f"{why} (brief: {page}); take that back in {brief.folder}")
+    back = handed_back(shop, brief, tree)
     same = next((change for change in brief.lost if change.digest == back.digest and not context.task.again), None)
     if same is not None:
         why = f"{same.session}: {same.reason} (--again judges it anew)"

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from loop.base.documents import content_hash
 from loop.base.places import Project
 from loop.base.processes import Tick
 from loop.builds.build import find_id
@@ -21,14 +20,7 @@ from loop.model.verdict import SpeedVerdict, Verdict
 from loop.optimize import campaign, keeping, paired
 from loop.optimize.briefing import GainTerms
 from loop.optimize.keeping import left_s
-from loop.optimize.session_changes import (
-    ChangeAtHand,
-    SessionChanges,
-    candidate,
-    change_at_hand,
-    unchanged,
-    workshop,
-)
+from loop.optimize.session_changes import ChangeAtHand, SessionChanges, candidate, change_at_hand, workshop
 from loop.profile import actions as profile
 from loop.repository.reading import holds_uncommitted, root_of
 from loop.steps.context import Context, NoArguments, Result, Working
@@ -52,39 +44,40 @@ def on_change(
     """
     with candidate(context) as inner:
         result = yield from run(inner, arguments)
-    return _on_change(result)
+    return _judged(result)
 
 
-def _on_change(result: Result[Output], **fields: Any) -> Result[JudgedOutput]:
+def _judged(result: Result[Output], **fields: Any) -> Result[JudgedOutput]:
     """What a step on the target found, as a judgement of the change."""
     output = result.output
-    values = {
-        "message": output.message,
-        "hint": output.hint,
-        "not_exercised": output.not_exercised,
-        "good": output.ok,
-    }
-    judged = JudgedOutput(ok=True, found=output.model_dump(mode="json"), **{**values, **fields})
-    return Result(judged, {f"change-{name}": rows for name, rows in result.samples.items()})
+    told = output.model_dump(include={"message", "hint", "not_exercised"})
+    values = {**told, "good": output.ok, "found": output.model_dump(mode="json"), **fields}
+    samples = {f"change-{name}": rows for name, rows in result.samples.items()}
+    return Result(JudgedOutput(ok=True, **values), samples)
 
 
 def build(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:
     """Compile the edited target; which variants are others than before."""
-    at_hand = change_at_hand(context)
-    unchanged(at_hand, _digest(at_hand))
+    change_at_hand(context).refuse_edited()
     with candidate(context) as inner:
         result = yield from kernel.build_variants(inner, arguments)
     output, incumbents = result.output, SessionChanges(context.finished).incumbents
     touched = [build for build in output.builds if incumbents.get(build.variant) != build.build_id]
-    message, good = output.message, output.ok and bool(touched)
-    if output.ok:
-        message = message if touched else "the edit changes no variant of this session"
-        known = [(incumbents.get(build.variant), build) for build in touched]
-        old = [(find_id(build.variant, id_, context.bench.cache) if id_ else None, build) for id_, build in known]
-        if touched and all(before and is_same_build(before, build) for before, build in old):
-            message, good = "the edit changes nothing that runs: the code is that of the incumbent", False
     names = tuple(build.variant for build in touched)
-    return Result(_on_change(Result(output), good=good, message=message, touched=names).output)
+    if not output.ok:
+        return _judged(result, touched=names)
+    message, good = output.message, bool(touched)
+    if not touched:
+        message = "the edit changes no variant of this session"
+    for build in touched:
+        known = incumbents.get(build.variant)
+        before = find_id(build.variant, known, context.bench.cache) if known else None
+        if before is None or not is_same_build(before, build):
+            break
+    else:
+        if touched:
+            message, good = "the edit changes nothing that runs: the code is that of the incumbent", False
+    return _judged(result, good=good, message=message, touched=names)
 
 
 def verify(context: Context, arguments: kernel.VerifyTerms) -> Working[JudgedOutput]:
@@ -112,46 +105,34 @@ def compare(context: Context, arguments: against_known_good.CompareTerms) -> Wor
 
     One that is not clear is timed further, as far as the campaign's budgets allow. With an executor it is a job.
     """
-    at_hand = change_at_hand(context)
+    at_hand, task = change_at_hand(context), context.task
     if paired.applies(at_hand):
         result, jobs = yield from paired.compared(at_hand, arguments)
-        return _on_change(result, jobs=jobs)
+        return _judged(result, jobs=jobs)
+    remaining_s = left_s(task.campaign, campaign.spent_by(context), task.usd_per_hour)
     number = SessionChanges(context.finished).number
-    remaining_s = left_s(context.task.campaign, campaign.spent_by(context), context.task.usd_per_hour)
     terms = arguments.model_copy(update={"candidate": number, "more_s": min(arguments.more_s, remaining_s)})
     return (yield from on_change(against_known_good.compare, context, terms))
 
 
 def look(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:
     """What holds the edited target back, by the decision tree of this session."""
-    steps = [
-        step for pattern in context.task.patterns for step in pattern.steps if step.action == "kernel.profile"
-    ]
-    if not steps:
+    step = context.task.step("kernel.profile")
+    if step is None:
         message = "no pattern of this session has a decision tree"
         return Result(JudgedOutput(ok=True, message=message, not_exercised=(f"a profile: {message}",)))
-    terms = profile.ProfileTerms.model_validate(steps[0].arguments)
+    terms = profile.ProfileTerms.model_validate(step.arguments)
     return (yield from on_change(profile.profile, context, terms))
-
-
-def _digest(at_hand: ChangeAtHand) -> str:
-    """Hash of what the worktree differs by now."""
-    patch = workshop(at_hand.context).notes / "now.patch"
-    at_hand.tree.write_patch(patch)
-    try:
-        return content_hash(patch.read_bytes())
-    finally:
-        patch.unlink()
 
 
 def decide(context: Context, arguments: GainTerms) -> Working[DecisionOutput]:
     """Keep the change, as a commit on a branch of this session, or take it back; its patch stays either way."""
-    at_hand = change_at_hand(context)
+    at_hand, past, shop = change_at_hand(context), SessionChanges(context.finished), workshop(context)
     yield Tick("deciding")
     if at_hand.tree.head == at_hand.brief.base:
-        unchanged(at_hand, _digest(at_hand))
+        at_hand.refuse_edited()
     outcome, reason, gain = keeping.decision_on(*judged(at_hand), arguments.gain)
-    brief, past, shop = at_hand.brief.brief, SessionChanges(context.finished), workshop(context)
+    brief = at_hand.brief.brief
     assert brief is not None
     change = TriedChange(
         number=brief.number,
@@ -163,26 +144,22 @@ def decide(context: Context, arguments: GainTerms) -> Working[DecisionOutput]:
         patch=at_hand.brief.patch,
         promised=against_promise(at_hand),
     )
-    branch, incumbents = settle(at_hand, change), past.incumbents
-    fields: dict[str, Any] = {"incumbents": incumbents}
+    branch = settle(at_hand, change)
+    fields: dict[str, Any] = {"incumbents": past.incumbents}
     message = f"change {change.number} {outcome}: {reason}"
     if outcome == "kept":
         whole = shop.notes / KEPT
         at_hand.tree.write_patch(whole, past.first_base or at_hand.brief.base)
         command = shlex.join(taking(context.task.folder, branch, whole, change.variant))
         offered = f"take it over: {command}" if command else f"the sources of the answer, as a patch: {whole}"
+        message = f"{message}; {offered}"
         built = at_hand.found(BuildOutput)
         builds = {build.variant: build.build_id for build in built.builds} if built else {}
         ground = targets.ground(Project(at_hand.tree.target, shop.notes.parent.parent, bundled=False))
-        fields = {"taking": command, "incumbents": {**incumbents, **builds}, "ground": ground}
-        message = f"{message}; {offered}"
-    learned = f"Change {change.number} to {change.variant} was {outcome}: {reason}."
-    kept = outcome == "kept"
-    return Result(
-        DecisionOutput(
-            ok=True, message=message, kept=kept, tried=change, branch=branch, learned=(learned,), **fields
-        )
-    )
+        fields = {"taking": command, "incumbents": {**past.incumbents, **builds}, "ground": ground}
+    learned = (f"Change {change.number} to {change.variant} was {outcome}: {reason}.",)
+    fields |= {"kept": outcome == "kept", "tried": change, "branch": branch, "learned": learned}
+    return Result(DecisionOutput(ok=True, message=message, **fields))
 
 
 def against_promise(at_hand: ChangeAtHand) -> GainOutcome | None:
@@ -216,15 +193,13 @@ def settle(at_hand: ChangeAtHand, change: TriedChange) -> str:
 
     Does nothing twice: a session that was killed in between goes on with what it finds.
     """
-    tree, context = at_hand.tree, at_hand.context
+    tree, session = at_hand.tree, at_hand.context.task.session
     if change.outcome == "reverted":
         tree.revert()
         return ""
     if tree.head == at_hand.brief.base:
-        tree.commit(f"{change.variant}: {change.reason}\n\nChange {change.number}.", context.task.session)
-    if tree.repository is None:
-        return ""
-    return tree.branch(f"loop/{context.task.session}")
+        tree.commit(f"{change.variant}: {change.reason}\n\nChange {change.number}.", session)
+    return tree.branch(f"loop/{session}") if tree.repository else ""
 
 
 def taking(folder: Path, branch: str, patch: Path, variant: str) -> list[str]:
@@ -232,13 +207,12 @@ def taking(folder: Path, branch: str, patch: Path, variant: str) -> list[str]:
 
     Empty where no command does: an answer that holds its sources in a document of JSON.
     """
-    where = ["git", "-C", str(folder)]
     if branch and holds_uncommitted(folder, branch):  # A merge would be refused, or commit what the user had not.
         return ["git", "-C", str(root_of(folder)), "apply", str(patch)]
     if branch:
-        return [*where, "merge", "--no-edit", branch]
+        return ["git", "-C", str(folder), "merge", "--no-edit", branch]
     origin = made_of(folder)
     answer = origin.answers.get(variant) if origin else None
     if answer is None:
-        return [*where, "apply", "-p2", str(patch)]
+        return ["git", "-C", str(folder), "apply", "-p2", str(patch)]
     return [] if answer.endswith(".json") else ["patch", answer, str(patch)]

@@ -41,7 +41,6 @@ class CheckNote(Model):
     """What the campaign tells the checks of its candidates."""
 
     format: int = 1
-    """Format number."""
     incumbents: dict[str, str]
     """Variant to the build that it has to beat."""
     builds: str
@@ -67,11 +66,9 @@ class QuickSpeed(Model):
     """About how fast a variant is: a hint, no verdict."""
 
     variant: str
-    """Name of the variant."""
     against: str
     """What it was timed beside: `the incumbent`, or `baseline`."""
     workload: str
-    """Where."""
     ratio: float
     """Time of that / time of the variant: above 1 the variant is faster."""
     interval: tuple[float, float]
@@ -97,58 +94,45 @@ class CheckOutput(Output):
 
 def note_of(folder: Path) -> CheckNote | None:
     """What the campaign left for checks in the folder of a candidate; None elsewhere."""
-    for place in (folder, *folder.parents):
-        if (place / ".git").is_dir():
-            try:
-                return sums.read_sealed(CheckNote, place / ".git" / NOTE)
-            except (OSError, LoopError):
-                return None
-    return None
+    repository = next((place for place in (folder, *folder.parents) if (place / ".git").is_dir()), None)
+    try:
+        return sums.read_sealed(CheckNote, repository / ".git" / NOTE) if repository else None
+    except (OSError, LoopError):
+        return None
 
 
 def check(context: Context, arguments: CheckTerms) -> Working[CheckOutput]:
     """Compile, verify on a few workloads, time once beside what has to be beaten."""
-    variants = build.buildable(context.bench, context.task.variants)
-    builds, failures = yield from kernel.compile_all(context, variants)
-    built = tuple(build.variant for build in builds)
-    if failures or not builds:
-        message = failures[0].message if failures else "nothing to compile"
-        return Result(
-            CheckOutput(ok=False, message=message, hint=failures[0].hint if failures else None, built=built)
-        )
-    note = note_of(context.task.folder)
+    bench, note = context.bench, note_of(context.task.folder)
+    builds, failures = yield from kernel.compile_all(context, build.buildable(bench, context.task.variants))
+    fields: dict[str, Any] = {"built": tuple(build.variant for build in builds)}
+    if failures:
+        return Result(CheckOutput(ok=False, message=failures[0].message, hint=failures[0].hint, **fields))
+    if not builds:
+        return Result(CheckOutput(ok=False, message="nothing to compile"))
     chosen = in_turn(context, note)
     allowance = TimeAllowance(arguments.verify_s, chosen[LEAST:])
-    checks = yield from verify(
-        context.bench, [Job(context.bench.side(build.variant, build), chosen) for build in builds], allowance
-    )
-    wrong = {variant.variant: variant.failures for variant in checks if variant.failures}
+    jobs = [Job(bench.side(build.variant, build), chosen) for build in builds]
+    checks = yield from verify(bench, jobs, allowance)
     verified = tuple(workload.name for workload in chosen if workload not in allowance.left_out)
-    fields: dict[str, Any] = {"built": built, "verified": verified, "wrong": wrong, "variants": checks}
-    unverified = kernel.unverified(context, built, allowance.left_out)
-    if wrong:
-        name, (first, *_) = next(iter(wrong.items()))
-        return Result(CheckOutput(ok=False, message=f"{name}: {first}", not_exercised=tuple(unverified), **fields))
+    missing = kernel.unverified(context, fields["built"], allowance.left_out)
+    wrong = {variant.variant: variant.failures for variant in checks if variant.failures}
+    fields |= {"verified": verified, "wrong": wrong, "variants": checks}
+    for name, failed in wrong.items():
+        message = f"{name}: {failed[0]}"
+        return Result(CheckOutput(ok=False, message=message, not_exercised=tuple(missing), **fields))
     speeds: list[QuickSpeed] = []
-    unknown: list[str] = []
     with ExitStack() as stack:
-        yield from hold_device(context.bench, stack)
+        yield from hold_device(bench, stack)
         for right in builds:
             try:
                 speeds += yield from _speed(context, right, note, arguments)
             except (Untimed, LoopError) as error:
-                unknown.append(f"speed of {right.variant}: {error}")
+                missing.append(f"speed of {right.variant}: {error}")
     texts = [f"{speed.variant} {times(speed.ratio)} {speed.against} on {speed.workload}" for speed in speeds]
-    message = (
-        f"right on {say.count(len(verified), 'workload')}; about {', '.join(texts)}"
-        if texts
-        else "right; no speed"
-    )
-    return Result(
-        CheckOutput(
-            ok=True, message=message, speeds=tuple(speeds), not_exercised=(*unverified, *unknown), **fields
-        )
-    )
+    about = f" on {say.count(len(verified), 'workload')}; about {', '.join(texts)}" if texts else "; no speed"
+    fields |= {"speeds": tuple(speeds), "not_exercised": tuple(missing)}
+    return Result(CheckOutput(ok=True, message=f"right{about}", **fields))
 
 
 def in_turn(context: Context, note: CheckNote | None) -> tuple[Workload, ...]:
@@ -166,14 +150,13 @@ def in_turn(context: Context, note: CheckNote | None) -> tuple[Workload, ...]:
 
 
 def _speed(
-    context: Context, variant_build: Build, note: CheckNote | None, arguments: CheckTerms
+    context: Context, right: Build, note: CheckNote | None, arguments: CheckTerms
 ) -> Generator[Tick, None, list[QuickSpeed]]:
     """Beside the incumbent where there is a campaign and its build is whole, else beside the baseline.
 
-    Where the variant does worst, else on the last of the plan's workloads that it takes.
+    Where the variant does worst, else on the last of the plan's workloads that it takes. None without a round.
     """
-    bench, name = context.bench, variant_build.variant
-    side = bench.side(name, variant_build)
+    bench, name, side = context.bench, right.variant, context.bench.side(right.variant, right)
     known = note.incumbents.get(name) if note else None
     incumbent = build.find_id(name, known, Path(note.builds)) if note and known else None
     rival, against = bench.side(BASELINE), BASELINE
@@ -182,15 +165,14 @@ def _speed(
     every = kernel.workloads(context, note.sets if note else context.task.plan.workloads)
     accepted = [workload for workload in every if accepts(side, workload)]
     worst = [workload for workload in accepted if note and workload.name == note.workload]
-    for workload in (*worst, *reversed(accepted)):
-        terms = Terms(arguments.rounds, arguments.seconds, context.task.seed)
-        timings = yield from schedule.measure(bench, [rival, side], [workload], terms)
-        logs = samples.log_ratios(timings.of(workload.name), rival.name, side.name)
-        if len(logs) < MIN_ROUNDS:
-            return []
-        ratio, low, high = ratio_interval(logs)
-        speed = QuickSpeed(
-            variant=name, against=against, workload=workload.name, ratio=ratio, interval=(low, high)
-        )
-        return [speed]
-    return []
+    if not accepted:
+        return []
+    workload = (*worst, accepted[-1])[0]
+    terms = Terms(arguments.rounds, arguments.seconds, context.task.seed)
+    timings = yield from schedule.measure(bench, [rival, side], [workload], terms)
+    logs = samples.log_ratios(timings.of(workload.name), rival.name, side.name)
+    if len(logs) < MIN_ROUNDS:
+        return []
+    ratio, low, high = ratio_interval(logs)
+    fields = {"ratio": ratio, "interval": (low, high)}
+    return [QuickSpeed(variant=name, against=against, workload=workload.name, **fields)]

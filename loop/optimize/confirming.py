@@ -19,7 +19,7 @@ from loop.gate import kernel
 from loop.gate.verify import Job, verify
 from loop.model.base import Model
 from loop.model.change import Confirmed, ConfirmOutput
-from loop.model.measurement import Build
+from loop.model.measurement import Build, Segment
 from loop.model.target import Workload
 from loop.model.workloads import accepts
 from loop.optimize.session_changes import SessionChanges
@@ -49,31 +49,24 @@ def confirm(context: Context, arguments: ConfirmTerms) -> Working[ConfirmOutput]
     changed = [name for name, build_id in now.items() if start.get(name, build_id) != build_id]
     if not changed:
         return Result(ConfirmOutput(ok=True, message="nothing was kept"))
-    cache = context.bench.cache
-    confirmed: list[Confirmed] = []
-    wrong: list[str] = []
-    missing: list[str] = []
-    timings: list[Timings] = []
+    confirmed, wrong, missing, segments = list[Confirmed](), list[str](), list[str](), list[Segment]()
     for name in changed:
-        old, new = (build.find_id(name, ids[name], cache) for ids in (start, now))
+        old, new = (build.find_id(name, ids[name], context.bench.cache) for ids in (start, now))
         if old is None or new is None:
             missing.append(f"{name} against the start: a build has left the cache")
             continue
-        failures, figure, timed = yield from _one(context, old, new, arguments)
-        wrong += failures
+        figure, failure, timings = yield from _one(context, old, new, arguments)
         confirmed += [figure] if figure else []
-        timings.append(timed)
-    texts = [f"{figure.variant} {figure.words}" for figure in confirmed]
-    return Result(
-        ConfirmOutput(
-            ok=not wrong,
-            message="; ".join(wrong or texts or missing),
-            confirmed=tuple(confirmed),
-            seed=fresh_seed(context),
-            not_exercised=tuple(missing),
-        ),
-        {"confirm": [segment for timing in timings for segment in timing.segments]},
+        wrong += [f"{name} is wrong on fresh values: {failure}"] if failure else []
+        segments += timings.segments
+    output = ConfirmOutput(
+        ok=not wrong,
+        message="; ".join(wrong or [f"{figure.variant} {figure.words}" for figure in confirmed] or missing),
+        confirmed=tuple(confirmed),
+        seed=fresh_seed(context),
+        not_exercised=tuple(missing),
     )
+    return Result(output, {"confirm": segments})
 
 
 def fresh_seed(context: Context) -> int:
@@ -83,47 +76,38 @@ def fresh_seed(context: Context) -> int:
 
 def held_out(context: Context, timed: Sequence[Workload]) -> tuple[Workload, ...]:
     """Workloads of sets that no brief named, no check showed and no candidate was judged on."""
-    plan, target = context.task.plan, context.bench.target
     known = {workload.name for workload in (*timed, *kernel.workloads(context, kernel.extra_sets(context)))}
-    others = [name for name in target.workloads if name not in (*plan.workloads, *plan.checks)]
-    every = kernel.workloads(context, others, fresh_seed(context))
+    every = kernel.workloads(context, kernel.other_sets(context), fresh_seed(context))
     return tuple({workload.name: workload for workload in every if workload.name not in known}.values())
 
 
 def _one(
     context: Context, old: Build, new: Build, arguments: ConfirmTerms
-) -> Generator[Tick, None, tuple[list[str], Confirmed | None, Timings]]:
-    """One variant: what is wrong with it, how fast it is, and the raw samples."""
-    bench, name = context.bench, new.variant
+) -> Generator[Tick, None, tuple[Confirmed | None, str, Timings]]:
+    """One variant: how fast it is, or what is wrong with it, and the raw samples."""
+    bench, name, seed = context.bench, new.variant, fresh_seed(context)
     sides = [bench.side(name, old).renamed("start"), bench.side(name, new).renamed("now")]
-    timed = kernel.workloads(context, context.task.plan.workloads, fresh_seed(context))
+    timed = kernel.workloads(context, context.task.plan.workloads, seed)
     unseen = held_out(context, timed)
     accepted = [workload for workload in (*timed, *unseen) if accepts(sides[1], workload)]
     (checks,) = yield from verify(bench, [Job(sides[1], accepted, layouts=False)])
     if checks.first_failure:
-        failures = [f"{name} is wrong on fresh values: {checks.first_failure.message}"]
-        return failures, None, Timings()
-    terms = Terms(arguments.rounds, IN_ROUNDS * context.budget_s, fresh_seed(context), least=arguments.least)
+        return None, checks.first_failure.message, Timings()
+    terms = Terms(arguments.rounds, IN_ROUNDS * context.budget_s, seed, least=arguments.least)
     with ExitStack() as stack:
-        yield from hold_device(context.bench, stack)
+        yield from hold_device(bench, stack)
         room = fitting(bench, accepted, sides, wide=True)
         timings = yield from schedule.measure(bench, sides, room.workloads, terms)
-    logs = {
-        workload.name: samples.log_ratios(timings.of(workload.name), "start", "now")
-        for workload in (*timed, *unseen)
-    }
-    counting = {name: ratios for name, ratios in logs.items() if len(ratios) >= MIN_ROUNDS}
-    by_workload = [counting[workload.name] for workload in timed if workload.name in counting]
+    every = {w.name: samples.log_ratios(timings.of(w.name), "start", "now") for w in (*timed, *unseen)}
+    logs = {name: ratios for name, ratios in every.items() if len(ratios) >= MIN_ROUNDS}
+    by_workload = [logs[workload.name] for workload in timed if workload.name in logs]
     if not by_workload:  # No round of any counts.
-        return [], None, timings
+        return None, "", timings
+
+    def ranges(workloads: Sequence[Workload]) -> dict[str, tuple[float, float, float]]:
+        of_each = {w.name: ratio_interval(logs[w.name]) for w in workloads if w.name in logs}
+        return {name: (low, ratio, high) for name, (ratio, low, high) in of_each.items()}
+
     ratio, low, high = ratio_interval([sum(ratios) / len(ratios) for ratios in zip(*by_workload, strict=False)])
-    intervals = {name: ratio_interval(ratios) for name, ratios in counting.items()}
-    by_name = {name: (lowest, middle, highest) for name, (middle, lowest, highest) in intervals.items()}
-    confirmed = Confirmed(
-        variant=name,
-        ratio=ratio,
-        interval=(low, high),
-        workloads={workload.name: by_name[workload.name] for workload in timed if workload.name in by_name},
-        held_out={workload.name: by_name[workload.name] for workload in unseen if workload.name in by_name},
-    )
-    return [], confirmed, timings
+    fields = {"workloads": ranges(timed), "held_out": ranges(unseen)}
+    return Confirmed(variant=name, ratio=ratio, interval=(low, high), **fields), "", timings

@@ -3,11 +3,11 @@
 import contextlib
 import os
 import shutil
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from loop.base.documents import content_hash
+from loop.base.documents import content_hash, write_atomic
 from loop.base.errors import LoopError, WorkFailed
 from loop.base.places import MANIFEST
 from loop.base.processes import Tick
@@ -93,14 +93,13 @@ def page_of(notes: Path, brief: Brief) -> Path:
     return notes / f"{brief.number}-brief.md"
 
 
-def handed_back(shop: Workshop, brief: Brief, changed: Mapping[str, int], tree: Worktree) -> BriefOutput:
+def handed_back(shop: Workshop, brief: Brief, tree: Worktree) -> BriefOutput:
     """The edit that is there now, with its patch beside the brief."""
-    shop.notes.mkdir(parents=True, exist_ok=True)
-    written = shop.notes / "now.patch"
-    tree.write_patch(written)
-    digest = content_hash(written.read_bytes())
-    patch = written.rename(shop.notes / f"{brief.number}-{digest[:8]}.patch")
-    lines = sum(changed.values())
+    changed, patch = tree.changed(), tree.patch()
+    lines, digest = sum(changed.values()), content_hash(patch)
+    path = shop.notes / f"{brief.number}-{digest[:8]}.patch"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, patch)
     return BriefOutput(
         ok=True,
         message=f"change {brief.number} to {brief.variant}: {', '.join(changed)} ({lines} lines)",
@@ -109,7 +108,7 @@ def handed_back(shop: Workshop, brief: Brief, changed: Mapping[str, int], tree: 
         files=tuple(changed),
         lines=lines,
         base=tree.head,
-        patch=str(patch),
+        patch=str(path),
         digest=digest,
     )
 
@@ -130,8 +129,7 @@ class Taken:
         New files count where they are of the kinds that may be added, in the folders where they may be, and at the
         target's top: there a new Python file hides a package, such as `torch.py`, and its author has to be told.
         """
-        files: dict[str, bytes | None] = {}
-        left_out: list[str] = []
+        files, left_out = dict[str, bytes | None](), list[str]()
         if not copy.target.is_dir():
             return cls({}, ())
         before, kinds = tree.committed(), {Path(file).suffix for file in brief.files}
@@ -161,7 +159,7 @@ class Taken:
         for name, content in self.files.items():
             if _lies_in(tree, tree.target / name):
                 _put_back(tree.target / name, content)
-        tree.write_patch(path)
+        write_atomic(path, tree.patch())
         tree.revert()
         return path
 
@@ -191,7 +189,7 @@ def _put_back(path: Path, content: bytes | None) -> None:
         path.write_bytes(content)
 
 
-def handed_over(shop: Workshop, tree: Worktree, proposal: Proposal, judged: set[str], start: str = "") -> Proposal:
+def handed_over(tree: Worktree, proposal: Proposal, judged: set[str], start: str = "") -> Proposal:
     """Put a candidate's edit into the session's worktree; how it ended where it cannot be judged.
 
     What was kept since it was proposed stays: the edit is rebased on it. Where they conflict, it takes the place
@@ -205,10 +203,7 @@ def handed_over(shop: Workshop, tree: Worktree, proposal: Proposal, judged: set[
         if not _instead(tree, Path(proposal.patch).absolute(), start):
             return proposal.model_copy(update={"ended": "conflict"})
         proposal = proposal.model_copy(update={"said": INSTEAD})
-    written = shop.notes / "now.patch"
-    tree.write_patch(written)
-    digest = content_hash(written.read_bytes())
-    if not tree.changed() or digest in judged:
+    if not tree.changed() or content_hash(tree.patch()) in judged:
         tree.revert()
         return proposal.model_copy(update={"ended": "repeated"})
     return proposal

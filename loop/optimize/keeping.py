@@ -58,15 +58,13 @@ def gains(finished: Iterable[Finished]) -> Gains:
     """
     records = latest_attempts(finished)
     changes = [as_of_target(record) for record in records if record.action == "change.compare"]
-    compared = {run: output.measurements for run, output in by_run(changes, CompareOutput)}
-    kept = [
-        (run, decided.tried) for run, decided in by_run(records, DecisionOutput) if decided.kept and decided.tried
-    ]
+    compared = dict(by_run(changes, CompareOutput))
+    kept = {run: output.tried for run, output in by_run(records, DecisionOutput) if output.kept and output.tried}
     saved = []
-    for run, change in kept:
+    for run, change in kept.items():
         pairs = [
             measurement.reference_us - measurement.candidate_us
-            for measurement in compared.get(run, ())
+            for measurement in (compared[run].measurements if run in compared else ())
             if (measurement.variant, measurement.against) == (change.variant, "known_good")
         ]
         saved += [fmean(pairs)] if pairs else []
@@ -108,13 +106,10 @@ def left_s(campaign: Campaign, spent: CampaignSpent, usd_per_hour: float = 0.0) 
 
 def why_ended(campaign: Campaign, spent: CampaignSpent) -> str | None:
     """Why no further candidate is asked for; None while one is."""
+    late = f"its {{:g}} minutes are over{'' if spent.candidates else NONE_YET}"
     bounds = (
         (campaign.candidates, spent.candidates, "its {:g} candidates were proposed"),
-        (
-            campaign.minutes,
-            spent.seconds / 60,
-            f"its {{:g}} minutes are over{'' if spent.candidates else NONE_YET}",
-        ),
+        (campaign.minutes, spent.seconds / 60, late),
         (campaign.usd, spent.usd, "its {:g} dollars are spent"),
         (campaign.tokens, spent.tokens, "its {:g} tokens are used"),
         (campaign.gpu_s, spent.gpu_s, "its {:g} seconds on the GPU are used"),

@@ -7,7 +7,7 @@ session. Where a candidate was kept meanwhile the incumbent is another, and so i
 
 import shutil
 import tempfile
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +26,6 @@ from loop.library.definitions import read_file
 from loop.model.campaign import Proposal
 from loop.model.change import jobs_of
 from loop.model.jobs import JobRun
-from loop.model.plan import Step
 from loop.model.record import KnownGood
 from loop.model.target import Target
 from loop.model.verdict import SpeedVerdict
@@ -58,27 +57,22 @@ def paired(context: Context, arguments: PairedTerms) -> Working[CompareOutput]:
     with bench.at(place, read_file(place / MANIFEST, Target).value) as inner:
         beside = replace(context, bench=inner, task=replace(task, folder=place))
         old, failed = yield from kernel.compile_all(beside, buildable(inner, task.variants))
-    if failures or failed:
-        first = (failures or failed)[0]
+    for first in (*failures, *failed):
         return Result(CompareOutput(ok=False, message=first.message, hint=first.hint))
     good = {build.variant: KnownGood(session=INCUMBENT, build_id=build.build_id, commit=None) for build in old}
     builds = {build.variant: build for build in builds_now if good[build.variant].build_id != build.build_id}
     timed = kernel.workloads(context, task.plan.workloads)
-    sides = [bench.side(name, build) for name, build in builds.items()]
-    checks = yield from verify(
-        bench,
-        [
-            Job(side, tuple(workload for workload in timed if accepts(side, workload)), layouts=False, enough=True)
-            for side in sides
-        ],
-    )
-    for check in checks:
-        if check.first_failure:
-            return Result(
-                CompareOutput(ok=False, message=f"{check.variant} is wrong: {check.first_failure.message}")
-            )
-    inner_context = replace(context, past=replace(context.past, known_good=good))
-    return (yield from compare_ready(inner_context, ReadyVariants(tuple(builds), builds), arguments))
+    jobs = []
+    for name, build in builds.items():
+        side = bench.side(name, build)
+        accepted = tuple(workload for workload in timed if accepts(side, workload))
+        jobs.append(Job(side, accepted, layouts=False, enough=True))
+    for checks in (yield from verify(bench, jobs)):
+        if checks.first_failure:
+            why = f"{checks.variant} is wrong: {checks.first_failure.message}"
+            return Result(CompareOutput(ok=False, message=why))
+    known = replace(context, past=replace(context.past, known_good=good))
+    return (yield from compare_ready(known, ReadyVariants(tuple(builds), builds), arguments))
 
 
 def applies(at_hand: ChangeAtHand) -> bool:
@@ -95,7 +89,7 @@ def compared(
     number = at_hand.brief.candidate or SessionChanges(context.finished).number
     with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
         part = _part(context, at_hand.tree, Path(folder), number, arguments)
-        (job,) = yield from done(_as_compared(context), "change.paired", [part], _group(context))
+        (job,) = yield from _jobs(context, [part])
     return Result(CompareOutput.model_validate(found(job), strict=False), samples_of(job)), (job.ran,)
 
 
@@ -106,35 +100,33 @@ def best_first(
 
     What conflicts with what was kept, and what no job could compare, comes last.
     """
-    step = _compare_step(context)
+    step = context.task.step("change.compare")
     if step is None or not context.task.campaign.executor or len(waiting) < 2:
         return list(waiting), ()
-    as_then = _as_compared(context)
     terms, parts = CompareTerms.model_validate(step.arguments), dict[int, Part]()
     with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
         for proposal in waiting:
             try:
                 tree.apply(Path(proposal.patch))
                 place = Path(folder) / str(proposal.number)
-                parts[proposal.number] = _part(as_then, tree, place, proposal.number, terms)
+                parts[proposal.number] = _part(context, tree, place, proposal.number, terms)
             except LoopError:
                 continue
             finally:
                 tree.revert()
-        jobs = yield from done(as_then, "change.paired", [*parts.values()], _group(context))
+        jobs = yield from _jobs(context, [*parts.values()])
     gains = dict(zip(parts, map(_gain, jobs), strict=True))
     return sorted(waiting, key=lambda proposal: -gains.get(proposal.number, 0.0)), tuple(job.ran for job in jobs)
 
 
-def _compare_step(context: Context) -> Step | None:
-    steps = (step for pattern in context.task.patterns for step in pattern.steps)
-    return next((step for step in steps if step.action == "change.compare"), None)
-
-
-def _as_compared(context: Context) -> Context:
-    """With the times that the pattern gives. A running step's limit grows, and would make it another job."""
-    step = _compare_step(context)
-    return replace(context, budget_s=step.budget_s, kill_after_s=step.kill_after_s) if step else context
+def _jobs(context: Context, parts: Sequence[Part]) -> Generator[Tick, None, list[JobFolder]]:
+    """The jobs, ended: on devices like that of the first one that timed something, within the pattern's times."""
+    step = context.task.step("change.compare")
+    if step is not None:  # A running step's limit grows, and would make it another job.
+        context = replace(context, budget_s=step.budget_s, kill_after_s=step.kill_after_s)
+    ran = (job for job in jobs_of(context.finished) if job.timed and job.state == "done")
+    group = next((job.group for job in ran), "")
+    return (yield from done(context, "change.paired", parts, group))
 
 
 def _part(context: Context, tree: Worktree, place: Path, number: int, terms: CompareTerms) -> Part:
@@ -142,10 +134,9 @@ def _part(context: Context, tree: Worktree, place: Path, number: int, terms: Com
     _copy(tree.target, place / CANDIDATE)
     with tempfile.TemporaryDirectory(prefix="loop-incumbent-") as exported:
         _copy(export(tree.target, tree.head, Path(exported)), place / BESIDE)
-    values: Mapping[str, object] = {**dict(terms), "candidate": number}
     return Part(
         title=f"compare candidate {number} with the incumbent",
-        arguments=PairedTerms.model_validate(values),
+        arguments=PairedTerms.model_validate({**dict(terms), "candidate": number}),
         variants=[*buildable(context.bench, context.task.variants)],
         sets=context.task.plan.workloads,
         times=True,
@@ -161,11 +152,6 @@ def _copy(target: Path, place: Path) -> None:
         copy = place / file.relative_to(target)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, copy)
-
-
-def _group(context: Context) -> str:
-    """The devices that the campaign is about: those of the first job that timed something."""
-    return next((job.group for job in jobs_of(context.finished) if job.timed and job.state == "done"), "")
 
 
 def _gain(job: JobFolder) -> float:

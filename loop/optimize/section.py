@@ -28,13 +28,28 @@ from loop.report.sections import Section
 
 MOST_TRIALS = 12
 """Points of a search that the report lists; the journal has all."""
+HEADS = (
+    ">Change",
+    "Variant",
+    "Files",
+    "Outcome",
+    ">Against the incumbent",
+    ">Against the baseline",
+    "Promised",
+    "Why",
+)
+JUDGED = (
+    "Each was made in a worktree of loop's own and was judged by the gate; one that failed a step went no "
+    "further. A speed is the mean ratio over the workloads, above 1 it is faster."
+)
 
 
 def sections(finished: Sequence[Finished]) -> Iterator[Section]:
     """Every change of a session, what searches tried, and where the kept changes are; nothing without any."""
     records = latest_attempts(finished)
     decided, rows = by_run(records, DecisionOutput), []
-    for run, change in ((run, decision.tried) for run, decision in decided if decision.tried):
+    tried = {run: decision.tried for run, decision in decided if decision.tried}
+    for run, change in tried.items():
         steps = (as_of_target(r) for r in records if r.run == run and r.action == "change.measure")
         verdicts = [verdict for output in outputs_of(steps, MeasureOutput)[:1] for verdict in output.verdicts]
         speeds = [verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict)]
@@ -51,7 +66,7 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
         lines.append(f"All that was kept: `{kept[-1].taking or f'git apply {whole}'}`")
         if kept[-1].branch:
             lines.append(f"The same as commits: branch `{kept[-1].branch}`; as one patch: `{whole}`")
-    for change in (decision.tried for _, decision in decided if decision.tried):
+    for change in tried.values():
         lines.append(f"Change {change.number} ({change.outcome}) as a patch: `git apply {change.patch}`")
     last = read_output(records[-1], BriefOutput) if records and records[-1].status == "paused" else None
     if last and last.brief:
@@ -59,20 +74,7 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
     if rows or searches or lines:
         yield Section("Changes", note="What became of each change of the target:")
     if rows:
-        heads = (
-            "Variant",
-            "Files",
-            "Outcome",
-            ">Against the incumbent",
-            ">Against the baseline",
-            "Promised",
-            "Why",
-        )
-        note = (
-            "Each was made in a worktree of loop's own and was judged by the gate; one that failed a step went no "
-            "further. A speed is the mean ratio over the workloads, above 1 it is faster."
-        )
-        yield Section(note=note, table=filled(columns(">Change", *heads), rows))
+        yield Section(note=JUDGED, table=filled(columns(*HEADS), rows))
     yield from searches
     yield Section(lines=tuple(lines))
 
@@ -113,13 +115,12 @@ def spared(record: Finished, finished: Sequence[Finished]) -> bool:
 
 def _trials(trials: Sequence[TriedPoint]) -> Section:
     """The fastest points of a search first, then why the others were not timed."""
-    ranked = sorted(trials, key=lambda trial: -(trial.ratio or 0))
     rows = []
-    for trial in ranked[:MOST_TRIALS]:
+    for trial in sorted(trials, key=lambda trial: -(trial.ratio or 0))[:MOST_TRIALS]:
         values = ", ".join(f"{name} {str(value).lower()}" for name, value in trial.values.items())
         ratios = [say.times(ratio) if ratio else "not timed" for ratio in (trial.ratio, trial.worst)]
         rows.append((values, trial.outcome, *ratios, trial.reason))
-    hidden = len(ranked) - len(rows)
+    hidden = len(trials) - len(rows)
     return Section(
         note=f"Values of `{trials[0].tuning}`, compiled, verified, then timed beside the incumbent; one that "
         "failed went no further:",
@@ -147,38 +148,36 @@ def _campaign(records: Sequence[Finished]) -> Iterator[str]:
     if not proposed:
         return
     kept = sum(output.kept for output in outputs_of(records, DecisionOutput))
-    use = together([proposal.use for proposal in proposed if proposal.use])
+    use = together(proposal.use for proposal in proposed if proposal.use)
     per_change = f", ${use.usd / kept:.2f} for each that was kept" if kept and use.usd is not None else ""
     yield f"{len(proposed)} candidates were proposed, {kept} kept; {_used(use)}{per_change}"
     if not all(proposal.isolated for proposal in proposed):
         yield "The proposers were not isolated: `bwrap` does not work here, or a command of your own proposed"
-    yield from _each(proposed, records)
+    runs = {output.candidate: run for run, output in by_run(records, BriefOutput)}
+    changes = {run: decision.tried.number for run, decision in by_run(records, DecisionOutput) if decision.tried}
+    told = use.usd is not None or bool(use.models)
+    for proposal in proposed:
+        change = changes.get(runs.get(proposal.number, -1))
+        idea = f" ({proposal.idea})" if proposal.idea else ""
+        end = f"change {change}" if change else proposal.text
+        yield f"Candidate {proposal.number}{idea}: {'; '.join([end, *_details(proposal, told=told)])}"
     ended = next((brief.message for brief in reversed(briefs) if brief.declined), "")
     if ended:
         yield f"The campaign ended: {ended}"
 
 
-def _each(proposed: Sequence[Proposal], records: Sequence[Finished]) -> Iterator[str]:
-    """How each candidate ended, or which change it became."""
-    is_known = any(proposal.use.usd is not None or proposal.use.models for proposal in proposed if proposal.use)
-    runs = {output.candidate: run for run, output in by_run(records, BriefOutput)}
-    changes = {run: decision.tried.number for run, decision in by_run(records, DecisionOutput) if decision.tried}
-    for proposal in proposed:
-        change = changes.get(runs.get(proposal.number, -1))
-        parts = [f"change {change}" if change else proposal.text, f"{proposal.seconds:.0f} s"]
-        parts += [_used(proposal.use)] if is_known else []
-        parts += (
-            [f"not taken: {', '.join(proposal.left_out)}"]
-            if proposal.left_out and proposal.ended != "unedited"
-            else []
-        )
-        yield f"Candidate {proposal.number}{f' ({proposal.idea})' if proposal.idea else ''}: {'; '.join(parts)}"
+def _details(proposal: Proposal, *, told: bool) -> Iterator[str]:
+    """What a candidate took, and what of its edit was not taken; `told`: whether any tells what it cost."""
+    yield f"{proposal.seconds:.0f} s"
+    if told:
+        yield _used(proposal.use)
+    if proposal.left_out and proposal.ended != "unedited":
+        yield f"not taken: {', '.join(proposal.left_out)}"
 
 
 def _used(use: AiUse | None) -> str:
     """`$0.12 (estimate), 900 tokens`; what is unknown is never zero."""
     if use is None or (use.usd is None and not use.models):
         return "no AI cost stated"
-    tokens = sum(model.tokens.total for model in use.models)
-    parts = [f"${use.usd:.2f} ({use.accuracy})" if use.usd is not None else "dollars unknown"]
-    return ", ".join([*parts, f"{tokens:,} tokens" if tokens else "tokens unknown"])
+    usd = f"${use.usd:.2f} ({use.accuracy})" if use.usd is not None else "dollars unknown"
+    return f"{usd}, {f'{use.tokens:,} tokens' if use.tokens else 'tokens unknown'}"

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from loop.base.documents import content_hash
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.places import MANIFEST
 from loop.builds.build import buildable
@@ -57,8 +58,7 @@ class SessionChanges:
     @property
     def judged_edits(self) -> set[str]:
         """Hashes of the patches that were judged, or are."""
-        briefs = (read_output(record, BriefOutput) for record in self.finished)
-        return {brief.digest for brief in briefs if brief and brief.digest}
+        return {brief.digest for _, brief in by_run(self.finished, BriefOutput) if brief.digest}
 
     @property
     def gained(self) -> float:
@@ -95,9 +95,9 @@ class SessionChanges:
     @property
     def incumbents(self) -> dict[str, str]:
         """Variant to the build that a change is held against: what the session built, or kept since."""
-        incumbents = [decision.incumbents for _, decision in self.decisions if decision.kept]
-        if incumbents:
-            return incumbents[-1]
+        kept = [decision.incumbents for _, decision in self.decisions if decision.kept]
+        if kept:
+            return kept[-1]
         built = next(self._outputs(BuildOutput, changes=False), None)
         return {build.variant: build.build_id for build in built.builds} if built else {}
 
@@ -158,11 +158,13 @@ class ChangeAtHand:
         read = (read_output(as_of_target(record), kind) for record in self.records)
         return next((output for output in read if output), None)
 
-    @property
-    def touched(self) -> tuple[str, ...]:
-        """Variants that it changes; before it was built, all."""
-        built = self.judged("change.build")
-        return built.touched if built else tuple(buildable(self.context.bench, self.context.task.variants))
+    def refuse_edited(self) -> None:
+        """Raises WorkFailed where the worktree is no longer what was handed back."""
+        if content_hash(self.tree.patch()) != self.brief.digest:
+            raise WorkFailed(
+                f"{self.tree.target} was edited while the change was judged",
+                hint=f"what is there now is judged next; what was handed back before: {self.brief.patch}",
+            )
 
 
 def workshop(context: Context) -> Workshop:
@@ -207,15 +209,16 @@ def candidate(context: Context) -> Iterator[Context]:
         target = with_tuning_set(target, tuned)
         checks = (*plan.workloads, *plan.checks)
         plan = plan.model_copy(update={"workloads": (tuning_set(tuned),), "checks": checks})
-    incumbents = SessionChanges(context.finished).incumbents
+    incumbents, built = SessionChanges(context.finished).incumbents, at_hand.judged("change.build")
     good = {name: KnownGood(session=INCUMBENT, build_id=i, commit=None) for name, i in incumbents.items()}
+    # Before it was built, it may change all.
+    variants = built.touched if built else tuple(buildable(context.bench, context.task.variants))
+    task = replace(context.task, plan=plan, folder=at_hand.tree.target, variants=variants, emulated=())
     with context.bench.at(at_hand.tree.target, target) as bench:
         yield replace(
             context,
             bench=bench,
-            task=replace(
-                context.task, plan=plan, folder=at_hand.tree.target, variants=at_hand.touched, emulated=()
-            ),
+            task=task,
             finished=tuple(as_of_target(record) for record in at_hand.records),
             past=replace(context.past, known_good=good),
         )
@@ -230,12 +233,3 @@ def with_tuning_set(target: Target, name: str) -> Target:
     """The target with one more set: the workloads that something is tuned on."""
     sets = {**target.workloads, tuning_set(name): target.tuning[name].workloads}
     return target.model_copy(update={"workloads": sets})
-
-
-def unchanged(at_hand: ChangeAtHand, digest: str) -> None:
-    """Raises LoopError where the worktree is no longer what was handed back."""
-    if digest != at_hand.brief.digest:
-        raise WorkFailed(
-            f"{at_hand.tree.target} was edited while the change was judged",
-            hint=f"what is there now is judged next; what was handed back before: {at_hand.brief.patch}",
-        )

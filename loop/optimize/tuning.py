@@ -51,6 +51,26 @@ TOGETHER = 6
 INCUMBENT = "incumbent"
 
 
+class TuneTerms(Model):
+    """How far the search goes."""
+
+    only: Identifier | None = None
+    """The one thing to be tuned; default: each in its turn."""
+    finalists: Annotated[int, Field(ge=1, le=20)] = 3
+    """Points that are timed a second time, longer."""
+    rounds: Annotated[int, Field(ge=2, le=50)] = 3
+    """Fresh processes of each point in the first pass; finalists get three times as many."""
+    gain: Annotated[float, Field(ge=0, le=10)] = 0.01
+    """Share by which the best has to be faster than the incumbent to be proposed."""
+    most: Annotated[int, Field(ge=2)] = 200
+    """Points that one thing may have: a search of more is refused before anything is compiled."""
+
+
+def label_of(values: Values) -> str:
+    """`rows 64, held true`."""
+    return ", ".join(f"{name} {str(value).lower()}" for name, value in values.items())
+
+
 @dataclass
 class PointSearch:
     """One search: what is tuned, where it is built, and what became of each point so far."""
@@ -85,107 +105,116 @@ class PointSearch:
         fields = {"tuning": self.name, "values": values, "outcome": outcome, "reason": reason}
         self.trials.append(TriedPoint.model_validate(fields))
 
+    def compile(self) -> Generator[Tick, None, None]:
+        """Every point that has not lost before, and the incumbent; a compiler a core runs at a time."""
+        bench, tuning, context = self.bench, self.tuning, self.context
+        places: dict[str, Any] = {"cache": bench.cache, "include": bench.include, "limit_s": context.kill_after_s}
+        with contextlib.suppress(BuildFailed):  # Sources, recipe, toolchain and workloads, whatever the values.
+            recipe, defines = self._recipe(self.incumbent), tuning.defines(self.incumbent)
+            digest = yield from build.ground(tuning.variant, recipe, bench.folder, defines, **places)
+            names = [workload.name for workload in self.workloads]
+            self.ground = content_hash("\0".join([digest, *names]))[:32]
+        past = [] if context.task.again else context.past.searches
+        lost = lost_points(past, self.name, self.ground)
+        points = [self.incumbent]
+        for values in tuning.points:
+            if values != self.incumbent and point(values) in lost:
+                self.drop(values, "lost", lost[point(values)])
+            elif values != self.incumbent:
+                points.append(values)
 
-def label_of(values: Values) -> str:
-    """`rows 64, held true`."""
-    return ", ".join(f"{name} {str(value).lower()}" for name, value in values.items())
+        def attempt(values: Values) -> Generator[Tick, None, Build | BuildFailed]:
+            try:
+                recipe = self._recipe(values)
+                return (yield from build.build(tuning.variant, recipe, bench.folder, **places))
+            except BuildFailed as failed:
+                return failed
 
-
-def compile_points(search: PointSearch) -> Generator[Tick, None, None]:
-    """Every point that has not lost before, and the incumbent; a compiler a core runs at a time."""
-    bench, tuning, context = search.bench, search.tuning, search.context
-    variant = bench.target.compiled(tuning.variant, bench.architecture)
-    places: dict[str, Any] = {"cache": bench.cache, "include": bench.include, "limit_s": context.kill_after_s}
-    with contextlib.suppress(BuildFailed):  # Sources, recipe, toolchain and workloads, whatever the values.
-        defines = tuning.defines(search.incumbent)
-        digest = yield from build.ground(tuning.variant, variant, bench.folder, defines, **places)
-        names = [workload.name for workload in search.workloads]
-        search.ground = content_hash("\0".join([digest, *names]))[:32]
-    past = [] if context.task.again else context.past.searches
-    lost = lost_points(past, search.name, search.ground)
-    points = [search.incumbent]
-    for values in search.tuning.points:
-        if values != search.incumbent and point(values) in lost:
-            search.drop(values, "lost", lost[point(values)])
-        elif values != search.incumbent:
-            points.append(values)
-
-    def attempt(values: Values) -> Generator[Tick, None, Build | BuildFailed]:
-        tuned = tuning.model_copy(update={"best": {search.device: values}})
-        target = bench.target.model_copy(update={"tuning": {**bench.target.tuning, search.name: tuned}})
-        recipe = target.compiled(tuning.variant, bench.architecture)
-        try:
-            return (yield from build.build(tuning.variant, recipe, bench.folder, **places))
-        except BuildFailed as failed:
-            return failed
-
-    attempts = yield from together((attempt(values) for values in points), cores())
-    for values, result in zip(points, attempts, strict=True):
-        label = INCUMBENT if values == search.incumbent else label_of(values)
-        if isinstance(result, BuildFailed):
-            search.drop(values, "refused", result.message)
-        else:
-            search.sides[label] = (values, search.bench.side(search.tuning.variant, result).renamed(label))
-
-
-def verify(search: PointSearch) -> Generator[Tick, None, None]:
-    """Points that are wrong, hang or crash are out."""
-    labels = list(search.sides)
-    for begin in range(0, len(labels), TOGETHER):
-        sides = [search.sides[label] for label in labels[begin : begin + TOGETHER]]
-        jobs = [Job(side, search.workloads, layouts=False, enough=True) for _, side in sides]
-        for (values, _), checks in zip(sides, (yield from verify_sides(search.bench, jobs)), strict=True):
-            if checks.first_failure:
-                search.drop(values, "wrong", checks.first_failure.message)
-
-
-def timed(search: PointSearch, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, TriedPoint]]:
-    """Points beside the incumbent, a few at a time: the mean ratio over the workloads, and the lowest.
-
-    Where one of a few cannot be timed, each is timed by itself, so that it alone is out.
-    """
-    trials: dict[str, TriedPoint] = {}
-    waiting = [labels[begin : begin + TOGETHER] for begin in range(0, len(labels), TOGETHER)]
-    terms = Terms(rounds, search.context.budget_s, search.context.task.seed)
-    while waiting:
-        some = waiting.pop(0)
-        sides = [search.sides[label][1] for label in (INCUMBENT, *some)]
-        try:
-            timings = yield from schedule.measure(search.bench, sides, search.workloads, terms)
-        except Untimed as error:
-            if error.side not in some:
-                raise
-            if len(some) == 1:
-                search.drop(search.sides[some[0]][0], "wrong", error.message)
+        attempts = yield from together((attempt(values) for values in points), cores())
+        for values, result in zip(points, attempts, strict=True):
+            label = INCUMBENT if values == self.incumbent else label_of(values)
+            if isinstance(result, BuildFailed):
+                self.drop(values, "refused", result.message)
             else:
-                waiting = [[label] for label in some] + waiting
-            continue
-        for label, check in timings.wrong:
-            if label in some and label in search.sides:
-                search.drop(search.sides[label][0], "wrong", f"while it was timed: {check.message}")
-        for label in (label for label in some if label in search.sides):
-            logs = [samples.log_ratios(timings.of(load.name), INCUMBENT, label) for load in search.workloads]
-            ratios = [math.exp(fmean(of_workload)) for of_workload in logs if of_workload]
-            known = {"ratio": geometric_mean(ratios), "worst": min(ratios)} if ratios else {}
-            reason = "" if ratios else "no round of it was sound"
-            fields = {"tuning": search.name, "values": search.sides[label][0], "reason": reason, **known}
-            trials[label] = TriedPoint.model_validate({**fields, "outcome": "timed"})
-    return trials
+                self.sides[label] = (values, bench.side(tuning.variant, result).renamed(label))
 
+    def _recipe(self, values: Values) -> Any:
+        """How the variant is compiled with these values."""
+        target, tuned = self.bench.target, self.tuning.model_copy(update={"best": {self.device: values}})
+        target = target.model_copy(update={"tuning": {**target.tuning, self.name: tuned}})
+        return target.compiled(self.tuning.variant, self.bench.architecture)
 
-class TuneTerms(Model):
-    """How far the search goes."""
+    def verify(self) -> Generator[Tick, None, None]:
+        """Points that are wrong, hang or crash are out."""
+        labels = list(self.sides)
+        for begin in range(0, len(labels), TOGETHER):
+            points = [self.sides[label] for label in labels[begin : begin + TOGETHER]]
+            jobs = [Job(side, self.workloads, layouts=False, enough=True) for _, side in points]
+            for (values, _), checks in zip(points, (yield from verify_sides(self.bench, jobs)), strict=True):
+                if checks.first_failure:
+                    self.drop(values, "wrong", checks.first_failure.message)
 
-    only: Identifier | None = None
-    """The one thing to be tuned; default: each in its turn."""
-    finalists: Annotated[int, Field(ge=1, le=20)] = 3
-    """Points that are timed a second time, longer."""
-    rounds: Annotated[int, Field(ge=2, le=50)] = 3
-    """Fresh processes of each point in the first pass; finalists get three times as many."""
-    gain: Annotated[float, Field(ge=0, le=10)] = 0.01
-    """Share by which the best has to be faster than the incumbent to be proposed."""
-    most: Annotated[int, Field(ge=2)] = 200
-    """Points that one thing may have: a search of more is refused before anything is compiled."""
+    def timed(self, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, TriedPoint]]:
+        """Points beside the incumbent, a few at a time: the mean ratio over the workloads, and the lowest.
+
+        Where one of a few cannot be timed, each is timed by itself, so that it alone is out.
+        """
+        trials: dict[str, TriedPoint] = {}
+        waiting = [labels[begin : begin + TOGETHER] for begin in range(0, len(labels), TOGETHER)]
+        terms = Terms(rounds, self.context.budget_s, self.context.task.seed)
+        while waiting:
+            few = waiting.pop(0)
+            sides = [self.sides[label][1] for label in (INCUMBENT, *few)]
+            try:
+                timings = yield from schedule.measure(self.bench, sides, self.workloads, terms)
+            except Untimed as error:
+                if error.side not in few:
+                    raise
+                if len(few) == 1:
+                    self.drop(self.sides[few[0]][0], "wrong", error.message)
+                else:
+                    waiting = [[label] for label in few] + waiting
+                continue
+            for label, check in timings.wrong:
+                if label in few and label in self.sides:
+                    self.drop(self.sides[label][0], "wrong", f"while it was timed: {check.message}")
+            for label in (label for label in few if label in self.sides):
+                logs = [samples.log_ratios(timings.of(load.name), INCUMBENT, label) for load in self.workloads]
+                ratios = [math.exp(fmean(of_workload)) for of_workload in logs if of_workload]
+                known = {"ratio": geometric_mean(ratios), "worst": min(ratios)} if ratios else {}
+                reason = "" if ratios else "no round of it was sound"
+                fields = {"tuning": self.name, "values": self.sides[label][0], "reason": reason, **known}
+                trials[label] = TriedPoint.model_validate({**fields, "outcome": "timed"})
+        return trials
+
+    def race(self, arguments: TuneTerms) -> Generator[Tick, None, TriedPoint | None]:
+        """Time what is left, the fastest of it once more; the best, if it beats the incumbent."""
+        with ExitStack() as stack:
+            yield from hold_device(self.context.bench, stack)
+            rivals = [label for label in self.sides if label != INCUMBENT]
+            trials = yield from self.timed(rivals, arguments.rounds)
+            fastest = sorted(trials, key=lambda label: -(trials[label].ratio or 0))[: arguments.finalists]
+            if fastest:
+                trials |= yield from self.timed(fastest, 3 * arguments.rounds)
+        sound = [trial for label, trial in trials.items() if label in self.sides]
+        sound.sort(key=lambda trial: -(trial.ratio or 0))
+        best = sound[0] if sound and (sound[0].ratio or 0) > 1 else None
+        for trial in sound:
+            self.trials.append(trial.model_copy(update={"outcome": "best"}) if trial is best else trial)
+        return best
+
+    def counts(self) -> str:
+        """How the other points fared: `of 4 others 1 did not compile, 2 were timed, the best of them at 1.9x`."""
+        words = [trial.outcome for trial in self.trials]
+        names = {"lost": "lost before (--again tries them)", "refused": "did not compile", "wrong": "went wrong"}
+        counted = [f"{words.count(word)} {text}" for word, text in names.items() if word in words]
+        ratios = [trial.ratio for trial in self.trials if trial.outcome in ("timed", "best")]
+        if ratios:
+            sound = [ratio for ratio in ratios if ratio is not None]
+            highest = f"the best of them at {times(max(sound), 3)}" if sound else "and no round of them was sound"
+            counted.append(f"{len(ratios)} {'was' if len(ratios) == 1 else 'were'} timed, {highest}")
+        others = self.tuning.size - (self.incumbent in self.tuning.points)
+        return f"of {others} others {', '.join(counted)}" if counted else "there is no other point"
 
 
 def tune(context: Context, arguments: TuneTerms) -> Working[BriefOutput]:
@@ -216,9 +245,9 @@ def tune(context: Context, arguments: TuneTerms) -> Working[BriefOutput]:
     edited = with_tuning_set(read_file(tree.target / MANIFEST, Target).value, name)
     with context.bench.at(tree.target, edited) as bench:
         search = PointSearch(context, bench, name, edited.tuning[name], device_name)
-        yield from compile_points(search)
-        yield from verify(search)
-        best = (yield from _race(search, arguments)) if INCUMBENT in search.sides else None
+        yield from search.compile()
+        yield from search.verify()
+        best = (yield from search.race(arguments)) if INCUMBENT in search.sides else None
     if INCUMBENT in search.sides:
         return Result(_proposed(search, best, tree, arguments))
     why = next(trial.reason for trial in search.trials if trial.values == search.incumbent)
@@ -227,44 +256,15 @@ def tune(context: Context, arguments: TuneTerms) -> Working[BriefOutput]:
     return Result(BriefOutput(ok=False, message=message, hint=hint, trials=tuple(search.trials)))
 
 
-def _race(search: PointSearch, arguments: TuneTerms) -> Generator[Tick, None, TriedPoint | None]:
-    """Time what is left beside the incumbent, the fastest of it once more; the best, if it beats the incumbent."""
-    with ExitStack() as stack:
-        yield from hold_device(search.context.bench, stack)
-        rivals = [label for label in search.sides if label != INCUMBENT]
-        trials = yield from timed(search, rivals, arguments.rounds)
-        fastest = sorted(trials, key=lambda label: -(trials[label].ratio or 0))[: arguments.finalists]
-        if fastest:
-            trials |= yield from timed(search, fastest, 3 * arguments.rounds)
-    fresh = [trial for label, trial in trials.items() if label in search.sides]
-    by_ratio = sorted(fresh, key=lambda trial: -(trial.ratio or 0))
-    best = by_ratio[0] if by_ratio and (by_ratio[0].ratio or 0) > 1 else None
-    search.trials += [
-        trial.model_copy(update={"outcome": "best"}) if trial is best else trial for trial in by_ratio
-    ]
-    return best
-
-
 def _proposed(search: PointSearch, best: TriedPoint | None, tree: Worktree, arguments: TuneTerms) -> BriefOutput:
     """The best point as an edit of the manifest; none where the incumbent is as good."""
     incumbent = TriedPoint(tuning=search.name, values=search.incumbent, outcome="incumbent", ratio=1.0, worst=1.0)
-    words = [trial.outcome for trial in search.trials]
-    names = {"lost": "lost before (--again tries them)", "refused": "did not compile", "wrong": "went wrong"}
-    counted = [f"{words.count(word)} {text}" for word, text in names.items() if word in words]
-    ratios = [trial.ratio for trial in search.trials if trial.outcome in ("timed", "best")]
-    if ratios:
-        sound = [ratio for ratio in ratios if ratio is not None]
-        highest = f"the best of them at {times(max(sound), 3)}" if sound else "and no round of them was sound"
-        counted.append(f"{len(ratios)} {'was' if len(ratios) == 1 else 'were'} timed, {highest}")
-    others = search.tuning.size - (search.incumbent in search.tuning.points)
-    counts = f"of {others} others {', '.join(counted)}" if counted else "there is no other point"
     fields: dict[str, Any] = {"ok": True, "trials": (incumbent, *search.trials), "ground": search.ground}
     if best is None or best.ratio is None or best.ratio < 1 + arguments.gain:
-        message = f"{search.name}: the incumbent stays ({label_of(search.incumbent)}); {counts}"
+        message = f"{search.name}: the incumbent stays ({label_of(search.incumbent)}); {search.counts()}"
         return BriefOutput(message=message, learned=(f"Tuning {message}.",), **fields)
-    manifest, context = tree.target / MANIFEST, search.context
+    manifest, context, shop = tree.target / MANIFEST, search.context, workshop(search.context)
     manifest.write_text(with_best(manifest.read_text(), search.name, search.device, best.values))
-    shop = workshop(context)
     brief = Brief(
         number=SessionChanges(context.finished).number,
         variant=search.tuning.variant,
@@ -280,6 +280,7 @@ def _proposed(search: PointSearch, best: TriedPoint | None, tree: Worktree, argu
         decline=f"{shop.resume} --decline",
         tuning=search.name,
     )
-    back = handed_back(shop, brief, tree.changed(), tree)
-    message = f"{search.name}: {label_of(best.values)} looks {times(best.ratio, 3)} as fast as now; {counts}"
-    return BriefOutput(**{**dict(back), **fields, "message": message})
+    back = handed_back(shop, brief, tree)
+    faster = f"{label_of(best.values)} looks {times(best.ratio, 3)} as fast as now"
+    fields["message"] = f"{search.name}: {faster}; {search.counts()}"
+    return BriefOutput(**{**dict(back), **fields})

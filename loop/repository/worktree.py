@@ -109,11 +109,14 @@ class Worktree:
         text = git(self.root, "diff", "--numstat", "--no-renames", "-z", "HEAD", *COUNTED)
         return {os.path.relpath(self.root / name, self.target): n for name, n in lines_changed(text).items()}
 
-    def write_patch(self, path: Path, base: str = "HEAD") -> None:
-        """Write what differs from a commit: a patch that `git apply` takes at the repository's top."""
+    def patch(self, base: str = "HEAD") -> bytes:
+        """What differs from a commit: a patch that `git apply` takes at the repository's top."""
         self._notice_new_files()
-        patch = read_bytes(self.root, "diff", *PLAIN, base, *COUNTED)
-        write_atomic(path, patch)  # git's --output tears in silence.
+        return read_bytes(self.root, "diff", *PLAIN, base, *COUNTED)
+
+    def write_patch(self, path: Path, base: str = "HEAD") -> None:
+        """Write that patch to a file."""
+        write_atomic(path, self.patch(base))  # git's --output tears in silence.
 
     def _notice_new_files(self) -> None:
         git(self.root, "add", "--all", "--intent-to-add", *COUNTED)

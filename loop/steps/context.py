@@ -17,7 +17,7 @@ from loop.model.index import SessionRow
 from loop.model.measurement import Segment
 from loop.model.money import RateCard
 from loop.model.output import Output
-from loop.model.plan import Pattern, Plan
+from loop.model.plan import Pattern, Plan, Step
 from loop.model.record import Finished, KnownGood, Machine
 from loop.report.sections import Section
 from loop.workers.bench import Bench
@@ -67,6 +67,11 @@ class Task:
     def changes(self) -> bool:
         """Whether it may come to a change of the target."""
         return any(step.action.startswith(ON_CHANGE) for pattern in self.patterns for step in pattern.steps)
+
+    def step(self, action: str) -> Step | None:
+        """The first step of its patterns that does this; None where none does."""
+        steps = (step for pattern in self.patterns for step in pattern.steps)
+        return next((step for step in steps if step.action == action), None)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from loop.agents import proposing
+from loop.model.campaign import Proposal
 from loop.model.money import AiUse
 from loop.store.sessions import SessionFolder
 from tests.projects import add_commands, loop, make_project
@@ -48,12 +49,15 @@ def test_an_agent_s_own_result_goes_before_somebody_s_word(
     """Results add up; a stated amount counts where no result has a cost."""
     folder = SessionFolder(tmp_path)
     proposing.add(folder, proposing.stated(0.75))
-    uses = [AiUse(source="result", agents=("codex",), usd=None, unpriced=("gpt",))]
-    monkeypatch.setattr(proposing, "proposed", lambda folder: uses)
+    use = AiUse(source="result", agents=("codex",), usd=None, unpriced=("gpt",))
+    proposals = [Proposal(number=1, ended="edited", use=use)]
+    monkeypatch.setattr(proposing, "proposals_in", lambda folder: proposals)
     use, _ = proposing.used(folder)
     assert use is not None
     assert ("stated", 0.75, ()) == (use.source, use.usd, use.unpriced)
-    uses += [AiUse(source="result", agents=("claude-code",), usd=usd) for usd in (0.25, 0.125)]
+    for usd in (0.25, 0.125):
+        use = AiUse(source="result", agents=("claude-code",), usd=usd)
+        proposals.append(Proposal(number=2, ended="edited", use=use))
     use, _ = proposing.used(folder)
     assert use is not None
     assert ("result", 0.375, ("codex", "claude-code")) == (use.source, use.usd, use.agents)

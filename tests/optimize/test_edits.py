@@ -10,7 +10,6 @@ from loop.model.change import Brief
 from loop.optimize.edits import INSTEAD, Taken, handed_over
 from loop.repository import worktree
 from loop.repository.worktree import Worktree
-from loop.steps.context import Workshop
 from tests.repository.test_reading import git, put_under_git
 
 BRIEF = Brief(
@@ -73,14 +72,13 @@ def test_an_edit_is_rebased_and_a_conflict_is_no_edit(trees: tuple[Worktree, Wor
     (copy.target / "scale.c").write_text("one\ntwo\nTHREE\n")
     patch = Taken.of(BRIEF, tree, copy).as_patch(tree, tmp_path / "1.patch")
     assert {} == tree.changed()
-    shop = Workshop(tree.root, tmp_path, "")
     proposal = Proposal(number=1, ended="edited", patch=str(patch))
-    assert "edited" == handed_over(shop, tree, proposal, set()).ended
+    assert "edited" == handed_over(tree, proposal, set()).ended
     assert "THREE" in (tree.target / "scale.c").read_text()
     tree.revert()
     (tree.target / "scale.c").write_text("other\n")
     tree.commit("kept meanwhile")
-    assert "conflict" == handed_over(shop, tree, proposal, set()).ended
+    assert "conflict" == handed_over(tree, proposal, set()).ended
     assert ({}, "other\n") == (tree.changed(), (tree.target / "scale.c").read_text())
 
 
@@ -95,9 +93,9 @@ def test_an_edit_that_conflicts_takes_the_place_of_what_was_kept(
     (tree.target / "scale.c").write_text("other\n")
     (tree.target / "scale_more.c").write_text("new\n")
     kept = tree.commit("kept meanwhile")
-    shop, proposal = Workshop(tree.root, tmp_path, ""), Proposal(number=2, ended="edited", patch=str(patch))
+    proposal = Proposal(number=2, ended="edited", patch=str(patch))
     for _ in range(2):
-        put = handed_over(shop, tree, proposal, set(), start)
+        put = handed_over(tree, proposal, set(), start)
         assert ("edited", INSTEAD) == (put.ended, put.said)
         assert kept == tree.head
         assert "one\ntwo\nTHREE\n" == (tree.target / "scale.c").read_text()
@@ -106,7 +104,7 @@ def test_an_edit_that_conflicts_takes_the_place_of_what_was_kept(
         assert "other\n" == (tree.target / "scale.c").read_text()
         assert (tree.target / "scale_more.c").exists()
     (tmp_path / "1.patch").write_text(patch.read_text().replace("two", "twice"))
-    assert "conflict" == handed_over(shop, tree, proposal, set(), start).ended
+    assert "conflict" == handed_over(tree, proposal, set(), start).ended
     assert ({}, kept) == (tree.changed(), tree.head)
 
 
