@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-scale bench-coverage bench-choice bench-optimize bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-formats bench-formats-judged bench-gate bench-faults help house session test test-core test-rest test-all lint types check schema docs docs-check bench bench-verdict fuzz soak clean
+.PHONY: bench-scale bench-coverage bench-choice bench-optimize bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-cheats bench-formats bench-formats-judged bench-gate bench-faults help house session test test-core test-rest test-all lint types check schema docs docs-check bench bench-verdict fuzz soak clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -97,9 +97,6 @@ bench-busy-record: $(VENV)/.tools  ## record these rounds anew (ten minutes), an
 
 bench-bisect: $(VENV)/.tools  ## simulate how often the commit of a regression is found; writes tests/bench/BISECT.md
 	$(BIN)/python -m tests.bench.bisect  # --table layouts: this one alone, to stdout
-
-bench-bisect-real: $(VENV)/.tools  ## the same by real builds and clocks (half an hour); writes tests/bench/BISECT_REAL.md
-	$(BIN)/python -m tests.bench.bisect_real
 
 CAMPAIGNS ?= 200
 LIVE ?= 10

@@ -93,6 +93,7 @@ class Contest:
 
     candidate: Side
     rivals: Sequence[Rival]
+    """Its known good, where there is one."""
     number: int = 0
     """Which candidate of a campaign it is; 0 outside one."""
     controls: Sequence[Rival] = ()
@@ -103,34 +104,23 @@ class Contest:
     """Workload and rival to what was decided."""
 
     @property
-    def others(self) -> list[Rival]:
-        """All that the candidate is timed with."""
-        return [*self.controls, *self.rivals]
-
-    @property
     def sides(self) -> list[Side]:
         """Everything that is timed."""
-        return [self.candidate, *(rival.side for rival in self.others)]
-
-    @property
-    def known_good(self) -> bool:
-        """Whether a rival is another build than the candidate's, besides its two controls."""
-        return any(rival.side.build_id != self.candidate.build_id for rival in self.rivals)
+        return [self.candidate, *(rival.side for rival in (*self.controls, *self.rivals))]
 
     @property
     def workloads(self) -> list[Workload]:
         """Everything that any rival is compared on."""
-        return list({workload.name: workload for rival in self.others for workload in rival.workloads}.values())
+        rivals = (*self.controls, *self.rivals)
+        return list({workload.name: workload for rival in rivals for workload in rival.workloads}.values())
 
     def pending(self, timings: Timings) -> Mapping[str, Sequence[str]]:
         """Decide what can be decided, and name the sides that are still to be timed on each workload."""
         pending: dict[str, list[str]] = {}
-        for rival in self.others:
+        for rival in (*self.controls, *self.rivals):
             for workload in rival.workloads:
                 key = (workload.name, rival.side.name)
-                if key in self.decided:
-                    continue
-                decision = verdicts.by_evidence(*self._evidence(timings, workload, rival), self.most)
+                decision = self.decided.get(key) or self._by_evidence(timings, workload, rival, self.most)
                 if decision is not None:
                     self.decided[key] = decision
                 else:
@@ -149,19 +139,23 @@ class Contest:
         names = (rival.side.name, self.candidate.name)
         return (names[1], names[0]) if rival.side.slow else names
 
-    def _evidence(self, timings: Timings, workload: Workload, rival: Rival) -> tuple[list[float], int, float, int]:
-        """Log ratios, number of workloads, allowance for kept processes, number of the candidate."""
-        shared = samples.process_variance(timings.of(workload.name), *self._sides(rival))
-        return self.logs(timings, workload, rival), len(self.workloads), verdicts.allowance(shared), self.number
-
     def logs(self, timings: Timings, workload: Workload, rival: Rival) -> list[float]:
         """Log ratios of the blocks."""
         return samples.log_ratios(timings.of(workload.name), *self._sides(rival))
 
+    def _by_evidence(
+        self, timings: Timings, workload: Workload, rival: Rival, most: int
+    ) -> verdicts.Decision | None:
+        shared = samples.process_variance(timings.of(workload.name), *self._sides(rival))
+        logs, allowed = self.logs(timings, workload, rival), verdicts.allowance(shared)
+        return verdicts.by_evidence(logs, len(self.workloads), allowed, self.number, most)
+
     def decision(self, timings: Timings, workload: Workload, rival: Rival) -> verdicts.Decision:
         """What was decided, or what can be said now that the time is over."""
         decision = self.decided.get((workload.name, rival.side.name))
-        return decision or verdicts.conclude(*self._evidence(timings, workload, rival))
+        decision = decision or self._by_evidence(timings, workload, rival, 0)
+        assert decision is not None
+        return decision
 
     def told_apart(self, timings: Timings, rival: Rival) -> dict[str, str]:
         """Workloads on which a side came out faster or slower, and which of the two."""
@@ -256,7 +250,7 @@ def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerm
         message=with_warnings("; ".join(texts) or "no compiled variant to compare", warned),
         warnings=warned,
         verdicts=tuple(judged),
-        known_good=tuple({context.past.known_good[c.candidate.name] for c in contests if c.known_good}),
+        known_good=tuple({context.past.known_good[c.candidate.name] for c in contests if c.rivals}),
         measurements=tuple(measured),
         null_controls=tuple(contest.null_control(timings) for contest in controlled),
         positive_controls=tuple(contest.positive_control(timings) for contest in controlled),
@@ -286,13 +280,13 @@ def _contests(
     if len(candidates) > len(controlled):
         others = ", ".join(side.name for side in candidates[len(controlled) :])
         missing.append(f"{others} against itself: on a GPU the first that is timed with it stands for it")
-    builds = {build.variant: build for build in right}
-    contests: list[Contest] = []
+    builds, contests = {build.variant: build for build in right}, list[Contest]()
+    most = verdicts.MORE_BLOCKS if arguments.more_s else verdicts.MAX_BLOCKS
     for candidate in candidates:
         name, accepted = candidate.name, [w for w in room.workloads if accepts(candidate, w)]
         if not accepted:
             continue
-        rivals: list[Rival] = []
+        rivals, controls = list[Rival](), list[Rival]()
         try:
             earlier = yield from known_good_build(context, name, builds[name])
             good = bench.side(name, earlier).renamed(f"{name} known good")
@@ -302,11 +296,9 @@ def _contests(
             rivals.append(Rival(good, accepted))
         except KnownGoodGone as gone:
             missing.append(f"{name} against its known good: {gone}")
-        controls: list[Rival] = []
         if candidate in controlled:  # The slowdown is tried on the longest workload.
             longest = max(accepted, key=partial(operations, bench.target))
             controls = [itself(candidate, accepted), slowed(candidate, SLOWDOWN, [longest])]
-        most = verdicts.MORE_BLOCKS if arguments.more_s else verdicts.MAX_BLOCKS
         if rivals or controls:
             contests.append(Contest(candidate, rivals, arguments.candidate, controls, most))
     return contests
@@ -326,7 +318,7 @@ def _time(
     least = min(arguments.rounds, max(arguments.least, verdicts.MIN_BLOCKS))
     most = max(arguments.rounds, verdicts.MORE_BLOCKS) if arguments.more_s else arguments.rounds
     terms = Terms(most, limit_s + arguments.more_s, context.task.seed, least=least)
-    essential = [contest for contest in contests if contest is contests[0] or contest.known_good]
+    essential = [contest for contest in contests if contest is contests[0] or contest.rivals]
     sides = [side for contest in contests for side in contest.sides]
     timed = {workload.name: workload for contest in contests for workload in contest.workloads}
     with ExitStack() as stack:
@@ -334,10 +326,6 @@ def _time(
         begun = monotonic()
 
         def pending(timings: Timings) -> Mapping[str, Sequence[str]]:
-            """Workload to the sides still to be timed on it: all contests; when it is late, the essential ones.
-
-            Where `more_s` allows, what may still be kept goes on after that.
-            """
             late = timings.rounds >= arguments.least and monotonic() - begun > limit_s
             if arguments.more_s and (late or timings.rounds >= arguments.rounds):
                 return together([contest for contest in contests if contest.promising(timings)], timings)
@@ -356,21 +344,19 @@ def _judge(
     pairs = [Pair(contest.candidate, name, rival.side.name, "self") for rival in contest.controls[:1]]
     pairs += [Pair(contest.candidate, name, rival.side.name, "known_good") for rival in contest.rivals]
     measured = measurements(context.bench.target, pairs, contest.workloads, timings)
-    distrusted: list[Verdict] = [*(yield from doubts(context.bench, timings, measured, pairs))]
+    judged: list[Verdict] = [*(yield from doubts(context.bench, timings, measured, pairs))]
     places = {workload.name for workload in contest.workloads}
     for place, apart in controlled.told_apart(timings, null).items():
         if place in places:
             what = f"against itself {controlled.candidate.name} came out {apart} on {place}"
             reason = f"{what}: timing cannot be trusted on this machine now"
-            distrusted.append(verdicts.invalid(name, place, "self", "differs from itself", reason))
-    if distrusted:
-        return measured, distrusted
-    judged: list[Verdict] = []
+            judged.append(verdicts.invalid(name, place, "self", "differs from itself", reason))
+    if judged:
+        return measured, judged
     positive = controlled.positive_control(timings)
     for measurement in (each for each in measured if each.against == "known_good"):
         decision = contest.decision(timings, measurement.workload, contest.rivals[0])
-        word: verdicts.Word = decision.verdict
-        reason = decision.reason
+        word, reason = decision.verdict, decision.reason
         if word == "same" and not positive.seen:
             word = "inconclusive"
             reason = f"a slowdown of {positive.slowdown:.0%} put in on purpose was not seen: {positive.reason}"

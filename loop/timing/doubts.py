@@ -7,7 +7,6 @@ from typing import NamedTuple
 from loop.base.processes import Tick
 from loop.base.stats import median
 from loop.machine.gpus import gpus
-from loop.model.causes import Cause
 from loop.model.dtypes import Dtype
 from loop.model.measurement import BASELINE, Check, Measurement, Segment
 from loop.model.profile import DeviceFacts
@@ -76,10 +75,8 @@ def below_empty_call(seconds: float, empty_s: float, way: str, slack: float = EM
     """Why a call cannot be so short: an empty call, made the same way, takes longer. Empty where it can."""
     if seconds * slack >= empty_s:
         return ""
-    return (
-        f"faster than an empty call: {seconds * 1e6:.3g} us, where a call that does nothing takes "
-        f"{empty_s * 1e6:.3g} us ({way})"
-    )
+    empty = f"where a call that does nothing takes {empty_s * 1e6:.3g} us ({way})"
+    return f"faster than an empty call: {seconds * 1e6:.3g} us, {empty}"
 
 
 def beyond_memory(seconds: float, moved: float, whose: str, roof: Ceiling) -> str:
@@ -90,20 +87,16 @@ def beyond_memory(seconds: float, moved: float, whose: str, roof: Ceiling) -> st
     rate = moved / seconds
     if rate <= roof.most:
         return ""
-    return (
-        f"faster than memory: {moved / 1e6:.3g} MB ({whose}) in {seconds * 1e6:.3g} us are "
-        f"{rate / 1e9:.0f} GB/s, where {roof.per_s / 1e9:.0f} GB/s are {roof.source}"
-    )
+    claim = f"{moved / 1e6:.3g} MB ({whose}) in {seconds * 1e6:.3g} us are {rate / 1e9:.0f} GB/s"
+    return f"faster than memory: {claim}, where {roof.per_s / 1e9:.0f} GB/s are {roof.source}"
 
 
 def beyond_arithmetic(flops_per_s: float | None, roof: Ceiling | None) -> str:
     """Why a time cannot be true: it needs more operations a second than the device has. Empty where it can."""
     if roof is None or flops_per_s is None or flops_per_s <= roof.most:
         return ""
-    return (
-        f"faster than the device: {flops_per_s / 1e9:.0f} counted GFLOP/s where at most "
-        f"{roof.most / 1e9:.0f} are possible ({roof.source})"
-    )
+    claim = f"{flops_per_s / 1e9:.0f} counted GFLOP/s"
+    return f"faster than the device: {claim} where at most {roof.most / 1e9:.0f} are possible ({roof.source})"
 
 
 def gpu_arithmetic(capability: str, gpu: DeviceFacts, dtype: Dtype) -> Ceiling | None:
@@ -179,17 +172,14 @@ def every_doubt(
     if any(map(clock_lies, timings.clocks.values())):  # Accused only after the lag of this GPU was measured.
         usual_s = yield from bench.lag()
         lying = {side: clock_lies(lags, usual_s) for side, lags in timings.clocks.items()}
-    names = {pair.candidate.name: pair.variant for pair in pairs}
-    verdicts = [
-        *wrong_while_timed(timings.wrong, pairs[0].against, names),
-        *_noticed(timings, pairs[0].against, names, lying),
-    ]
+    against, names = pairs[0].against, {pair.candidate.name: pair.variant for pair in pairs}
+    verdicts = [*wrong_while_timed(timings.wrong, against, names), *_noticed(timings, against, names, lying)]
     kinds = {(pair.variant, pair.against): str(pair.candidate.kind) for pair in pairs}
     for measurement in sorted(measured, key=lambda each: -operations(bench.target, each.workload)):
-        variant, against = measurement.variant, measurement.against
-        reason = yield from impossible(bench, measurement, kinds.get((variant, against), ""))
-        if reason:
-            verdicts.append(invalid(variant, measurement.workload.name, against, "impossible", reason))
+        key = (measurement.variant, measurement.against)
+        if reason := (yield from impossible(bench, measurement, kinds.get(key, ""))):
+            place = measurement.workload.name
+            verdicts.append(invalid(measurement.variant, place, measurement.against, "impossible", reason))
     for name in dict.fromkeys(segment.workload for segment in timings.segments):
         segments = timings.of(name)
         for pair in pairs:
@@ -214,14 +204,13 @@ def _noticed(
             yield invalid(variant, places[0], against, "clock", lying[side])
         for workload in places:
             own = [segment for segment in timings.of(workload) if segment.side == side]
+            if reason := defers(own):
+                yield invalid(variant, workload, against, "defers", reason)
             # While another side is timed, the variant's processes are stopped. A disturbed one tells of a busy
             # machine, and slow calls accuse nobody.
             busy = samples.warning(segment for segment in timings.of(workload) if segment.side != side)
-            foresees = "" if busy else unproven(timings.unproven(side, workload))
-            reasons: dict[Cause, str] = {"defers": defers(own), "foresees": foresees}
-            for cause, reason in reasons.items():
-                if reason:
-                    yield invalid(variant, workload, against, cause, reason)
+            if not busy and (reason := unproven(timings.unproven(side, workload))):
+                yield invalid(variant, workload, against, "foresees", reason)
 
 
 def remembers(probes: Sequence[MemoryProbe]) -> str:
@@ -237,10 +226,8 @@ def remembers(probes: Sequence[MemoryProbe]) -> str:
     fresh_s, again_s, _ = by_gain[(len(clean) - 1) // 2 if clean else 0]
     if fresh_s < REMEMBERS * again_s or fresh_s - again_s < LEAST_GAIN_S:
         return ""
-    return (
-        f"it remembers results: {fresh_s * 1e6:.1f} us on values it had not seen, "
-        f"{again_s * 1e6:.1f} us on the same again"
-    )
+    fresh, again = f"{fresh_s * 1e6:.1f} us on values it had not seen", f"{again_s * 1e6:.1f} us on the same again"
+    return f"it remembers results: {fresh}, {again}"
 
 
 def unproven(times: tuple[float, float] | None) -> str:
@@ -248,10 +235,8 @@ def unproven(times: tuple[float, float] | None) -> str:
     if times is None:
         return ""
     usual_s, judged_s = times
-    return (
-        "nothing shows that it computes while it is timed: calls whose results were looked at took "
-        f"{judged_s * 1e6:.1f} us or more, the others {usual_s * 1e6:.1f} us"
-    )
+    calls = f"took {judged_s * 1e6:.1f} us or more, the others {usual_s * 1e6:.1f} us"
+    return f"nothing shows that it computes while it is timed: calls whose results were looked at {calls}"
 
 
 def clock_lies(lags: Sequence[tuple[float, float]], usual_s: float = 0.0) -> str:
@@ -267,10 +252,8 @@ def clock_lies(lags: Sequence[tuple[float, float]], usual_s: float = 0.0) -> str
     if excess[len(excess) // 4] <= 0:
         return ""
     ours_s, own = (median([pair[side] for pair in lags]) * 1e3 for side in (0, 1))
-    return (
-        "its clock was changed, or it works on another stream: "
-        f"samples took {ours_s:.2f} ms, and {own:.2f} ms by the events of the stream"
-    )
+    clocks = f"samples took {ours_s:.2f} ms, and {own:.2f} ms by the events of the stream"
+    return f"its clock was changed, or it works on another stream: {clocks}"
 
 
 def defers(segments: Sequence[Segment]) -> str:
@@ -278,16 +261,15 @@ def defers(segments: Sequence[Segment]) -> str:
 
     More than half of its rounds have to show it: one in which the system came between says nothing.
     """
-    some = [(segment.left_s, median(segment.seconds) - segment.left_s) for segment in segments if segment.seconds]
-    if not some:
+    timed = [segment for segment in segments if segment.seconds]
+    if not timed:
         return ""
-    left_s, call_s = (median_low([pair[n] for pair in some]) for n in (0, 1))
+    left_s = median_low([segment.left_s for segment in timed])
+    call_s = median_low([median(segment.seconds) - segment.left_s for segment in timed])
     if left_s < DEFERS * call_s or left_s < DEFERS_S:
         return ""
-    return (
-        f"it computes when its result is looked at: {call_s * 1e6:.1f} us until a call returned, "
-        f"{left_s * 1e6:.1f} us more until its result was there"
-    )
+    calls = f"{call_s * 1e6:.1f} us until a call returned, {left_s * 1e6:.1f} us more until its result was there"
+    return f"it computes when its result is looked at: {calls}"
 
 
 def wrong_while_timed(

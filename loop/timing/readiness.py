@@ -45,14 +45,15 @@ def ready(context: Context) -> Generator[Tick, None, ReadyVariants]:
     checks = VerifyOutput.model_validate(verified) if verified else None
     if checks is None or not checks.right:
         return ReadyVariants(why_not="no variant is right" if checks else "nothing was verified")
-    built, _ = yield from builds(context)
-    ids = {build.variant: build.build_id for build in built}
-    edited = (each.variant for each in checks.variants if each.build_id and ids.get(each.variant) != each.build_id)
-    if stale := next(edited, None):
-        return ReadyVariants(why_not=f"{stale} was edited after it was verified", hint="run the session again")
+    built = {build.variant: build for build in (yield from builds(context))[0]}
+    for each in checks.variants:
+        build = built.get(each.variant)
+        if each.build_id and (build is None or build.build_id != each.build_id):
+            why = f"{each.variant} was edited after it was verified"
+            return ReadyVariants(why_not=why, hint="run the session again")
     if not workloads(context, context.task.plan.workloads):
         return ReadyVariants(why_not="no workload that is timed could be judged")
-    return ReadyVariants(checks.right, {build.variant: build for build in built})
+    return ReadyVariants(checks.right, built)
 
 
 def hold_device(bench: Bench, stack: ExitStack) -> Generator[Tick, None, str]:
@@ -63,11 +64,11 @@ def hold_device(bench: Bench, stack: ExitStack) -> Generator[Tick, None, str]:
     own = bench.cache / "locks"
     own.mkdir(parents=True, exist_ok=True)
     gpu = gpus().first if bench.device == "cuda" else None
-    waited = []
+    notes = []
     for folder in filter(None, (own, shared_locks())):  # In this order everywhere, so that nobody waits in a ring.
-        waited.append((yield from _hold(folder / (gpu.uuid if gpu else bench.device), stack)))
-    warning = yield from warn_before(bench)
-    return "; ".join(filter(None, [*waited, warning]))
+        notes.append((yield from _hold(folder / (gpu.uuid if gpu else bench.device), stack)))
+    notes.append((yield from warn_before(bench)))
+    return "; ".join(filter(None, notes))
 
 
 def _hold(lock: Path, stack: ExitStack) -> Generator[Tick, None, str]:
@@ -104,14 +105,12 @@ def with_warnings(message: str, warned: Sequence[str]) -> str:
 
 def warn_before(bench: Bench) -> Generator[Tick, None, str]:
     """A warning of others on the GPU before anything is timed; empty when there are none."""
-    sensors = bench.sensors
+    sensors, begun = bench.sensors, time.monotonic()
     if sensors is None:
         return ""
-    busy, begun = sensors.busy_percent(), time.monotonic()
-    while busy and busy > nvml.BUSY_PERCENT and time.monotonic() - begun < REST_S:
+    while (busy := sensors.busy_percent() or 0) > nvml.BUSY_PERCENT and time.monotonic() - begun < REST_S:
         yield Tick(f"waiting for the GPU to rest, {busy} % busy")
         time.sleep(0.1)
-        busy = sensors.busy_percent()
     warning = warn_after(bench, busy)
     if warning:
         yield Tick(warning)

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from loop.base.documents import write_atomic
 from loop.model.bisect import BisectOutput
 from loop.model.output import outputs_of
 from loop.store.sessions import SessionFolder, every
-from tests.bisect.kernel_edits import CHAIN, Edit, Files, added, replaced, scored_again
 from tests.conftest import ROOT
 from tests.faults.results import machine
 from tests.projects import LOOP
@@ -29,6 +28,37 @@ PAGE = Path(__file__).with_name("REGRESSIONS.md")
 LIMIT_S = 60.0
 """Within which a commit has to be named, on two quiet cores."""
 FA1 = "cuda/fa1.cuh"
+STAIRCASE = "    score_staircase<N>(block, keys, 0, depth_, scores);\n"
+CHAIN = "{ return std::max<int64_t>(32, (depth + 1) / 2); }"
+Files = dict[str, str]
+"""Path of each file, from the target's folder, to its text."""
+Edit = Callable[[Files], None]
+
+
+def replaced(file: str, old: str, new: str) -> Edit:
+    """Another text in one place of a file."""
+
+    def edit(files: Files) -> None:
+        assert files[file].count(old) == 1, f"{file}: {old!r} is there {files[file].count(old)} times"
+        files[file] = files[file].replace(old, new)
+
+    return edit
+
+
+def added(text: str, file: str = "cpu/vector.h") -> Edit:
+    """Text at the end of a file; by default one that every other includes."""
+
+    def edit(files: Files) -> None:
+        files[file] += text
+
+    return edit
+
+
+def scored_again(percent: int) -> Edit:
+    """So many of a tile's keys are scored twice; scores are nearly half of the work."""
+    head = f"    Keys head = keys;\n    head.count = (keys.count * {percent} + 99) / 100;\n"
+    again = f"{head}    score_staircase<N>(block, head, 0, depth_, scores);\n{STAIRCASE}"
+    return replaced("cpu/attention.h", STAIRCASE, again)
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from loop.base.places import include_folder, project
 from loop.base.processes import finish
 from loop.bisect.candidates import Builder, Line, Untestable, programs, read_line, sources
 from loop.bisect.hunt import own_tree
-from tests.bisect.test_builds import builder
+from loop.library import targets
+from loop.repository.worktree import Worktree
+from loop.workers.bench import Bench
 from tests.projects import KERNEL, make_project
 from tests.repository.test_history import commit
 from tests.repository.test_reading import put_under_git
@@ -25,6 +28,13 @@ def folder(tmp_path: Path) -> Path:
     (folder / "scale.c").write_text(f'#include "../common/factor.h"\n{KERNEL}')
     put_under_git(top, "good")
     return folder
+
+
+def builder(folder: Path, cache: Path, tree: Worktree) -> Builder:
+    """Of the project's variant, with nothing in its cache."""
+    target = targets.target(project(folder, folder)).value
+    bench = Bench(target, folder, cache, include_folder(), "cpu", 1)
+    return Builder(bench, tree, "ours")
 
 
 def groups(names: tuple[str, ...]) -> list[int]:
@@ -71,3 +81,29 @@ def test_what_a_commit_in_between_reads_counts_once_it_is_built(folder: Path, tm
     good, middle = built(folder, tmp_path / "cache", line, 0, 1)
     assert [0, 1, 1, 3] == groups(good)
     assert [0, 1, 2, 3] == groups(middle)
+
+
+NOWHERE = ("compiler: gcc", "compiler: gcc-of-tomorrow")
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    """A project with five commits: the second does not build, the fourth has no compiler."""
+    folder = make_project(tmp_path / "broken")
+    manifest = (folder / "target.yaml").read_text()
+    put_under_git(folder, "good")
+    commit(folder, "broken", KERNEL.replace("return 0;", "return oops;"), "scale.c")
+    commit(folder, "mended", f"{KERNEL}// mended\n", "scale.c")
+    commit(folder, "elsewhere", manifest.replace(*NOWHERE), "target.yaml")
+    commit(folder, "back", manifest, "target.yaml")
+    return folder
+
+
+def test_a_compiler_that_only_one_commit_asks_for_breaks_that_one(broken: Path, tmp_path: Path) -> None:
+    """It says nothing of the others."""
+    line = read_line(broken, "HEAD~4", "HEAD")
+    with own_tree(line) as tree:
+        found = builder(broken, tmp_path / "cache", tree)
+        with pytest.raises(Untestable, match="gcc-of-tomorrow: no such compiler"):
+            finish(found.build(line.ends[3]))
+        finish(found.build(line.ends[4]))

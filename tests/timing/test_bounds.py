@@ -8,19 +8,12 @@ import pytest
 from loop.base.processes import finish
 from loop.model.dtypes import Dtype
 from loop.model.measurement import Measurement
-from loop.timing.doubts import (
-    Ceiling,
-    beyond_arithmetic,
-    beyond_gpu_memory,
-    beyond_memory,
-    gpu_arithmetic,
-    impossible,
-)
+from loop.timing.doubts import Ceiling, beyond_arithmetic, beyond_gpu_memory, gpu_arithmetic, impossible
 from loop.workers.bench import Bench
 from tests.makers import make_device, make_measurement, make_workload
 from tests.targets import compiled, open_bench, write_target
 
-US, GB = 1e-6, 1e9
+US = 1e-6
 H200 = make_device(sms=132, clock_hz=1.98e9, bytes_per_s=4.815e12, l2_bytes=60 << 20)
 """As its driver says."""
 REACHED = (
@@ -31,31 +24,13 @@ REACHED = (
     (504.50, 2 * 1073.741824),
 )
 """Microseconds and megabytes of torch's fills and sums of tensors, replayed in a CUDA graph on an H200."""
-MEASURED = Ceiling(10 * GB, 2.0, "measured here on 1 thread, from 4 MB")
-
-
-def test_bytes_that_no_memory_moves_in_the_time() -> None:
-    """The figure says whose bytes they are, and what the memory was seen to give."""
-    assert "" == beyond_memory(50 * US, 1e6, "the manifest's `bytes`", MEASURED)
-    said = beyond_memory(40 * US, 1e6, "the manifest's `bytes`", MEASURED)
-    assert (
-        "faster than memory: 1 MB (the manifest's `bytes`) in 40 us are 25 GB/s, where 10 GB/s are measured here "
-        "on 1 thread, from 4 MB" == said
-    )
 
 
 def test_more_than_the_device_can_do_is_impossible() -> None:
-    """Where both are known; exactly as much is possible."""
+    """Exactly as much is possible."""
     roof = Ceiling(2e12, 1.0, "datasheet of NVIDIA L4")
-    assert (
-        "faster than the device: 3000 counted GFLOP/s where at most 2000 are possible (datasheet of NVIDIA L4)"
-        == (beyond_arithmetic(3e12, roof))
-    )
-    assert ["", "", ""] == [
-        beyond_arithmetic(2e12, roof),
-        beyond_arithmetic(3e12, None),
-        beyond_arithmetic(None, roof),
-    ]
+    assert beyond_arithmetic(3e12, roof).startswith("faster than the device: 3000 counted GFLOP/s")
+    assert "" == beyond_arithmetic(2e12, roof)
 
 
 def test_a_gpu_reads_no_faster_than_its_memory_beyond_what_l2_holds() -> None:

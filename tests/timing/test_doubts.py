@@ -4,7 +4,7 @@ import pytest
 
 from loop.model.measurement import BASELINE
 from loop.timing import doubts
-from loop.timing.doubts import clock_lies, remembers, wrong_while_timed
+from loop.timing.doubts import remembers, wrong_while_timed
 from loop.timing.samples import MemoryProbe, Timings
 from tests.makers import make_check
 
@@ -50,12 +50,6 @@ def test_a_variant_is_not_accused_of_what_its_baseline_shows_too() -> None:
     timings = Timings(probes={(BASELINE, "w"): quick, ("new", "w"): quick, ("new", "other"): quick})
     found = doubts._noticed(timings, "baseline", {"new": "new"}, {})
     assert [("new", "other")] == [(one.variant, one.workload) for one in found]
-
-
-def test_a_clock_that_runs_slowly_is_told_by_ours() -> None:
-    """Both figures are given, in the middle of all samples."""
-    said = clock_lies([(2.0 * MS, 1.6 * MS), (2.2 * MS, 1.7 * MS), (2.1 * MS, 1.7 * MS)])
-    assert "or it works on another stream: samples took 2.10 ms, and 1.70 ms" in said
 
 
 def test_a_timed_output_that_is_wrong_is_a_verdict_on_its_variant() -> None:
