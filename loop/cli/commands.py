@@ -1,12 +1,13 @@
 """The commands of `loop`: parameters, help, examples, and the function that does the work."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Argument, Option
 
 from loop.cli import names
-from loop.cli.command import command
+from loop.cli.command import Function, command
 
 Words = list[str] | None
 DEVICES = ["auto", "cpu", "cuda"]
@@ -50,6 +51,12 @@ def of_bench(
     seed: Seed = 0,
 ) -> None:
     """Parameters of each command that judges variants without a session."""
+
+
+def bench(words: str, *examples: str, **options: Any) -> Callable[[Function], Function]:
+    """`@command` for what `cli.bench` does with variants; its last word says what."""
+    what = words.partition(" ")[2]
+    return command(words, "cli.bench:run_bench", *examples, result="BenchAnswer", what=what, **options)
 
 
 def of_session(
@@ -308,16 +315,13 @@ def doctor(target: Target = None, device: Device = "auto") -> None:
     """Check the environment; name what mends each failure."""
 
 
-@command(
+@bench(
     "kernels verify",
-    "cli.bench:run_bench",
     "loop kernels verify cpu --seed 7",
     "loop kernels verify --emulate split_k --workloads edges",
     "loop kernels verify split_k --sanitize",
     agents="starts",
-    result="BenchAnswer",
     shared=of_bench,
-    what="verify",
 )
 def kernels_verify(
     workloads: Sets = None,
@@ -341,15 +345,7 @@ def kernels_verify(
     """
 
 
-@command(
-    "kernels check",
-    "cli.bench:run_bench",
-    "loop kernels check cpu",
-    agents="starts",
-    result="BenchAnswer",
-    shared=of_bench,
-    what="check",
-)
+@bench("kernels check", "loop kernels check cpu", agents="starts", shared=of_bench)
 def kernels_check(on: On = None, keep_until: KeepUntil = None) -> None:
     """Check an edit in seconds: compile, verify a few workloads, one quick ratio.
 
@@ -358,15 +354,12 @@ def kernels_check(on: On = None, keep_until: KeepUntil = None) -> None:
     """
 
 
-@command(
+@bench(
     "kernels measure",
-    "cli.bench:run_bench",
     "loop kernels measure cpu",
     "loop kernels measure cpu --workloads large --threads 1 --rounds 7",
     agents="starts",
-    result="BenchAnswer",
     shared=of_bench,
-    what="measure",
 )
 def kernels_measure(
     workloads: Sets = None,
@@ -375,14 +368,7 @@ def kernels_measure(
     """Verify variants, then time them next to the baseline."""
 
 
-@command(
-    "kernels resources",
-    "cli.bench:run_bench",
-    "loop kernels resources --gpu sm_89",
-    agents="starts",
-    what="resources",
-    result="BenchAnswer",
-)
+@bench("kernels resources", "loop kernels resources --gpu sm_89", agents="starts")
 def kernels_resources(
     variants: Annotated[Words, Argument(metavar="VARIANT", help=VARIANTS, autocompletion=names.variants)] = None,
     target: Target = None,
@@ -394,14 +380,7 @@ def kernels_resources(
     """Show registers, spills, shared memory, occupancy and roofline of compiled kernels."""
 
 
-@command(
-    "kernels prove-gate",
-    "cli.bench:run_bench",
-    "loop kernels prove-gate cpu",
-    result="BenchAnswer",
-    shared=of_bench,
-    what="prove-gate",
-)
+@bench("kernels prove-gate", "loop kernels prove-gate cpu", shared=of_bench)
 def kernels_prove_gate() -> None:
     """Mutation-test the gate: inject bugs and cheats, report which it rejects."""
 
@@ -506,7 +485,7 @@ def bisect(
     """
 
 
-@command("status", "cli.status:show_status", agents="reads")
+@command("status", "cli.status:gather", agents="reads")
 def status(target: Target = None) -> None:
     """Show what runs, what waits, what it cost, what is next."""
 

@@ -171,11 +171,6 @@ class Status(Printed):
         show(parts, screen)
 
 
-def show_status(target: Path | None) -> Status:
-    """Where a project stands now."""
-    return gather(target, datetime.datetime.now(datetime.UTC))
-
-
 def show_next(target: Path | None, screen: Screen, *, as_json: bool) -> None:
     """The most urgent thing to do, and what else there is."""
     setting = read_setting(target)
@@ -186,8 +181,9 @@ def show_next(target: Path | None, screen: Screen, *, as_json: bool) -> None:
         show([correctness(proposed), next_section(proposed)], screen)
 
 
-def gather(target: Path | None, now: datetime.datetime) -> Status:
+def gather(target: Path | None, now: datetime.datetime | None = None) -> Status:
     """Where a project stands. A definition with a mistake leaves out what needs definitions, and is named."""
+    now = now or datetime.datetime.now(datetime.UTC)
     here = project(target, Path.cwd())
     card = rates(here)
     listed = [row for row in index.listing(here.sessions) if not row.recorded]

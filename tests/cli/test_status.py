@@ -34,13 +34,13 @@ def project(tmp_path: Path) -> Path:
 def said(project: Path) -> str:
     """What `loop status` prints."""
     out = io.StringIO()
-    status.show_status(project).show(Screen(out, io.StringIO()))
+    status.gather(project).show(Screen(out, io.StringIO()))
     return out.getvalue()
 
 
 def fields(project: Path) -> dict[str, Any]:
     """What `--json` prints."""
-    return status.show_status(project).model_dump(mode="json")
+    return status.gather(project).model_dump(mode="json")
 
 
 def test_a_project_without_sessions(project: Path) -> None:
