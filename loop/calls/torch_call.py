@@ -101,8 +101,7 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **(kwargs or {}))
         if func.overloadpacket not in FACTORIES or type(result) is not Tensor:
             return result
-        plain = result.layout == torch.strided and result.device.type in ("cpu", "cuda") and result.numel() > 0
-        if not plain or result.dtype.is_complex or result.is_quantized or min(result.stride(), default=1) < 0:
+        if result.layout != torch.strided or result.device.type not in ("cpu", "cuda") or not result.numel():
             return result
         if torch.cuda.is_current_stream_capturing() if result.is_cuda else result.is_pinned():
             return result

@@ -29,8 +29,6 @@ from loop.pytorch.c_dispatch import declare, open_library
 from loop.pytorch.contract import Contract, contract_of, meanings, wrong_value
 
 __all__ = ["Operator", "operator"]
-PLAIN = (bool, int, float, str, type(None))
-"""Usual types of attribute values; all are hashable."""
 _lock = threading.Lock()
 _operators: dict[tuple[Path, str], "Operator"] = {}
 
@@ -78,12 +76,8 @@ class Operator:
 
     def _values(self, attributes: dict[str, object]) -> tuple[Any, ...]:
         """Every attribute's number, in the signature's order; raises TypeError or ValueError."""
-        values = self._defaults.copy()
-        for name, value in attributes.items():
-            known = self._meanings.get(name)
-            plain = known is not None and isinstance(value, PLAIN) and value in known
-            values[name] = known[value] if known is not None and plain else self._value(name, value)
-        return tuple(values.values())
+        given = {name: self._value(name, value) for name, value in attributes.items()}
+        return tuple({**self._defaults, **given}.values())
 
     def _value(self, name: str, value: object) -> float:
         """The number of an attribute's value; raises TypeError or ValueError for a wrong value."""
