@@ -66,31 +66,28 @@ def extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
-def scatter(
-    data: bytes, shape: tuple[int, ...], strides: tuple[int, ...], item: int, between: bytes = b""
-) -> bytes:
-    """The bytes of a contiguous tensor spread out to `strides`; gaps hold poison, or the bytes of `between`.
+def scatter(data: bytes, shape: tuple[int, ...], strides: tuple[int, ...], item: int, between: bytes) -> bytes:
+    """The bytes of a contiguous tensor spread out to `strides`, over the bytes of `between`.
 
     Along an axis of stride 0 its values are the same.
     """
-    spread = bytearray(between or bytes([POISON]) * (extent(shape, strides) * item))
-    if 0 not in shape:
-        import numpy
+    if 0 in shape:
+        return between
+    import numpy  # A worker that tries no layouts does without it.
 
-        _view(spread, shape, strides, item)[...] = numpy.frombuffer(data, f"u{item}").reshape(shape)
+    spread = bytearray(between)
+    view = numpy.ndarray(shape, f"u{item}", spread, strides=[stride * item for stride in strides])
+    view[...] = numpy.frombuffer(data, f"u{item}").reshape(shape)
     return bytes(spread)
 
 
 def gather(spread: bytes, shape: tuple[int, ...], strides: tuple[int, ...], item: int) -> bytes:
     """The inverse of `scatter`: the bytes of the contiguous tensor."""
-    return b"" if 0 in shape else bytes(_view(bytearray(spread), shape, strides, item).tobytes())
-
-
-def _view(memory: bytearray, shape: tuple[int, ...], strides: tuple[int, ...], item: int) -> Any:
-    """Memory as numpy sees a tensor in it. A worker that tries no layouts does without numpy."""
+    if 0 in shape:
+        return b""
     import numpy
 
-    return numpy.ndarray(shape, f"u{item}", memory, strides=[stride * item for stride in strides])
+    return numpy.ndarray(shape, f"u{item}", spread, strides=[stride * item for stride in strides]).tobytes()
 
 
 def describe(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:

@@ -54,7 +54,7 @@ def zone_bytes(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> 
     return -(-max(min(ROWS * row, MOST_BYTES), PAGE) // PAGE) * PAGE
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=512)
 def _bits(dtype: str, kind: str, tops: tuple[int, ...]) -> tuple[int, int]:
     """The bits of PERIOD elements that each call draws, and the bits that stay, as two numbers.
 

@@ -49,7 +49,8 @@ def test_scattered_elements_are_where_numpy_looks_for_them(layout: str, item: in
     """What numpy sees through the strides is the tensor; all else is poison."""
     for shape in shapes(item):
         values, strides = numbers(shape, item), strides_of(shape, layout)
-        spread = scatter(values.tobytes(), shape, strides, item)
+        poison = bytes([POISON]) * (extent(shape, strides) * item)
+        spread = scatter(values.tobytes(), shape, strides, item, poison)
         assert extent(shape, strides) * item == len(spread), shape
         memory = numpy.frombuffer(bytearray(spread) or bytearray(item), NUMPY[item])
         view = as_strided(memory, shape, [stride * item for stride in strides])
