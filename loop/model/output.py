@@ -118,7 +118,8 @@ def ours_on(name: str, finished: Sequence[Finished]) -> Ours:
     if not verdicts:
         failed = next((record.message for record in finished if record.status == "failed"), "no step judged it")
         return Ours("not judged", failed)
-    worst = min(verdicts, key=lambda ours: ("wrong", "right", "not judged").index(ours.verdict))
+    order = ("wrong", "right", "not judged")
+    worst = min(verdicts, key=lambda verdict: order.index(verdict.verdict))
     return worst if worst.why else Ours(worst.verdict, no_speed)
 
 

@@ -1,5 +1,6 @@
 """From a target's workload sets to single workloads: lists multiplied out, shorthands and defaults filled in."""
 
+import contextlib
 import itertools
 import json
 import math
@@ -61,17 +62,24 @@ def expand(target: Target, sets: Iterable[str], dtype: Dtype, seed: int = 0) -> 
 def single(target: Target, entry: Mapping[str, Scalar], dtype: Dtype, seed: int = 0) -> Workload:
     """One workload from single values. Raises WorkloadError for what does not fit the target's signature."""
     signature = target.signature
-    sizes, attributes = _sizes(signature, entry), _attributes(signature, entry)
-    chosen = _word("dtype", entry, dtype, tuple(ITEM_SIZES))
+    sizes = _sizes(signature, entry)
+    attributes: dict[str, Scalar | None] = {}
+    for key, attribute in signature.named.items():
+        attributes[key] = value = entry.get(key, attribute.initial)
+        if key in entry and not attribute.admits(value):
+            expected = f"one of {', '.join(attribute.choices)}" if attribute.choices else f"a {attribute.kind}"
+            raise WorkloadError(key, expected, repr(value))
+    chosen = entry.get("dtype", dtype)
     values = entry.get("values", "normal")
-    if not isinstance(values, str) or scale_of(values) is None:
-        values = _word("values", entry, "normal", (*VALUES, *target.values))
-    weight: object = 1.0
-    if "weight" not in (*signature.named, *signature.dimensions):
-        weight = entry.get("weight", 1.0)
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
-            raise WorkloadError("weight", "a number above 0", repr(weight))
-    name = _name(signature, sizes, attributes, chosen, values)
+    kinds = (*VALUES, *target.values)
+    if chosen not in ITEM_SIZES:
+        raise WorkloadError("dtype", f"one of {', '.join(ITEM_SIZES)}", repr(chosen))
+    if values not in kinds and scale_of(str(values)) is None:
+        raise WorkloadError("values", f"one of {', '.join(kinds)}", repr(values))
+    weight = 1.0 if "weight" in (*signature.named, *signature.dimensions) else entry.get("weight", 1.0)
+    if isinstance(weight, bool | str) or not 0 < weight < math.inf:
+        raise WorkloadError("weight", "a number above 0", repr(weight))
+    name = _name(signature, sizes, attributes, str(chosen), str(values))
     fields = {"sizes": sizes, "attributes": attributes, "dtype": chosen, "values": values, "weight": weight}
     return Workload.model_validate({"name": name, "seed": seed + zlib.crc32(name.encode()), **fields})
 
@@ -90,24 +98,6 @@ def _sizes(signature: Signature, entry: Mapping[str, Scalar]) -> dict[str, int]:
         if name not in sizes:
             raise WorkloadError(name, "a size", "nothing")
     return {name: sizes[name] for name in signature.dimensions}
-
-
-def _attributes(signature: Signature, entry: Mapping[str, Scalar]) -> dict[str, Scalar | None]:
-    chosen: dict[str, Scalar | None] = {}
-    for name, attribute in signature.named.items():
-        value = entry.get(name, attribute.initial)
-        if name in entry and not attribute.admits(value):
-            expected = f"one of {', '.join(attribute.choices)}" if attribute.choices else f"a {attribute.kind}"
-            raise WorkloadError(name, expected, repr(value))
-        chosen[name] = value
-    return chosen
-
-
-def _word(key: str, entry: Mapping[str, Scalar], default: str, choices: tuple[str, ...]) -> str:
-    value = entry.get(key, default)
-    if value not in choices:
-        raise WorkloadError(key, f"one of {', '.join(choices)}", repr(value))
-    return str(value)
 
 
 def _name(signature: Signature, sizes: dict[str, int], attributes: Attributes, dtype: str, values: str) -> str:
@@ -196,11 +186,10 @@ def fills(target: Target, workload: Workload) -> tuple[Fill, ...]:
 def scale_of(values: str) -> float | None:
     """The standard deviation that a kind of values names, as `normal*0.001` does; None for any other kind."""
     match = SCALED.fullmatch(values)
-    try:
+    with contextlib.suppress(ValueError):
         scale = float(match[1]) if match else 0.0
-    except ValueError:
-        return None
-    return scale if 0 < scale < math.inf else None
+        return scale if 0 < scale < math.inf else None
+    return None
 
 
 def scaled(scale: float) -> str:
@@ -210,10 +199,11 @@ def scaled(scale: float) -> str:
 
 def weights(target: Target, dtype: Dtype) -> dict[str, float]:
     """Workload to its weight, of all sets: 1 where none of them says otherwise."""
-    every = [workload for name in target.workloads for workload in expand(target, [name], dtype)]
-    return {workload.name: 1.0 for workload in every} | {
-        workload.name: workload.weight for workload in every if workload.weight != 1
-    }
+    known: dict[str, float] = {}
+    for workload in (w for name in target.workloads for w in expand(target, [name], dtype)):
+        if workload.weight != 1 or workload.name not in known:
+            known[workload.name] = workload.weight
+    return known
 
 
 def entry_of(signature: Signature, workload: Workload) -> dict[str, Scalar]:
@@ -240,22 +230,19 @@ def read_words(text: str) -> dict[str, Scalar]:
         if not equals or not value:
             raise WorkloadError(key, f"{key}=VALUE", repr(word))
         entry[key] = value
-        try:
+        with contextlib.suppress(ValueError):
             number = json.loads(value)
-        except ValueError:
-            continue
-        if isinstance(number, bool | int | float):
-            entry[key] = number
+            entry[key] = number if isinstance(number, bool | int | float) else value
     return entry
 
 
 def tensor_bytes(target: Target, workload: Workload) -> dict[str, int]:
     """Bytes of each tensor of a call whose dimensions the signature tells, inputs and outputs."""
-    signature = target.signature
-    sizes = {}
+    signature, sizes = target.signature, dict[str, int]()
     for name, text in {**signature.inputs, **signature.outputs}.items():
         if text != ANY:
-            sizes[name] = math.prod(shape(text, workload)) * ITEM_SIZES[signature.types.get(name, workload.dtype)]
+            item = ITEM_SIZES[signature.types.get(name, workload.dtype)]
+            sizes[name] = math.prod(shape(text, workload)) * item
     return sizes
 
 

@@ -4,6 +4,7 @@ The user's checkout, index, stash and branches are left as they are. Hooks do no
 """
 
 import contextlib
+import json
 import os
 import shutil
 import tempfile
@@ -14,7 +15,6 @@ from pathlib import Path
 from loop import __version__
 from loop.base.documents import sums, write_atomic
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, remark
-from loop.model.base import Model
 from loop.repository.git import NONE, author, git, read_bytes
 from loop.repository.reading import AS_IT_STOOD, lines_changed, root_of
 
@@ -362,13 +362,6 @@ OWNER = "loop-session"
 """A note in git's own folder for the worktree, which goes with it: the session folder that it was made for."""
 
 
-class Owner(Model):
-    """The note: the session folder's whole path."""
-
-    format: int = 1
-    session: str
-
-
 @dataclass(frozen=True)
 class KeptWorktree:
     """One folder below the state folder's worktrees."""
@@ -393,7 +386,7 @@ class KeptWorktree:
 def note_owner(tree: Worktree, session: Path) -> None:
     """Write down which session a worktree is for; one that cannot be noted is nobody's, and stays."""
     with contextlib.suppress(OSError, LoopError):
-        sums.write_sealed(_note_of(tree.root), Owner(session=str(session.absolute())))
+        sums.write_sealed(_note_of(tree.root), {"format": 1, "session": str(session.absolute())})
 
 
 def is_noted(tree: Worktree) -> bool:
@@ -425,7 +418,7 @@ def _owner(root: Path) -> Path | None:
     """None where there is no note, or a damaged one: then the worktree is nobody's, and stays."""
     note = _note_of(root)
     try:
-        return Path(sums.read_sealed(Owner, note).session)
+        return Path(json.loads(sums.opened(note, sums.read_regular(note)))["session"])
     except OSError:
         return None
     except LoopError as error:

@@ -36,7 +36,7 @@ from loop.library import targets
 from loop.library.trust import definition_hash, grant, is_trusted
 from loop.model.bisect import Probe
 from loop.model.target import CAbiVariant
-from loop.repository.worktree import Owner, _owner
+from loop.repository.worktree import _owner
 from tests.faults import stored_session
 from tests.projects import add_commands, loop, make_project
 
@@ -317,6 +317,8 @@ def _fill(top: Path) -> None:
             Probe(commit="a" * 40, against="b" * 40, why="try", status="measured", values=(value, 1.5))
         )
     (top / "state" / "owner").mkdir()
-    sums.write_sealed(top / "state" / "owner" / "loop-session", Owner(session=str(top / "sessions" / "x")))
+    sums.write_sealed(
+        top / "state" / "owner" / "loop-session", {"format": 1, "session": str(top / "sessions" / "x")}
+    )
     here = World(top, {}, {})
     _library(here)
