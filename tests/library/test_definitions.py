@@ -68,11 +68,6 @@ def test_a_file_is_named_as_what_it_defines(tmp_path: Path) -> None:
         ("[scale.c]", "[nope.c]", "variants.ours.sources.0: expected a file, got nope.c, which is not there"),
         (
             "entry: scale,",
-            "entry: scale, must_not_compile: [{title: t, source: bad.cu, says: s}],",
-            "variants.ours.must_not_compile.0.source: expected a file, got bad.cu, which is not there",
-        ),
-        (
-            "entry: scale,",
             "entry: scale, instances: [{symbol: 's<{T}>', over: {T: [int]}, file: no.cu, line: 'make s<{T}>;'}],",
             "variants.ours.instances.0.file: expected a file, got no.cu, which is not there",
         ),
@@ -142,7 +137,6 @@ def test_mistakes_in_a_component_are_found_where_they_stand(old: str, new: str, 
             "values: {wide: {x: {scale: 2.0}}}",
             "expected a name of its own (normal, wide, constant are there always)",
         ),
-        ("values: {odd: {x: {kind: gaussian}}}", "expected 'normal', 'constant' or 'one_hot', got 'gaussian'"),
         ("memory: 8 * K", "memory: expected a known name, got 'K'"),
     ],
 )

@@ -55,14 +55,6 @@ SIGNATURE = {"inputs": {"ids": "N", "table": "V D"}, "outputs": {"rows": "N D"}}
             "signature.attributes.mode.kind: expected flag, choice or number, got text",
         ),
         (
-            {"generator": {"python": "embedding:make", "passes": "somehow"}},
-            "generator.passes: expected 'positional', 'keywords' or 'one', got 'somehow'",
-        ),
-        (
-            {"checker": {"python": "embedding:check", "given": ["outputs", "seed"]}},
-            "checker.given.1: expected 'inputs', 'expected' or 'outputs', got 'seed'",
-        ),
-        (
             {"modules": {}, "variants": {"c": {"kind": "command", "device": "cpu", "run": ["x"]}}},
             "variants.c.kind: expected a variant in Python: with `modules` functions are classes, got command",
         ),

@@ -53,13 +53,6 @@ def test_lists_are_multiplied_out_in_order() -> None:
     )
 
 
-def test_a_shorthand_gives_several_dimensions_one_size() -> None:
-    """And names them together where they are equal, apart where they are not."""
-    (one,) = expanded({"B": 1, "S": 4})
-    assert {"B": 1, "N": 4, "M": 4} == one.sizes
-    assert ["B1 S4 float32", "B1 N4 M5 float32"] == names({"B": 1, "S": 4}, {"B": 1, "N": 4, "M": 5})
-
-
 def test_only_what_differs_from_the_default_is_named() -> None:
     """Short names stay readable."""
     entry = {"B": 1, "S": 4, "causal": True, "side": "right", "scale": 0.5, "values": "wide", "dtype": "float16"}

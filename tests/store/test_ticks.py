@@ -29,12 +29,3 @@ def test_only_what_says_something_new_is_kept(tmp_path: Path) -> None:
         written.add(one)
     kept = [(one.step, one.attempt, one.note) for one in read(tmp_path / ticks.NAME)]
     assert [("s", 1, "a"), ("s", 1, "b"), ("s", 1, "b"), ("other", 1, "b"), ("other", 2, "b")] == kept
-
-
-def test_what_is_damaged_is_left_out(tmp_path: Path) -> None:
-    """A torn line, one of another format, bytes that are no text."""
-    path = tmp_path / ticks.NAME
-    Ticks(path).add(tick(1.0))
-    path.write_bytes(path.read_bytes() + b'{"format": 9}\n\xff\xfe\n[]\n{"format": 1, "run"')
-    assert [tick(1.0)] == read(path)
-    assert [] == read(tmp_path / "nowhere")
