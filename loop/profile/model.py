@@ -66,15 +66,6 @@ class RefusedSource(Model):
     """The compiler's own error, or what happened."""
 
 
-class MustNotCompileOutput(Output):
-    """Configurations that the compiler has to refuse."""
-
-    actions = ("kernel.must_not_compile",)
-
-    checks: tuple[RefusedSource, ...] = ()
-    """One a source and variant."""
-
-
 class MissingInstance(Model):
     """A promised template instance that a library does not hold."""
 
@@ -88,11 +79,13 @@ class MissingInstance(Model):
     """The line to add there."""
 
 
-class InstancesOutput(Output):
-    """Template instances that the manifest promises."""
+class PromisesOutput(Output):
+    """What the manifest promises of the compiled code: what must not compile, or template instances."""
 
-    actions = ("kernel.instances",)
+    actions = ("kernel.must_not_compile", "kernel.instances")
 
+    checks: tuple[RefusedSource, ...] = ()
+    """Configurations that the compiler has to refuse: one a source and variant."""
     promised: int = 0
     """Instances that were looked up."""
     missing: tuple[MissingInstance, ...] = ()

@@ -14,7 +14,7 @@ from loop.machine.machine import compiler_version, cores
 from loop.model.resources import short_name
 from loop.model.target import BuildRecipe, CAbiVariant, MustNotCompile
 from loop.profile.inspection import named
-from loop.profile.model import InstancesOutput, MissingInstance, MustNotCompileOutput, RefusedSource
+from loop.profile.model import MissingInstance, PromisesOutput, RefusedSource
 from loop.steps.context import Context, NoArguments, Result, Working
 
 INDENTED = re.compile(r"^\s")
@@ -43,7 +43,7 @@ def _buildable(context: Context, what: str, field: str) -> tuple[dict[str, CAbiV
     return variants, missing
 
 
-def must_not_compile(context: Context, arguments: NoArguments) -> Working[MustNotCompileOutput]:
+def must_not_compile(context: Context, arguments: NoArguments) -> Working[PromisesOutput]:
     """Compile every source that has to be refused, by its variant's recipe, and read what the compiler says."""
     variants, missing = _buildable(context, "what must not compile", "must_not_compile")
     tries = [
@@ -64,7 +64,7 @@ def must_not_compile(context: Context, arguments: NoArguments) -> Working[MustNo
             hint = "make it wrong in the way that is meant and in no other, or mend `says` in target.yaml"
         message = f"{first.variant}, {first.title}: {what}{more}"
     facts = {"ok": not bad, "message": message, "hint": hint}
-    return Result(MustNotCompileOutput(**facts, not_exercised=tuple(missing), checks=tuple(checks)))
+    return Result(PromisesOutput(**facts, not_exercised=tuple(missing), checks=tuple(checks)))
 
 
 def _try(
@@ -91,7 +91,7 @@ def _try(
     )
 
 
-def instances(context: Context, arguments: NoArguments) -> Working[InstancesOutput]:
+def instances(context: Context, arguments: NoArguments) -> Working[PromisesOutput]:
     """Look up every promised template instance in its variant's built library."""
     variants, skipped = _buildable(context, "instances", "instances")
     built, failures = yield from compile_all(context, variants, to_run=False)
@@ -119,7 +119,7 @@ def instances(context: Context, arguments: NoArguments) -> Working[InstancesOutp
     if failures:
         message, hint = failures[0].message, failures[0].hint
     facts = {"ok": not missing and not failures, "message": message, "hint": hint, "promised": count}
-    return Result(InstancesOutput(**facts, not_exercised=tuple(skipped), missing=tuple(missing)))
+    return Result(PromisesOutput(**facts, not_exercised=tuple(skipped), missing=tuple(missing)))
 
 
 def _canonical(name: str) -> str:

@@ -10,7 +10,7 @@ from loop.base.processes import finish
 from loop.model.resources import CompiledLibrary
 from loop.model.target import ResourceBudget
 from loop.profile.inspection import runs_on
-from loop.profile.model import InstancesOutput, MustNotCompileOutput
+from loop.profile.model import PromisesOutput
 from loop.profile.promises import instances, must_not_compile
 from loop.profile.resource_actions import over_budget, spilling
 from loop.steps.context import NoArguments
@@ -61,17 +61,17 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
         yield made
 
 
-def refused(bench: Bench, *names: str) -> MustNotCompileOutput:
+def refused(bench: Bench, *names: str) -> PromisesOutput:
     """What compiling the bad sources of these variants finds."""
     found = finish(must_not_compile(make_context(bench, emulated=names), NoArguments())).output
-    assert isinstance(found, MustNotCompileOutput)
+    assert isinstance(found, PromisesOutput)
     return found
 
 
-def looked_up(bench: Bench, *names: str) -> InstancesOutput:
+def looked_up(bench: Bench, *names: str) -> PromisesOutput:
     """What looking up the instances of these variants finds."""
     found = finish(instances(make_context(bench, emulated=names), NoArguments())).output
-    assert isinstance(found, InstancesOutput)
+    assert isinstance(found, PromisesOutput)
     return found
 
 
