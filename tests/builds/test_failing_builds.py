@@ -21,13 +21,6 @@ def test_a_compile_error_is_told_with_its_place(folder: Path, tmp_path: Path) ->
     assert [] == entries(tmp_path / "cache")
 
 
-def test_a_missing_compiler_is_told_with_what_to_install(folder: Path, tmp_path: Path) -> None:
-    """Name and package."""
-    failed = failure(folder, tmp_path / "cache", compiler="no-such-compiler")
-    assert "no-such-compiler: no such compiler on the PATH" == failed.message
-    assert "install it, or name another compiler in target.yaml" == failed.hint
-
-
 def test_a_compiler_that_takes_too_long_is_ended(folder: Path, tmp_path: Path) -> None:
     """The limit is the step's; the hint says how to raise it."""
     slow = tmp_path / "slow-compiler"

@@ -8,7 +8,7 @@ from loop.model.dtypes import Device
 from loop.model.money import Bill
 from loop.money import bill as billing
 from loop.money.bill import Used, judged_before
-from loop.money.section import money_line, roi
+from loop.money.section import roi
 from tests.makers import make_build, make_built, make_card, make_finished
 from tests.money.test_ledger import session
 
@@ -36,14 +36,6 @@ def test_compiling_that_the_cache_spared_is_measured() -> None:
     assert (pytest.approx(0.06), "cpu from the cache; compiling took 6.0 s then") == (saving.usd, saving.source)
     assert pytest.approx((0.06 - 0.60) / 0.60) == made.roi
     assert "ROI -0.900: 6.0 s spared, measured here, are worth $0.060" == roi(made)
-
-
-def test_on_a_processor_with_nothing_stated_nothing_is_billed() -> None:
-    """No dollars, no return: the time of the machine is said instead."""
-    made = bill(109.0, "cpu", make_card(waiting=None), [make_finished("build", output=SPARED)])
-    said = "Cost: nothing was billed; 1 min 49 s of this machine. ROI not measurable yet: nothing was billed."
-    assert said == money_line(made, 109.0)
-    assert ((), None) == (made.charges, made.roi)
 
 
 def test_files_that_were_judged_before_spare_nothing() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from loop.base.errors import DefinitionError, UsageError
+from loop.base.errors import UsageError
 from loop.base.screen import Screen
 from loop.cli import ALL
 from loop.cli.command import default_of
@@ -85,26 +85,6 @@ def test_options_are_weighed_and_what_is_unknown_is_said(tmp_path: Path) -> None
     assert "2 sessions without measurable progress" in " ".join(text.split())
     assert "it pays from a probability of 25 to 35 %" in " ".join(text.split())
     assert [] == [line for line in text.splitlines() if len(line) > 80]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("0.5", "1.5", "pivot.yaml:5:49: options.0.probability: expected"),
-        ("[150, 250]", "[250, 150]", "pivot.yaml:5:5: options.0: expected"),
-        ("[150, 250]", "[150]", "options.0.usd"),
-        ("options:", "options: []\nother:", "pivot.yaml:4:10: options"),
-    ],
-)
-def test_a_malformed_file_is_complained_about_with_its_line_and_column(
-    old: str, new: str, message: str, tmp_path: Path
-) -> None:
-    """Each complaint names the field."""
-    file = tmp_path / "pivot.yaml"
-    file.write_text(OPTIONS.replace(old, new))
-    with pytest.raises(DefinitionError) as caught:
-        weighed(file)
-    assert message in "\n".join(map(str, caught.value.complaints))
 
 
 @pytest.mark.slow

@@ -26,13 +26,6 @@ def facts(**known: Fact) -> dict[str, Fact]:
     return {**dict.fromkeys(FACTS), **known}
 
 
-def test_shares_are_of_what_the_device_reaches() -> None:
-    """A million operations and 0.2 MB in 20 us: 50 of 100 GFLOP/s, 10 of 10 GB/s."""
-    found = REACH.facts(1e6, 0.2e6, 20e-6)
-    assert (5.0, "memory") == (found["intensity"], found["roof"])
-    assert pytest.approx((0.5, 1.0)) == (found["flops_share"], found["bandwidth_share"])
-
-
 @pytest.mark.parametrize(
     ("flops", "moved", "reach", "unknown"),
     [

@@ -7,7 +7,7 @@ import pytest
 
 from loop.base.processes import finish
 from loop.model.workloads import expand
-from loop.profile.profile import METRICS, Watched, count_on_device, read_log
+from loop.profile.profile import Watched, count_on_device, read_log
 from loop.workers.bench import Bench
 from tests.fake_tools import FakeTool
 from tests.recorded import COUNTERS, STALLS, log_of
@@ -56,18 +56,6 @@ def test_stalls_are_shares_of_all_a_warp_does() -> None:
     assert pytest.approx(1.69 / 7.01) == run.stalls["loads from device memory"]
     assert {"selected"} & {*run.stalls} == set()
     assert pytest.approx(1 - 1 / 7.01) == sum(run.stalls.values())
-
-
-@pytest.mark.slow
-def test_one_call_is_made_under_ncu(bench: Bench, tool: FakeTool) -> None:
-    """The worker behind it runs for real and ends by itself; what the log says is believed."""
-    tool.says(log_of(COUNTERS, COUNTERS))
-    found = counted(bench)
-    runs, why = found
-    assert (2, "") == (len(runs), why)
-    (call,) = tool.calls
-    for words in ("--profile-from-start off", "--clock-control none", "--target-processes all", ",".join(METRICS)):
-        assert words in call
 
 
 @pytest.mark.slow

@@ -41,14 +41,6 @@ def shown(*finished: Finished) -> str:
     return section(report(record_of(()), finished), "Bottleneck")
 
 
-def test_a_leaf_is_said_with_its_fix_and_gain() -> None:
-    """Where, how urgent, why, and what it may bring."""
-    text = shown(profiled(make_profile()))
-    assert "`cpu` does worst on w0 (0.80x, 12.3 µs). Severity: high." in text
-    assert "What holds it back: compute, for `flops_share > 0.7`." in text
-    assert "- Fix: compute less\n- Expected gain: 20 %\n- Not decided: stalls: ipc unknown\n" in text
-
-
 def make_watched(*names: str, **fields: Any) -> DeviceProfile:
     """A call of these kernels under ncu."""
     shares = {"dram": 0.0027, "sm": 0.61, "warps_active": 0.25, "registers": 105, "stalls": {"loads": 0.241}}
