@@ -78,8 +78,6 @@ class Bounds:
     """Pattern and step to the seconds that it is expected to take, and whether that was `measured`."""
     watch: Watch | None = None
     """Whether the machine is about to be taken away."""
-    resume: str = ""
-    """The command that goes on with the session."""
     reserve: Path | None = None
     """A file that makes room on a full disk for the last lines."""
 
@@ -184,7 +182,7 @@ class SessionLimits:
             used = f" beside ${ai.usd:.4f} of AI" if ai is not None and ai.usd else ""
             limits.append((seconds, f"${self.usd:g}, which lasts for {seconds_text(seconds)}{used}"))
         spent_s, watch = sessions.wall_seconds(lines), Watch(self.watch).start()
-        return Bounds(*min(limits), spent_s, expected_steps(head.plan), watch, head.resume_command)
+        return Bounds(*min(limits), spent_s, expected_steps(head.plan), watch)
 
 
 def charged(

@@ -110,7 +110,7 @@ def drive(walk: Walk, show: Show, store: Callable[[Happening], Happening], bound
             ending = broken_off(stop)
             bounds.give_room()
             if isinstance(last, StepBegan | Ticked):
-                show.event(store(StepEnded(_open_step(walk, last, ending, bounds.resume))))
+                show.event(store(StepEnded(_open_step(walk, last, ending))))
             return ending
     if walk.failure is not None:
         bounds.give_room()
@@ -125,9 +125,9 @@ def drive(walk: Walk, show: Show, store: Callable[[Happening], Happening], bound
     return Ending(None, walk.stopped or "", code, reached)
 
 
-def _open_step(walk: Walk, last: StepBegan | Ticked, ending: Ending, resume: str) -> Finished:
+def _open_step(walk: Walk, last: StepBegan | Ticked, ending: Ending) -> Finished:
     """The record of the step that was under way."""
-    started = last.started
+    started, shop = last.started, walk.context.task.workshop
     step = next(s for s in walk.resolved.find(started.pattern).pattern.steps if s.id == started.step)
     status = ending.status or "aborted"
     return Finished(
@@ -135,7 +135,7 @@ def _open_step(walk: Walk, last: StepBegan | Ticked, ending: Ending, resume: str
         status=status,
         seconds=last.seconds if isinstance(last, Ticked) else 0.0,
         message=ending.reason,
-        hint=f"{ending.to_go_on}: {resume}" if status == "paused" and resume else None,
+        hint=f"{ending.to_go_on}: {shop.resume}" if status == "paused" and shop else None,
         action=step.action,
     )
 

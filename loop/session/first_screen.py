@@ -310,6 +310,8 @@ LEAST = 1_500
 """Bytes that verdict and link take."""
 LEFT_OUT = 160
 """Bytes that are kept for naming what is left out."""
+IMPORTANT = 3
+"""Sections that go before what failed: what is wrong, what to do next, the variants."""
 ROOMS = tuple(Room(rows, 500, 12) for rows in (2000, 1000, 500, 200, 100, 40, 15, 5, 1))
 """How much of a section is shown, tried in this order until it fits."""
 _LINK = re.compile(r"https?://[!-;=?-~]{1,290}")
@@ -334,11 +336,11 @@ def digest(record: SessionRecord, finished: Sequence[Finished], limit: int = LIM
     command = command if len(command.encode()) <= limit // 4 else f"loop report {shortened(record.head.id, 80)}"
     foot = f"\nThe whole report: {code(command)}{f', or [here](<{link}>)' if link else ''}.\n"
     room = limit - len(head.encode()) - len(foot.encode()) - LEFT_OUT
-    known, last = screen.sections, [name for name in screen.further if name != "variants"]
-    failed = {section.note[:40]: section for section in course.troubles(View(record, finished))}
+    pieces = list(screen.sections.items())
+    failed = [(s.note.partition(":")[0], s) for s in course.troubles(View(record, finished))]
+    pieces[IMPORTANT:IMPORTANT] = failed
     parts, omitted = [head], []
-    for name in (*(name for name in known if name not in last), *failed, *last):
-        section = known.get(name) or failed.get(name)
+    for name, section in pieces:
         texts = (f"\n{quiet(in_markdown([section], cut))}\n" for cut in ROOMS) if section else ()
         fitting = next(((n, text) for n, text in enumerate(texts) if len(text.encode()) <= room), None)
         if fitting:
@@ -346,7 +348,7 @@ def digest(record: SessionRecord, finished: Sequence[Finished], limit: int = LIM
             room -= len(fitting[1].encode())
         if section and (not fitting or fitting[0]):
             omitted.append(name)
-    names = [prose(shortened(name, 36)) for name in omitted[:2]]
+    names = [prose(shortened(name, 60)) for name in omitted[:2]]
     names += [f"{len(omitted) - 2} more"] if len(omitted) > 2 else []
     note = f"\nShortened for length: {say.listed(names)}.\n" if omitted else ""
     return "".join([*parts, note, foot])
