@@ -337,7 +337,9 @@ def digest(record: SessionRecord, finished: Sequence[Finished], limit: int = LIM
     foot = f"\nThe whole report: {code(command)}{f', or [here](<{link}>)' if link else ''}.\n"
     room = limit - len(head.encode()) - len(foot.encode()) - LEFT_OUT
     pieces = list(screen.sections.items())
-    failed = [(s.note.partition(":")[0], s) for s in course.troubles(View(record, finished))]
+    records = [record for record in latest_attempts(finished) if record.status == "failed"]
+    said = [f"what {course.name_of(record)} said" for record in records]
+    failed = zip(said, course.troubles(View(record, finished)), strict=True)
     pieces[IMPORTANT:IMPORTANT] = failed
     parts, omitted = [head], []
     for name, section in pieces:
