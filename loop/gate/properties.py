@@ -20,7 +20,7 @@ from loop.report import format as say
 from loop.steps.context import Context, Result, Working
 from loop.steps.taken_over import Lasting, rests_on, take_over
 from loop.workers.bench import Bench, KeptWorker, Side
-from loop.workers.judge_messages import GiveOutput, Relate
+from loop.workers.judge_messages import Relate
 from loop.workers.messages import Compute
 from loop.workers.program import Refusal, WorkerLost
 
@@ -134,20 +134,20 @@ def _walk(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, 
     bench, side = worker.bench, worker.side
     yield from worker.load()
     note = f"{name} of {side.name} on {workload.name}"
-    begin = Relate(bench.call(workload, side.name), name, workload.seed % 2**31)
-    reply = yield from bench.judge(begin, CALL_LIMIT_S, note)
-    for _ in range(MOST_CALLS):
-        if (call := reply.call) is None:
+    step = Relate(bench.call(workload, side.name), name, workload.seed % 2**31)
+    for _ in range(MOST_CALLS + 1):
+        call = yield from bench.judge(step, CALL_LIMIT_S, note)
+        if not isinstance(call, Call):
+            finding = call
             break
         asked = asked_for(bench.target.signature, workload, call)
         if unsupported(side, asked):
             return "inapplicable", f"asks for {asked.name}, which is not supported"
         request, most = Compute(call), bench.first_call_s
         computed = yield from worker.ask(request, limit_s=CALL_LIMIT_S, note=note, first_call_s=most)
-        reply = yield from bench.judge(GiveOutput(files_of(call, computed)[0]), CALL_LIMIT_S, note)
+        step = step.but(output=files_of(call, computed)[0])
     else:
         return "failed", f"{name} asks for more than {MOST_CALLS} calls on {workload.name}"
-    finding = reply.agreement
     if finding is None:
         return "inapplicable", f"does not apply to {workload.name}"
     if not finding.wrong:

@@ -251,8 +251,7 @@ class TimedCall:
                     yield from self._fill(sampled, waits, seconds, once, judged=judged)
         finally:
             waits.close()
-        reply = yield from self.orders.end()
-        sampled.broken = list(reply.broken)
+        sampled.broken = list((yield from self.orders.end()))
         return sampled
 
     def _fill(

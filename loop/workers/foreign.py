@@ -24,6 +24,11 @@ class ForeignBuffer(NamedTuple):
     shape: tuple[int, ...]
     dtype: torch.dtype
 
+    def filled(self, device: Any, *, exact: bool) -> Tensor:
+        """A fresh tensor in its place; `exact`: of float64 where it is floating."""
+        dtype = torch.float64 if exact and self.dtype.is_floating_point else self.dtype
+        return torch.empty(self.shape, dtype=dtype, device=device)
+
 
 def without_buffers(generate: Function, places: Sequence[int]) -> Function:
     """A generator whose result has a `Buffer` at those places of its tuple, in place of an empty tensor."""
@@ -67,11 +72,7 @@ def with_buffers(function: Function) -> Function:
             return function(data, *more)
         tensors = [item for item in items if isinstance(item, Tensor)]
         exact, device = any(t.dtype == torch.float64 for t in tensors), tensors[0].device if tensors else "cpu"
-        filled = list(items)
-        for n, item in enumerate(items):
-            if isinstance(item, ForeignBuffer):
-                dtype = torch.float64 if exact and item.dtype.is_floating_point else item.dtype
-                filled[n] = torch.empty(item.shape, dtype=dtype, device=device)
+        filled = (t.filled(device, exact=exact) if isinstance(t, ForeignBuffer) else t for t in items)
         result = function(tuple(filled), *more)
         if exact or not isinstance(result, Tensor) or result.dtype != torch.float64:
             return result

@@ -71,8 +71,7 @@ class Judge:
             judge_messages.Expect: self.expect,
             judge_messages.Compare: self.compare,
             judge_messages.Look: partial(blind_spots, self.asking, self.reference, self.drawn),
-            judge_messages.Relate: self.relations.begin,
-            judge_messages.GiveOutput: self.relations.go_on,
+            judge_messages.Relate: self.relations.relate,
         }
         if isinstance(request, judge_messages.Discard):
             self.answers.pop(request.key, None)

@@ -155,26 +155,18 @@ class Agreement(Plain):
     allowed: float
 
 
-class Related(Plain):
-    """The next call that a property asks for; else its finding, or nothing where it does not apply."""
+class Relate(Request[Call | Agreement | None]):
+    """Begin a property on a call whose inputs are there, or give it the output that it asked for.
 
-    call: Call | None = None
-    agreement: Agreement | None = None
-
-
-class Relate(Request[Related]):
-    """Begin a property on a call whose inputs are there."""
+    The reply: the next call that it asks for; else its finding, or nothing where it does not apply.
+    """
 
     call: Call
     property: str
     seed: int
+    output: str = ""
+    """File of the output that it asked for; empty to begin."""
 
 
-class GiveOutput(Request[Related]):
-    """Give the property the output that it asked for."""
-
-    path: str
-
-
-OF_A_TARGET: tuple[type[Request[Any]], ...] = (Expect, Discard, Compare, Look, Relate, GiveOutput)
+OF_A_TARGET: tuple[type[Request[Any]], ...] = (Expect, Discard, Compare, Look, Relate)
 """Requests about the target that was begun."""

@@ -15,7 +15,7 @@ from loop.calls.call import Call
 from loop.machine.machine import cores, killed_for_memory
 from loop.model.dtypes import Device
 from loop.workers.judge_messages import Begin, Examine, Expect
-from loop.workers.messages import Obey, Obeyed, Request
+from loop.workers.messages import Obey, Request
 from loop.workers.nursery import PATIENT, Nursery
 from loop.workers.program import START_LIMIT_S, Program, Refusal, Worker, WorkerLost, thread_environment, within
 
@@ -40,11 +40,11 @@ class Orders:
         """Let the worker wait for orders about the call that it has staged, or about `empty` ones."""
         self.worker.send(Obey(self.worker.arena.words[ORDER], empty))
 
-    def end(self) -> Generator[Tick, None, Obeyed]:
-        """Let it answer requests again; what it noticed meanwhile."""
+    def end(self) -> Generator[Tick, None, tuple[str, ...]]:
+        """Let it answer requests again; functions of the worker that the variant has replaced."""
         yield from self.give(LEAVE)
-        obeyed: Obeyed = yield from self.worker.receive(self.limit_s, self.note)
-        return obeyed
+        broken: tuple[str, ...] = yield from self.worker.receive(self.limit_s, self.note)
+        return broken
 
     def give(self, op: int) -> Generator[Tick, None, float]:
         """Give an order and wait until it is done; seconds by the judge's clock.

@@ -22,10 +22,6 @@ LONGEST = 1000
 R = TypeVar("R")
 
 
-class Malformed(ValueError):
-    """A line is no message of its type."""
-
-
 class Request(Plain, Generic[R]):
     """What a program is asked; `R` is the type of its reply."""
 
@@ -112,16 +108,13 @@ def read_request(line: str, known: Mapping[str, type[Request[Any]]]) -> Any:
 
 
 def read_reply(line: bytes, kind: Any) -> Any:
-    """A reply of this type, or No. Raises Malformed for anything else."""
-    try:
-        message = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise Malformed(str(error)) from error
+    """A reply of this type, or No. Raises ValueError, or RecursionError, for anything else."""
+    message = json.loads(line)
     status = message.pop("status", None) if isinstance(message, dict) else None
     if status == "refused":
         return read(No, message)
     if status != "ok" or message.keys() != {"reply"}:
-        raise Malformed(f"unknown status {status!r:.100}")
+        raise ValueError(f"unknown status {status!r:.100}")
     return read(kind, message["reply"])
 
 
@@ -132,7 +125,7 @@ def hints(kind: type) -> dict[str, Any]:
 
 
 def read(kind: Any, value: Any) -> Any:
-    """JSON as a type that messages have. Raises Malformed for anything else."""
+    """JSON as a type that messages have. Raises ValueError for anything else."""
     parts, origin = get_args(kind), get_origin(kind)
     if origin is tuple and type(value) is list:
         return tuple(read(parts[0], item) for item in value)
@@ -142,20 +135,17 @@ def read(kind: Any, value: Any) -> Any:
         return value
     if origin in (Union, UnionType):
         for part in parts:
-            with contextlib.suppress(Malformed):
+            with contextlib.suppress(ValueError):
                 return read(part, value)
     elif isinstance(kind, type) and issubclass(kind, Plain):
         fields: dict[str, Any] = hints(kind)  # type: ignore[arg-type]
         if type(value) is dict and value.keys() == fields.keys():
             return kind(**{name: read(hint, value[name]) for name, hint in fields.items()})
     elif hasattr(kind, "model_validate"):  # A noun of `loop.model`, as the judge gives and is given some.
-        try:
-            return kind.model_validate(value)
-        except ValueError as error:
-            raise Malformed(str(error)) from error
+        return kind.model_validate(value)
     elif kind is Any or type(value) is kind or (type(value) is int and kind is float):
         return value
-    raise Malformed(f"no {kind}: {value!r:.100}")
+    raise ValueError(f"no {kind}: {value!r:.100}")
 
 
 Mistake = dict[str, Any]
@@ -238,14 +228,11 @@ class StageCall(Request[int | None]):
     """Bytes by which each input is rotated."""
 
 
-class Obeyed(Plain):
-    """What was noticed while orders were carried out."""
+class Obey(Request[tuple[str, ...]]):
+    """Carry out the judge's orders about the staged call, or about `empty` ones, until one says to leave.
 
-    broken: tuple[str, ...]
-
-
-class Obey(Request[Obeyed]):
-    """Carry out the judge's orders about the staged call, or about `empty` ones, until one says to leave."""
+    The reply: functions of the worker that the variant has replaced.
+    """
 
     last: int
     """The number of the last order before."""

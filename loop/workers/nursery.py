@@ -61,10 +61,6 @@ class ForkedProcess:
         return code
 
 
-class NurseryLost(Exception):
-    """It cannot be asked, or did not answer."""
-
-
 THREADS = ("LOOP_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Variables that hold every runtime to a number of threads."""
 EARLY: list["Nursery"] = []
@@ -103,10 +99,10 @@ class Nursery:
             )
 
     def fork(self, order: Mapping[str, object], handles: Sequence[int]) -> int:
-        """The pid of a worker that has these descriptors as its first ones. Raises NurseryLost."""
+        """The pid of a worker that has these descriptors as its first ones. ConnectionError where it is lost."""
         self.warm_up()
         if self._control is None:
-            raise NurseryLost
+            raise ConnectionError("the nursery is lost")
         whole, pid = json.dumps({"owner": os.getpid(), **order}), 0
         with contextlib.suppress(OSError):
             self._control.settimeout(FORK_LIMIT_S)
@@ -115,7 +111,7 @@ class Nursery:
         if not pid:
             self._lost = True
             self.close()
-            raise NurseryLost
+            raise ConnectionError("the nursery is lost")
         return pid
 
     def close(self) -> None:

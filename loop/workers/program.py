@@ -20,8 +20,8 @@ from loop.machine.machine import available_memory
 from loop.model.causes import Cause
 from loop.model.dtypes import Device
 from loop.model.target import CAbiVariant
-from loop.workers.messages import Malformed, No, Request, read_reply, request_line
-from loop.workers.nursery import THREADS, Forked, Nursery, NurseryLost, numbered
+from loop.workers.messages import No, Request, read_reply, request_line
+from loop.workers.nursery import THREADS, Forked, Nursery, numbered
 
 FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g1")
 LIBRARIES = ("libasan.so", "libubsan.so")
@@ -115,7 +115,7 @@ class Program:
         try:
             child: Child | None = None
             if nursery is not None:
-                with contextlib.suppress(NurseryLost):
+                with contextlib.suppress(ConnectionError):  # It is lost: workers are started one by one.
                     child = Forked(nursery, [module, *words], environment, request_read, inherited)
             self.child = child or Child(
                 [*under, sys.executable, "-P", "-m", module, *numbered(words, inherited)],
@@ -157,7 +157,7 @@ class Program:
         line, _, self._pending = self._pending.partition(b"\n")
         try:
             reply = read_reply(bytes(line), self._unanswered.popleft().reply_type())
-        except (Malformed, IndexError) as error:  # Nobody answers what nobody asked.
+        except (ValueError, RecursionError, IndexError) as error:  # Nobody answers what nobody asked.
             raise self.lost("tampered", FORGED) from error
         if self._pending and not self._unanswered:
             raise self.lost("tampered", FORGED)

@@ -15,7 +15,7 @@ from loop.calls import torch_side
 from loop.calls.call import Call, Refused, attribute_number
 from loop.calls.torch_side import TORCH_DTYPES
 from loop.model.signature import Signature, Tolerance
-from loop.workers.judge_messages import Agreement, GiveOutput, Relate, Related
+from loop.workers.judge_messages import Agreement, Relate
 from loop.workers.messages import described
 
 Asked = tuple[list[Tensor], dict[str, Any]]
@@ -44,8 +44,10 @@ class Relations:
         self.name = ""
         self.asked = 0
 
-    def begin(self, request: Relate) -> Related:
-        """Begin a property on a call whose inputs are there; the first call it asks for, or the end."""
+    def relate(self, request: Relate) -> Call | Agreement | None:
+        """Begin a property, or give it the output it asked for; the next call it asks for, or its finding."""
+        if request.output:
+            return self._next(torch_side.read_tensor(self.derived.output, request.output).double())
         self.call, self.asked, self.name = request.call, 0, request.property
         inputs = [torch_side.read_tensor(tensor).double() for tensor in self.call.inputs]
         function, place = torch_side.find(self.name), (self.name, self.call.key)
@@ -61,10 +63,6 @@ class Relations:
         except Exception as error:
             raise Refused(f"property {self.name} on {self.call.key}: {described(error)}") from error
         return self._next(None)
-
-    def go_on(self, request: GiveOutput) -> Related:
-        """Give the property the output it asked for; its next call, or its finding."""
-        return self._next(torch_side.read_tensor(self.derived.output, request.path).double())
 
     def _lost_by_plain(self, going: Property) -> float:
         if self.plain is None:
@@ -83,19 +81,19 @@ class Relations:
             rounded = (tensor.to(dtype) for tensor, dtype in zip(asked, types, strict=True))
             output = self.plain(*rounded, **attributes).double()
 
-    def _next(self, output: Tensor | None) -> Related:
+    def _next(self, output: Tensor | None) -> Call | Agreement | None:
         """The next step of the property. Raises Refused with its name when it raises."""
         assert self.going is not None
         try:
             inputs, attributes = next(self.going) if output is None else self.going.send(output)
         except StopIteration as end:
             self.going = None
-            return Related(agreement=None if end.value is None else self._agreement(*end.value))
+            return None if end.value is None else self._agreement(*end.value)
         except Exception as error:
             raise Refused(f"property {self.name} on {self.call.key}: {described(error)}") from error
         self.asked += 1
         self.derived = self._derive(inputs, attributes)
-        return Related(self.derived)
+        return self.derived
 
     def _derive(self, inputs: list[Tensor], attributes: dict[str, Any]) -> Call:
         """A call of the same function on other inputs: their files are written, its output's shape follows."""

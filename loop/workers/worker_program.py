@@ -174,13 +174,13 @@ class WorkerProgram:
         stage.give()
         return peak
 
-    def obey(self, request: messages.Obey) -> messages.Obeyed:
+    def obey(self, request: messages.Obey) -> tuple[str, ...]:
         """Carry out the judge's orders about the staged call until it says to leave."""
         self.shared = self.shared or mmap.mmap(self.arena, CONTROL_BYTES)
         if request.empty is not None:
             self.staged = empty_calls(request.empty)
         obey(self.shared, self.bell, self.staged, self.inputs, request.last)
-        return messages.Obeyed(self._broken())
+        return self._broken()
 
     def unstage(self, request: messages.Unstage | None = None) -> None:
         """Let go of the staged call."""

@@ -19,7 +19,7 @@ from loop.model.signature import Fill
 from loop.model.target import Target, Workload
 from loop.workers.asking import make_tensor
 from loop.workers.attention import eager, torch_sdpa, visible
-from loop.workers.judge_messages import Agreement, GiveOutput, Relate
+from loop.workers.judge_messages import Agreement, Relate
 from loop.workers.relations import Relations
 from loop.workers.workload_call import make_call
 
@@ -59,10 +59,10 @@ def written(workload: Workload, folder: Path) -> Call:
 def find(name: str, function: Function, workload: Workload, folder: Path) -> Agreement | None:
     """What the judge finds when it walks a property of a function, call by call."""
     relations = Relations(TARGET.signature, dict(TARGET.tolerance.items()), eager)
-    reply = relations.begin(Relate(written(workload, folder), name, workload.seed))
-    while reply.call is not None:
-        reply = relations.go_on(GiveOutput(compute(function, reply.call)))
-    return reply.agreement
+    step = Relate(written(workload, folder), name, workload.seed)
+    while isinstance(reply := relations.relate(step), Call):
+        step = step.but(output=compute(function, reply))
+    return reply
 
 
 def compute(function: Function, call: Call) -> str:
