@@ -79,7 +79,13 @@ class Hunt:
                     with contextlib.suppress(Untestable):
                         yield from builder.build(candidate)
                 if self.problem.last == 0:
-                    return self._answer(SearchEnd("no_regression", self._unchanged(builder)))
+                    names, count = sources(line, builder), len(line.candidates)
+                    what = f" ({', '.join(names[:NAMED])}{', ...' if len(names) > NAMED else ''})" if names else ""
+                    which = (
+                        f"none of the {count} commits changes" if count > 1 else "the one commit does not change"
+                    )
+                    why = f"not in the code: {which} what {builder.variant} is built from{what}"
+                    return self._answer(SearchEnd("no_regression", why))
             if self.merge is None:
                 try:
                     end, probes = yield from prober.gate(line)
@@ -101,12 +107,6 @@ class Hunt:
         """What the rules are asked: by now, for each build may tell of files that the others do not read."""
         commits = tuple(candidate.commit for candidate in self.line.ends)
         return Problem(commits, programs(self.line, self.prober.builder), self.prober.metric)
-
-    def _unchanged(self, builder: Builder) -> str:
-        names, count = sources(self.line, builder), len(self.line.candidates)
-        what = f" ({', '.join(names[:NAMED])}{', ...' if len(names) > NAMED else ''})" if names else ""
-        which = f"none of the {count} commits changes" if count > 1 else "the one commit does not change"
-        return f"not in the code: {which} what {builder.variant} is built from{what}"
 
     def _observe(self, attempt: Try) -> Generator[Tick, None, None]:
         """Make a try, and keep what came of it, with signs of life that say how the search stands.
@@ -197,7 +197,7 @@ class Hunt:
     def _answer(self, end: SearchEnd) -> BisectAnswer:
         """The rules' answer in commits."""
         ends, problem, prober = self.line.ends, self.problem, self.prober
-        self.steps = {ends[culprit.first].commit: culprit.step for culprit in end.found}
+        self.steps = {ends[culprit.first].commit: culprit.step for culprit in end.confirmed}
         culprits = tuple(ends[index] for index in end.culprits)
         observations = Observations(problem, self.probes)
         shares = zip(problem.first, end.shares, strict=False)
@@ -208,14 +208,14 @@ class Hunt:
             culprits=culprits,
             range=with_branches(self.line, ends[end.range[0] : end.range[1] + 1]) if end.range else (),
             posterior={ends[first].commit: share for first, share in shares if share >= SHOWN},
-            ratio=math.exp(-end.found[0].step) if end.found and prober.metric == "latency" else None,
+            ratio=math.exp(-end.confirmed[0].step) if end.confirmed and prober.metric == "latency" else None,
             probes=tuple(self.probes),
             builds=len(observations.built) + len(observations.broken),
             skipped={probe.commit: probe.reason for probe in self.probes if probe.status == "broken"},
             sets=self.sets,
             left_out=self.left_out,
             workloads=tuple(dict.fromkeys(workload.name for workload in prober.workloads)),
-            checks=prober.made,
+            checks=prober.checks_made,
             difference=self._differences(culprits),
         )
 

@@ -91,17 +91,17 @@ class SearchEnd:
     shares: tuple[float, ...] = ()
     """Share of each position in the likelihood, where that was worked out. Of several culprits, each part of the
     history has its own whole."""
-    found: tuple[Culprit, ...] = ()
+    confirmed: tuple[Culprit, ...] = ()
     swapped: bool = False
     """The good end is the one that regresses."""
 
     @property
     def culprits(self) -> tuple[int, ...]:
         """Indices of the commits that are blamed, each confirmed."""
-        return tuple(culprit.first for culprit in self.found if culprit.first == culprit.last)
+        return tuple(culprit.first for culprit in self.confirmed if culprit.first == culprit.last)
 
     @property
     def range(self) -> tuple[int, int] | None:
         """First and last of commits that cannot be told apart, where there are some."""
-        runs = [(culprit.first, culprit.last) for culprit in self.found if culprit.first != culprit.last]
+        runs = [(culprit.first, culprit.last) for culprit in self.confirmed if culprit.first != culprit.last]
         return runs[0] if runs else None

@@ -535,128 +535,128 @@ Evidence = Pairs | Runs
 
 def next_move(problem: Problem, probes: Sequence[Probe]) -> Try | SearchEnd:
     """The next try, or the answer, after these probes."""
-    seen = Pairs(problem, probes) if problem.metric == "latency" else Runs(problem, probes)
+    probed = Pairs(problem, probes) if problem.metric == "latency" else Runs(problem, probes)
     if problem.last == 0:
         return SearchEnd("no_regression", "not in the code: both ends are the same")
     for end, at in (("good", 0), ("bad", problem.last)):
-        if at in seen.broken:
-            return SearchEnd("inconclusive", f"the {end} end cannot be tested: {seen.broken[at]}")
-    move = _solve(seen, 0, problem.last)
+        if at in probed.broken:
+            return SearchEnd("inconclusive", f"the {end} end cannot be tested: {probed.broken[at]}")
+    move = _solve(probed, 0, problem.last)
     if isinstance(move, SearchEnd):
-        return _concluded(seen, move)
-    if len(seen.lost) >= LOST_MOST:
-        return SearchEnd("inconclusive", f"{len(seen.lost)} tries in a row were lost: {seen.lost[-1]}")
-    if seen.observations >= OBSERVED_MOST:
-        return SearchEnd("inconclusive", f"no answer after {seen.observations} observations")
+        return _concluded(probed, move)
+    if len(probed.lost) >= LOST_MOST:
+        return SearchEnd("inconclusive", f"{len(probed.lost)} tries in a row were lost: {probed.lost[-1]}")
+    if probed.observations >= OBSERVED_MOST:
+        return SearchEnd("inconclusive", f"no answer after {probed.observations} observations")
     return move
 
 
-def _solve(seen: Evidence, low: int, high: int) -> Try | SearchEnd:
+def _solve(probed: Evidence, low: int, high: int) -> Try | SearchEnd:
     """The next try between two positions, or what is known of that range."""
-    ends = seen.ends(low, high)
+    ends = probed.ends(low, high)
     if ends is not None:
         return ends
-    if (middle := seen.apart(low, high)) is not None:
-        return _both(seen, [(low, middle), (middle, high)], SearchEnd("inconclusive", ""))
+    if (middle := probed.apart(low, high)) is not None:
+        return _both(probed, [(low, middle), (middle, high)], SearchEnd("inconclusive", ""))
     failed = list[Key]()
-    for key, claim in seen.claims.items():
+    for key, claim in probed.claims.items():
         if low <= key[1] and key[0] <= high:
-            word, evidence = seen.word(key)
-            if word == "open" and seen.broken.keys().isdisjoint(key[:2]):
-                return seen.confirm(key, claim)
+            word, evidence = probed.word(key)
+            if word == "open" and probed.broken.keys().isdisjoint(key[:2]):
+                return probed.confirm(key, claim)
             if word == "confirmed":
-                step, remains = seen.step(low, high, key)
-                culprit = _culprit(seen.problem, key, evidence, step)
-                shares = tuple(_shares(seen, low, high, (), strict=False))
+                step, remains = probed.step(low, high, key)
+                culprit = _culprit(probed.problem, key, evidence, step)
+                shares = tuple(_shares(probed, low, high, (), strict=False))
                 end = SearchEnd("culprit", "", shares, (culprit,))
-                return _both(seen, [(low, key[1]), (key[0], high)], end) if remains else end
+                return _both(probed, [(low, key[1]), (key[0], high)], end) if remains else end
             failed.append(key)
     if len(failed) >= SUSPECTS:
-        why = f"{len(failed)} suspects were not confirmed, the last one {seen.problem.name(failed[-1][0])}"
+        why = f"{len(failed)} suspects were not confirmed, the last one {probed.problem.name(failed[-1][0])}"
         return SearchEnd("inconclusive", why)
-    return _narrow(seen, low, high, failed)
+    return _narrow(probed, low, high, failed)
 
 
-def _both(seen: Evidence, ranges: Sequence[tuple[int, int]], end: SearchEnd) -> Try | SearchEnd:
+def _both(probed: Evidence, ranges: Sequence[tuple[int, int]], end: SearchEnd) -> Try | SearchEnd:
     """Search one range after the other, and add what is found to what is known."""
     for low, high in ranges:
         if low < high:
-            more = _solve(seen, low, high)
+            more = _solve(probed, low, high)
             if isinstance(more, Try):
                 return more
-            culprits = tuple(sorted(end.found + more.found, key=lambda culprit: culprit.first))
-            shares = tuple(map(max, end.shares or more.shares, more.shares)) if more.found else end.shares
-            end = replace(end if end.why else more, shares=shares, found=culprits)
+            culprits = tuple(sorted(end.confirmed + more.confirmed, key=lambda culprit: culprit.first))
+            shares = tuple(map(max, end.shares or more.shares, more.shares)) if more.confirmed else end.shares
+            end = replace(end if end.why else more, shares=shares, confirmed=culprits)
     return end
 
 
-def _narrow(seen: Evidence, low: int, high: int, failed: Sequence[Key]) -> Try | SearchEnd:
+def _narrow(probed: Evidence, low: int, high: int, failed: Sequence[Key]) -> Try | SearchEnd:
     """Search between two ends that differ, until it is decided on which side of the step each commit is."""
-    testable = [at for at in range(low, high + 1) if at not in seen.broken]
-    observed = [at for at in testable if seen.count(at) or at in (low, high)]
+    testable = [at for at in range(low, high + 1) if at not in probed.broken]
+    observed = [at for at in testable if probed.count(at) or at in (low, high)]
     good, bad, shares, hopeful = low, high, list[float](), False
     for doubt, strict in ((LEANING, False), (DECIDED, True)):
         hopeful = testable.index(bad) - testable.index(good) == 1  # Once builds differ by less than is feared.
-        shares = _shares(seen, low, high, failed, strict=strict)
+        shares = _shares(probed, low, high, failed, strict=strict)
         below = list(accumulate(shares))
         """How surely a position is bad: the share of steps at it or before it."""
         good = max(at for at in observed if below[at] <= doubt or at == low)
         bad = min((at for at in observed if at > good and below[at] >= 1 - doubt), default=high)
         inside = [at for at in observed if good < at < bad]
         for at in sorted(inside, key=lambda at: abs(below[at] - 0.5)):
-            if batch := seen.batch(low, high, at, strict=strict):
-                return seen.look(at, batch, f"again: {below[at]:.0%} that it regressed")
-        fresh = [at for at in testable if good < at < bad and not seen.count(at)]
+            if batch := probed.batch(low, high, at, strict=strict):
+                return probed.look(at, batch, f"again: {below[at]:.0%} that it regressed")
+        fresh = [at for at in testable if good < at < bad and not probed.count(at)]
         if fresh and doubt == LEANING:
-            broken = [at for at in seen.broken if good < at < bad]
+            broken = [at for at in probed.broken if good < at < bad]
             away = {at: min((abs(at - other) for other in broken), default=1) for at in fresh}
             reach = min(3 ** max(len(broken) - 1, 0), max(away.values()))  # Broken commits lie together: jump.
             at = min((at for at in fresh if away[at] >= reach), key=lambda at: (abs(below[at] - 0.5), at))
-            batch = max(seen.batch(low, high, at, strict=strict), 1)
-            return seen.look(at, batch, f"probe: {below[at]:.0%} that it regressed")
-    single, clear = testable.index(bad) - testable.index(good) == 1, seen.clear(low, high, good, bad)
+            batch = max(probed.batch(low, high, at, strict=strict), 1)
+            return probed.look(at, batch, f"probe: {below[at]:.0%} that it regressed")
+    single, clear = testable.index(bad) - testable.index(good) == 1, probed.clear(low, high, good, bad)
     if not (single and clear):
         upper = list(accumulate(shares))
         parent, suspect = max(pairwise(testable), key=lambda pair: upper[pair[1]] - upper[pair[0]])
-        if wanted := _neighbour(seen, testable, parent, suspect, MANY if hopeful else FEW):
+        if wanted := _neighbour(probed, testable, parent, suspect, MANY if hopeful else FEW):
             return wanted
         if not clear or (not single and bad - good > min(max((high - low) // 4, 5), WIDEST)):
-            name, share = seen.problem.name(suspect), upper[suspect] - upper[parent]
+            name, share = probed.problem.name(suspect), upper[suspect] - upper[parent]
             why = f"no step is clear of the noise between builds: {name} with {share:.0%}"
             return SearchEnd("inconclusive", why, tuple(shares))
-    certain = seen.certain(good, bad)
+    certain = probed.certain(good, bad)
     if isinstance(certain, Try):
         return certain
     if certain:
-        culprit = _culprit(seen.problem, (bad, good, 0), 1 / DECIDED, 1.0)
+        culprit = _culprit(probed.problem, (bad, good, 0), 1 / DECIDED, 1.0)
         return SearchEnd("culprit", "", tuple(shares), (culprit,))
     number = 1 + len(failed)
-    return seen.confirm((bad, good, number), seen.claim(low, high, number))
+    return probed.confirm((bad, good, number), probed.claim(low, high, number))
 
 
-def _neighbour(seen: Evidence, testable: Sequence[int], parent: int, suspect: int, most: int) -> Try | None:
+def _neighbour(probed: Evidence, testable: Sequence[int], parent: int, suspect: int, most: int) -> Try | None:
     """Try the nearest build beside the step that was not tried, of the side with fewer known ones.
 
     None where `most` builds are known, or where neighbours tell nothing.
     """
     at = testable.index(parent)
-    known = [place for place in testable if seen.count(place) or place == 0]
+    known = [place for place in testable if probed.count(place) or place == 0]
     sides = testable[at::-1], testable[testable.index(suspect) :]
     fresh = [[place for place in side if place not in known] for side in sides]
-    batch, exact = seen.enough(testable[0], testable[-1])
+    batch, exact = probed.enough(testable[0], testable[-1])
     why = "neighbour: what do builds differ by on their own?"
     if batch and len(known) < most and any(fresh):
         side = min((side for side in (0, 1) if fresh[side]), key=lambda side: len(sides[side]) - len(fresh[side]))
-        return seen.look(fresh[side][0], batch, why)
-    least = min(known[1:], key=seen.count)
-    return seen.look(least, batch, why) if most == MANY and seen.count(least) < exact else None
+        return probed.look(fresh[side][0], batch, why)
+    least = min(known[1:], key=probed.count)
+    return probed.look(least, batch, why) if most == MANY and probed.count(least) < exact else None
 
 
-def _shares(seen: Evidence, low: int, high: int, failed: Sequence[Key], *, strict: bool) -> list[float]:
+def _shares(probed: Evidence, low: int, high: int, failed: Sequence[Key], *, strict: bool) -> list[float]:
     """The share of each position of a range, less what failed confirmations deny."""
-    positions, scores = seen.scores(low, high, strict=strict)
+    positions, scores = probed.scores(low, high, strict=strict)
     best = max(scores)
-    weights = [0.0] * (seen.problem.last + 1)
+    weights = [0.0] * (probed.problem.last + 1)
     for (start, end), score in zip(pairwise(positions), scores, strict=True):
         weights[start + 1 : end + 1] = [math.exp(max(score - best, -700.0))] * (end - start)
     for culprit, parent, _ in failed:
@@ -671,19 +671,19 @@ def _culprit(problem: Problem, key: Key, evidence: float, step: float) -> Culpri
     return Culprit(problem.first[parent + 1], problem.first[culprit], evidence, step)
 
 
-def _concluded(seen: Evidence, end: SearchEnd) -> SearchEnd:
+def _concluded(probed: Evidence, end: SearchEnd) -> SearchEnd:
     """The end of a search with what is known of each culprit, in words."""
-    if not end.found:
+    if not end.confirmed:
         return end
-    problem, words = seen.problem, list[str]()
-    for culprit in end.found:
-        step = f"{seen.size(culprit.step)}, evidence {culprit.evidence:,.0f} to 1"
+    problem, words = probed.problem, list[str]()
+    for culprit in end.confirmed:
+        step = f"{probed.size(culprit.step)}, evidence {culprit.evidence:,.0f} to 1"
         begin, last = (problem.commits[index][:12] for index in (culprit.first, culprit.last))
-        skipped = seen.broken.keys() & range(problem.place[culprit.first], problem.place[culprit.last])
+        skipped = probed.broken.keys() & range(problem.place[culprit.first], problem.place[culprit.last])
         hidden = "" if skipped else "; builds differ on their own, so that no single one stands out"
         several = f"one of commits {begin} to {last}: {step}{hidden}"
         words.append(several if culprit.first < culprit.last else f"commit {begin}: {step}")
-    is_range = end.found[0].first < end.found[0].last
+    is_range = end.confirmed[0].first < end.confirmed[0].last
     outcome: Literal["several", "range", "culprit"]
-    outcome = "several" if len(end.found) > 1 else "range" if is_range else "culprit"
+    outcome = "several" if len(end.confirmed) > 1 else "range" if is_range else "culprit"
     return replace(end, outcome=outcome, why="; ".join(words))

@@ -101,7 +101,7 @@ class Prober:
     """What builds candidates here, and so knows which are the same program; None where nobody does."""
     workloads: Sequence[Workload] = ()
     """What commits are judged on; nothing where a command judges."""
-    made: int = 0
+    checks_made: int = 0
     """Checks that were made so far, of all commits; 0 where nobody counts them."""
     remark: str = ""
     """What is told beside the answer; empty where nothing is."""
@@ -136,7 +136,7 @@ class KernelProbe(Prober):
 
     def __init__(self, builder: Builder, workloads: Sequence[Workload], seed: int) -> None:
         self.builder, self.bench, self.workloads, self.seed = builder, builder.bench, workloads, seed
-        self.made = 0
+        self.checks_made = 0
         self.checked: dict[str, VariantChecks] = {}
         """Build to what the gate found of it."""
 
@@ -164,7 +164,7 @@ class KernelProbe(Prober):
         """
         wanted = [workload.model_copy(update={"seed": workload.seed + seed}) for workload in self.workloads]
         (checks,) = yield from verify(self.bench, [Job(side, wanted, layouts=self.layouts, enough=enough)])
-        self.made += len(checks.checks)
+        self.checks_made += len(checks.checks)
         return checks
 
 
@@ -205,14 +205,11 @@ class LatencyProbe(KernelProbe):
     def _blocks(self, line: Line) -> Generator[Tick, None, Logs]:
         """Both ends timed until each workload has a verdict, or the time is over."""
         sides = yield from self.sides(line.ends[-1], line.good)
-        decided = set[str]()
 
         def pending(timings: Timings) -> Mapping[str, Sequence[str]]:
             """Both sides on every workload that is not decided."""
-            for workload in (workload for workload in self.workloads if workload.name not in decided):
-                word = gate_decision(logs_of(timings, workload), len(self.workloads)).verdict
-                decided.update([workload.name] if word != "inconclusive" else [])
-            open_ = [workload.name for workload in self.workloads if workload.name not in decided]
+            decisions = {w.name: gate_decision(logs_of(timings, w), len(self.workloads)) for w in self.workloads}
+            open_ = [name for name, decision in decisions.items() if decision.verdict == "inconclusive"]
             return dict.fromkeys(open_, (OTHER, TRIED))
 
         terms = Terms(verdicts.MAX_BLOCKS, GATE_LIMIT_S, self.seed)

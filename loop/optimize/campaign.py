@@ -207,9 +207,9 @@ def next_candidate(context: Context, brief: Brief, tree: Worktree) -> Working[Br
         if proposal.ended == "edited":
             back = handed_back(shop, brief, tree)
             idea = f" ({proposal.idea})" if proposal.idea else ""
-            taken = f"candidate {proposal.number}{idea}: {', '.join(back.files)} ({back.lines} lines)"
+            edit = f"candidate {proposal.number}{idea}: {', '.join(back.files)} ({back.lines} lines)"
             left_out = f"not taken: {', '.join(proposal.left_out)}" if proposal.left_out else ""
-            offered = [", ".join(filter(None, (taken, proposal.said, left_out)))]
+            offered = [", ".join(filter(None, (edit, proposal.said, left_out)))]
             break
     others = [other for other in fresh.values() if back is None or other.ended != "edited"]
     kept = sum(change.outcome == "kept" for change in past.tried)

@@ -50,8 +50,8 @@ def on_change(
 def _judged(result: Result[Output], **fields: Any) -> Result[JudgedOutput]:
     """What a step on the target found, as a judgement of the change."""
     output = result.output
-    told = output.model_dump(include={"message", "hint", "not_exercised"})
-    values = {**told, "good": output.ok, "found": output.model_dump(mode="json"), **fields}
+    words = output.model_dump(include={"message", "hint", "not_exercised"})
+    values = {**words, "good": output.ok, "found": output.model_dump(mode="json"), **fields}
     samples = {f"change-{name}": rows for name, rows in result.samples.items()}
     return Result(JudgedOutput(ok=True, **values), samples)
 

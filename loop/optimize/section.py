@@ -155,21 +155,21 @@ def _campaign(records: Sequence[Finished]) -> Iterator[str]:
         yield "The proposers were not isolated: `bwrap` does not work here, or a command of your own proposed"
     runs = {output.candidate: run for run, output in by_run(records, BriefOutput)}
     changes = {run: decision.tried.number for run, decision in by_run(records, DecisionOutput) if decision.tried}
-    told = use.usd is not None or bool(use.models)
+    priced = use.usd is not None or bool(use.models)
     for proposal in proposed:
         change = changes.get(runs.get(proposal.number, -1))
         idea = f" ({proposal.idea})" if proposal.idea else ""
         end = f"change {change}" if change else proposal.text
-        yield f"Candidate {proposal.number}{idea}: {'; '.join([end, *_details(proposal, told=told)])}"
+        yield f"Candidate {proposal.number}{idea}: {'; '.join([end, *_details(proposal, priced=priced)])}"
     ended = next((brief.message for brief in reversed(briefs) if brief.declined), "")
     if ended:
         yield f"The campaign ended: {ended}"
 
 
-def _details(proposal: Proposal, *, told: bool) -> Iterator[str]:
-    """What a candidate took, and what of its edit was not taken; `told`: whether any tells what it cost."""
+def _details(proposal: Proposal, *, priced: bool) -> Iterator[str]:
+    """What a candidate took, and what of its edit was not taken; `priced`: whether any tells what it cost."""
     yield f"{proposal.seconds:.0f} s"
-    if told:
+    if priced:
         yield _used(proposal.use)
     if proposal.left_out and proposal.ended != "unedited":
         yield f"not taken: {', '.join(proposal.left_out)}"

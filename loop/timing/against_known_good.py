@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
 from time import monotonic
@@ -89,7 +89,7 @@ def hopeful(words: Collection[verdicts.Word], logs: Sequence[Sequence[float]]) -
 
 @dataclass
 class Contest:
-    """Decides pair by pair; what is decided stays so, and is not timed any more."""
+    """Decides pair by pair; what is decided is not timed any more, and so stays decided."""
 
     candidate: Side
     rivals: Sequence[Rival]
@@ -100,8 +100,6 @@ class Contest:
     """The null and the positive control, where it has any of its own."""
     most: int = verdicts.MAX_BLOCKS
     """Blocks after which what is not clear stays so."""
-    decided: dict[tuple[str, str], verdicts.Decision] = field(default_factory=dict)
-    """Workload and rival to what was decided."""
 
     @property
     def sides(self) -> list[Side]:
@@ -115,15 +113,11 @@ class Contest:
         return list({workload.name: workload for rival in rivals for workload in rival.workloads}.values())
 
     def pending(self, timings: Timings) -> Mapping[str, Sequence[str]]:
-        """Decide what can be decided, and name the sides that are still to be timed on each workload."""
+        """The sides that are still to be timed on each workload."""
         pending: dict[str, list[str]] = {}
         for rival in (*self.controls, *self.rivals):
             for workload in rival.workloads:
-                key = (workload.name, rival.side.name)
-                decision = self.decided.get(key) or self._by_evidence(timings, workload, rival, self.most)
-                if decision is not None:
-                    self.decided[key] = decision
-                else:
+                if self._by_evidence(timings, workload, rival, self.most) is None:
                     pending.setdefault(workload.name, [self.candidate.name]).append(rival.side.name)
         return pending
 
@@ -152,8 +146,7 @@ class Contest:
 
     def decision(self, timings: Timings, workload: Workload, rival: Rival) -> verdicts.Decision:
         """What was decided, or what can be said now that the time is over."""
-        decision = self.decided.get((workload.name, rival.side.name))
-        decision = decision or self._by_evidence(timings, workload, rival, 0)
+        decision = self._by_evidence(timings, workload, rival, 0)
         assert decision is not None
         return decision
 

@@ -1,10 +1,9 @@
 """Which variants may be timed, and on a device that nobody else uses: its driver is asked, of a CPU the kernel."""
 
 import os
-import shlex
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import psutil
 from loop.base.locks import Held, locked
 from loop.base.places import shared_locks
 from loop.base.processes import Tick
-from loop.base.screen import shorten
 from loop.gate.kernel import builds, workloads
 from loop.machine import nvml
 from loop.machine.gpus import gpus
@@ -81,15 +79,8 @@ def _hold(lock: Path, stack: ExitStack) -> Generator[Tick, None, str]:
         except Held as held:
             if held.pid in (os.getpid(), *(parent.pid for parent in psutil.Process().parents())):
                 return ""
-            first = not whom
-            if first:  # Which `loop` it is, by its command line.
-                with suppress(psutil.Error):
-                    words = psutil.Process(held.pid).cmdline() if held.pid else []
-                    names = [Path(word).name for word in words]
-                    command = ["loop", *words[names.index("loop") + 1 :]] if "loop" in names else []
-                    whom = f" ({shorten(shlex.join(command), 80)})" if command else ""
-                whom = held.holder + whom
-            yield Tick(f"waiting for {whom}, which measures", at_once=first)
+            yield Tick(f"waiting for {held.holder}, which measures", at_once=not whom)
+            whom = whom or held.holder
             time.sleep(0.1)
 
 

@@ -20,7 +20,7 @@ def test_several_culprits_are_named(steps: dict[int, float]) -> None:
     assert "several" == outcome
     assert len(culprits) >= 2
     assert {*steps} >= {*culprits}
-    assert all(0.3 > one.step > 0.05 for one in found.answer.found)
+    assert all(0.3 > one.step > 0.05 for one in found.answer.confirmed)
 
 
 @pytest.mark.parametrize("metric", ["latency", "correctness"])

@@ -1,5 +1,6 @@
 """Verdicts: what the evidence allows to say, and never more."""
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -8,6 +9,7 @@ import pytest
 from loop.base.stats import CONFIDENCE, t_quantile
 from loop.model.measurement import DeviceReading, Measurement, Segment
 from loop.model.verdict import Against
+from loop.timing.against_baseline import sensed
 from loop.timing.samples import Pair, Timings, log_ratios
 from loop.timing.verdicts import by_interval, confidence, measured
 from loop.workers.bench import Side
@@ -155,3 +157,16 @@ def with_heat(segments: Sequence[Segment], rounds: int) -> list[Segment]:
 def test_what_is_slower_by_far_is_slower_after_a_few_rounds(rounds: Sequence[float]) -> None:
     """However they scatter: no disturbance makes each of them so slow."""
     assert "slower" == by_interval(measure(make_rounds(*rounds))).verdict
+
+
+def test_readings_become_a_line_of_each_side() -> None:
+    """Least, median and most of its clocks; a reason counts once a segment."""
+    readings = [DeviceReading(sm_clock_mhz=1000 + n, throttle=("heat",) if n < 3 else ()) for n in range(5)]
+    pairs = itertools.pairwise(readings)
+    segments = [
+        Segment(side="small", workload="w", round=0, calls=1, seconds=(1.0,), sensors=pair) for pair in pairs
+    ]
+    (sensors,) = sensed([*segments, segments[0].model_copy(update={"side": "other", "sensors": None})])
+    assert ("small", 4, (1000, 1002, 1004), {"heat": 3}) == (
+        sensors.side, sensors.segments, sensors.sm_clock_mhz, sensors.throttled,
+    )  # fmt: skip
