@@ -47,7 +47,6 @@ class Claim(Model):
     """What a confirmation has to show, as it was fixed before its first observation."""
 
     number: int
-    """Which confirmation of the search it is, from 1."""
     step: float = 0.0
     """Latency: log ratio of the bad end to the good one; a culprit exceeds a share of it."""
     sd: float = 0.0
@@ -64,7 +63,6 @@ class Probe(Model):
     against: str
     """Hash of what it was compared with in the same pair."""
     why: str
-    """What it was to show."""
     status: Literal["measured", "broken", "lost"]
     """It was tried; it cannot be; or something else went wrong, which says nothing of it."""
     values: tuple[float, ...] = ()
@@ -94,11 +92,8 @@ class BisectAnswer(Model):
     probes: tuple[Probe, ...] = ()
     builds: int = 0
     skipped: dict[str, str] = Field(default_factory=dict)
-    """Hash to why it could not be tried."""
     difference: str = ""
-    """What the culprit changed in the kernel's sources, as a patch."""
     sets: tuple[str, ...] = ()
-    """Workload sets that the bad end was judged on."""
     left_out: tuple[str, ...] = ()
     """The target's other sets, on which nothing was tried."""
     workloads: tuple[str, ...] = ()
@@ -131,7 +126,5 @@ class BisectOutput(Output):
     actions = ("bisect.search",)
 
     variant: str = ""
-    """The variant that regressed; empty where none did."""
     metric: Metric | Literal[""] = ""
     answer: BisectAnswer | None = None
-    """None where nothing was searched."""

@@ -41,17 +41,13 @@ class Campaign(Model):
     executor: Literal["", "local", "ssh", "ray", "slurm"] = ""
     """Who runs parts of a step as jobs; empty: they are done in this process, one after the other."""
     proposer_minutes: Positive = 30.0
-    """What a proposer may take for one candidate."""
     quiet_minutes: Positive = 10.0
     """After so long without output it is ended."""
     candidates: Annotated[int, Field(ge=1)] | None = None
     minutes: Positive | None = None
-    """Wall time of the session, at most."""
     usd: Positive | None = None
-    """Dollars of AI and machine, at most."""
     tokens: Annotated[int, Field(ge=1)] | None = None
     gpu_s: Positive | None = None
-    """Seconds on the GPU, at most."""
     stall: Annotated[int, Field(ge=1)] = 6
     """It ends when nothing was kept in so many candidates."""
     target: Annotated[float, Field(gt=1)] | None = None
@@ -69,12 +65,10 @@ class Proposal(Model):
     """One run of a proposer: how it ended, and what it used."""
 
     number: Annotated[int, Field(ge=1)]
-    """Which candidate of the session it is, from 1."""
     ended: Ended
     said: str = ""
     """Its last line, or why it ended so."""
     idea: str = ""
-    """What it says that it changed, in a line."""
     seconds: float = 0.0
     use: AiUse | None = None
     """What it used; None where it did not begin."""

@@ -34,7 +34,6 @@ class TriedChange(Model):
     promised: GainOutcome | None = None
     """What its brief promised, and what it came to; None where nothing was promised, or it was not timed there."""
     session: str = ""
-    """The earlier session that judged it; empty for this one."""
     digest: str = ""
     """Hash of the patch of an earlier one: the very same change is not judged again."""
 
@@ -58,13 +57,11 @@ class Brief(Model):
     title: str
     workload: str
     profile: Profile | None
-    """Why, as far as it is known; None where nothing was profiled."""
     folder: str
     """The target's folder in the worktree: the only place to edit."""
     files: tuple[str, ...]
     """Files that may change, from that folder; new ones beside them may be added."""
     language: str = ""
-    """What these are written in, as in `Triton, in Python`."""
     shared: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Files that may not, for variants are built from them that this session does not judge: these."""
     ratios: tuple[Standing, ...] = ()
@@ -78,9 +75,7 @@ class Brief(Model):
     rule: str
     timed: tuple[str, ...]
     checks: tuple[str, ...] = ()
-    """Sets of workloads on which it has to be right besides."""
     tried: tuple[TriedChange, ...] = ()
-    """Changes that were judged before, so that none is made twice."""
     fell: tuple[str, ...] = ()
     """How candidates ended that could not be judged, the last ones."""
     lost: tuple[TriedChange, ...] = ()
@@ -112,11 +107,8 @@ class BriefOutput(Output):
     actions: ClassVar[tuple[str, ...]] = ("change.brief", "change.tune")
 
     brief: Brief | None = None
-    """What was asked; None where there is nothing that could be changed."""
     edited: bool = False
-    """Whether there is an edit to be judged."""
     declined: bool = False
-    """Whether the user wants no further change."""
     files: tuple[str, ...] = ()
     lines: int = 0
     base: str = ""
@@ -131,7 +123,6 @@ class BriefOutput(Output):
     jobs: tuple[JobRun, ...] = ()
     """What became of its parts, where an executor ran them: comparisons of candidates, points of a search."""
     trials: tuple[TriedPoint, ...] = ()
-    """Of a search over values of a kernel: every point that was tried. The edit is that of the best one."""
     ground: str = ""
     """Hash of sources, recipe, toolchain and workloads: on the same ground a point that lost loses again."""
 
@@ -156,7 +147,6 @@ class JudgedOutput(Output):
     touched: tuple[str, ...] = ()
     """Variants whose build the change makes another; said by the step that builds."""
     jobs: tuple[JobRun, ...] = ()
-    """The job that found it, where an executor ran one."""
 
 
 def as_of_target(record: Finished) -> Finished:

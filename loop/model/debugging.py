@@ -31,7 +31,6 @@ class Smallest(Model):
     variant: str
     check: Check
     began: str
-    """Workload from which the search began."""
     words: str
     """The workload as a command line gives it: `B=1 S=65 D=64`."""
     seed: int
@@ -50,7 +49,6 @@ class EarlierTry(Model):
     build_id: str | None
     ground: str
     hypothesis: str
-    """What was thought to be wrong; empty where nothing was said."""
     right: bool
     message: str
     smallest: str = ""
@@ -95,13 +93,9 @@ class DebugOutput(Output):
     actions = ("debug.components", "debug.smallest", "debug.explain")
 
     components: tuple[ComponentChecks, ...] = ()
-    """Their components, each by itself."""
     wrong: tuple[str, ...] = ()
-    """Components that are wrong."""
     smallest: tuple[Smallest, ...] = ()
-    """The smallest failing workload of each."""
     explanations: tuple[Explanation, ...] = ()
-    """Why and where each is wrong."""
 
 
 class TurnOutput(Output):
@@ -110,7 +104,6 @@ class TurnOutput(Output):
     actions = ("debug.hypotheses", "debug.scope")
 
     hypothesis: str = ""
-    """What is thought to be wrong this time."""
     tries: tuple[EarlierTry, ...] = ()
     repeated: tuple[str, ...] = ()
     """Variants whose very build was found wrong before."""

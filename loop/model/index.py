@@ -125,7 +125,6 @@ class SessionResults(Model):
     kept: tuple[KeptChange, ...] = ()
     """What its kept changes brought, by variant: its verdicts are on the target with them."""
     regressed: tuple[str, ...] = ()
-    """Variants that were slower than their known good."""
     incorrect: tuple[str, ...] = ()
     charges: tuple[Charge, ...] = ()
     unmeasured: tuple[Unmeasured, ...] = ()
@@ -141,11 +140,9 @@ class SessionRow(SessionResults):
     reason: str = ""
     seconds: float = 0.0
     own_seconds: float = 0.0
-    """Part of it spent by the runner itself, outside any step."""
     variants: tuple[str, ...] = ()
     emulated: tuple[str, ...] = ()
     workloads: tuple[str, ...] = ()
-    """Workload sets of its plan, those that are only verified included."""
     threads: int = 1
     ground: str = ""
     harness: str = ""
@@ -155,12 +152,10 @@ class SessionRow(SessionResults):
     complete: bool = False
     """Whether every pattern that its plan lists was walked to its end."""
     commit: str | None = None
-    """Revision of the target; None where files were not committed."""
     base: str | None = None
     loop_version: str = ""
     environment: Environment
     attended: bool = False
-    """Whether somebody stated that an engineer attends to it."""
     hosts: tuple[HostUse, ...] = ()
     savings: tuple[Saving, ...] = ()
     usd: float = 0.0
@@ -175,15 +170,12 @@ class SessionRow(SessionResults):
     unsure: tuple[str, ...] = ()
     """Variants with an inconclusive verdict: their mean ratio is nobody's best."""
     right: tuple[str, ...] = ()
-    """Variants that the gate found right, those under the emulator too."""
     judged: tuple[Judgement, ...] = ()
     blamed: dict[str, str] = Field(default_factory=dict)
     """Variant that is wrong or slower to the one commit that a search named: hash and first line."""
     missed: str = ""
-    """In which way its objective was missed; empty where it was reached, or its plan states none."""
     otherwise: str = ""
     predicted: Predicted | None = None
-    """What was expected when it began; None for sessions that did not store it."""
     builds: dict[str, str] = Field(default_factory=dict)
     speeds: dict[str, dict[str, float]] = Field(default_factory=dict)
     """Ratios against the baseline by variant and workload; those that could not be judged are left out."""

@@ -97,16 +97,13 @@ class Check(Model):
     message: str
     cause: Cause = ""
     fault: Fault | None = None
-    """What was said where there is no output."""
     beyond: str = ""
     """What lies outside the variant's `takes`, as in `D=250`; empty for a call that was made."""
     max_error: float | None = None
     allowed_error: float | None = None
     plain_max_error: float | None = None
     output: str = ""
-    """Which output the figures are about; empty where there is one."""
     checker: str = ""
-    """What the task's own checker says against the outputs."""
     wrong: int = 0
     total: int = 0
     worst: Mismatch | None = None
@@ -251,7 +248,6 @@ class SideSensors(Model):
 
     side: str
     segments: int
-    """Segments with a reading before and one after."""
     sm_clock_mhz: tuple[int, int, int] | None = None
     """Clock of the multiprocessors in these readings: least, median and most."""
     throttled: dict[str, int] = Field(default_factory=dict)
@@ -276,7 +272,6 @@ class Measurement(Model):
     candidate_us: float
     reference_peak_bytes: int | None
     candidate_peak_bytes: int | None
-    """Memory that the candidate's first call added; None where it could not be read."""
     timed_by: Literal["loop", "itself"] = "loop"
     flops_per_s: float | None = None
     bytes_per_s: float | None = None
@@ -313,7 +308,6 @@ class NullControl(Model):
     """Those that came out faster or slower: `slower on ...`."""
     blocks: int
     block_sd: float | None
-    """Median over workloads of the standard deviation of a block's log ratio: the noise of this machine."""
 
 
 class PositiveControl(Model):
@@ -321,7 +315,6 @@ class PositiveControl(Model):
 
     variant: str
     workload: str
-    """Where it was tried: the workload with most elements."""
     slowdown: float
     verdict: Literal["faster", "slower", "same", "inconclusive"]
     e_value: float
@@ -338,7 +331,6 @@ class ControlResult(Model):
     """A variant made to err on purpose, or an honest one, at the gate."""
 
     name: str
-    """What the control does, as in `ignores x`; `honest` for one that does nothing wrong."""
     kind: Literal["value", "cheat", "honest"]
     """A wrong result; one that is right only while it is looked at; or an honest candidate, which has to pass."""
     base: str

@@ -137,7 +137,6 @@ class MeasureOutput(Output):
     outputs: int = 0
     warnings: tuple[str, ...] = ()
     sensors: tuple[SideSensors, ...] = ()
-    """What the GPU's sensors said, one a side; none on a CPU."""
     threads: int = 0
     block_sd: float | None = None
     """Median over workloads of the standard deviation of a round's log ratio: the noise of this machine."""

@@ -142,7 +142,6 @@ class PlannedPattern(Model):
     """One pattern of a resolved plan, with its predicted time."""
 
     pattern: Pattern
-    """The definition as it was when the session began."""
     planned: bool
     """True when the plan lists it; false when only an outcome leads to it."""
     seconds: float

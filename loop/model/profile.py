@@ -83,7 +83,7 @@ def at_hand(
 class KernelRun(Model):
     """One launch as a profiler saw it, or all launches of a kernel in a call; None for what it did not tell.
 
-    Of several, time is their sum, registers the most of any, and shares are means by time.
+    `FACTS` says what its shares are of. Of several launches, time is their sum, registers the most of any, and shares are means by time.
     """
 
     kernel: str
@@ -91,13 +91,9 @@ class KernelRun(Model):
     us: float | None = None
     registers: int | None = None
     dram: float | None = None
-    """Share of the device memory's peak throughput in use."""
     sm: float | None = None
-    """Share of the multiprocessors' peak throughput in use."""
     warps_active: float | None = None
-    """Share of the warps that the multiprocessors could hold, while they had any."""
     bank_conflicts: float | None = None
-    """Share of the shared-memory wavefronts that are bank conflicts."""
     stalls: dict[str, float] = Field(default_factory=dict)
     """What its warps waited for: reason to the share of a warp's time."""
 
@@ -249,7 +245,6 @@ class Profile(Model):
     variant: str
     workload: str
     facts: dict[str, Fact]
-    """Everything in the table of facts; None is unknown."""
     sources: dict[str, str] = Field(default_factory=dict)
     unknown: dict[str, str] = Field(default_factory=dict)
     severity: str | None
@@ -264,7 +259,6 @@ class Profile(Model):
     undecided: tuple[str, ...] = ()
     """Rules before the one that matched which read an unknown fact."""
     watched: DeviceProfile | None = None
-    """One call as a profiler of the GPU saw it; None without a GPU, or where none could look."""
 
 
 class Occupancy(Model):

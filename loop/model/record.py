@@ -196,12 +196,9 @@ class SessionHead(SessionFacts):
     target_folder: str
     """Where the target's manifest is; `bundled` for the one that ships with loop."""
     emulated: tuple[str, ...] = ()
-    """Variants made for a GPU that are verified under the emulator instead."""
     threads: int
     attended: bool = False
-    """Whether the user states that an engineer attends to it."""
     hypothesis: str = ""
-    """What the user thinks is wrong, and has changed something for."""
     ground: str = ""
     """Hash of the target's files; when it differs at a resume, no earlier step stands."""
     harness: str = ""
@@ -267,7 +264,6 @@ class Conclusion(Model):
     grade_reason: str
     seconds: float
     objective: Reached | None = None
-    """Whether the objective was reached; None where the plan states none, and before the end."""
     not_exercised: tuple[str, ...]
     learnings: tuple[str, ...]
     proposal: str
@@ -279,10 +275,8 @@ class SessionRecord(Conclusion):
     format: Literal[1] = 1
     head: SessionHead
     own_seconds: float
-    """Part of it spent by the runner itself, outside any step."""
     bill: Bill
     lines: int = 0
-    """Lines of its journal when this was written."""
 
 
 class StepTick(StepKey):
@@ -292,7 +286,6 @@ class StepTick(StepKey):
     attempt: Annotated[int, Field(ge=1)] = 1
     seconds: Annotated[float, Field(ge=0)]
     note: str
-    """What it was doing from then on."""
     heartbeat: bool = False
     """Whether it was said because nothing had been shown for a while."""
 

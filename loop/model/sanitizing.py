@@ -41,14 +41,12 @@ class SanitizerRun(Model):
     build_id: str
     tool: SanitizerTool
     status: Literal["clean", "found", "unknown"]
-    """Nothing was found, something was, or the tool did not get to say."""
     workloads: tuple[str, ...]
     seconds: Annotated[float, Field(ge=0)]
     reports: tuple[SanitizerReport, ...] = ()
     total: int = 0
     workload: str = ""
     why: str = ""
-    """Why nothing is known, or which calls were not made."""
 
     @property
     def first(self) -> SanitizerReport | None:
