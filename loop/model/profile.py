@@ -83,7 +83,8 @@ def at_hand(
 class KernelRun(Model):
     """One launch as a profiler saw it, or all launches of a kernel in a call; None for what it did not tell.
 
-    `FACTS` says what its shares are of. Of several launches, time is their sum, registers the most of any, and shares are means by time.
+    `FACTS` says what its shares are of. Of several launches, time is their sum, registers the most of any, and
+    shares are means by time.
     """
 
     kernel: str
