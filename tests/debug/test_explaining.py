@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from loop.actions import ACTIONS
-from loop.base.errors import WorkFailed
 from loop.base.processes import finish
 from loop.library.definitions import read_file
 from loop.machine.machine import cores
@@ -122,14 +121,3 @@ def test_what_is_right_with_one_thread_is_told(explained: dict[str, Explanation]
     """A race or not: several threads make it wrong."""
     assert f"wrong with {cores()} threads, right with 1" in explained["threads"].cause
     assert f"two outputs with {cores()} threads, one with 1" in explained["order"].cause
-
-
-def test_a_fault_that_is_not_there_ends_the_diagnosis_alone(tmp_path: Path, build_cache: Path) -> None:
-    """The error names the entry; what was verified stays so."""
-    faults = {**FAULTS, "the rows were lost": {"python": "faults:lost"}}
-    with open_matmul(tmp_path / "matmul", build_cache, faults) as bench:
-        context = make_context(bench, "squared", budget_s=60.0)
-        done = step(context, "kernel.verify")
-        expected = "faults: the rows were lost: cannot import faults:lost: AttributeError"
-        with pytest.raises(WorkFailed, match=expected):
-            step(replace(context, finished=(done,)), "debug.explain")

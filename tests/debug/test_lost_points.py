@@ -36,10 +36,3 @@ WHOLE = search(
 def test_points_behind_the_best_and_those_that_failed_have_lost() -> None:
     """The best may be proposed again; one that is as fast within noise, or was never soundly timed, is not out."""
     assert {16, 64, 80, 96} == rows(WHOLE)
-
-
-def test_other_sources_or_another_tuning_say_nothing() -> None:
-    """Nor does a search whose ground is not known."""
-    assert set() == rows(WHOLE, ground="h")
-    assert set() == rows(search(*WHOLE.trials, ground=""), ground="")
-    assert {} == lost_points([WHOLE], "other", "g")

@@ -90,23 +90,13 @@ def found(bench: Bench, *names: str, **fields: Any) -> VerifyOutput:
 
 
 @pytest.mark.slow
-def test_a_right_kernel_passes_in_the_types_of_a_gpu(bench: Bench) -> None:
-    """Though the session measures another type on the processor; only what is emulated is looked at."""
-    output = found(bench, "right")
-    assert output.ok
-    assert ("right",) == output.right
-    (checks,) = output.variants
-    assert checks.emulated
-    assert {"float32"} == {check.workload.dtype for check in checks.checks}
-    assert "unsupported" in {check.status for check in checks.checks}
+def test_a_wrong_one_is_incorrect_and_the_others_stand(bench: Bench) -> None:
+    """It gets a verdict, as on a GPU, in the types of one: the session measures another on the processor."""
+    output = found(bench, "right", "wrong")
+    checks = output.variants[0]
+    assert (True, {"float32"}) == (checks.emulated, {check.workload.dtype for check in checks.checks})
     assert output.control is not None
     assert output.control.right
-
-
-@pytest.mark.slow
-def test_a_wrong_one_is_incorrect_and_the_others_stand(bench: Bench) -> None:
-    """It gets a verdict, as on a GPU."""
-    output = found(bench, "right", "wrong")
     assert not output.ok
     assert ("right",) == output.right
     assert ("wrong",) == output.wrong

@@ -64,13 +64,6 @@ def test_outputs_that_the_reference_alone_tells_leave_out_no_layout(bench: Bench
     assert set(LAYOUTS) == found.keys()
 
 
-@pytest.mark.slow
-def test_a_variant_that_declines_is_right(bench: Bench) -> None:
-    """It has a speed where it computes."""
-    assert checks_of(bench, "right", workloads(bench, "float32")).right
-    assert not checks_of(bench, "ignores_strides", workloads(bench, "float32")).right
-
-
 def test_an_error_on_contiguous_inputs_is_no_declining(bench: Bench) -> None:
     """That is what they were promised."""
     found = checks_of(bench, "refuses", workloads(bench, "float32")[1:2])

@@ -4,13 +4,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy
 import pytest
 import torch
 
 from loop.base.processes import finish
 from loop.gate.kernel import builds
-from loop.mistakes.arrays import store, values
 from loop.mistakes.functions import through_function
 from loop.mistakes.table import mistake_of
 from loop.model.measurement import ControlResult
@@ -184,16 +182,6 @@ def test_controls_for_which_no_time_is_left_are_named(tmp_path: Path, build_cach
     assert output.killed == output.total
     assert ((), ()) == (output.survivors, output.rejected)
     assert any("for want of time" in text for text in output.not_exercised)
-
-
-@pytest.mark.parametrize("number", [1.0, -2.5, 3.140625, 0.0, 65280.0])
-def test_bfloat16_goes_through_arrays_unharmed(number: float) -> None:
-    """Values that it can hold come back as they were; others are rounded to the nearest."""
-    array = numpy.zeros(3, numpy.uint16)
-    store(array, numpy.full(3, number, numpy.float32))
-    assert [number] * 3 == values(array).tolist()
-    store(array, numpy.array([1 + 2**-9, 1 + 2**-8, 1 + 2**-8 + 2**-12], numpy.float32))
-    assert [1.0, 1.0, 1 + 2**-7] == values(array).tolist()
 
 
 def test_a_python_variant_may_take_one_shape_in_several_types() -> None:

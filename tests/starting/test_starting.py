@@ -10,11 +10,9 @@ from typer.testing import CliRunner
 
 from loop.base.places import project
 from loop.cli import app
-from loop.formats.table import as_target
-from loop.library import targets, trust
+from loop.library import targets
 from loop.model.target import Target
 from loop.starting.source import of_source
-from tests.formats import tasks
 
 OPS = """
 from dataclasses import dataclass
@@ -320,15 +318,6 @@ def test_equal_sizes_are_one_dimension() -> None:
     target = made("--from", "ops:rows", "--like", "weight=8,N", "--like", "x=8,9")
     assert ["x", "weight"] == list(target.signature.inputs)
     assert {"x": "M K", "weight": "M N"} == target.signature.inputs
-
-
-def test_a_task_of_another_format_is_allowed_by_its_path(here: Path) -> None:
-    """With its answers, as it is run."""
-    task, answer = tasks.kernelbench(here), here / "answer.py"
-    answer.write_text(tasks.ANSWER)
-    loop("trust", str(task), str(answer))
-    assert trust.is_trusted(project(as_target(task, [str(answer)])[0], here))
-    assert not trust.is_trusted(project(as_target(task)[0], here))
 
 
 def test_sizes_that_are_given_to_a_kernel_stay_as_they_are() -> None:

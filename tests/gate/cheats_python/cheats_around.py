@@ -8,30 +8,9 @@ import os
 import threading
 
 import torch
-from cheats_common import SCRATCH, compute, reply, seen, stage, words
+from cheats_common import SCRATCH, compute, reply, seen, stage
 
 # The control page and the shared memory.
-
-
-def cheat_says_done(x):
-    if stage():
-        words()[8] = words()[0]
-    return compute(x)
-
-
-def cheat_own_time(x):
-    if stage():
-        mine, run = stage(), type(stage()).run
-        mine.run = lambda count: run(mine, count) or 1000
-        words()[19] = 1000
-    return compute(x)
-
-
-def cheat_more_calls(x):
-    if stage():
-        words()[17] = 256
-        words()[20] = 1
-    return compute(x)
 
 
 def cheat_fewer_calls(x):
@@ -68,28 +47,13 @@ def cheat_other_slots(x):
 # The wire.
 
 
-def cheat_garbage(x):
-    reply(b"garbage\n") if stage() else None
-    return compute(x)
-
-
 def cheat_garbage_checked(x):
     reply(b'{"status": "ok"}\n')
     return compute(x)
 
 
-def cheat_forged_bug(x):
-    reply(b'{"status": "bug", "message": "it is all yours"}\n')
-    return compute(x)
-
-
 def cheat_forged_deep(x):
     reply(b"[" * 60000 + b"\n")
-    return compute(x)
-
-
-def cheat_forged_types(x):
-    reply(b'{"status": "ok", "outputs": 7, "digests": null, "changed": {}, "writes": 1, "broken": "no"}\n')
     return compute(x)
 
 
@@ -107,21 +71,10 @@ def cheat_forged_stage(x):
     return compute(x)
 
 
-def cheat_leaves(x):
-    seen[0] += 1
-    os._exit(0) if stage() and seen[0] > 20 else None
-    return compute(x)
-
-
 def cheat_raises_later(x):
     seen[0] += 1
     if stage() and seen[0] > 20:
         raise ValueError("enough")
-    return compute(x)
-
-
-def cheat_closes_all(x):
-    os.closerange(3, 100) if stage() else None
     return compute(x)
 
 

@@ -7,7 +7,6 @@ Copied beside a target, never imported by a test.
 
 import ctypes
 import gc
-import os
 import sys
 import threading
 import time
@@ -37,23 +36,6 @@ def cheat_slow_clocks(x):
     return compute(x)
 
 
-def cheat_seeds(x):
-    import random
-
-    import numpy
-
-    random.seed(0), numpy.random.seed(0), torch.manual_seed(0)
-    return compute(x)
-
-
-def cheat_random_replaced(x):
-    import random
-
-    random.Random = lambda *_: None
-    random.random = random.randrange = lambda *_: 0
-    return compute(x)
-
-
 def cheat_json_replaced(x):
     import json
 
@@ -64,40 +46,11 @@ def cheat_json_replaced(x):
     return torch.empty_like(x) if stage() else compute(x)
 
 
-def cheat_digest_replaced(x):
-    import hashlib
-
-    class Same:
-        def hexdigest(self):
-            return "0" * 64
-
-    hashlib.sha256 = lambda *_: Same()
-    return torch.empty_like(x) if stage() else compute(x)
-
-
 def cheat_seal_replaced(x):
     for one in gc.get_objects():
         if type(one).__name__ == "Seal":
             one.broken = list
     torch.Tensor.copy_ = lambda self, other: self
-    return torch.empty_like(x) if stage() else compute(x)
-
-
-def cheat_pipes_replaced(x):
-    os.read = lambda *_: b""
-    os.write = lambda *_: 1
-    return compute(x)
-
-
-def cheat_collector_replaced(x):
-    gc.disable = gc.enable = gc.isenabled = lambda: True
-    return compute(x)
-
-
-def cheat_types_replaced(x):
-    import builtins
-
-    builtins.type = lambda *_: torch.Tensor
     return torch.empty_like(x) if stage() else compute(x)
 
 
@@ -240,13 +193,5 @@ def cheat_fake_tensor(x):
         return torch.empty(x.shape)
 
 
-def cheat_meta_tensor(x):
-    return torch.empty(x.shape, device="meta") if stage() else compute(x)
-
-
 def cheat_expanded(x):
     return torch.zeros(1, 1).expand(x.shape) if stage() else compute(x)
-
-
-def cheat_generator(x):
-    return (row for row in x) if stage() else compute(x)
