@@ -33,41 +33,46 @@ WRONG_WORDS: Any = typer.BadParameter.__mro__[2]
 
 def main() -> None:
     """The one door where errors become exit codes: expected, interrupted, bug."""
-    _guarded(open_streams)
+    try:
+        answered(_called)
+    except Stopped as stop:
+        if _for_programs():
+            _fail(LoopError(str(stop), "run the same command again", exit_code=stop.exit_code))
+        sys.exit(stop.exit_code)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(ExitCode.OK)
+    except LoopError as error:
+        _fail(error)
+        sys.exit(error.exit_code)
+
+
+def _called() -> None:
+    """Call what the command line asks for; words that are wrong are an error like any other for programs."""
+    open_streams()
     named = [command for command in ALL if command.words.split()[0] in sys.argv[1:2]]
     if not {"--help", "-h"} & set(sys.argv) and any("device" in command.takes for command in named):
         from loop.base.processes import leave_nothing_behind
 
-        _guarded(leave_nothing_behind)
-        _guarded(_prepare)
+        leave_nothing_behind()
+        if "--device=cuda" in sys.argv:  # A job says that it needs torch: it is imported while we import the rest.
+            from loop.workers.nursery import Nursery
+
+            Nursery.early()
+        from loop.machine import gpus
+
+        gpus.ask()  # The driver answers meanwhile.
     for name in SIGNALS:
         signal.signal(name, _interrupted)
     try:
-        _guarded(_parsed)
-    finally:
-        for name in SIGNALS:  # Python gives them their default back while it ends, which is to kill.
-            signal.signal(name, signal.SIG_IGN)
-
-
-def _prepare() -> None:
-    """Have the driver asked while we import the rest, and torch imported where a job says that it needs it."""
-    if "--device=cuda" in sys.argv:
-        from loop.workers.nursery import Nursery
-
-        Nursery.early()
-    from loop.machine import gpus
-
-    gpus.ask()
-
-
-def _parsed() -> None:
-    """Call what the command line asks for; words that are wrong are an error like any other for programs."""
-    if not _for_programs():
-        app()
-    try:
+        if not _for_programs():
+            app()
         sys.exit(app(standalone_mode=False))
     except WRONG_WORDS as error:
         raise UsageError(error.format_message(), f"{_words()} --help") from error
+    finally:
+        for name in SIGNALS:  # Python gives them their default back while it ends, which is to kill.
+            signal.signal(name, signal.SIG_IGN)
 
 
 def _for_programs() -> list[str]:
@@ -94,21 +99,6 @@ def _fail(error: LoopError) -> None:
         with contextlib.suppress(MachineFailure):  # Stdout cannot be written: the same is said on stderr.
             screen_for().data(json.dumps(json.loads(text)) if options == ["--events"] else text)
     screen_for().fail(error)
-
-
-def _guarded(work: Callable[[], object]) -> None:
-    try:
-        answered(work)
-    except Stopped as stop:
-        if _for_programs():
-            _fail(LoopError(str(stop), "run the same command again", exit_code=stop.exit_code))
-        sys.exit(stop.exit_code)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(ExitCode.OK)
-    except LoopError as error:
-        _fail(error)
-        sys.exit(error.exit_code)
 
 
 def answered(work: Callable[[], Answer]) -> Answer:

@@ -23,7 +23,7 @@ Line = str | tuple[str, ...]
 class Room:
     """How much of anything is shown before the rest is left to the records."""
 
-    rows: int | None
+    rows: int
     """Of a table or a list; and parts of a fold."""
     letters: int
     lines: int
@@ -31,7 +31,8 @@ class Room:
 
 ROOMS = (Room(1000, 4000, 400), Room(200, 600, 60), Room(40, 200, 10))
 """Tried in this order until a report is small enough."""
-PAGE = Room(None, 400, 60)
+LONGEST = 400
+"""Letters of a text on a terminal."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,23 @@ class Section:
     def __bool__(self) -> bool:
         return bool(self.note or self.lines or self.table or self.after or self.code or self.figure)
 
+    def markdown(self, room: Room) -> Iterator[str]:
+        """Its parts as Markdown, everything escaped."""
+        if self.title:
+            yield f"### {prose(shortened(self.title, room.letters))}"
+        if self.note:
+            yield paragraph(shortened(self.note, room.letters))
+        if self.figure:
+            yield picture(self.figure.title, self.figure.description, self.figure.path)
+        if self.lines:
+            yield _bullets(self.lines, room)
+        if self.table:
+            yield table(self.table, room.rows, room.letters)
+        if self.after:
+            yield _bullets(self.after, room)
+        if self.code:
+            yield block(self.code, self.language, room.lines if self.language == "text" else None)
+
 
 def fitted(render: Callable[[Room], str]) -> str:
     """The fullest text that is not too large; else the narrowest, cut after its last whole fold."""
@@ -76,36 +94,13 @@ def fitted(render: Callable[[Room], str]) -> str:
     return f"{whole}{fold_end}{CUT}" if fold_end else f"{head.partition('<details>')[0]}{CUT}"
 
 
-def markdown(title: str, sections: Iterable[Section]) -> str:
-    """A page of sections as Markdown, everything escaped."""
-    parts = [f"# {paragraph(shortened(title, PAGE.letters))}", in_markdown(sections, PAGE, level=2)]
-    return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def in_markdown(sections: Iterable[Section], room: Room, level: int = 3) -> str:
-    """Sections as Markdown, with headings of a level; the first of them where there are too many."""
+def in_markdown(sections: Iterable[Section], room: Room) -> str:
+    """Sections as Markdown; the first of them where there are too many."""
     every = tuple(filter(None, sections))
-    texts = [part for section in every[: room.rows] for part in _parts(section, room, level)]
-    if room.rows and len(every) > room.rows:
+    texts = [part for section in every[: room.rows] for part in section.markdown(room)]
+    if len(every) > room.rows:
         texts.append(f"And {len(every) - room.rows} more parts, which are in the records of the session.")
     return "\n\n".join(texts)
-
-
-def _parts(section: Section, room: Room, level: int) -> Iterator[str]:
-    if section.title:
-        yield f"{'#' * level} {prose(shortened(section.title, room.letters))}"
-    if section.note:
-        yield paragraph(shortened(section.note, room.letters))
-    if section.figure:
-        yield picture(section.figure.title, section.figure.description, section.figure.path)
-    if section.lines:
-        yield _bullets(section.lines, room)
-    if section.table:
-        yield table(section.table, room.rows, room.letters)
-    if section.after:
-        yield _bullets(section.after, room)
-    if section.code:
-        yield block(section.code, section.language, room.lines if section.language == "text" else None)
 
 
 def _bullets(lines: Sequence[Line], room: Room) -> str:
@@ -128,7 +123,7 @@ def show(sections: Iterable[Section], screen: Screen) -> None:
     room = width(screen.out)
     for number, section in enumerate(filter(None, sections)):
         heads = [text for text in (section.title, section.note) if text]
-        screen.data("\n" * bool(number) + "\n".join(fold(shortened(text, PAGE.letters), room) for text in heads))
+        screen.data("\n" * bool(number) + "\n".join(fold(shortened(text, LONGEST), room) for text in heads))
         for lines in (section.lines, section.after):
             if lines is section.after and section.table is not None:
                 # Its cells are made safe for a terminal.
@@ -139,7 +134,7 @@ def show(sections: Iterable[Section], screen: Screen) -> None:
                         screen.data("")
                     screen.table([column.title for column in piece.columns], piece.rows, wrap=section.wrap)
             for indent, text in _indented(lines):
-                screen.data(fold(f"  {indent}{shortened(text, PAGE.letters)}", room))
+                screen.data(fold(f"  {indent}{shortened(text, LONGEST)}", room))
         for text in section.code:
             screen.data(f"  {text}")
 
