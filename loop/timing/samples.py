@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from loop.base.stats import median
 from loop.model.dtypes import Device
-from loop.model.measurement import BASELINE, Check, DeviceReading, Segment
+from loop.model.measurement import BASELINE, Check, Segment
 from loop.model.verdict import Against
 from loop.workers.bench import Side
 from loop.workers.judge_process import Floors, Way
@@ -286,32 +286,24 @@ def warning(segments: Iterable[Segment]) -> str:
 
 def spoilt_by_gpu(reference: Sequence[Segment], candidate: Sequence[Segment]) -> tuple[str, str] | None:
     """The side that the GPU held back, and why; None where its sensors tell nothing that spoils the round."""
-    readings: dict[str, list[DeviceReading]] = {}
-    for name, side in (("reference", reference), ("candidate", candidate)):
-        readings[name] = [reading for segment in side for reading in segment.sensors or ()]
-    if not all(readings.values()):
+    names, reasons, clocks = ("reference", "candidate"), list[str](), list[list[int]]()
+    for side in (reference, candidate):
+        readings = [reading for segment in side for reading in segment.sensors or ()]
+        if not readings:
+            return None
+        reasons.append(", ".join(dict.fromkeys(reason for reading in readings for reason in reading.throttle)))
+        clocks.append([reading.sm_clock_mhz for reading in readings if reading.sm_clock_mhz is not None])
+    if bool(reasons[0]) != bool(reasons[1]):
+        held, other = names if reasons[0] else names[::-1]
+        return held, f"the {held} was throttled ({reasons[0] or reasons[1]}), the {other} was not"
+    if not all(clocks):
         return None
-    reasons = {
-        name: ", ".join(dict.fromkeys(reason for reading in own for reason in reading.throttle))
-        for name, own in readings.items()
-    }
-    throttled = [name for name, reason in reasons.items() if reason]
-    if len(throttled) == 1:
-        (held,) = throttled
-        other = "candidate" if held == "reference" else "reference"
-        return held, f"the {held} was throttled ({reasons[held]}), the {other} was not"
-    clocks = {
-        name: [reading.sm_clock_mhz for reading in own if reading.sm_clock_mhz is not None]
-        for name, own in readings.items()
-    }
-    if not all(clocks.values()):
-        return None
-    before, after = (statistics.median(own) for own in clocks.values())
+    before, after = statistics.median(clocks[0]), statistics.median(clocks[1])
     apart = abs(before - after) / max(before, after, 1.0)
     if apart <= CLOCKS_APART:
         return None
     both = f"{before:.0f} MHz for the reference, {after:.0f} MHz for the candidate"
-    return "reference" if before < after else "candidate", f"median SM clocks differ by {apart:.1%}: {both}"
+    return names[before > after], f"median SM clocks differ by {apart:.1%}: {both}"
 
 
 def held_back(segments: Iterable[Segment], reference: str, candidate: str) -> str | None:

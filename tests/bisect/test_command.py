@@ -4,7 +4,6 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,18 +24,6 @@ def state(folder: Path) -> tuple[str, ...]:
     return tuple(git(folder, *words) for words in asked)
 
 
-def bisected(folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
-    """Exit code and answer."""
-    done = loop("bisect", *words[: words.index("--") if "--" in words else len(words)], "--json", *rest(words))
-    assert done.stdout, done.stderr
-    return done.returncode, json.loads(done.stdout)
-
-
-def rest(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The command behind --."""
-    return words[words.index("--") :] if "--" in words else ()
-
-
 @pytest.mark.slow
 def test_a_command_that_fails_from_a_commit_on(tmp_path: Path) -> None:
     """The commit, its difference; commits that cannot be judged are skipped with the reason."""
@@ -48,9 +35,7 @@ def test_a_command_that_fails_from_a_commit_on(tmp_path: Path) -> None:
     (folder / "state").write_text("uncommitted")
     before = state(folder)
     script = 'test ! -e broken || { echo no headers >&2; exit 125; }; test "$(cat state)" -lt 14'
-    code, found = bisected(
-        folder, "--good", commits[0], "--target", str(folder), "--probe", "exit", "--", "sh", "-c", script
-    )
+    code, found, _ = searched(folder, commits[0], script)
     assert (0, "culprit") == (code, found["outcome"]), found
     assert [commits[14]] == [one["commit"] for one in found["culprits"]]
     assert found["posterior"][commits[14]] > 0.95
@@ -98,7 +83,9 @@ def test_a_slower_kernel_names_its_commit(project: Path) -> None:
     """Through a commit that does not build; the checkout is as it was."""
     commits = develop(project, {2: KERNEL.replace("return 0;", "return oops;"), 3: KERNEL, 5: SLOW})
     before = state(project)
-    code, found = bisected(project, "--good", "HEAD~8", "--target", str(project), "--threads", "1")
+    words = ("--good", "HEAD~8", "--target", str(project), "--threads", "1", "--json")
+    done = loop("bisect", *words)
+    code, found = done.returncode, json.loads(done.stdout)
     assert (0, "culprit") == (code, found["outcome"]), found
     assert [commits[5]] == [one["commit"] for one in found["culprits"]]
     assert found["ratio"] < 0.5
@@ -194,7 +181,7 @@ def test_a_search_that_is_killed_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "r"
     commits = make_history(folder, [str(number) for number in range(12)])
     script = f'cat state >> {tmp_path}/asked; echo >> {tmp_path}/asked; sleep 0.3; test "$(cat state)" -lt 7'
-    words = ("--good", commits[0], "--target", str(folder), "--probe", "exit")
+    words = ("--good", commits[0], "--target", str(folder), "--probe", "exit", "--json")
     process = start("bisect", *words, "--", "sh", "-c", script)
     deadline = time.monotonic() + 30
     while not (tmp_path / "asked").exists() or len((tmp_path / "asked").read_text().split()) < 5:
@@ -202,8 +189,8 @@ def test_a_search_that_is_killed_goes_on(tmp_path: Path) -> None:
         time.sleep(0.02)
     kill(process)
     before = (tmp_path / "asked").read_text().split()
-    code, found = bisected(folder, *words, "--", "sh", "-c", script)
-    assert (0, [commits[7]]) == (code, [one["commit"] for one in found["culprits"]])
+    done = loop("bisect", *words, "--", "sh", "-c", script)
+    assert (0, ["commit 7"]) == (done.returncode, blamed(json.loads(done.stdout)))
     after = (tmp_path / "asked").read_text().split()[len(before) :]
     assert not set(before[:4]) & set(after[1:])
     assert 1 == len(git(folder, "worktree", "list").splitlines())

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from loop.model.campaign import Proposal
-from loop.model.change import Brief, BriefOutput, DecisionOutput, JudgedOutput, TriedChange, TriedPoint, kept
+from loop.model.change import Brief, BriefOutput, DecisionOutput, JudgedOutput, TriedChange, kept
 from loop.model.record import Finished
-from loop.optimize.section import MOST_TRIALS, outcomes, sections, spared
+from loop.optimize.section import outcomes, sections, spared
 from tests.makers import make_finished, make_record, make_report
 
 
@@ -71,21 +71,6 @@ def test_a_candidate_has_its_idea_and_the_number_of_its_change() -> None:
         "Candidate 1: it ended with an error: no quota; 2 s",
         "Candidate 2 (two sums): change 1; 3 s; not taken: target.yaml",
     } <= {*found.lines}
-
-
-def test_a_search_lists_its_best_points() -> None:
-    """Fastest first; the rest is counted."""
-    points = [
-        TriedPoint(tuning="tile", values={"rows": n}, outcome="timed", ratio=1 + n / 100, worst=1.0)
-        for n in range(20)
-    ]
-    refused = TriedPoint(tuning="tile", values={"rows": 99}, outcome="refused", reason="too large")
-    output = BriefOutput(ok=True, message="", trials=(*points, refused))
-    _, search, _ = sections([finished(1, "change.tune", output)])
-    assert search.table is not None
-    assert ("rows 19", "1.19x") == (search.table.rows[0][0], search.table.rows[0][2])
-    assert MOST_TRIALS == len(search.table.rows)
-    assert (f"{21 - MOST_TRIALS} more are in the journal.",) == search.after
 
 
 def test_gains_of_one_variant_are_multiplied_and_those_of_searches_stand_apart() -> None:
