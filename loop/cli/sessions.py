@@ -96,7 +96,6 @@ def _row(session: SessionListing, root: Path) -> SessionLine:
 def show_session(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """One session: its facts and its steps."""
     from loop.base.documents import to_json
-    from loop.model.record import RESUMABLE
     from loop.session import recorded
     from loop.session.recorded import ShownSession
     from loop.store import sessions
@@ -125,6 +124,6 @@ def show_session(name: str, target: Path | None, screen: Screen, *, as_json: boo
         return 0
     screen.prose(f"\n{record.status}: {record.reason}\ngrade {record.grade}: {record.grade_reason}")
     screen.data(f"report: {folder.report}")
-    if record.status in RESUMABLE:
+    if record.can_resume:
         screen.data(f"go on with: {head.resume_command}")
     return 0

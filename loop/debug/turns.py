@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from loop.base.stats import times
 from loop.debug.probing import sides
 from loop.gate.kernel import distinct, extra_sets, workloads
 from loop.gate.verify import Job, verify
@@ -14,28 +13,16 @@ from loop.steps.context import Context, NoArguments, Result, Working
 
 Point = tuple[tuple[str, Value], ...]
 """One choice of all values, as what can be looked up."""
-GAIN = 0.01
-"""Share by which a point has to be behind the leader of its search to have lost: closer ones may win yet."""
 
 
 def lost_points(searches: Iterable[PastSearch], tuning: str, ground: str) -> dict[Point, str]:
     """Points that lost on the same ground, with the reason; the last search that tried a point decides."""
     lost: dict[Point, str] = {}
     for search in searches:
-        if not ground or search.ground != ground:
-            continue
-        mine = [trial for trial in search.trials if trial.tuning == tuning and trial.outcome != "lost"]
-        taken_back = [trial for trial in mine if search.taken_back and trial.outcome == "best"]
-        leader = max([trial.ratio or 0.0 for trial in mine if trial not in taken_back], default=0.0)
-        for trial in mine:
-            lost.pop(point(trial.values), None)
-            if trial.outcome in ("refused", "wrong"):
-                lost[point(trial.values)] = f"{trial.reason or trial.outcome} (session {search.session})"
-            elif trial in taken_back:
-                lost[point(trial.values)] = f"taken back in session {search.session}: {search.taken_back}"
-            elif trial.ratio is not None and trial.ratio * (1 + GAIN) < leader:
-                behind = f"{times(trial.ratio, 3)} where the best had {times(leader, 3)}"
-                lost[point(trial.values)] = f"{behind} (session {search.session})"
+        for values, why in search.points(tuning) if ground and search.ground == ground else ():
+            lost.pop(point(values), None)
+            if why:
+                lost[point(values)] = why
     return lost
 
 

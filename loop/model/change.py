@@ -12,12 +12,14 @@ from loop.model.jobs import HostUse, JobRun
 from loop.model.output import Output, by_run, outputs_of
 from loop.model.profile import GainOutcome, Profile
 from loop.model.record import Finished, latest_attempts
-from loop.model.target import Values
+from loop.model.target import Values, literal
 from loop.model.verdict import Interval, SpeedVerdict
 
 ON_CHANGE = "change."
 """How the names of actions on a change begin; those on the target begin with `kernel.`"""
 Outcome = Literal["kept", "reverted"]
+CLOSE = 0.01
+"""Share by which a point has to be behind the leader of its search to have lost: closer ones may win yet."""
 
 
 class TriedChange(Model):
@@ -99,6 +101,11 @@ class TriedPoint(Model):
     ratio: float | None = None
     """Geometric mean over the workloads of the incumbent's time to its own; None where it was not timed."""
     worst: float | None = None
+
+    @property
+    def words(self) -> str:
+        """Its values as people are shown them: `rows 64, held true`."""
+        return ", ".join(f"{name} {literal(value)}" for name, value in self.values.items())
 
 
 class BriefOutput(Output):
@@ -302,3 +309,19 @@ class PastSearch(Model):
     trials: tuple[TriedPoint, ...]
     taken_back: str = ""
     """Why the gate took its best point back; empty where it did not."""
+
+    def points(self, tuning: str) -> Iterator[tuple[Values, str]]:
+        """Each point that it tried of a tuning, and why it lost; empty for one that may win yet."""
+        mine = [trial for trial in self.trials if trial.tuning == tuning and trial.outcome != "lost"]
+        taken_back = [trial for trial in mine if self.taken_back and trial.outcome == "best"]
+        leader = max([trial.ratio or 0.0 for trial in mine if trial not in taken_back], default=0.0)
+        for trial in mine:
+            why = ""
+            if trial.outcome in ("refused", "wrong"):
+                why = f"{trial.reason or trial.outcome} (session {self.session})"
+            elif trial in taken_back:
+                why = f"taken back in session {self.session}: {self.taken_back}"
+            elif trial.ratio is not None and trial.ratio * (1 + CLOSE) < leader:
+                behind = f"{times(trial.ratio, 3)} where the best had {times(leader, 3)}"
+                why = f"{behind} (session {self.session})"
+            yield trial.values, why

@@ -230,6 +230,17 @@ class TreeRule(Model):
     times: tuple[Bound, Bound] | None = None
     """The same as an interval: lowest and highest ratio of speeds, after over before. Absent: it states none."""
 
+    def promise(self, facts: Mapping[str, Fact]) -> Promise | None:
+        """What it promises; None where it states no interval, or one that unknown facts decide."""
+        known = {name: value for name, value in facts.items() if value is not None}
+        try:
+            ends = [Expression.parse(str(end)).evaluate_number(known) for end in self.times or ()]
+        except ExpressionError:
+            return None
+        if not ends or not 0 < ends[0] <= ends[1]:
+            return None
+        return Promise(advice=self.bottleneck, stated=(ends[0], ends[1]))
+
 
 class SeverityRule(Model):
     """How urgent a result is, and what to look with: the first that matches is taken."""

@@ -56,6 +56,11 @@ class EndedStep(StepKey):
     budget_s: float
     message: str
 
+    @property
+    def over_budget(self) -> bool:
+        """Whether it took longer than it was meant to."""
+        return self.seconds > self.budget_s
+
 
 class Finished(EndedStep):
     """Written when a step has ended, with everything it found."""
@@ -68,11 +73,6 @@ class Finished(EndedStep):
     killed: bool = False
     longest_silence_s: float = 0.0
     artifacts: tuple[str, ...] = ()
-
-    @property
-    def over_budget(self) -> bool:
-        """Whether it took longer than it was meant to."""
-        return self.seconds > self.budget_s
 
 
 def latest_attempts(finished: Iterable[Finished]) -> tuple[Finished, ...]:
@@ -99,6 +99,11 @@ class Closed(Model):
     event: Literal["closed"] = "closed"
     status: Status
     reason: str = ""
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether the session can go on."""
+        return self.status in RESUMABLE
 
 
 Event = Annotated[Started | Finished | Opened | Closed, Field(discriminator="event")]
@@ -186,6 +191,11 @@ class SessionFacts(Model):
     machine: Machine
     loop_version: str
 
+    @property
+    def gpu(self) -> str | None:
+        """The GPU it runs on; None on a processor."""
+        return self.machine.gpus[0] if self.device == "cuda" and self.machine.gpus else None
+
 
 class SessionHead(SessionFacts):
     """What is known when a session begins; everything needed to resume it."""
@@ -206,11 +216,6 @@ class SessionHead(SessionFacts):
     host: str = ""
     """Machine of hosts.yaml on which it runs; empty for one that runs where it was begun."""
     campaign: Campaign = Field(default_factory=Campaign)
-
-    @property
-    def gpu(self) -> str | None:
-        """The GPU it runs on; None on a processor."""
-        return self.machine.gpus[0] if self.device == "cuda" and self.machine.gpus else None
 
     def command(self, *variants: str) -> str:
         """The command that runs this session again, on all its variants or on those named."""
@@ -267,6 +272,11 @@ class Conclusion(Model):
     not_exercised: tuple[str, ...]
     learnings: tuple[str, ...]
     proposal: str
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether the session can go on."""
+        return self.status in RESUMABLE
 
 
 class SessionRecord(Conclusion):

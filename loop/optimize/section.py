@@ -117,9 +117,8 @@ def _trials(trials: Sequence[TriedPoint]) -> Section:
     """The fastest points of a search first, then why the others were not timed."""
     rows = []
     for trial in sorted(trials, key=lambda trial: -(trial.ratio or 0))[:MOST_TRIALS]:
-        values = ", ".join(f"{name} {str(value).lower()}" for name, value in trial.values.items())
         ratios = [say.times(ratio) if ratio else "not timed" for ratio in (trial.ratio, trial.worst)]
-        rows.append((values, trial.outcome, *ratios, trial.reason))
+        rows.append((trial.words, trial.outcome, *ratios, trial.reason))
     hidden = len(trials) - len(rows)
     return Section(
         note=f"Values of `{trials[0].tuning}`, compiled, verified, then timed beside the incumbent; one that "

@@ -8,35 +8,13 @@ from loop.base.expressions import Expression, ExpressionError
 from loop.model.index import SessionRow
 from loop.model.measurement import Measurement
 from loop.model.output import MeasureOutput
-from loop.model.profile import (
-    FACTS,
-    DeviceProfile,
-    Fact,
-    GainOutcome,
-    Profile,
-    Promise,
-    Promised,
-    SeverityRule,
-    TreeRule,
-)
+from loop.model.profile import FACTS, DeviceProfile, Fact, GainOutcome, Profile, Promised, SeverityRule, TreeRule
 from loop.model.verdict import SpeedVerdict
 from loop.report import format as say
 
 Rule = TypeVar("Rule", TreeRule, SeverityRule)
 AHEAD = 1.5
 """A call with this ratio against the baseline is left alone."""
-
-
-def promise(rule: TreeRule, facts: Mapping[str, Fact]) -> Promise | None:
-    """What a leaf promises; None where it states no interval, or one that unknown facts decide."""
-    if rule.times is None:
-        return None
-    known = {name: value for name, value in facts.items() if value is not None}
-    try:
-        low, high = (Expression.parse(str(end)).evaluate_number(known) for end in rule.times)
-    except ExpressionError:
-        return None
-    return Promise(advice=rule.bottleneck, stated=(low, high)) if 0 < low <= high else None
 
 
 def outcomes(rows: Iterable[SessionRow]) -> tuple[GainOutcome, ...]:
@@ -167,4 +145,4 @@ def profile(
     if leaf is None:
         return undecided_leaf
     facts_of_leaf = {name: getattr(leaf, name) for name in ("bottleneck", "when", "fix", "gain")}
-    return undecided_leaf.model_copy(update={**facts_of_leaf, "promise": promise(leaf, facts)})
+    return undecided_leaf.model_copy(update={**facts_of_leaf, "promise": leaf.promise(facts)})

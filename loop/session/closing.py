@@ -18,7 +18,7 @@ from loop.model.change import BriefOutput, hosts_of
 from loop.model.exported import ExportedSession
 from loop.model.output import read_output
 from loop.model.plan import ResolvedPlan
-from loop.model.record import RESUMABLE, Finished, SessionHead, SessionRecord, latest_attempts
+from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
 from loop.money.bill import NO_AI, Used, bill, judged_before
 from loop.optimize.edits import page_of
 from loop.optimize.keeping import gains
@@ -162,7 +162,7 @@ def tell(setting: Setting, record: SessionRecord, folder: SessionFolder, screen:
     screen.outcome(record.status, f": {record.head.target}: {first.decided.replace('`', '')}.")
     for line in first.cause:
         screen.say(f"  {line}")
-    if record.status not in RESUMABLE:
+    if not record.can_resume:
         screen.say(f"Next: {first.next}")
         if first.command:
             screen.say(f"  {first.command}")

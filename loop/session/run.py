@@ -20,7 +20,7 @@ from loop.learning.prediction import foresee, show_plan
 from loop.library import targets, trust
 from loop.library.hosted import hosted
 from loop.library.rates import rates
-from loop.model.record import RESUMABLE, Closed, Opened, SessionHead, Started
+from loop.model.record import Closed, Opened, SessionHead, Started
 from loop.money.bill import hourly_usd
 from loop.repository import revision, worktree
 from loop.session import closing
@@ -99,7 +99,7 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
         head, record = folder.head(), folder.record()
         request.asked.check(head, rates(setting.project))
         ended = last_closed(folder.lines())
-        if record is not None and ended is not None and ended.status not in RESUMABLE:
+        if record is not None and ended is not None and not ended.can_resume:
             screen.say(f"{folder.id} has ended already: {record.reason}")
             return closing.tell(setting, record, folder, screen, as_json=request.json)
         if head.target != setting.target.name:
@@ -245,7 +245,7 @@ def closed(session: Session, journal: Journal, ending: Ending) -> int:
     journal.append(Closed(status=record.status, reason=record.reason))
     journal.close()
     tree = worktree.find(setting.project.target, session.workshop.tree)
-    if record.status not in RESUMABLE and tree is not None and not tree.changed():
+    if not record.can_resume and tree is not None and not tree.changed():
         worktree.remove(tree)
     if session.request.events:
         outcome = closing.outcome(setting, record, folder)

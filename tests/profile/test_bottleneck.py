@@ -4,7 +4,7 @@ import pytest
 
 from loop.model.index import Environment, SessionRow
 from loop.model.profile import FACTS, Fact, Promise, Promised, SeverityRule, TreeRule
-from loop.profile.bottleneck import Notes, first, outcomes, profile, promise
+from loop.profile.bottleneck import Notes, first, outcomes, profile
 from loop.profile.roof import Reach
 from tests.makers import NOON, make_measurement
 
@@ -130,7 +130,7 @@ def test_a_leaf_states_an_interval(
     times: tuple[float | str, ...], facts: dict[str, Fact], stated: tuple[float, float] | None
 ) -> None:
     """By facts, where they are known; else there is none, and none is made up."""
-    found = promise(rule(*times), facts)
+    found = rule(*times).promise(facts)
     assert stated == (found.stated if found else None)
 
 
