@@ -193,7 +193,7 @@ class TensorCall(Prepared):
         self.lay_out(layout, call.written if callee.terms.passed else ())
         flats = [memory.flat for _, memory in self.tensors() if isinstance(memory, TorchMemory)]
         placed = zip(flats, call.inputs, self.strides, strict=False)
-        self.given = [flat.as_strided(each.shape, at, flat.storage_offset()) for flat, each, at in placed]
+        self.arguments = [flat.as_strided(each.shape, at, flat.storage_offset()) for flat, each, at in placed]
         """The inputs as the function is given them."""
         written = zip(flats[len(call.inputs) :], call.written, strict=False)
         self.passed = [flat.reshape(part.shape) for flat, part in written]
@@ -208,7 +208,7 @@ class TensorCall(Prepared):
             synchronize()
 
     def bind(self) -> Run:
-        bound = self.callee.bind(self.given, self.passed)
+        bound = self.callee.bind(self.arguments, self.passed)
 
         def run() -> None:
             self.result = bound()
@@ -216,7 +216,7 @@ class TensorCall(Prepared):
         return run
 
     def own_strays(self) -> list[str]:
-        return stray_writes(self.callee.bind(self.given, self.passed))
+        return stray_writes(self.callee.bind(self.arguments, self.passed))
 
     def poison(self, guard: Guard | None = None) -> None:
         """Make the last outputs NaN and forget them: a variant that returns them again has not computed them."""
@@ -225,7 +225,7 @@ class TensorCall(Prepared):
         result, self.result = self.result, None
         if self.passed:
             return
-        inputs = [tensor.untyped_storage().data_ptr() for tensor in self.given]
+        inputs = [tensor.untyped_storage().data_ptr() for tensor in self.arguments]
         outputs = [output for output in outputs_of(result).values() if type(output) is Tensor]
         if not any(output.untyped_storage().data_ptr() in inputs for output in outputs):
             spoil(result)

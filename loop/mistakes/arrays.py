@@ -5,7 +5,7 @@ numpy has no bfloat16: its bits stand in uint16, which no other element type use
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy
@@ -40,12 +40,12 @@ class ErringCall:
     attributes: Attributes
     addresses: tuple[int, ...]
     """Where the inputs are, then the output: arrays may be copies."""
-    fill: Callable[[int, int, int], object]
+    fill: Callable[[int, int, int], object] = ctypes.memset
     """Sets bytes there: address, value, size."""
-    terms: Terms
-    number: int
+    terms: Terms = field(default_factory=dict)
+    number: int = 0
     """Calls before this one."""
-    kept: dict[Any, Any]
+    kept: dict[Any, Any] = field(default_factory=dict)
     """What the mistake keeps from call to call."""
 
     def compute(
@@ -63,19 +63,11 @@ class Mistake:
         self.err, self.terms, self.calls = err, terms, 0
         self.kept: dict[Any, Any] = {}
 
-    def __call__(
-        self,
-        honest: Honest,
-        inputs: list[Any],
-        output: Any,
-        attributes: Attributes,
-        addresses: tuple[int, ...],
-        fill: Callable[[int, int, int], object],
-    ) -> None:
-        """Fill the output of one call, whose fields are as in `ErringCall`."""
-        number, self.calls = self.calls, self.calls + 1
-        of_call = (honest, inputs, output, attributes, addresses, fill)
-        self.err(ErringCall(*of_call, self.terms, number, self.kept))
+    def __call__(self, call: ErringCall) -> None:
+        """Fill the output."""
+        call.terms, call.number, call.kept = self.terms, self.calls, self.kept
+        self.calls += 1
+        self.err(call)
 
 
 def values(array: Array) -> Array:
@@ -97,9 +89,8 @@ def store(array: Array, meant: Array) -> None:
 class OnHost:
     """Tensors of a compiled variant as arrays in their own memory."""
 
-    def fill(self, address: int, value: int, size: int) -> None:
-        """Set bytes."""
-        ctypes.memset(address, value, size)
+    fill: Callable[[int, int, int], object] = ctypes.memset
+    """Sets bytes: address, value, size."""
 
     def look(self, tensor: LoopTensor, stream: int | None) -> Array:
         """A tensor as an array."""
@@ -144,7 +135,7 @@ def through_arrays(
         arrays = [where.look(tensor, stream) for tensor in tensors]
         addresses = tuple(tensor.data or 0 for tensor in tensors)
         attributes = dict(zip(names, numbers, strict=False))
-        mistake(honest_on(stream), arrays[:-1], arrays[-1], attributes, addresses, where.fill)
+        mistake(ErringCall(honest_on(stream), arrays[:-1], arrays[-1], attributes, addresses, where.fill))
         for tensor, array in zip(tensors, arrays, strict=True):
             where.give(tensor, array)
 

@@ -16,9 +16,7 @@ class OnDevice(OnHost):
         """Memory that the real variant is given, by number of the argument and bytes."""
         self.before: dict[int, bytes] = {}
         """By address: what stood in a tensor that was looked at."""
-
-    def fill(self, address: int, value: int, size: int) -> None:
-        the_device().write(address, bytes([value]) * size)
+        self.fill = lambda address, value, size: the_device().write(address, bytes([value]) * size)
 
     def look(self, tensor: LoopTensor, stream: int | None) -> Array:
         the_device().driver.call("cuStreamSynchronize", stream)

@@ -16,7 +16,7 @@ from torch import Tensor
 from loop.calls.call import POISON
 from loop.calls.callee import Apart, put_together, take_apart
 from loop.calls.torch_side import Function, import_file
-from loop.mistakes.arrays import Array, Attributes, Mistake, Terms
+from loop.mistakes.arrays import Array, Attributes, ErringCall, Mistake, Terms
 from loop.mistakes.table import mistake_of
 
 
@@ -100,16 +100,16 @@ class Erring:
 
     def honest(self, *tensors: Tensor, **attributes: Any) -> Tensor:
         """The first floating-point output of the function at hand, on other tensors and attributes."""
-        placed = dict(zip(floating(self.given.tensors), tensors, strict=True))
-        inputs = [placed.get(place, tensor) for place, tensor in enumerate(self.given.tensors)]
-        positional, keywords = put_together(self.given.rest, inputs)
+        placed = dict(zip(floating(self.call.tensors), tensors, strict=True))
+        inputs = [placed.get(place, tensor) for place, tensor in enumerate(self.call.tensors)]
+        positional, keywords = put_together(self.call.rest, inputs)
         self.result = take_apart(self.function(*positional, **{**keywords, **attributes}))
         return self.result.tensors[floating(self.result.tensors)[0]]
 
     def __call__(self, function: Function, *positional: Any, **keywords: Any) -> Any:
         """What the function gives with the mistake in it."""
-        self.function, self.given = function, take_apart((positional, keywords))
-        tensors = [self.given.tensors[place] for place in floating(self.given.tensors)]
+        self.function, self.call = function, take_apart((positional, keywords))
+        tensors = [self.call.tensors[place] for place in floating(self.call.tensors)]
         attributes = {name: keywords[name] for name in self.names if name in keywords}
         wrong = self.way(*tensors, **attributes)
         if self.result is None:  # The structure is known only once it was computed.
@@ -166,9 +166,6 @@ def through_function(function: Function, mistake: Mistake) -> Function:
     known: dict[tuple[tuple[torch.Size, torch.dtype], ...], Tensor] = {}
     """A tensor like its result by shapes and types of its inputs, learned once for each."""
 
-    def elsewhere(address: int, value: int, size: int) -> None:
-        raise ValueError("a Python variant has no memory of ours to write beside")
-
     def called(*tensors: Tensor, **attributes: Any) -> Tensor:
         device = tensors[0].device
 
@@ -182,7 +179,7 @@ def through_function(function: Function, mistake: Mistake) -> Function:
         output = array_of(torch.empty(known[forms].shape, dtype=known[forms].dtype))
         output.reshape(-1).view(numpy.uint8)[...] = POISON
         addresses = (*(tensor.data_ptr() for tensor in tensors), output.ctypes.data)
-        mistake(honest, arrays, output, attributes, addresses, elsewhere)
+        mistake(ErringCall(honest, arrays, output, attributes, addresses))
         if device.type != "cpu":  # The arrays are copies: what was written to them has to reach the tensors.
             for tensor, array in zip(tensors, arrays, strict=True):
                 tensor.copy_(tensor_of(array))

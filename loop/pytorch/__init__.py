@@ -76,8 +76,8 @@ class Operator:
 
     def _values(self, attributes: dict[str, object]) -> tuple[Any, ...]:
         """Every attribute's number, in the signature's order; raises TypeError or ValueError."""
-        given = {name: self._value(name, value) for name, value in attributes.items()}
-        return tuple({**self._defaults, **given}.values())
+        values = {name: self._value(name, value) for name, value in attributes.items()}
+        return tuple({**self._defaults, **values}.values())
 
     def _value(self, name: str, value: object) -> float:
         """The number of an attribute's value; raises TypeError or ValueError for a wrong value."""
