@@ -6,7 +6,7 @@ from loop.model.resources import KernelResources
 from loop.profile.model import ResourcesOutput
 from tests.makers import make_finished, make_kernel, make_library, make_placement
 from tests.profile.test_section import make_filling
-from tests.session.test_report_page import record_of, report, rows, section
+from tests.session.test_report_page import report, rows, section
 
 TITLE = "What the kernels would do on NVIDIA L4"
 MAIN = make_kernel(registers=160, shared_bytes=16384)
@@ -27,7 +27,7 @@ def make_resources(*kernels: KernelResources, **fields: Any) -> ResourcesOutput:
 
 def shown(output: ResourcesOutput) -> str:
     """The section of a session with that step."""
-    return section(report(record_of(()), [make_finished("resources", output=output)]), TITLE)
+    return section(report(finished=[make_finished("resources", output=output)]), TITLE)
 
 
 def test_kernels_in_trouble_come_first() -> None:

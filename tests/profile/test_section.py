@@ -7,7 +7,7 @@ from loop.model.profile import FACTS, DeviceProfile, KernelRun, Occupancy, Profi
 from loop.model.record import Finished
 from loop.profile.model import ParallelismOutput, ProfileOutput
 from tests.makers import make_finished
-from tests.session.test_report_page import HOSTILE, record_of, report, rows, section
+from tests.session.test_report_page import HOSTILE, report, rows, section
 
 
 def make_profile(**fields: Any) -> Profile:
@@ -38,7 +38,7 @@ def filled(*fillings: Occupancy) -> Finished:
 
 def shown(*finished: Finished) -> str:
     """The section of a session with these steps."""
-    return section(report(record_of(()), finished), "Bottleneck")
+    return section(report(finished=finished), "Bottleneck")
 
 
 def make_watched(*names: str, **fields: Any) -> DeviceProfile:
