@@ -1,6 +1,6 @@
 """From a plan to a journal, a record and a report.
 
-`run` tells it as three stories: open, walk, close. Begin there. `opening` resolves the plan and makes the head.
+`run` tells it: open, walk, close. Begin there. `opening` resolves the plan and makes the head.
 `walk` is a generator of events: it neither prints nor writes. Closing it ends everything that a step started:
 so limits, budgets and Ctrl-C work. `drive` makes each event durable, then shows it. `bounds` holds every event
 against time and money.

@@ -338,8 +338,8 @@ def digest(record: SessionRecord, finished: Sequence[Finished], limit: int = LIM
     room = limit - len(head.encode()) - len(foot.encode()) - LEFT_OUT
     pieces = list(screen.sections.items())
     records = [record for record in latest_attempts(finished) if record.status == "failed"]
-    said = [f"what {course.name_of(record)} said" for record in records]
-    failed = zip(said, course.troubles(View(record, finished)), strict=True)
+    titles = [f"what {course.name_of(record)} said" for record in records]
+    failed = zip(titles, course.troubles(View(record, finished)), strict=True)
     pieces[IMPORTANT:IMPORTANT] = failed
     parts, omitted = [head], []
     for name, section in pieces:
