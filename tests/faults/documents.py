@@ -19,8 +19,7 @@ from loop.base.expressions import ALLOWED, Expression, ExpressionError
 from loop.model.base import Model
 from loop.model.plan import Pattern
 from loop.model.target import Target
-from tests.base.test_expressions import PIECES, VALUES, grow
-from tests.base.test_yaml_fuzz import damaged, pieces
+from tests.base.test_expressions import PIECES, VALUES
 from tests.conftest import ROOT
 from tests.faults import Case
 
@@ -36,6 +35,37 @@ FILES: list[tuple[type[Model], Path]] = [
 ]
 DAMAGE = [None, True, 0, -1, 1.5, 10**299, "", "soon", "c_abi", "é" * 200, [], {}, [[]], {"kind": "python"}, ["x"]]
 PLACED = re.compile(r"x\.yaml:\d+:\d+: .*expected .*, got ", re.DOTALL)
+SIGNS = [
+    *"[]{},:#&*!|>'\"%@`-?\n\t ",
+    *(
+        ": ",
+        "- ",
+        "? ",
+        "\n  ",
+        "\n    ",
+        "\r\n",
+        "---\n",
+        "...\n",
+        "<<: ",
+        "&a ",
+        "*a ",
+        "!!str ",
+        "|+2\n",
+        ">-\n",
+    ),
+    *("a", "b: 1", "key:\n", "no", "true", "~", "1e-3", "0x", "0o7", "1e999", ".inf", "12:30:45", "\\", '"\\x'),
+    *("\x00", "\x85", "\u2028", "\ufeff", "é", "😀", "\ud800", "9" * 400, "{a: ", "[[", "]]", "%YAML 1.2\n"),
+]
+SEED = """format: 1
+name: baseline
+steps:
+  - id: build
+    with: {flags: [-O3, "-g"], limit: 1.5e1}
+    gate: >
+      build.ok and
+      not failed
+    note: 'it''s'
+"""
 
 
 def cases(seed: int) -> Iterator[Case]:
@@ -181,3 +211,38 @@ def made(chance: random.Random, depth: int = 0) -> Any:
 def word(chance: random.Random) -> str:
     """Some text."""
     return "".join(chance.choices(string.ascii_letters + " :#-'\"\\[]{},\n\té", k=chance.randint(0, 8)))
+
+
+def pieces(chance: random.Random) -> str:
+    """Signs of the grammar in any order."""
+    return "".join(chance.choices(SIGNS, k=chance.randint(1, 60)))
+
+
+def damaged(chance: random.Random) -> str:
+    """A good file with some characters changed, left out or put in."""
+    text = list(SEED)
+    for _ in range(chance.randint(1, 6)):
+        at = chance.randrange(len(text))
+        text[at] = chance.choice(["", text[at] * 2, chance.choice(SIGNS)])
+    return "".join(text)
+
+
+def grow(chance: random.Random, depth: int = 0) -> str:
+    """An expression of the language, most often."""
+    if depth > 3 or chance.random() < 0.3:
+        return chance.choice(
+            ["B", "S", "causal", "build.units", "build.unknown", "absent", "1", "0", "'x'", "none", "true"]
+        )
+    one, other = grow(chance, depth + 1), grow(chance, depth + 1)
+    shape = chance.choice(
+        ["{} + {}", "{} - {}", "{} / {}", "{} // {}", "{} * {}", "{} < {}", "{} == {}", "{} and {}", "{} or {}"]
+    )
+    more = [
+        shape.format(one, other),
+        f"({one})",
+        f"not {one}",
+        f"-({one})",
+        f"{one} in [1, 'x']",
+        f"({one}) if ({other}) else 1",
+    ]
+    return chance.choice(more)
