@@ -26,7 +26,7 @@ from loop.model.profile import DeviceFacts, at_hand
 from loop.model.target import CAbiVariant, Component, PythonVariant, Target, Workload
 from loop.model.workloads import accepts, fills
 from loop.workers import program
-from loop.workers.judge_messages import Discard, Examine, Examined, Expect, Look
+from loop.workers.judge_messages import Begin, Discard, Examine, Examined, Expect, Look
 from loop.workers.judge_process import Floors, JudgeProcess, Unjudged, empty_call, lag_of, measure_floors
 from loop.workers.messages import Load, Mistake, Request
 from loop.workers.nursery import EARLY, Nursery
@@ -199,8 +199,12 @@ class Bench:
 
     def judge(self, request: Request[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
         """The reply to a request. The judge is started when there is none."""
-        target = terms_of_judge(self.target, self._part, self.folder)
-        return (yield from self._judge.judge(target, request, limit_s, note))
+        return (yield from self._judge.judge(self._begin, request, limit_s, note))
+
+    @property
+    def _begin(self) -> Begin:
+        """The target, or the part of it that is judged, as the judge has to know it."""
+        return terms_of_judge(self.target, self._part, self.folder)
 
     def floors(self, *, again: bool = False) -> Generator[Tick, None, Floors]:
         """Times of calls that do nothing, by the judge's clock. Measured once; `again`: the shorter of two."""
@@ -231,12 +235,12 @@ class Bench:
         owner = "".join(c if c.isalnum() else "_" for c in reader)
         call = make_call(self.target, workload, str(self.scratch), owner, layout)
         if self.target.generator is not None or finds_outputs(self.target.signature):
-            _, known = self._judge.known.get(call.key, (None, None))
+            known = self._judge.knows(self._begin, call.key)
             if known is None:
                 return call
             path = call.output.path
-            parts = tuple(part.but(path=path) for part in known.parts)
-            return known.but(output=known.output.but(path=path), parts=parts)
+            parts = tuple(part.but(path=path) for part in known[1].parts)
+            return known[1].but(output=known[1].output.but(path=path), parts=parts)
         if not wide:
             return call
         return widen(call, fills(self.target, workload), f"{self._secret} {workload.seed}", self.device)
@@ -301,9 +305,9 @@ class Bench:
         `twice`: work it out twice, and compare. Raises LoopError when the reference cannot be trusted, and before
         anything is tried when there is too little memory.
         """
-        request, known = self._expectation(workload, wide=wide, layout=layout), self._judge.known
-        key = request.call.key
-        if key in known and known[key][0] == request and self._judges_this:
+        request = self._expectation(workload, wide=wide, layout=layout)
+        known = self._judge.knows(self._begin, request.call.key)
+        if known is not None and known[0] == request:
             return
         more = {"twice": twice, "needed": check_memory(self.target, workload)}
         begun = time.monotonic()
@@ -317,12 +321,7 @@ class Bench:
         self.notes |= dict.fromkeys(reply.notes)
         if reply.zeros_pass and layout == "contiguous":  # Of values that nobody asked for it says nothing.
             self.zeros_pass[workload.name] = None
-        known[key] = request, reply.call or request.call
-
-    @property
-    def _judges_this(self) -> bool:
-        """Whether the judge knows this target now, and not another one or a part."""
-        return self._judge.target == terms_of_judge(self.target, self._part, self.folder)
+        self._judge.known[request.call.key] = request, reply.call or request.call
 
     def _expectation(self, workload: Workload, *, wide: bool, layout: Layout = "contiguous") -> Expect:
         """What the judge is asked to make of a workload."""
@@ -346,7 +345,7 @@ class Bench:
         """Let the judge forget a workload's answer, and remove its files."""
         for layout in VALUED:
             key = self.call(workload, "judge", layout=layout).key
-            if key in self._judge.known and self._judges_this:
+            if self._judge.knows(self._begin, key):
                 del self._judge.known[key]
                 yield from self.judge(Discard(key), JUDGE_LIMIT_S, "tidying up")
         self._remove_files(workload)

@@ -190,6 +190,10 @@ class JudgeProcess:
     _killed: int = 0
     """Number of processes that the system had killed before for want of memory."""
 
+    def knows(self, target: Begin, key: str) -> tuple[Expect, Call] | None:
+        """What was asked of a call of this target, and the call; None where it does not know the answer."""
+        return self.known.get(key) if self.target == target else None
+
     def warm_up(self) -> None:
         """Start it, or what will fork it: torch is imported while something else is done."""
         if self.nursery is None:
