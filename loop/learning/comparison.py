@@ -64,6 +64,20 @@ class ComparedRow(Model):
     verdict_changed: bool = False
     """Whether first and last verdict differ."""
 
+    @classmethod
+    def of(cls, variant: str, workload: str, cells: tuple[Verdict | None, ...]) -> "ComparedRow":
+        """A row with what has changed in it."""
+        verdicts = [cell.verdict for cell in cells if cell is not None]
+        timed = [cell for cell in cells if isinstance(cell, SpeedVerdict) and not cell.vague]
+        change, moved = None, None
+        if len(timed) > 1:
+            (low, high), (least, most) = timed[0].interval, timed[-1].interval
+            moved = "higher" if least > high else "lower" if most < low else "within"
+            change = timed[-1].ratio / timed[0].ratio
+        changed = len(verdicts) > 1 and verdicts[0] != verdicts[-1]
+        facts = {"change": change, "moved": moved, "verdict_changed": changed}
+        return cls(variant=variant, workload=workload, cells=cells, **facts)
+
 
 class SessionComparison(Printed):
     """Sessions beside each other."""
@@ -102,7 +116,7 @@ def compare(sessions: Sequence[ComparedSession]) -> SessionComparison:
     for variant in dict.fromkeys(variant for verdicts in shown for variant in verdicts):
         for workload in dict.fromkeys(name for verdicts in shown for name in verdicts.get(variant, {})):
             cells = tuple(verdicts.get(variant, {}).get(workload) for verdicts in shown)
-            rows.append(_row(ComparedRow(variant=variant, workload=workload, cells=cells)))
+            rows.append(ComparedRow.of(variant, workload, cells))
     return SessionComparison(
         sessions=tuple(sessions),
         environment={fact: values for fact, values in facts.items() if len({*values} - {None}) > 1},
@@ -110,20 +124,6 @@ def compare(sessions: Sequence[ComparedSession]) -> SessionComparison:
         rows=tuple(rows),
         refused=tuple(f"ratios of {name}: {reason}" for name, reason in reasons.items()),
     )
-
-
-def _row(row: ComparedRow) -> ComparedRow:
-    """A row with what has changed in it."""
-    verdicts = [cell.verdict for cell in row.cells if cell is not None]
-    timed = [
-        (cell.ratio, cell.interval) for cell in row.cells if isinstance(cell, SpeedVerdict) and not cell.vague
-    ]
-    fields: dict[str, object] = {"verdict_changed": len(verdicts) > 1 and verdicts[0] != verdicts[-1]}
-    if len(timed) > 1:
-        (first, before), (last, after) = timed[0], timed[-1]
-        moved = "higher" if after[0] > before[1] else "lower" if after[1] < before[0] else "within"
-        fields |= {"change": last / first, "moved": moved}
-    return row.model_copy(update=fields)
 
 
 def sections(page: SessionComparison) -> Iterator[Section]:

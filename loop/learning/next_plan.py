@@ -72,12 +72,7 @@ def wrong(failures: Sequence[StandingFailure]) -> str:
     more = f" and {say.count(same, 'more check')}" if same else ""
     where = [say.count(judged.threads, "thread")] if judged.threads else []
     where += [f"seed {judged.seed}", *(["emulated"] if judged.emulated else [])]
-    passed = (
-        f"the same sources passed in {first.flaky}: it is flaky, not right"
-        if first.flaky
-        else "no other sources have passed that since"
-    )
-    return f"{judged.variant} was wrong in {row.id} on {first.check}{more} ({', '.join(where)}); {passed}"
+    return f"{judged.variant} was wrong in {row.id} on {first.check}{more} ({', '.join(where)}); {first.since}"
 
 
 def never_judged(missing: Mapping[str, Sequence[str]]) -> str:

@@ -19,18 +19,16 @@ Pass = tuple[int, tuple[str, str], str]
 """That sources passed a check: place of the session among all, the sources, and the session."""
 
 
-def judgements(head: SessionHead, steps: Sequence[Finished]) -> tuple[Judgement, ...]:
+def judgements(head: SessionHead, steps: Sequence[Finished]) -> Iterator[Judgement]:
     """What the checks of a session say. A check that failed once in it is wrong, whatever came of it later."""
     grouped: dict[Judgement, dict[str, bool]] = {}
     for judgement, check, passed in _outcomes(head, steps):
         checks = grouped.setdefault(judgement, {})
         checks[check] = passed and checks.get(check, True)
-    whole = []
     for judgement, checks in grouped.items():
         right = tuple(check for check, passed in checks.items() if passed)
-        wrong = tuple(check for check, passed in checks.items() if not passed)
-        whole.append(judgement.model_copy(update={"right": right, "wrong": wrong}))
-    return tuple(whole)
+        wrong = tuple(check for check in checks if check not in right)
+        yield judgement.model_copy(update={"right": right, "wrong": wrong})
 
 
 def _outcomes(head: SessionHead, steps: Sequence[Finished]) -> Iterator[tuple[Judgement, str, bool]]:
@@ -87,6 +85,13 @@ class StandingFailure:
     check: str
     flaky: str = ""
     """A session in which the same sources passed it; empty where none did."""
+
+    @property
+    def since(self) -> str:
+        """What came of it since, in words."""
+        if self.flaky:
+            return f"the same sources passed in {self.flaky}: it is flaky, not right"
+        return "no other sources have passed that since"
 
 
 def standing(

@@ -82,7 +82,7 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
         environment=Environment.of(head.machine, head.device, torch),
         runs=runs,
         right=tuple(variant for variant, passed in right.items() if passed),
-        judged=judgements(head, steps),
+        judged=tuple(judgements(head, steps)),
         blamed=dict(blamed(steps)),
         otherwise=plan.otherwise or "",
         lasting=lasting,

@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 from loop.base.documents import sums, write_atomic
@@ -104,7 +103,7 @@ class SessionFolder:
         """Store what was found."""
         sums.write_sealed(self.path / RECORD, record)
 
-    def write_report(self, text: str, figures: Mapping[str, str] = MappingProxyType({})) -> None:
+    def write_report(self, text: str, figures: Mapping[str, str]) -> None:
         """Store the figures, by their paths from the report, then the report."""
         write_figures(self.path, figures)
         write_atomic(self.report, text)
