@@ -98,6 +98,14 @@ class BenchAnswer(Printed):
     explanations: tuple[Explanation, ...] = ()
     """Why and where variants are wrong, one a wrong variant."""
 
+    @classmethod
+    def of(cls, steps: Sequence[Finished]) -> "BenchAnswer":
+        """What steps say together."""
+        explained = outputs_of(steps, DebugOutput)
+        explanations = tuple(explanation for output in explained for explanation in output.explanations)
+        status = "failed" if any(record.status != "passed" for record in steps) else "passed"
+        return cls.model_validate({"status": status, "steps": tuple(steps), "explanations": explanations})
+
 
 def run_bench(request: BenchRequest, screen: Screen) -> int:
     """Build, verify or measure variants; the exit code."""
@@ -233,11 +241,7 @@ def walk_alone(
 def shown(request: BenchRequest, finished: Sequence[Finished], code: int, screen: Screen) -> int:
     """Print what steps found, and how the user repeats it; the exit code again."""
     if request.json:
-        explained = outputs_of(finished, DebugOutput)
-        explanations = tuple(explanation for output in explained for explanation in output.explanations)
-        status = "failed" if any(record.status != "passed" for record in finished) else "passed"
-        answer = {"status": status, "steps": tuple(finished), "explanations": explanations}
-        screen.data(to_json(BenchAnswer.model_validate(answer)))
+        screen.data(to_json(BenchAnswer.of(finished)))
         return code
     words = [word for name in request.workloads for word in ("--workloads", name)]
     words += ["--device", request.device] if request.device != "auto" else []

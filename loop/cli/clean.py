@@ -46,6 +46,11 @@ class LeftBehind(Printed):
 
     found: tuple[LeftItem, ...]
 
+    def show(self, screen: Screen) -> None:
+        """A row each."""
+        cells = [(item.kind, item.name, item.state, item.loses or "-", item.why) for item in self.found]
+        screen.table(("what", "name", "", "would lose", "why"), cells)
+
 
 Removable = tuple[LeftItem, Callable[[], object]]
 """Something that loop made, and what removes it."""
@@ -120,8 +125,7 @@ def clean(
     stay = [] if names else [item for item in left if item.loses]
     counted, agreed = f"{'cache' if cache else 'worktree'}: {len(go)}", yes
     if not as_json and by_name:
-        cells = [(item.kind, item.name, item.state, item.loses or "-", item.why) for item in by_name.values()]
-        screen.table(("what", "name", "", "would lose", "why"), cells)
+        LeftBehind(found=tuple(by_name.values())).show(screen)
         agreed = agreed or (bool(go) and screen.confirm(f"Remove {counted}?"))
     for item, remove in every:
         if agreed and item in go:

@@ -125,6 +125,11 @@ class TrustGranted(Printed):
     runs: tuple[str, ...]
     """Every command and code that they run."""
 
+    def show(self, screen: Screen) -> None:
+        """What they run, a line each."""
+        for line in self.runs:
+            screen.data(line)
+
 
 def trust_project(target: Path | None, variants: Sequence[str], screen: Screen, *, as_json: bool) -> None:
     """Show every command of a project or a stored session, and allow it. Saying so by name is the consent."""
@@ -141,9 +146,9 @@ def trust_project(target: Path | None, variants: Sequence[str], screen: Screen, 
         if not project.bundled:
             note = "allowed, until what these definitions run changes"
             trust.grant(project, trust.definition_hash(project), trust.hosts_hash(project))
+    granted = TrustGranted(target=str(place), runs=tuple(lines))
     if as_json:
-        screen.data(to_json(TrustGranted(target=str(place), runs=tuple(lines))))
-        return
-    for line in lines:
-        screen.data(line)
-    screen.say(note)
+        screen.data(to_json(granted))
+    else:
+        granted.show(screen)
+        screen.say(note)

@@ -76,6 +76,11 @@ class AgentFiles(Printed):
     written: bool
     """Whether it was done; without `--yes` it is only said."""
 
+    def show(self, screen: Screen) -> None:
+        """A line each."""
+        for row in self.files:
+            screen.data(f"{row['change']:10}{row['file']}")
+
 
 def install(folder: Path | None, screen: Screen, *, yes: bool, as_json: bool) -> int:
     """Write the skill and the section of AGENTS.md, after asking. Raises UsageError for files it cannot use."""
@@ -101,13 +106,14 @@ def install(folder: Path | None, screen: Screen, *, yes: bool, as_json: bool) ->
         raise UsageError(f"{here / PAGE}: the mark that ends loop's part is gone", hint=f"put {END} behind it")
     after[PAGE] = above + part.rstrip() + below if begun else f"{page.rstrip()}\n\n{part}".lstrip()
     todo = [place for place in after if after[place] != before[place]]
-    changes = {}
+    rows = []
     for place in after:
-        changes[str(place)] = "unchanged" if place not in todo else "updated" if before[place] else "made"
+        change = "unchanged" if place not in todo else "updated" if before[place] else "made"
+        rows.append({"file": str(place), "change": change})
+    answer = AgentFiles.model_validate({"folder": str(here), "files": rows, "written": yes})
     agreed = yes
     if not as_json:
-        for file, change in changes.items():
-            screen.data(f"{change:10}{file}")
+        answer.show(screen)
         agreed = yes or (bool(todo) and screen.confirm("Write that?"))
         if todo and not agreed:
             screen.say("nothing was written; to do it: add --yes")
@@ -118,6 +124,5 @@ def install(folder: Path | None, screen: Screen, *, yes: bool, as_json: bool) ->
         except OSError as error:
             raise unusable(here / place, "written", error) from error
     if as_json:
-        rows = tuple({"file": file, "change": change} for file, change in changes.items())
-        screen.data(to_json(AgentFiles.model_validate({"folder": str(here), "files": rows, "written": agreed})))
+        screen.data(to_json(answer))
     return ExitCode.OK if agreed or not todo else ExitCode.USAGE

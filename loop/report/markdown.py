@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from loop.base.errors import ESCAPES
@@ -33,6 +33,10 @@ def shortened(text: object, longest: int) -> str:
 
 LONGEST_LINE = 2000
 """Letters of a line in a fenced block."""
+GAP = 2
+"""Spaces between two columns on a terminal."""
+LEAST, FOLDED = 12, 20
+"""Characters that a terminal gives a column with names of rows: a short one, and a folded one."""
 WIDEST_PADDING = 48
 """Columns wider than this are not filled up with spaces."""
 
@@ -125,6 +129,39 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
 
+    def markdown(self, most: int | None = None, letters: int | None = None) -> str:
+        """All cells escaped, columns aligned; the first rows where it has too many."""
+        heads = self.columns
+        rows = [[column.title for column in heads], *self.rows[:most]]
+        cells = [[escape(cell if letters is None else shortened(cell, letters)) for cell in row] for row in rows]
+        lengths = [[len(row[place]) for row in cells] for place in range(len(heads))]
+        widths = [max(3, *(wide for wide in wides if wide <= WIDEST_PADDING), 0) for wides in lengths]
+        lines = []
+        for row in cells:
+            triples = zip(row, widths, heads, strict=True)
+            padded = (cell.rjust(wide) if head.right else cell.ljust(wide) for cell, wide, head in triples)
+            lines.append(f"| {' | '.join(padded)} |")
+        pairs = zip(heads, widths, strict=True)
+        rules = ["-" * (wide + 1) + ":" if head.right else ":" + "-" * (wide + 1) for head, wide in pairs]
+        hidden = len(self.rows) + 1 - len(cells)
+        more = ["", f"And {hidden} more rows, which are in the records of the session."] if hidden else []
+        return "\n".join([lines[0], "|" + "|".join(rules) + "|", *lines[1:], *more])
+
+    def pieces(self, room: int) -> Iterator["Table"]:
+        """The table in pieces of at most `room` characters, each with the first column, which names the rows."""
+        rows = [tuple(column.title for column in self.columns), *self.rows]
+        widths = [GAP + max(len(row[place]) for row in rows) for place in range(len(self.columns))]
+        used, groups = room, list[list[int]]()
+        for place in range(1, len(widths)):
+            if used + widths[place] > room:
+                used = min(max(widths[0] - GAP, LEAST), FOLDED)
+                groups.append([0])
+            groups[-1].append(place)
+            used += widths[place]
+        for group in groups:
+            cells = tuple(tuple(row[n] for n in group) for row in self.rows)
+            yield Table(tuple(self.columns[n] for n in group), cells)
+
 
 def columns(*titles: str) -> tuple[Column, ...]:
     """Columns by their titles; one that begins with `>` has its cells on the right."""
@@ -140,23 +177,6 @@ def filled(heads: tuple[Column, ...], rows: Iterable[tuple[str, ...]]) -> Table 
     places = [place for place in range(len(heads)) if place == 0 or any(row[place] not in EMPTY for row in body)]
     picked = (tuple(row[place] for place in places) for row in body)
     return Table(tuple(heads[place] for place in places), tuple(picked)) if body else None
-
-
-def table(content: Table, most: int | None = None, letters: int | None = None) -> str:
-    """A Markdown table with all cells escaped and its columns aligned; its first rows where it has too many."""
-    heads = content.columns
-    rows = [[column.title for column in heads], *content.rows[:most]]
-    cells = [[escape(cell if letters is None else shortened(cell, letters)) for cell in row] for row in rows]
-    widths = [max(3, *(len(row[n]) * (len(row[n]) <= WIDEST_PADDING) for row in cells)) for n in range(len(heads))]
-    lines = []
-    for row in cells:
-        triples = zip(row, widths, heads, strict=True)
-        padded = (cell.rjust(wide) if head.right else cell.ljust(wide) for cell, wide, head in triples)
-        lines.append(f"| {' | '.join(padded)} |")
-    rules = ["-" * (w + 1) + ":" if c.right else ":" + "-" * (w + 1) for c, w in zip(heads, widths, strict=True)]
-    hidden = len(content.rows) + 1 - len(cells)
-    more = ["", f"And {hidden} more rows, which are in the records of the session."] if hidden else []
-    return "\n".join([lines[0], "|" + "|".join(rules) + "|", *lines[1:], *more])
 
 
 def picture(title: str, description: str, path: str) -> str:

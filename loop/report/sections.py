@@ -6,15 +6,11 @@ from typing import Any
 
 from loop.base.screen import Screen, fold, width
 from loop.report.figures.svg import Figure
-from loop.report.markdown import Table, block, paragraph, picture, prose, shortened, table
+from loop.report.markdown import Table, block, paragraph, picture, prose, shortened
 
 LARGEST = 2**20
 """Bytes of a report: code hosts show no larger file."""
 CUT = "\nThe rest is left out, for a report is at most 1 MiB: `journal.jsonl` and `record.json` have all of it.\n"
-GAP = 2
-"""Spaces between two columns on a terminal."""
-LEAST, FOLDED = 12, 20
-"""Characters that a terminal gives a column with names of rows: a short one, and a folded one."""
 Line = str | tuple[str, ...]
 """A sentence; of several the first, with the others below it."""
 
@@ -75,7 +71,7 @@ class Section:
         if self.lines:
             yield _bullets(self.lines, room)
         if self.table:
-            yield table(self.table, room.rows, room.letters)
+            yield self.table.markdown(room.rows, room.letters)
         if self.after:
             yield _bullets(self.after, room)
         if self.code:
@@ -129,7 +125,7 @@ def show(sections: Iterable[Section], screen: Screen) -> None:
                 # Its cells are made safe for a terminal.
                 rows = tuple(tuple(shortened(cell, 200) for cell in row) for row in section.table.rows)
                 whole = Table(section.table.columns, rows)
-                for place, piece in enumerate(pieces(whole, room) if section.wrap == 0 else [whole]):
+                for place, piece in enumerate(whole.pieces(room) if section.wrap == 0 else [whole]):
                     if place:
                         screen.data("")
                     screen.table([column.title for column in piece.columns], piece.rows, wrap=section.wrap)
@@ -137,23 +133,6 @@ def show(sections: Iterable[Section], screen: Screen) -> None:
                 screen.data(fold(f"  {indent}{shortened(text, LONGEST)}", room))
         for text in section.code:
             screen.data(f"  {text}")
-
-
-def pieces(content: Table, room: int) -> Iterator[Table]:
-    """The table in pieces of at most `room` characters, each with the first column, which names the rows."""
-    rows = [tuple(column.title for column in content.columns), *content.rows]
-    widths = [GAP + max(len(row[place]) for row in rows) for place in range(len(content.columns))]
-    used, groups = room, list[list[int]]()
-    for place in range(1, len(widths)):
-        if used + widths[place] > room:
-            used = min(max(widths[0] - GAP, LEAST), FOLDED)
-            groups.append([0])
-        groups[-1].append(place)
-        used += widths[place]
-    for group in groups:
-        yield Table(
-            tuple(content.columns[n] for n in group), tuple(tuple(row[n] for n in group) for row in content.rows)
-        )
 
 
 def fields(section: Section) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from loop.report import markdown
-from loop.report.markdown import Markdown, shortened
+from loop.report.markdown import Markdown, Table, shortened
 from loop.report.sections import ROOMS, Room, in_markdown
 
 
@@ -35,7 +35,7 @@ def environment(templates: Path, room: Room = ROOMS[0]) -> Environment:
         "line": lambda text: markdown.paragraph(shortened(text, room.letters)),
         "code": lambda text: markdown.code(shortened(text, room.letters)),
         "block": markdown.block,
-        "table": partial(markdown.table, most=room.rows, letters=room.letters),
+        "table": partial(Table.markdown, most=room.rows, letters=room.letters),
         "sections": partial(in_markdown, room=room),
         "figure": lambda figure: markdown.picture(figure.title, figure.description, figure.path),
     }
