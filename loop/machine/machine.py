@@ -73,9 +73,8 @@ def older_toolkit(toolkit: str, cuda: Release | None) -> str:
     """What mends `too_new`."""
     branch = OLDEST_DRIVER.get(release_of(toolkit)[0])
     newer = f"install driver {branch} or newer" if branch else "install a newer driver"
-    if cuda is None:
-        return f"{newer}, or use an older CUDA toolkit"
-    return f"{newer}, or use a CUDA {cuda[0]} toolkit: name its nvcc in target.yaml, or put it first on the PATH"
+    older = f"a CUDA {cuda[0]} toolkit" if cuda else "an older CUDA toolkit"
+    return f"{newer}, or use {older}: name its nvcc in target.yaml, or put it first on the PATH"
 
 
 def unknown_gpu(toolkit: str, architecture: str) -> str:
@@ -168,10 +167,9 @@ def compiler_version(compiler: str) -> str | None:
     place = shutil.which(compiler)
     if place is None or place in VERSIONS:
         return VERSIONS[place] if place else None
+    command = [place, "--version"]
     try:
-        asked = subprocess.run(
-            [place, "--version"], capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False
-        )
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False)
     except (PermissionError, FileNotFoundError, subprocess.TimeoutExpired):
         return None
     lines = asked.stdout.strip().splitlines() if asked.returncode == 0 else []

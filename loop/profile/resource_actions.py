@@ -75,9 +75,9 @@ def _judged(
     spilled, broken, unchecked = list[str](), list[str](), list[str]()
     for library in findings.libraries:
         budgets = [budget for name in library.variants for budget in chosen[name].budgets]
-        spilled += spilling(library, budgets)
-        broken += over_budget(library, budgets, shapes)
-        unchecked += _unchecked(library, budgets, shapes)
+        lines = held_to_budgets(library, budgets, shapes)
+        for every, own in zip((spilled, broken, unchecked), lines, strict=True):
+            every += own
     if unchecked:
         what = f"budget of {_few(unchecked)}: no workload launches it"
         findings.missing.append(f"{what}, so its blocks are not known")
@@ -129,57 +129,45 @@ def shapes_of(placed: Sequence[Placed], timed: set[str]) -> tuple[Placement, ...
     return tuple(merged)
 
 
-def _budget_of(name: str, budgets: Sequence[ResourceBudget]) -> ResourceBudget | None:
-    """The first budget that is meant for a kernel."""
-    return next((budget for budget in budgets if budget.fits(name)), None)
+def held_to_budgets(
+    library: CompiledLibrary, budgets: Sequence[ResourceBudget], placements: Sequence[Placement]
+) -> tuple[list[str], list[str], list[str]]:
+    """Kernels that spill more than they may; other budgets that are not kept; kernels whose budget needs a launch,
+    and that no known workload launches. A line each.
 
-
-def spilling(library: CompiledLibrary, budgets: Sequence[ResourceBudget]) -> Iterator[str]:
-    """Kernels that spill more than they may, a line each. Without a budget that is nothing."""
+    Without a budget a kernel may spill nothing. A budget that fits no kernel is not kept: a kernel that was
+    renamed must not lose it without a word.
+    """
+    spilled, broken, unchecked = list[str](), list[str](), list[str]()
     for kernel in library.kernels:
-        budget = _budget_of(kernel.name, budgets)
-        allowed = budget.spill_bytes if budget else 0
+        own = next((budget for budget in budgets if budget.fits(kernel.name)), None)
+        allowed = own.spill_bytes if own else 0
         if kernel.spill_bytes > allowed:
             most = f", budget {allowed}" if allowed else ""
-            yield f"{kernel.short} spills {kernel.spill_bytes} bytes{most}"
-
-
-def over_budget(
-    library: CompiledLibrary, budgets: Sequence[ResourceBudget], placements: Sequence[Placement]
-) -> Iterator[str]:
-    """Every budget that is not kept, a line each; also one that fits no kernel, for nothing keeps it."""
-    for kernel in library.kernels:
-        own = _budget_of(kernel.name, budgets)
+            spilled.append(f"{kernel.short} spills {kernel.spill_bytes} bytes{most}")
         if own is None:
             continue
         placed = [placement for placement in placements if placement.symbol == kernel.symbol]
+        if not placed and kernel.entry and (own.blocks_per_sm or own.shared_bytes is not None):
+            unchecked.append(kernel.short)
         shared = max((placement.shared_bytes for placement in placed), default=kernel.shared_bytes)
         limits = {
             "registers": (kernel.registers, own.registers),
             "bytes of stack": (kernel.stack_bytes, own.stack_bytes),
             "bytes of shared memory": (shared, own.shared_bytes),
         }
-        for what, (takes, most) in limits.items():
-            if most is not None and takes is not None and takes > most:
-                yield f"{kernel.short}: {takes} {what}, budget {most}"
+        for what, (takes, limit) in limits.items():
+            if limit is not None and takes is not None and takes > limit:
+                broken.append(f"{kernel.short}: {takes} {what}, budget {limit}")
         fewest = min((placement.resident for placement in placed), default=None)
         if own.blocks_per_sm is not None and fewest is not None and fewest < own.blocks_per_sm:
-            yield f"{kernel.short}: {fewest} blocks a multiprocessor, budget {own.blocks_per_sm} at least"
+            blocks = f"{fewest} blocks a multiprocessor, budget {own.blocks_per_sm} at least"
+            broken.append(f"{kernel.short}: {blocks}")
     for budget in budgets:
         if not any(budget.fits(kernel.name) for kernel in library.kernels):
-            yield f"the budget for {budget.kernel!r} fits no kernel of {', '.join(library.variants)}"
-
-
-def _unchecked(
-    library: CompiledLibrary, budgets: Sequence[ResourceBudget], placements: Sequence[Placement]
-) -> Iterator[str]:
-    """Kernels whose budget needs a launch, and that no known workload launches."""
-    placed = {placement.symbol for placement in placements}
-    for kernel in library.kernels:
-        budget = _budget_of(kernel.name, budgets)
-        needs_launch = budget is not None and (budget.blocks_per_sm or budget.shared_bytes is not None)
-        if needs_launch and kernel.entry and kernel.symbol not in placed:
-            yield kernel.short
+            names = ", ".join(library.variants)
+            broken.append(f"the budget for {budget.kernel!r} fits no kernel of {names}")
+    return spilled, broken, unchecked
 
 
 def _refused(shape: Placement, on: str) -> str:
