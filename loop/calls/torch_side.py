@@ -27,15 +27,8 @@ PARTS = ("torch_sdpa", "attention_split_partial", "attention_split_reduce", "att
 BUNDLED = dict.fromkeys(("attention_reference", "attention_plain"), "loop.workers.attention:eager")
 BUNDLED |= {name: f"loop.workers.attention:{name}" for name in (*PARTS, "attention_partial_form")}
 """Functions that a target names without a module. The reference is attention written out, given float64."""
-PROPERTIES: tuple[str, ...] = (
-    "softmax_rows",
-    "key_permutation",
-    "logit_shift",
-    "linear_in_v",
-    "causal_prefix",
-    "split_merge",
-)
-PROPERTIES += ("shared_heads", "by_hand")
+PROPERTIES: tuple[str, ...] = ("softmax_rows", "key_permutation", "logit_shift", "linear_in_v")
+PROPERTIES += ("causal_prefix", "split_merge", "shared_heads", "by_hand")
 BUNDLED |= {name: f"loop.workers.attention:{name}" for name in PROPERTIES}
 Function = Callable[..., Any]
 
