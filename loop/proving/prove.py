@@ -10,7 +10,7 @@ from typing import Any, Literal
 from loop.base.processes import Tick
 from loop.calls.call import Call, attribute_number
 from loop.gate.verify import CALL_LIMIT_S, Job, SideChecker, values_key
-from loop.mistakes.wrong_results import WrongResult, wrong_results
+from loop.mistakes.wrong_results import wrong_results
 from loop.model.causes import Cause
 from loop.model.dtypes import Dtype, Layout
 from loop.model.measurement import ControlResult
@@ -81,7 +81,7 @@ class Control:
     """A wrong result; a result that is right only while it is looked at; or no mistake, which has to pass."""
     kinds: Sequence[str] = ("c_abi", "python")
     """Kinds of variant that can make it."""
-    applies: Callable[[Workload], bool] = lambda workload: True
+    applies: Callable[..., bool] = lambda workload: True
     """Workloads on which it can show."""
     shortens: Sequence[str] = ()
     """Dimensions of which it leaves the last eighth out: a variant may not take what is left."""
@@ -126,13 +126,13 @@ def controls(signature: Signature) -> tuple[Control, ...]:
             every.append(Control(f"wrong {name}", "wrong_number", terms={"attribute": name}))
             continue
         terms = {"attribute": name, "to": initial, "number": attribute_number(attribute.choices, initial)}
-        sets = partial(_sets, name, initial)
-        every.append(Control(f"drops {name}", "set_attribute", applies=sets, terms=terms))
+        drops = Control(f"drops {name}", "set_attribute", terms=terms)
+        every.append(replace(drops, applies=lambda w, n=name, value=initial: w.attributes[n] != value))
     for mistake in wrong_results(signature.inputs, signature.output):
         expected: Causes = ("NaN",) if mistake.make in UNWRITTEN else WRONG
         shortens = mistake.sized if mistake.make in UNKNOWN else ()
         control = Control(mistake.control, mistake.make, expected, shortens=shortens, terms=mistake.terms)
-        every.append(replace(control, applies=partial(_shows, mistake)))
+        every.append(replace(control, applies=lambda workload, m=mistake: m.shows(workload.sizes)))
     cheat: dict[str, Any] = {"theme": "cheat"}
     in_python: dict[str, Any] = {"theme": "cheat", "kinds": ("python",)}
     every += [
@@ -152,23 +152,12 @@ def controls(signature: Signature) -> tuple[Control, ...]:
         of_input: dict[str, Any] = {"terms": {"input": place}}
         every.append(Control(f"writes to {name}", "write_input", CHANGED, **cheat, **of_input))
         every.append(Control(f"uses {name} as workspace", "use_input", CHANGED, **cheat, **of_input))
+        pairs = list(zip(dimensions.split(), signature.output.split(), strict=False))
         if len(dimensions.split()) == len(signature.output.split()):
-            of_input["applies"] = partial(_same_shape, dimensions.split(), signature.output.split())
+            of_input["applies"] = lambda w, p=pairs: all(w.sizes[a] == w.sizes[b] for a, b in p)
             every.append(Control(f"answers in {name}", "answer_in_input", CHANGED, **cheat, **of_input))
             every.append(Control(f"gives {name} back", "give_input", **in_python, **of_input))
     return tuple(every)
-
-
-def _sets(name: str, initial: object, workload: Workload) -> bool:
-    return workload.attributes[name] != initial
-
-
-def _shows(mistake: WrongResult, workload: Workload) -> bool:
-    return mistake.shows(workload.sizes)
-
-
-def _same_shape(dimensions: Sequence[str], others: Sequence[str], workload: Workload) -> bool:
-    return all(workload.sizes[a] == workload.sizes[b] for a, b in zip(dimensions, others, strict=True))
 
 
 def of_structure(inputs: Sequence[Sequence[int]], output: Sequence[int]) -> Iterator[tuple[Control, bool]]:

@@ -64,18 +64,6 @@ def smallest(found: dict[str, Any]) -> str:
 
 
 @pytest.mark.slow
-def test_a_row_sum_counted_twice_is_traced_to_its_stage(bench: Bench) -> None:
-    """What cost the recorded history twelve sessions: the reduction is wrong, the partial sums are right."""
-    found = debugged(bench, "sum_twice")
-    components: DebugOutput = found["debug.components"]
-    assert ("sum_twice_reduce",) == components.wrong
-    assert [False, True] == [one.checks.first_failure is not None for one in components.components]
-    assert components.message.startswith("sum_twice_reduce of sum_twice is wrong: ")
-    assert "B=1 Sq=1 D=1 Sk=2" == smallest(found)
-    assert explained(found).rule.startswith("wrong where Sk >= 2, right where Sk < 2")
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "expected", "rule"),
     [
