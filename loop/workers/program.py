@@ -308,13 +308,11 @@ class Worker(Program):
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
         """While it lasts nothing of the child runs."""
-        was_paused = self._paused
         self.pause()
         try:
             yield
         finally:
-            if not was_paused:
-                self.resume()
+            self.resume()
 
     def close(self) -> None:
         """End the child, and free its pipes and the memory that we share."""

@@ -4,6 +4,7 @@ Copied beside a target, never imported by a test.
 """
 
 import glob
+import json
 import os
 import threading
 
@@ -60,14 +61,15 @@ def cheat_forged_deep(x):
 def cheat_forged_finding(x):
     # Names another side's output as its own.
     names = glob.glob(f"{SCRATCH}/*honest-output.bin.0")[:1] or ["/etc/hostname"]
-    fields = '"digests": ["a"], "changed": [], "writes": [], "broken": [], "unwritten": false'
-    reply(f'{{"status": "ok", "outputs": ["{names[0]}"], "reads": "", {fields}}}\n'.encode())
+    fields = {"outputs": names, "digests": ["a"], "changed": [], "writes": [], "broken": [], "reads": ""}
+    fields |= {"unwritten": False, "turns": [{"first": 1, "last": 1}]}
+    reply(json.dumps({"status": "ok", "reply": fields}).encode() + b"\n")
     return torch.empty_like(x)
 
 
 def cheat_forged_stage(x):
     if stage():
-        reply(b'{"status": "ok", "program": true, "replays": true, "peak_bytes": 1e999}\n')
+        reply(b'{"status": "ok", "reply": 1e999}\n')
     return compute(x)
 
 
