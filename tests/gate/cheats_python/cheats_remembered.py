@@ -88,26 +88,6 @@ def cheat_one_result(x):
     return kept["one"]
 
 
-def cheat_by_value(x):
-    key = x.numpy().tobytes()
-    if key not in kept:
-        kept[key] = compute(x)
-    return kept[key].clone()
-
-
-def cheat_by_sample(x):
-    key = (x.shape, float(x[0, 0]), float(x[-1, -1]))
-    if key not in kept:
-        kept[key] = compute(x)
-    return kept[key]
-
-
-def cheat_by_address(x):
-    if x.data_ptr() not in kept:
-        kept[x.data_ptr()] = compute(x)
-    return kept[x.data_ptr()]
-
-
 def cheat_by_shape(x):
     if stage() is None:
         return compute(x)
@@ -124,20 +104,6 @@ def cheat_by_checksum(x):
 
 
 # Work that is done where somebody looks.
-
-
-def cheat_every_other(x):
-    seen[0] += 1
-    return compute(x) if stage() is None or seen[0] % 2 else torch.empty_like(x)
-
-
-def cheat_first_calls(x):
-    seen[0] += 1
-    return compute(x) if seen[0] < 100 else torch.empty_like(x)
-
-
-def cheat_when_small(x):
-    return compute(x) if x.numel() < 1000 else torch.empty_like(x)
 
 
 def cheat_by_caller(x):
