@@ -8,7 +8,8 @@ together around tensors of its own.
 import hashlib
 import io
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,9 +19,12 @@ import torch
 from torch import Tensor
 
 from loop.calls.call import Call, FunctionTerms, Refused, TensorFile
-from loop.calls.torch_side import TORCH_DTYPES, Function, bits_of, import_file, instance_of, same_bits
+from loop.calls.torch_side import TORCH_DTYPES, Function, bits_of, import_file, instance_of
 
 WHOLE_NUMBERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
+
+HASHED = 1 << 20
+"""Words that are hashed at a time."""
 
 
 @dataclass(frozen=True)
@@ -172,13 +176,13 @@ class Callee:
             self.function = instance_of(function, arguments, call.seed)
         if isinstance(self.function, torch.nn.Module):
             self.module = self.function.to(device)
-        self.state = {name: tensor.clone() for name, tensor in self._held().items()} if watched else {}
-        """Copies of what the module held at first."""
+        self.state = self._state() if watched else {}
+        """Digests of what the module holds; or that itself, where calls may change it."""
 
-    def _held(self) -> dict[str, Tensor]:
-        """The tensors that the module holds now."""
+    def _state(self) -> dict[str, Any]:
         state = self.module.state_dict() if self.module is not None else {}
-        return {name: value for name, value in state.items() if isinstance(value, Tensor)}
+        keep: Callable[[Tensor], Any] = torch.clone if self.terms.is_free else digest
+        return {name: keep(value) for name, value in state.items() if isinstance(value, Tensor)}
 
     def restore(self) -> None:
         """Let the module hold what it held at first, where calls may change it."""
@@ -190,12 +194,8 @@ class Callee:
         """Names of what the module holds, must not change, and did change."""
         if self.module is None or self.terms.is_free:
             return []
-        now, names = self._held(), []
-        for name in {**self.state, **now}:
-            before, after = self.state.get(name), now.get(name)
-            if before is None or after is None or not same_bits(before, after):
-                names.append(f"state {name}")
-        return names
+        now = self._state()
+        return [f"state {name}" for name in {**self.state, **now} if self.state.get(name) != now.get(name)]
 
     def bind(self, tensors: Sequence[Tensor], outputs: Sequence[Tensor] = ()) -> "partial[Any]":
         """The call on these tensors; `outputs` where they are passed."""
@@ -224,8 +224,22 @@ class Callee:
 
 
 def digest(tensor: Tensor) -> bytes:
-    """A digest of a tensor's values."""
-    return hashlib.blake2b(bits_of(tensor).cpu().numpy().data).digest()
+    """A digest of a tensor's values, worked out where they lie, for some are gigabytes.
+
+    A sum of 32-bit words, each times an odd 64-bit number for its place (universal hashing, Carter and Wegman
+    1979). Words as wide as the sum will not do: an even number of changed highest bits, as of signs, cancels.
+    """
+    words = bits_of(tensor).reshape(-1).view(torch.uint8)
+    words = words.clone() if words.storage_offset() % 4 else words
+    whole = words.numel() // 4
+    short = words[: whole * 4].view(torch.int32)
+    draw, odd = torch.Generator(words.device).manual_seed(HASHED), random.Random(HASHED)
+    factors = torch.randint(-(2**63), 2**63 - 1, (min(whole, HASHED),), generator=draw, device=words.device) | 1
+    total = 0
+    for first in range(0, whole, HASHED):
+        block = short[first : first + HASHED]
+        total += int((block * factors[: block.numel()]).sum()) * (odd.getrandbits(64) | 1)
+    return (total % 2**64).to_bytes(8, "little") + words[whole * 4 :].cpu().numpy().tobytes()
 
 
 def check_result(result: Any, shape: tuple[int, ...], dtype: torch.dtype, of: str = "") -> None:
