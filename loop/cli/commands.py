@@ -197,7 +197,7 @@ def kernels_header() -> None:
     """Print the path of the C header that a kernel includes."""
 
 
-@command("mcp", "driving.command:serve", "loop mcp", "claude mcp add loop -- loop mcp", json=False)
+@command("mcp", "driving:serve", "loop mcp", "claude mcp add loop -- loop mcp", json=False)
 def mcp() -> None:
     """Serve loop's commands to an agent, as tools of the Model Context Protocol on stdin and stdout.
 

@@ -6,3 +6,16 @@ speaks the protocol. `install` writes SKILL.md and a section of AGENTS.md from t
 
 No command of a person's is a tool: trust, programs that are named in a call, and what removes something.
 """
+
+from loop.base.errors import UsageError
+
+
+def serve() -> None:
+    """`loop mcp`: serve the Model Context Protocol on stdin and stdout until the client closes them."""
+    try:
+        import mcp  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise UsageError("`loop mcp` needs the package `mcp`", hint="pip install 'kernel-loop[mcp]'") from error
+    from loop.driving import server
+
+    server.serve()

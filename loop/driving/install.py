@@ -30,18 +30,16 @@ OTHER = ("kernels verify", "kernels measure", "bisect", "sessions compare", "pat
 def skill() -> str:
     """The skill: what an agent needs that knows nothing of loop."""
     lines = []
-    for command in (command for command in ALL if command.agents):
+    for command in filter(lambda command: command.agents, ALL):
         needed = [p.name.upper() for p in command.parameters if p.default is Parameter.empty]
         lines.append({"words": " ".join([command.words, *needed]), "line": command.summary})
     rows = {command.words: command for command in ALL}
 
     def examples(names: tuple[str, ...]) -> list[Markdown]:
-        """The first example of each command, as it is; what only reads is asked for JSON."""
-        texts = []
-        for command in (rows[name] for name in names):
-            text = command.examples[0].partition("   (")[0]
-            texts.append(text if "--json" in text or not command.agents else f"{text} --json")
-        return [Markdown(text) for text in texts]
+        """The first example of each command; that of a tool is asked for JSON."""
+        firsts = [(rows[name].examples[0], rows[name].agents) for name in names]
+        asked = (f"{text} --json" if is_tool and "--json" not in text else text for text, is_tool in firsts)
+        return [Markdown(text) for text in asked]
 
     return TEMPLATES.get_template("SKILL.md.j2").render(
         begin=Markdown(BEGIN),
