@@ -1,4 +1,4 @@
-"""The bundled reference, against hand-computed values and against another implementation."""
+"""The bundled reference, against values by hand and another implementation; split attention in two stages."""
 
 import math
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from loop.workers import attention
 from loop.workers.attention import eager, torch_sdpa
 
 NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that PyTorch sees")
@@ -51,3 +52,34 @@ def test_the_baseline_is_right_where_the_library_alone_is_not(
     dtype, off = (torch.float64, 1e-12) if device == "cpu" else (torch.float16, 4e-3)
     got = torch_sdpa(*(one.to(device, dtype) for one in inputs), **options)
     assert off > float((got.double().cpu() - eager(*inputs, **options)).abs().max())
+
+
+def split(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, ranges: int, **attributes: Any) -> torch.Tensor:
+    """The first stage."""
+    given = {"causal": False, "alignment": "top_left", "scale": None, **attributes}
+    return attention.attention_split_partial(q, k, v, sizes={"P": ranges}, **given)
+
+
+@pytest.mark.parametrize("ranges", [1, 3])
+@pytest.mark.parametrize(("queries", "keys"), [(5, 0), (33, 77), (77, 33), (64, 192)])
+@pytest.mark.parametrize(("causal", "alignment"), MASKS)
+def test_both_stages_are_attention(ranges: int, queries: int, keys: int, causal: bool, alignment: str) -> None:
+    """With empty ranges, and rows that see nothing."""
+    q, k, v = draw(2, 3, queries, 8, seed=1), draw(2, 3, keys, 8, seed=2), draw(2, 3, keys, 8, seed=3)
+    given: dict[str, Any] = {"causal": causal, "alignment": alignment, "scale": 0.3}
+    partials = split(q, k, v, ranges, **given)
+    assert (ranges, 2, 3, queries, 12) == partials.shape
+    assert 1e-13 > float((attention.attention_split_reduce(partials) - eager(q, k, v, **given)).abs().max())
+
+
+def test_the_form_does_not_see_which_maximum_was_taken() -> None:
+    """A lower one makes larger sums that mean the same; a row sum counted twice is another thing."""
+    form, (q, k, v) = attention.attention_partial_form, (draw(1, 2, n, 4, seed=n) for n in (9, 70, 71))
+    right = split(q, k, v[:, :, :70], 2)
+    lower = right.clone()
+    lower[..., 4] -= 3
+    lower[..., [0, 1, 2, 3, 5]] *= 8
+    assert torch.allclose(form(right), form(lower), atol=1e-13, rtol=0)
+    lower[..., 5] *= 2
+    assert not torch.allclose(form(right), form(lower), atol=0.1)
+    assert -math.inf == float(form(split(q, k[:, :, :0], v[:, :, :0], 1))[0, 0, 0, 0, 4])

@@ -12,6 +12,7 @@ from loop.calls.invocation import Prepared
 from loop.calls.memory import NAN, Guard
 from loop.workers import checking
 from loop.workers.checking import CallCheck
+from loop.workers.messages import Kernel
 
 Compute = Callable[[Sequence[Guard], Guard | None], float]
 """An output's only number, from what stands around the tensors and what stood in the output."""
@@ -105,3 +106,20 @@ def test_a_slow_call_is_made_once_where_it_was_checked_on_other_values(monkeypat
         made[again, slow_s] = one.calls
     assert (2, 1) == (made[False, 0.0], made[True, 0.0])
     assert made[True, 10.0] > 2
+
+
+EVENTS = [
+    {"ph": "X", "cat": "overhead", "name": "Activity Buffer Request", "ts": 1, "dur": 7.937},
+    {"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy HtoD", "ts": 2, "dur": 1.0, "args": {"bytes": 64}},
+    {"ph": "X", "cat": "kernel", "name": "void second<float>(float*)", "ts": 30.5, "dur": 2.5, "args": {}},
+    {"ph": "X", "cat": "kernel", "name": "first", "ts": 9.25, "dur": 1.25, "args": {"registers per thread": 40}},
+    {"ph": "M", "name": "process_name"},
+]
+"""Of a Chrome trace that torch writes."""
+
+
+def test_a_trace_tells_kernels_in_their_order() -> None:
+    """Copies, and what the profiler itself did, are none."""
+    expected = (Kernel("first", 1.25, 40), Kernel("void second<float>(float*)", 2.5, None))
+    assert expected == checking.kernels_in({"schemaVersion": 1, "traceEvents": EVENTS})
+    assert not checking.kernels_in({})
