@@ -16,7 +16,7 @@ from loop.model.change import Brief, BriefOutput, jobs_of
 from loop.model.jobs import usd_of
 from loop.optimize.checking import NOTE, CheckNote
 from loop.optimize.edits import Taken, handed_back, handed_over, page_of
-from loop.optimize.keeping import CampaignSpent, why_ended
+from loop.optimize.keeping import CampaignSpent
 from loop.optimize.paired import best_first
 from loop.optimize.session_changes import SessionChanges, workshop
 from loop.repository import worktree
@@ -155,7 +155,7 @@ def why_over(context: Context) -> str | None:
     """Why the campaign asks for no further candidate; None while it does, or while one waits to be judged."""
     if waiting(context):
         return None
-    return why_ended(context.task.campaign, spent_by(context))
+    return spent_by(context).why_ended(context.task.campaign)
 
 
 def spent_by(context: Context) -> CampaignSpent:

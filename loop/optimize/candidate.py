@@ -19,7 +19,6 @@ from loop.model.profile import GainOutcome
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.optimize import campaign, keeping, paired
 from loop.optimize.briefing import GainTerms
-from loop.optimize.keeping import left_s
 from loop.optimize.session_changes import ChangeAtHand, SessionChanges, candidate, change_at_hand, workshop
 from loop.profile import actions as profile
 from loop.repository.reading import holds_uncommitted, root_of
@@ -109,7 +108,7 @@ def compare(context: Context, arguments: against_known_good.CompareTerms) -> Wor
     if paired.applies(at_hand):
         result, jobs = yield from paired.compared(at_hand, arguments)
         return _judged(result, jobs=jobs)
-    remaining_s = left_s(task.campaign, campaign.spent_by(context), task.usd_per_hour)
+    remaining_s = campaign.spent_by(context).left_s(task.campaign, task.usd_per_hour)
     number = SessionChanges(context.finished).number
     terms = arguments.model_copy(update={"candidate": number, "more_s": min(arguments.more_s, remaining_s)})
     return (yield from on_change(against_known_good.compare, context, terms))

@@ -95,27 +95,27 @@ class CampaignSpent:
     done: bool = False
     """Whether the proposer said that it has nothing more."""
 
+    def left_s(self, campaign: Campaign, usd_per_hour: float = 0.0) -> float:
+        """Seconds of measuring that the budgets leave; endless where none bounds them."""
+        bounds = [campaign.minutes * 60 - self.seconds] if campaign.minutes else []
+        bounds += [campaign.gpu_s - self.gpu_s] if campaign.gpu_s else []
+        bounds += [(campaign.usd - self.usd) / usd_per_hour * 3600] if campaign.usd and usd_per_hour else []
+        return max(0.0, min(bounds, default=math.inf))
 
-def left_s(campaign: Campaign, spent: CampaignSpent, usd_per_hour: float = 0.0) -> float:
-    """Seconds of measuring that its budgets leave; endless where none bounds them."""
-    bounds = [campaign.minutes * 60 - spent.seconds] if campaign.minutes else []
-    bounds += [campaign.gpu_s - spent.gpu_s] if campaign.gpu_s else []
-    bounds += [(campaign.usd - spent.usd) / usd_per_hour * 3600] if campaign.usd and usd_per_hour else []
-    return max(0.0, min(bounds, default=math.inf))
-
-
-def why_ended(campaign: Campaign, spent: CampaignSpent) -> str | None:
-    """Why no further candidate is asked for; None while one is."""
-    late = f"its {{:g}} minutes are over{'' if spent.candidates else NONE_YET}"
-    bounds = (
-        (campaign.candidates, spent.candidates, "its {:g} candidates were proposed"),
-        (campaign.minutes, spent.seconds / 60, late),
-        (campaign.usd, spent.usd, "its {:g} dollars are spent"),
-        (campaign.tokens, spent.tokens, "its {:g} tokens are used"),
-        (campaign.gpu_s, spent.gpu_s, "its {:g} seconds on the GPU are used"),
-        (campaign.target, spent.ratio, "its target of {:g}x is reached"),
-        (campaign.stall, spent.without_gain, "nothing was kept in {:g} candidates"),
-    )
-    if spent.done:
-        return "the proposer has nothing more to propose"
-    return next((text.format(bound) for bound, now, text in bounds if bound is not None and now >= bound), None)
+    def why_ended(self, campaign: Campaign) -> str | None:
+        """Why no further candidate is asked for; None while one is."""
+        late = f"its {{:g}} minutes are over{'' if self.candidates else NONE_YET}"
+        bounds = (
+            (campaign.candidates, self.candidates, "its {:g} candidates were proposed"),
+            (campaign.minutes, self.seconds / 60, late),
+            (campaign.usd, self.usd, "its {:g} dollars are spent"),
+            (campaign.tokens, self.tokens, "its {:g} tokens are used"),
+            (campaign.gpu_s, self.gpu_s, "its {:g} seconds on the GPU are used"),
+            (campaign.target, self.ratio, "its target of {:g}x is reached"),
+            (campaign.stall, self.without_gain, "nothing was kept in {:g} candidates"),
+        )
+        if self.done:
+            return "the proposer has nothing more to propose"
+        return next(
+            (text.format(bound) for bound, now, text in bounds if bound is not None and now >= bound), None
+        )

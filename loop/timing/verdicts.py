@@ -269,12 +269,21 @@ def by_evidence(
     `allowed` is the `allowance` for what the blocks share; `candidate`: which one of a campaign, 0 outside one.
     """
     decision = far_off(logs, needed_evidence(workloads, candidate))
-    if len(logs) >= MIN_BLOCKS:
-        decision = decision or _evident(logs, workloads, allowed, candidate)
-    if decision or len(logs) < most:
+    if decision is not None:
         return decision
-    kept = clipped(logs)
-    nearest = max(_evidence(kept, math.log1p(MARGIN) + allowed))
+    kept, needed = clipped(logs), needed_evidence(workloads)
+    faster, slower = _evidence(kept, math.log1p(MARGIN) + allowed)
+    if len(logs) >= MIN_BLOCKS:
+        same, when = min(_evidence(kept, allowed - math.log1p(SAME))), f"to 1 after {len(logs)} blocks"
+        if faster >= needed_evidence(workloads, candidate):
+            return Decision("faster", faster, f"more than {MARGIN:.0%} faster: evidence {faster:,.0f} {when}")
+        if slower >= needed:
+            return Decision("slower", slower, f"more than {MARGIN:.0%} slower: evidence {slower:,.0f} {when}")
+        if same >= SAME_EVIDENCE:
+            return Decision("same", same, f"within {SAME:.0%} either way: evidence {same:,.0f} {when}")
+    if len(logs) < most:
+        return None
+    nearest = max(faster, slower)
     spread = stdev(kept.values) if len(logs) > 1 else 0.0
     if spread > TOO_NOISY:
         remedy = "end what else runs on the machine, or measure longer"
@@ -282,7 +291,6 @@ def by_evidence(
     elif len(logs) < MIN_BLOCKS:
         reason = f"{len(logs)} of the {MIN_BLOCKS} blocks that a verdict needs: measure longer"
     else:
-        needed = needed_evidence(workloads)
         reason = f"evidence {nearest:,.1f} to 1 after {len(logs)} blocks, {needed:,.0f} needed: measure longer"
     return Decision("inconclusive", nearest, reason)
 
@@ -307,22 +315,6 @@ def far_off(logs: Sequence[float], needed: float) -> Decision | None:
         if evidence >= needed:
             reason = f"more than twice as {word.replace('er', '')}: evidence {evidence:,.0f} to 1"
             return Decision(word, evidence, f"{reason} after {len(logs)} blocks")
-    return None
-
-
-def _evident(logs: Sequence[float], workloads: int, allowed: float, candidate: int) -> Decision | None:
-    """`faster`, `slower` or `same`, if there is the evidence for one; a difference comes first."""
-    kept, needed = clipped(logs), needed_evidence(workloads)
-    faster, slower = _evidence(kept, math.log1p(MARGIN) + allowed)
-    when = f"after {len(logs)} blocks"
-    if faster >= needed_evidence(workloads, candidate):
-        return Decision("faster", faster, f"more than {MARGIN:.0%} faster: evidence {faster:,.0f} to 1 {when}")
-    if slower >= needed:
-        return Decision("slower", slower, f"more than {MARGIN:.0%} slower: evidence {slower:,.0f} to 1 {when}")
-    same = min(_evidence(kept, allowed - math.log1p(SAME)))
-    if same >= SAME_EVIDENCE:
-        reason = f"within {SAME:.0%} either way: evidence {same:,.0f} to 1 {when}"
-        return Decision("same", same, reason)
     return None
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from loop.model.campaign import Campaign
-from loop.optimize.keeping import CampaignSpent, left_s, why_ended
+from loop.optimize.keeping import CampaignSpent
 
 
 @pytest.mark.parametrize(
@@ -28,15 +28,15 @@ from loop.optimize.keeping import CampaignSpent, left_s, why_ended
 )
 def test_each_bound_ends_it_and_nothing_before(campaign: Campaign, spent: CampaignSpent, why: str) -> None:
     """With what it has come to; a campaign that has just begun goes on."""
-    assert why == why_ended(campaign, spent)
-    assert why_ended(campaign, CampaignSpent()) is None
+    assert why == spent.why_ended(campaign)
+    assert CampaignSpent().why_ended(campaign) is None
 
 
 def test_what_is_not_clear_is_measured_further_within_the_budgets() -> None:
     """Wall time, time on the GPU and dollars of the machine, whichever ends first; else without end."""
     spent = CampaignSpent(seconds=60, gpu_s=20, usd=1.0)
-    assert math.inf == left_s(Campaign(), spent, 2.0)
-    assert 60 == left_s(Campaign(minutes=2), spent)
-    assert 10 == left_s(Campaign(minutes=2, gpu_s=30), spent)
-    assert 1800 == left_s(Campaign(usd=2.0), spent, 2.0)
-    assert 0 == left_s(Campaign(minutes=0.5), spent)
+    assert math.inf == spent.left_s(Campaign(), 2.0)
+    assert 60 == spent.left_s(Campaign(minutes=2))
+    assert 10 == spent.left_s(Campaign(minutes=2, gpu_s=30))
+    assert 1800 == spent.left_s(Campaign(usd=2.0), 2.0)
+    assert 0 == spent.left_s(Campaign(minutes=0.5))
