@@ -8,8 +8,8 @@ A change is one run of the pattern `profile-before-optimise`, and the steps foll
 3. `keeping.decision_on` says whether the change stays. It is pure, and the place to add a rule for that.
 4. `confirming` measures what was kept once more when all is over.
 
-`campaign` walks rounds: `keeping.CampaignSpent` says when they end (pure, the place to add a stop rule), `edits` which
-files may change and what of a proposer's work is taken. `checking` is `loop kernels check`.
+`campaign` walks rounds: `keeping.CampaignSpent` says when they end (pure, the place to add a stop rule). `edits`
+says which files may change and what of a proposer's work is taken. `checking` is `loop kernels check`.
 
 `session_changes` reads from the journal which change is at hand and which builds it has to beat. A kept change is
 a commit on `loop/<session>`; one that is taken back leaves its patch. `keeping.gains` and `section` feed bill and
