@@ -101,7 +101,7 @@ bench-bisect: $(VENV)/.tools  ## simulate how often the commit of a regression i
 CAMPAIGNS ?= 200
 LIVE ?= 10
 bench-optimize: $(VENV)/.tools  ## are winners of a campaign real, and does every proposer end? writes tests/bench/OPTIMIZE.md
-	$(BIN)/python -m tests.bench.optimize --campaigns $(CAMPAIGNS) --live $(LIVE)  # --at-once 5: on many cores
+	$(BIN)/python -m tests.bench.optimize --campaigns $(CAMPAIGNS) --live $(LIVE)
 
 MINUTES ?= 10
 GPUS ?=

@@ -18,7 +18,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -64,6 +63,7 @@ SETS = (
     ("Large rows", LARGE, ("auto",), torch.bfloat16),
 )
 """Titles, shapes, variants, and the type."""
+ROUNDS = 15
 HELD_OUT = 41
 """Seed of the shapes that `auto` is held against PyTorch's backends on."""
 Shape = tuple[int, int, int, int, int, int, bool]
@@ -387,16 +387,13 @@ def record(rounds: int) -> dict[str, Any]:
 def main() -> None:
     """Measure if there is a GPU, and write the page of what was recorded last."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.attention")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--record", type=Path, default=RECORDED)
-    parser.add_argument("--output", type=Path, default=PAGE)
     parser.add_argument("--page", action="store_true", help="measure nothing")
     options = parser.parse_args()
     if not options.page:
         if not torch.cuda.is_available():
             sys.exit("no GPU: --page writes the page of what was recorded last")
-        options.record.write_text(json.dumps(record(options.rounds), indent=1) + "\n")
-    options.output.write_text(page(json.loads(options.record.read_text())))
+        RECORDED.write_text(json.dumps(record(ROUNDS), indent=1) + "\n")
+    PAGE.write_text(page(json.loads(RECORDED.read_text())))
 
 
 def about(rounds: int) -> str:

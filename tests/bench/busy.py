@@ -66,7 +66,7 @@ def others(count: int) -> Iterator[None]:
 
 def kernel(folder: Path, measure: Callable[[Bench, Side, Workload], None]) -> None:
     """Open a bench on the bundled kernel, and measure its variant `cpu` there on one workload."""
-    with open_bench(None, "cpu", THREADS, folder) as bench:
+    with open_bench("cpu", THREADS, folder) as bench:
         quick = expand(bench.target, [SET], "float32", 1)
         measure(bench, built(bench, "cpu"), next(one for one in quick if one.name == WORKLOAD))
 

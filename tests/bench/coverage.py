@@ -2,8 +2,7 @@
 
     python -m tests.bench.coverage                # all: an hour and a half on two cores
     python -m tests.bench.coverage --parts init histories
-    python -m tests.bench.coverage --only softmax --doors session quick > rows.txt
-    python -m tests.bench.coverage --parts --rows rows.txt more.txt    # the page, of what earlier runs printed
+    python -m tests.bench.coverage --only softmax --doors session quick    # stores no page
 
 A kernel is wrong in one way that a quick look misses. A door has found it where it ends with an error, or names
 the set that would find it beside its verdict.
@@ -11,12 +10,10 @@ the set that would find it beside its verdict.
 
 import argparse
 import json
-import os
 import re
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +24,7 @@ from typing import Any
 import yaml
 
 from tests.bench import coverage_histories, coverage_init
+from tests.bench.rig import LOOP, Ran, Rig
 
 HERE = Path(__file__).parent
 CORPUS = HERE / "coverage_corpus"
@@ -292,44 +290,6 @@ def write(folder: Path, name: str, variants: dict[str, str]) -> Path:
     return folder
 
 
-@dataclass(frozen=True)
-class Ran:
-    """One command: its exit code, all it said, and how long it took."""
-
-    code: int
-    text: str
-    seconds: float
-
-
-class Rig:
-    """Commands of `loop` with a cache and sessions of their own."""
-
-    def __init__(self, loop: Path, folder: Path) -> None:
-        self.loop, self.folder = loop, folder
-        names = {"LOOP_CACHE": "cache", "LOOP_STATE": "state"}
-        for each in names.values():
-            (folder / each).mkdir(parents=True, exist_ok=True, mode=0o700)
-        places = {name: str(folder / each) for name, each in names.items()}
-        self.environment = {**os.environ, **places, "NO_COLOR": "1", "COLUMNS": "200"}
-
-    def run(self, *words: str, cwd: Path | None = None, limit_s: float = 900) -> Ran:
-        """Run a command; a code of 124 where it takes longer than its limit."""
-        begun = time.monotonic()
-        try:
-            done = subprocess.run(
-                [str(self.loop), *words],
-                capture_output=True,
-                text=True,
-                timeout=limit_s,
-                env=self.environment,
-                cwd=cwd,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return Ran(124, "", limit_s)
-        return Ran(done.returncode, done.stdout + done.stderr, time.monotonic() - begun)
-
-
 def told(text: str, variant: str) -> bool:
     """Whether a session's last screen calls a variant wrong, or names a set that was not verified."""
     row = re.search(rf"^{variant} +.*(incorrect|invalid|crash|wrong|not verified)", text, re.M)
@@ -367,7 +327,7 @@ def by_mcp(rig: Rig, target: Path, wrong: Sequence[str]) -> tuple[dict[str, bool
     """Tool `run_session` of `loop mcp`, then the report of the session."""
     begun = time.monotonic()
     server = subprocess.Popen(
-        [str(rig.loop), "mcp"],
+        [LOOP, "mcp"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -503,17 +463,6 @@ def mistakes_of(rows: Sequence[dict[str, Any]]) -> int:
     return sum(len(FUNCTIONS[row["function"]].mistakes) for row in rows)
 
 
-def together(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row a function, of rows that are of some doors each."""
-    by_function: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        whole = by_function.setdefault(row["function"], {"function": row["function"], "missed": {}, "seconds": {}})
-        whole["missed"] |= row["missed"]
-        whole["seconds"] |= row["seconds"]
-        whole |= {"named": row["named"]} if "named" in row else {}
-    return list(by_function.values())
-
-
 def page(wrong: Sequence[dict[str, Any]], right: Sequence[dict[str, Any]], more: Sequence[str]) -> str:
     """COVERAGE.md."""
     doors = [door for door in DOORS if any(door in row["missed"] for row in wrong)]
@@ -562,14 +511,6 @@ def init_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
     ]
 
 
-def history_rows(folder: Path, loop: Path) -> list[dict[str, Any]]:
-    """Histories of 20 commits with one wrong and one slow commit."""
-    rows = coverage_histories.rows(folder, loop)
-    for row in rows:
-        print(json.dumps(row), flush=True)
-    return rows
-
-
 def history_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
     """What of them was found."""
     lines = [
@@ -594,41 +535,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=list(FUNCTIONS))
     parser.add_argument("--doors", nargs="*", default=[*DOORS, "cause"])
-    parser.add_argument("--loop", type=Path, default=Path(sys.executable).with_name("loop"))
-    parser.add_argument("--no-right", action="store_true")
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
-    parser.add_argument("--rows", nargs="*", type=Path, default=[], help="what earlier runs printed, for the page")
-    parser.add_argument("--folder", type=Path)
-    asked = parser.parse_args()
-    folder = asked.folder or Path(tempfile.mkdtemp(prefix="loop-coverage-"))
-    rig = Rig(asked.loop.absolute(), folder)
-    printed = [line for file in asked.rows for line in file.read_text().splitlines() if line.startswith("{")]
-    earlier = [json.loads(line) for line in printed]
-    wrong = [row for row in earlier if "missed" in row]
-    right = [row for row in earlier if "rejected" in row]
-    histories = [row for row in earlier if "dirty" in row]
-    inits = [row for row in earlier if "outcome" in row]
-    for name in asked.only if "kernels" in asked.parts else ():
-        wrong.append(judge_wrong(rig, folder / "wrong", name, asked.doors))
-        print(json.dumps(wrong[-1]), flush=True)
-        if not asked.no_right:
-            right.append(judge_right(rig, folder / "right", name))
-            print(json.dumps(right[-1]), flush=True)
-    for part in ("init", "histories"):
-        (folder / part).mkdir(parents=True, exist_ok=True)
-    if "init" in asked.parts:
-        for row in coverage_init.rows(folder / "init", rig.loop):
-            inits.append(row)
-            print(json.dumps(row), flush=True)
-    if "histories" in asked.parts:
-        histories += history_rows(folder / "histories", rig.loop)
-    wrong = together(wrong)
-    text = page(
-        wrong, right, [*(init_lines(inits) if inits else ()), *(history_lines(histories) if histories else ())]
-    )
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="loop-coverage-"))
+    rig = Rig(folder)
+    wrong, right, more = list[dict[str, Any]](), list[dict[str, Any]](), list[str]()
+    for name in options.only if "kernels" in options.parts else ():
+        wrong.append(printed(judge_wrong(rig, folder / "wrong", name, options.doors)))
+        right.append(printed(judge_right(rig, folder / "right", name)))
+    if "init" in options.parts:
+        more += init_lines([printed(row) for row in coverage_init.rows(rig)])
+    if "histories" in options.parts:
+        more += history_lines([printed(row) for row in coverage_histories.rows(rig)])
+    text = page(wrong, right, more)
     print(text)
     if {row["function"] for row in wrong} == set(FUNCTIONS):
         PAGE.write_text(text)
+
+
+def printed(row: dict[str, Any]) -> dict[str, Any]:
+    """A row, printed as it comes: the bench takes hours."""
+    print(json.dumps(row), flush=True)
+    return row
 
 
 if __name__ == "__main__":

@@ -4,13 +4,14 @@ Each is a repository of one C kernel. The wrong commit is wrong everywhere, or o
 The checkout is clean, has an edited note, or has an edited comment in the kernel.
 """
 
-import os
 import random
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.bench.rig import Rig
 
 COMMITS = 20
 FUNCTIONS = {
@@ -134,53 +135,43 @@ def check_out(history: History, number: int) -> None:
         kernel.write_text(kernel.read_text().replace("as of", "edited, as of"))
 
 
-def rows(folder: Path, loop: Path, count: int = len(FUNCTIONS)) -> list[dict[str, Any]]:
+def rows(rig: Rig) -> Iterator[dict[str, Any]]:
     """A row for each history: whether each of both commits was named by hand, and in a session."""
-    return [_row(make_history(folder, number), folder, loop) for number in range(count)]
+    folder = rig.folder / "histories"
+    for number in range(len(FUNCTIONS)):
+        history = make_history(folder, number)
+        rig.run("trust", str(history.folder))
+        sessions = str(folder / f"sessions-{history.name}")
+
+        def say(*words: str, target: str = str(history.folder), place: str = sessions) -> str:
+            return rig.run(*words, "--target", target, LOOP_SESSIONS=place).text
+
+        named = dict(_named(history, say))
+        left = _git(history.folder.parent, "status", "--porcelain").splitlines()
+        facts = {"function": history.name, "wrong on": "edges" if history.edge else "all"}
+        kept = len(left) == bool(history.dirty)
+        yield {**facts, "dirty": history.dirty, **named, "checkout kept": kept}
 
 
-def _row(history: History, folder: Path, loop: Path) -> dict[str, Any]:
-    environment = {
-        **os.environ,
-        **{f"LOOP_{name}": str(folder / name.lower()) for name in ("CACHE", "STATE")},
-        "LOOP_SESSIONS": str(history.folder.parent.parent / f"sessions-{history.name}"),
-    }
-
-    def say(*words: str) -> str:
-        place = ("--target", str(history.folder))
-        done = subprocess.run(
-            [str(loop), *words, *place], capture_output=True, text=True, env=environment, check=False
-        )
-        return done.stdout + done.stderr
-
-    subprocess.run([str(loop), "trust", str(history.folder)], env=environment, check=True, capture_output=True)
-    found = dict(_found(history, say))
-    left = _git(history.folder.parent, "status", "--porcelain").splitlines()
-    kept = len(left) == bool(history.dirty)
-    facts = {"function": history.name, "wrong on": "edges" if history.edge else "all", "dirty": history.dirty}
-    return {**facts, **found, "checkout kept": kept}
-
-
-def _found(history: History, say: Any) -> Iterator[tuple[str, bool]]:
-    good = history.commits[0]
+def _named(history: History, say: Callable[..., str]) -> Iterator[tuple[str, bool]]:
+    """What was asked, and whether the culprit was named, and no other commit."""
+    check_out(history, 0)
+    say("run", "session", "quick", "--variant", "c")
     searches = (
         ("wrong", "correctness", history.wrong_at, history.wrong),
         ("slow", "latency", history.slow_at, history.slow),
     )
-    check_out(history, 0)
-    say("run", "session", "quick", "--variant", "c")
     for what, metric, at, culprit in searches:
         check_out(history, at)
-        yield (
-            f"{what}, by hand",
-            _names(say("bisect", "--good", good, "--variant", "c", "--metric", metric), history, culprit),
-        )
-        yield f"{what}, in a session", _names(say("run", "session", "quick", "--variant", "c"), history, culprit)
+        by_hand = say("bisect", "--good", history.commits[0], "--variant", "c", "--metric", metric)
+        yield f"{what}, by hand", _names(by_hand, history, culprit)
+        in_session = say("run", "session", "quick", "--variant", "c")
+        yield f"{what}, in a session", _names(in_session, history, culprit)
 
 
 def _names(text: str, history: History, culprit: int) -> bool:
     """Whether the culprit is named, and no other commit is."""
-    said = [line for line in text.splitlines() if "culprit" in line or "several" in line]
-    others = [one for number, one in enumerate(history.commits) if number != culprit]
-    named = any(history.commits[culprit][:12] in line for line in said)
-    return named and not any(one[:12] in line for one in others for line in said)
+    verdicts = [line for line in text.splitlines() if "culprit" in line or "several" in line]
+    blamed = "\n".join(verdicts)
+    commits = [commit for commit in history.commits if commit[:12] in blamed]
+    return commits == [history.commits[culprit]]

@@ -4,12 +4,12 @@
 judged, and `loop init` has to say why.
 """
 
-import os
-import subprocess
-import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.bench.rig import Rig
 
 SOURCES = Path(__file__).parent / "coverage_init_sources"
 LIMIT_S = 300
@@ -67,32 +67,22 @@ EXAMPLES = (
 )
 
 
-def rows(folder: Path, loop: Path) -> list[dict[str, Any]]:
+def rows(rig: Rig) -> Iterator[dict[str, Any]]:
     """A row for each example: its name, `judged`, `told` or `failed`, seconds, and the last line that was said."""
+    folder = rig.folder / "init"
+    folder.mkdir()
     for source in SOURCES.iterdir():
         (folder / source.name.removesuffix(".txt")).write_text(source.read_text())
-    return [_row(one, folder, loop) for one in EXAMPLES]
-
-
-def _row(example: Example, folder: Path, loop: Path) -> dict[str, Any]:
-    began, target = time.monotonic(), "t-" + "".join(c if c.isalnum() else "-" for c in example.name.lower())
-    done = _run(folder, loop, "init", target, *example.words.split())
-    if example.judged and done.returncode == 0:
-        done = _run(folder, loop, "trust", target)
-        done = _run(folder, loop, "kernels", "verify", "--target", target)
-        outcome = "judged" if done.returncode == 0 and " of " in done.stdout else "failed"
-    else:
-        told = not example.judged and done.returncode == 2 and example.says in done.stderr
-        outcome = "told" if told else "failed"
-    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    last = lines[-1] if lines else ""
-    return {"name": example.name, "outcome": outcome, "seconds": time.monotonic() - began, "last": last}
-
-
-def _run(folder: Path, loop: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    own = {name: str(folder / name.lower()) for name in ("LOOP_CACHE", "LOOP_STATE")}
-    command = [str(loop), *words]
-    environment = {**os.environ, **own}
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
-    )
+    for example in EXAMPLES:
+        target = "t-" + "".join(c if c.isalnum() else "-" for c in example.name.lower())
+        ran = rig.run("init", target, *example.words.split(), cwd=folder, limit_s=LIMIT_S)
+        seconds, outcome = ran.seconds, "failed"
+        if not example.judged:
+            outcome = "told" if ran.code == 2 and example.says in ran.text else "failed"
+        elif ran.code == 0:
+            rig.run("trust", target, cwd=folder)
+            ran = rig.run("kernels", "verify", "--target", target, cwd=folder, limit_s=LIMIT_S)
+            outcome = "judged" if ran.code == 0 and " of " in ran.text else "failed"
+            seconds += ran.seconds
+        last = (ran.text.strip() or "nothing was said").splitlines()[-1]
+        yield {"name": example.name, "outcome": outcome, "seconds": seconds, "last": last}

@@ -96,9 +96,8 @@ def read(option: str, checkout: Path) -> tuple[str, str]:
 
 
 def commit_of(checkout: Path) -> str:
-    """The commit of a checkout, or of what was packed from one."""
-    packed = checkout / "COMMIT"
-    return packed.read_text() if packed.is_file() else (revision(checkout).commit or "no repository")[:12]
+    """The commit of a checkout."""
+    return (revision(checkout).commit or "no repository")[:12]
 
 
 def notes(tasks: Iterable[ForeignTask]) -> Iterator[str]:

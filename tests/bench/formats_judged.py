@@ -4,7 +4,7 @@ Not a test. `formats_sample.json` names the tasks: it was drawn from a seed, and
 task gets two honest answers and some wrong ones, which `loop targets audit` makes of its own reference. Tasks of
 GPU MODE and SOL-ExecBench also get the answers that their repositories ship. One line an answer goes to
 `recorded/formats_judged.jsonl`; what stands there is not judged again, so an interrupted run goes on. Nothing of
-theirs is kept here. `--pack FOLDER` copies exactly the files that the sample needs, for another machine.
+theirs is kept here.
 """
 
 import argparse
@@ -17,9 +17,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import cycle, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ from loop.machine.machine import cores, machine
 from loop.model.output import Ours
 from loop.workers.nursery import PATIENT
 from tests.bench.formats import CHECKOUTS, commit_of, write_page
-from tests.bench.formats_sample import DEVICES, EVALUATORS, draw, pack, sample, shipped_in
+from tests.bench.formats_sample import DEVICES, EVALUATORS, draw, sample, shipped_in
 from tests.bench.formats_verdicts import MISTAKES, ROWS, SAMPLE, rows
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +45,6 @@ LOOP = (sys.executable, "-c", "from loop.cli import main; main()")
 UNUSED = ("dotenv", "litellm", "openai", "requests", "tqdm")
 """Packages that evaluators import, and do not need to judge: empty ones stand in where they are missing."""
 EMPTY = "def __getattr__(name):\n    return lambda *given, **more: None\n"
-OVER = "the run is over"
 FEW = 2
 """Wrong answers to a task that is not one of the table of all mistakes."""
 PART = 4
@@ -55,10 +53,6 @@ PART = 4
 
 class Excluded(Exception):
     """Why a task is not judged."""
-
-
-class Cut(Exception):
-    """The run is over: the task's turn comes in the next."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +64,6 @@ class Run:
     python: str
     limit_s: float
     evaluator_s: float
-    threads: int
-    """Cores for a task."""
-    ends: float
-    """On the clock `time.monotonic`: then no task begins, and those at work are cut short."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +78,7 @@ class Job:
     """Whether answers that lie beside the task are judged, too."""
 
 
-def jobs(run: Run, drawn: Mapping[str, Any], *, table_only: bool) -> Iterator[Job]:
+def jobs(run: Run, drawn: Mapping[str, Any]) -> Iterator[Job]:
     """Each task with its mistakes, the formats in turn: those of the table get all, in parts, the others two."""
     lists: list[list[Job]] = []
     for option in run.checkouts:
@@ -97,7 +87,7 @@ def jobs(run: Run, drawn: Mapping[str, Any], *, table_only: bool) -> Iterator[Jo
         for place, name in enumerate(dict.fromkeys((*drawn[option][run.device], *audited))):
             turn = [list(MISTAKES)[(FEW * place + n) % len(MISTAKES)] for n in range(FEW)]
             if name not in audited:
-                lists[-1] += [] if table_only else [Job(option, name, turn)]
+                lists[-1].append(Job(option, name, turn))
                 continue
             for first in range(0, len(MISTAKES), PART):
                 part = list(MISTAKES)[first : first + PART]
@@ -132,8 +122,6 @@ def judge(run: Run, job: Job) -> list[dict[str, Any]]:
         found = list(_audited(run, job, path))
         shipped = shipped_in(path) if job.shipped else ()
         found += [row for one in shipped for row in _judged(run, job, path, one)]
-    except Cut:
-        return []
     except Excluded as excluded:
         found = [{"excluded": str(excluded), "asked": job.mistakes}]
     except LoopError as error:
@@ -216,7 +204,7 @@ def _judged(run: Run, job: Job, path: Path, answer: Path) -> Iterator[dict[str, 
 def _loop(run: Run, option: str, words: Sequence[str]) -> dict[str, Any]:
     """A command of loop's with --json. Raises Excluded where it gives nothing."""
     more: list[str] = ["--device", run.device, "--json", "--limit-minutes", str(run.evaluator_s / 60)]
-    more += ["--threads", str(run.threads)]
+    more += ["--threads", str(cores())]
     if run.device == "cuda":
         more += ["--evaluator-python", run.python] if words[0] == "targets" else []
         more += ["--evaluator", str(run.checkouts[option])] if EVALUATORS.get(option) else []
@@ -271,7 +259,7 @@ def _run(run: Run, command: Sequence[str]) -> str:
             if not why and (why := _too_much(run, child.pid, time.monotonic() - begin)):
                 _end(child.pid)
     if why:
-        raise Cut if why == OVER else Excluded(why)
+        raise Excluded(why)
     if not output.strip():
         raise Excluded(next((one for one in reversed(errors.splitlines()) if "rror" in one), errors)[-200:])
     return output
@@ -279,8 +267,6 @@ def _run(run: Run, command: Sequence[str]) -> str:
 
 def _too_much(run: Run, pid: int, seconds: float) -> str:
     """Why a command has to end; empty where it may go on."""
-    if time.monotonic() > run.ends:
-        return OVER
     if seconds > run.limit_s:
         return f"time: more than {run.limit_s:g} s"
     if run.device == "cpu" and _resident(pid) > MEMORY:
@@ -313,67 +299,36 @@ def _end(pid: int) -> None:
         _, below = psutil.wait_procs(below, timeout=5)
 
 
-def short_of(row: Mapping[str, Any]) -> bool:
-    """Whether a row says that a task had too little time, or too little of a memory that it shared with others."""
-    said = row.get("excluded", "")
-    return said.startswith("time") or "OutOfMemory" in said or "CUDA_DSA" in said
-
-
 def main() -> None:
     """Draw, pack, or judge; then write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     for option in EVALUATORS:
-        parser.add_argument(f"--{option}", type=Path, help=f"a checkout of {CHECKOUTS[option][0]}, or a pack")
+        parser.add_argument(f"--{option}", type=Path, help=f"a checkout of {CHECKOUTS[option][0]}")
     parser.add_argument("--device", default="cpu", choices=DEVICES)
     parser.add_argument(
         "--evaluator-python", default=sys.executable, help="interpreter that has what evaluators need"
     )
     parser.add_argument("--limit-s", type=float, default=300, help="for each command of one task")
     parser.add_argument("--evaluator-s", type=float, default=300, help="for each answer, on their side")
-    parser.add_argument(
-        "--minutes", type=float, default=1e9, help="end after so many; what is cut short is not kept"
-    )
-    parser.add_argument("--jobs", type=int, default=1, help="tasks at a time")
-    parser.add_argument("--shard", default="1/1", help="the i-th of n parts of the sample, as in 1/2")
-    parser.add_argument("--again", action="store_true", help="also those that ran short of time or memory")
-    parser.add_argument("--audited", action="store_true", help="only the tasks of the table of wrong answers")
-    parser.add_argument("--rows", type=Path, default=ROWS, help="the file that lines are added to")
-    parser.add_argument("--pack", type=Path, help="copy what the sample needs to this folder, and end")
     parser.add_argument("--draw", action="store_true", help="draw the sample anew, and end")
-    given = parser.parse_args()
-    checkouts = {one: path.absolute() for one in EVALUATORS if (path := getattr(given, one))}
+    options = parser.parse_args()
+    named = {option: getattr(options, option) for option in EVALUATORS}
+    checkouts = {option: path.absolute() for option, path in named.items() if path}
     if not checkouts:
         parser.error("name at least one checkout")
-    if given.draw:
+    if options.draw:
         SAMPLE.write_text(json.dumps(draw(checkouts), indent=1) + "\n")
         return
-    if given.pack:
-        pack(checkouts, sample(), given.pack)
-        return
-    python = interpreter(given.evaluator_python, Path(tempfile.mkdtemp(prefix="bench-formats-")))
-    threads = max(cores() // given.jobs, 1)
-    ends = time.monotonic() + given.minutes * 60
-    run = Run(checkouts, given.device, python, given.limit_s, given.evaluator_s, threads, ends)
-    kept = [one for one in rows(given.rows) if not (given.again and short_of(one))]
-    part, parts = map(int, given.shard.split("/"))
-    left = [one for one in jobs(run, sample(), table_only=given.audited) if not is_done(one, run.device, kept)]
-
-    def one(job: Job) -> None:
-        if time.monotonic() < ends:
+    python = interpreter(options.evaluator_python, Path(tempfile.mkdtemp(prefix="bench-formats-")))
+    run = Run(checkouts, options.device, python, options.limit_s, options.evaluator_s)
+    kept = rows()
+    for job in jobs(run, sample()):
+        if not is_done(job, run.device, kept):
             lines = [json.dumps(row) + "\n" for row in judge(run, job)]
-            with given.rows.open("a") as file:
+            with ROWS.open("a") as file:
                 file.write("".join(lines))
             print(f"{job.option} {job.name}: {len(lines)} rows", flush=True)
-
-    turn = cycle(sorted(os.sched_getaffinity(0)))
-
-    def bind() -> None:  # Of the thread: what it starts keeps to its cores, and to no other task's.
-        os.sched_setaffinity(0, {next(turn) for _ in range(threads)})
-
-    with ThreadPoolExecutor(given.jobs, initializer=bind) as pool:
-        list(pool.map(one, left[part - 1 :: parts]))
-    if given.rows == ROWS:
-        write_page()
+    write_page()
 
 
 if __name__ == "__main__":

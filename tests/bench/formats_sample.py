@@ -2,14 +2,12 @@
 
 import json
 import random
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from loop.formats import table
 from loop.formats.model import ForeignTask
-from tests.bench.formats import CHECKOUTS, commit_of, tasks_below
+from tests.bench.formats import CHECKOUTS, tasks_below
 from tests.bench.formats_verdicts import SAMPLE
 
 SEED = 20_261_123
@@ -56,18 +54,3 @@ def shipped_in(task: Path) -> list[Path]:
     """Answers that lie beside a task: what its folder or its format calls a solution."""
     found = [*task.glob("solutions/*/*.py"), *task.glob("solution*.json")] if task.is_dir() else []
     return sorted(one for one in found if one.name != "__init__.py")
-
-
-def pack(checkouts: Mapping[str, Path], drawn: Mapping[str, Any], folder: Path) -> None:
-    """Copy what the sample's tasks need, with the commit; each checkout has its folder."""
-    for option, checkout in checkouts.items():
-        names = {name for some in (drawn[option], drawn[option]["audited"]) for on in DEVICES for name in some[on]}
-        tasks = [table.load(checkout / name) for name in names]
-        files = {file for task in tasks for file in task.files}
-        files |= {one for name in names for one in shipped_in(checkout / name)}
-        files |= {one for inside in EVALUATORS[option] for one in (checkout / inside).rglob("*") if one.is_file()}
-        for file in files:
-            if file.suffix != ".pyc":
-                (place := folder / option / file.relative_to(checkout)).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(file, place)
-        (folder / option / "COMMIT").write_text(commit_of(checkout))

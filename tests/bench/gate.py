@@ -7,7 +7,6 @@ Each contest takes fresh processes, fresh values and the sequential rule, as a s
 
 import argparse
 import datetime
-import json
 import sys
 import tempfile
 import time
@@ -32,6 +31,8 @@ from loop.timing.verdicts import noise
 from loop.workers.bench import Bench, Side
 
 SLOWDOWNS = (0.05, 0.02)
+LIMIT_S = 60.0
+"""For one contest."""
 MIN_CALL_S = 15e-6
 """A loop on the host is no finer than 0.1 us: on shorter calls two per cent cannot be put in."""
 
@@ -58,18 +59,17 @@ HEAD = "| Comparison | Number | Faster | Slower | Same | Inconclusive | Blocks |
 RULE = "|:--|--:|--:|--:|--:|--:|--:|--:|--:|"
 
 
-def study(
-    bench: Bench, side: Side, sets: Sequence[str], times: int, limit_s: float, seed: int
-) -> dict[str, Tally]:
+def study(bench: Bench, side: Side, sets: Sequence[str], times: int) -> dict[str, Tally]:
     """So many contests of a variant with itself and its slowed selves."""
     tallies = {name: Tally() for name in ("itself", *(f"slower by {share:.0%}" for share in SLOWDOWNS))}
+    seed = int(time.time())
     workloads = expand(bench.target, sets, bench.target.dtypes[bench.device], seed)
     long = long_enough(bench, side, workloads)
     for number in range(times):
         begun = time.perf_counter()
         rivals = [itself(side, workloads), *(slowed(side, share, long) for share in SLOWDOWNS)]
         contest = Contest(side, rivals)
-        terms = Terms(verdicts.MAX_BLOCKS, limit_s, seed + number)
+        terms = Terms(verdicts.MAX_BLOCKS, LIMIT_S, seed + number)
         timings = finish(schedule.measure(bench, contest.sides, contest.workloads, terms, contest.pending))
         assert isinstance(timings, Timings)
         if timings.wrong:
@@ -110,9 +110,9 @@ START_S = 0.08
 """Two worker processes, started and ended."""
 
 
-def open_bench(target: Path | None, device: Device, threads: int, folder: Path) -> Bench:
-    """A bench on a target, its cache in a folder of this run."""
-    chosen = project(target, Path.cwd())
+def open_bench(device: Device, threads: int, folder: Path) -> Bench:
+    """A bench on the bundled target, its cache in a folder of this run."""
+    chosen = project(None, Path.cwd())
     return Bench(targets.target(chosen).value, chosen.target, folder / "builds", include_folder(), device, threads)
 
 
@@ -124,24 +124,20 @@ def built(bench: Bench, name: str) -> Side:
 
 
 def main() -> None:
-    """Run the study named on the command line and print its table; `--json` adds the raw counts."""
+    """Run the study named on the command line and print its table."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.gate")
-    parser.add_argument("--target", type=Path)
     parser.add_argument("--variant", default="cpu")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--sets", nargs="+", default=["history"])
     parser.add_argument("--times", type=int, default=46)
-    parser.add_argument("--limit", type=float, default=60.0)
-    parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="loop-gate-") as folder,
-        open_bench(options.target, options.device, options.threads, Path(folder)) as bench,
+        open_bench(options.device, options.threads, Path(folder)) as bench,
     ):
         side = built(bench, options.variant)
-        tallies = study(bench, side, options.sets, options.times, options.limit, options.seed)
+        tallies = study(bench, side, options.sets, options.times)
     facts = machine()
     lines = [
         f"`{options.variant}` on {options.device}, {options.threads} thread(s), "
@@ -153,8 +149,6 @@ def main() -> None:
         *(tally.row(name) for name, tally in tallies.items()),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
-    if options.json:
-        sys.stdout.write(json.dumps({name: dict(tally.words) for name, tally in tallies.items()}) + "\n")
 
 
 if __name__ == "__main__":

@@ -3,30 +3,25 @@
 Campaigns of 40 scripted candidates of known worth are judged by the code that sessions use. Their rounds are those
 of a kernel against itself, recorded once (`bench-busy-record`), moved by the candidate's true ratio. Then come 50
 proposers that do not want to end, and whole campaigns (`optimize_live`), for real. Each is stored when it is done:
-after an interruption the same command goes on, and a second one beside it shares the work.
+after an interruption the same command goes on.
 """
 
 import argparse
-import contextlib
-import fcntl
 import json
 import math
-import os
 import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from queue import SimpleQueue
 from statistics import fmean, median
 from typing import Any
 
 import psutil
 
 from loop.agents.proposing import Errand, Preset, children, run_errand, sweep_orphans
-from loop.base.documents import content_hash, write_atomic
+from loop.base.documents import write_atomic
 from loop.base.processes import finish
 from loop.base.stats import clipped, ratio_interval
 from loop.machine.machine import machine
@@ -35,12 +30,11 @@ from loop.optimize import keeping
 from loop.timing import samples, verdicts
 from loop.timing.against_known_good import hopeful
 from tests.bench.busy import RECORDED, replay
-from tests.bench.optimize_live import LONGEST_MIN, live
+from tests.bench.optimize_live import live
 from tests.bench.optimize_live import page as live_page
-from tests.bench.optimize_pool import pool
 
 RESULTS = Path(__file__).parent / "OPTIMIZE.md"
-DONE = Path(os.environ.get("ROWS") or Path(__file__).parent / "recorded" / "optimize.json")
+DONE = Path(__file__).parent / "recorded" / "optimize.json"
 CAMPAIGNS, LIVE, CANDIDATES, WORKLOADS, ROUNDS = 200, 10, 40, 2, verdicts.MORE_BLOCKS
 WITH_MEMORY = 100
 """Pairs of sessions at most."""
@@ -167,8 +161,10 @@ NASTY = {
 DEADLINES = (0.3, 0.5, 0.8, 1.2, 2.0)
 
 
-def nasty(name: str, limit_s: float) -> dict[str, Any]:
-    """Seconds after its deadline until it had ended, and how many processes were left then."""
+def nasty(key: str) -> dict[str, Any]:
+    """Seconds from its deadline to its end, and processes left then: of `NAME | SECONDS`."""
+    name, _, deadline = key.partition(" | ")
+    limit_s = float(deadline)
     before = {one.pid for one in psutil.process_iter()}
     own = children()
     with tempfile.TemporaryDirectory(prefix="loop-nasty-") as folder:
@@ -185,58 +181,16 @@ def nasty(name: str, limit_s: float) -> dict[str, Any]:
     return {"ended": found.ended, "late_s": round(max(0.0, late), 2), "left": len(alive)}
 
 
-def stored() -> dict[str, Any]:
-    """What was done so far."""
-    found: dict[str, Any] = json.loads(DONE.read_text()) if DONE.exists() else {}
-    return found
-
-
-def each(kind: str, keys: Sequence[str], work: Any) -> Iterator[tuple[str, Any]]:
-    """The result of each key, made now where it is not stored. Several processes share the work."""
+def each(kind: str, keys: Sequence[object], work: Callable[[str], Any]) -> Iterator[Any]:
+    """The result of each key, made now where it is not stored yet."""
     for key in keys:
         name = f"{kind} {key}"
-        if name not in stored():
-            with alone(name):
-                if name not in stored():
-                    made = work(key)
-                    with alone("all"):
-                        rows = sorted({**stored(), name: made}.items())
-                        lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(row)}" for key, row in rows)
-                        write_atomic(DONE, f"{{{lines}}}\n")
-                    sys.stderr.write(f"\r{name}: {made}    ")
-        yield key, stored()[name]
-
-
-def lived(lives: int, at_once: int, minutes: float) -> list[Any]:
-    """Live campaigns, so many at a time, each with its own cores, builds and locks; none that would end late."""
-    mine = sorted(os.sched_getaffinity(0))
-    share, until = len(mine) // at_once, time.monotonic() + minutes * 60
-    free: SimpleQueue[str] = SimpleQueue()
-    for first in range(at_once):
-        free.put(",".join(map(str, mine[first * share : (first + 1) * share])) if at_once > 1 else "")
-
-    def one(key: str) -> Any:
-        cores = free.get()
-        try:
-            begins = f"live {key}" in stored() or time.monotonic() + LONGEST_MIN * 60 < until
-            return [found for _, found in each("live", [key] if begins else [], lambda _: live(int(key), cores))]
-        finally:
-            free.put(cores)
-
-    longest_first = sorted(range(lives), key=lambda number: -(number % len(pool())))
-    with ThreadPoolExecutor(at_once) as threads:
-        done = dict(zip(longest_first, threads.map(one, map(str, longest_first)), strict=True))
-    return [row for number in range(lives) for row in done[number]]
-
-
-@contextlib.contextmanager
-def alone(name: str) -> Iterator[None]:
-    """Wait until no other process does this."""
-    folder = Path(tempfile.gettempdir()) / "loop-bench-optimize"
-    folder.mkdir(exist_ok=True)
-    with (folder / content_hash(name)[:16]).open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        results: dict[str, Any] = json.loads(DONE.read_text()) if DONE.exists() else {}
+        if name not in results:
+            results[name] = work(str(key))
+            write_atomic(DONE, json.dumps(results, indent=1, sort_keys=True) + "\n")
+            sys.stderr.write(f"\r{name}: {results[name]}    ")
+        yield results[name]
 
 
 def with_memory(logs: Sequence[float], campaigns: int) -> list[str]:
@@ -255,8 +209,7 @@ def with_memory(logs: Sequence[float], campaigns: int) -> list[str]:
     for memory in (True, False):
         name = f"memory {'on' if memory else 'off'}"
         work = lambda key, on=memory: to_the_best(logs, int(key), memory=on)  # noqa: E731
-        found = [one for _, one in each(name, [*map(str, range(campaigns))], work)]
-        counts = [one for one in found if one is not None]
+        counts = [count for count in each(name, range(campaigns), work) if count is not None]
         figures = f"{median(counts):.0f} | {fmean(counts):.1f} | {len(counts)} of {campaigns}"
         lines.append(f"| {name.removeprefix('memory ')} | {figures} |")
     return lines
@@ -284,12 +237,8 @@ def write(campaigns: int, lives: Sequence[Any]) -> None:
         "|:--|--:|--:|--:|",
     ]
     for name, scatter in (("as recorded", 1.0), ("calm", CALM)):
-        found = [
-            one
-            for _, one in each(
-                name, [*map(str, range(campaigns))], lambda key, s=scatter: campaign(logs, s, int(key))
-            )
-        ]
+        work = lambda key, scatter=scatter: campaign(logs, scatter, int(key))  # noqa: E731
+        found = list(each(name, range(campaigns), work))
         total = {key: sum(one[key] for one in found) for key in found[0]}
         wrong = sum(one["false"] > 0 for one in found)
         lines.append(
@@ -297,7 +246,8 @@ def write(campaigns: int, lives: Sequence[Any]) -> None:
             f"| {total['layout_kept']} of {total['layout']} |"
         )
     lines += with_memory(logs, min(campaigns, WITH_MEMORY))
-    results = [one for _, one in each("nasty", _nasty_keys(), lambda key: nasty(*_parsed(key)))]
+    keys = [f"{name} | {limit}" for name in NASTY for limit in DEADLINES]
+    results = list(each("nasty", keys, nasty))
     worst: Mapping[str, Any] = max(results, key=lambda one: one["late_s"])
     lines += [
         "",
@@ -314,23 +264,9 @@ def write(campaigns: int, lives: Sequence[Any]) -> None:
     RESULTS.write_text("\n".join(lines) + "\n")
 
 
-def _nasty_keys() -> list[str]:
-    return [f"{name} | {limit}" for name in NASTY for limit in DEADLINES]
-
-
-def _parsed(key: str) -> tuple[str, float]:
-    name, _, limit = key.partition(" | ")
-    return name, float(limit)
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--campaigns", type=int, default=CAMPAIGNS)
     parser.add_argument("--live", type=int, default=LIVE)
-    parser.add_argument("--at-once", type=int, default=1, help="live campaigns at a time")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="for the live campaigns together")
-    parser.add_argument("--only-live", action="store_true", help="these alone, and no page")
-    given = parser.parse_args()
-    rows = lived(given.live, given.at_once, given.minutes)
-    if not given.only_live:
-        write(given.campaigns, rows)
+    options = parser.parse_args()
+    write(options.campaigns, list(each("live", range(options.live), lambda key: live(int(key)))))

@@ -1,6 +1,5 @@
 """Campaigns of `loop optimize` for real: a scripted proposer plays patches of known worth from the pool."""
 
-import contextlib
 import json
 import os
 import random
@@ -20,6 +19,7 @@ import psutil
 from loop.base.places import shipped
 from loop.machine.machine import machine
 from tests.bench.optimize_pool import PLAN, Kernel, Patch, pool
+from tests.projects import LOOP
 
 ONCE = (("wrong",), ("cheat",), ("hang", "fork"))
 DEALT = (*[("faster",)] * 2, *[("neutral",)] * 2, ("layout",), *ONCE)
@@ -29,19 +29,6 @@ LIMIT_S = 4.0
 """What a proposer may take."""
 MINUTES = 2.75
 """A campaign asks for no further candidate then."""
-LONGEST_MIN = 4.0
-"""What it judges then, and the last figure, end within this on a quiet machine."""
-
-BOUND = """
-import os, sys
-if sys.argv[1]:
-    os.sched_setaffinity(0, map(int, sys.argv.pop(1).split(",")))
-else:
-    del sys.argv[1]
-from loop.cli import main
-main()
-"""
-"""The program on some cores alone, the first argument; on all where it is empty."""
 STAYS = "100000"
 """An argument of every process that a proposer leaves behind."""
 LEAVER = """
@@ -113,19 +100,14 @@ def make(kernel: Kernel, folder: Path, plans: Mapping[str, str]) -> None:
         subprocess.run(["git", *words], cwd=folder, check=True)
 
 
-def surroundings(root: Path) -> dict[str, str]:
-    """Sessions, state, builds and locks of its own for what runs below a folder."""
-    return {**os.environ, **{f"LOOP_{name.upper()}": str(root / name) for name in ("sessions", "state", "cache")}}
-
-
-def session(root: Path, target: Path, words: Sequence[str], cores: str = "") -> tuple[dict[str, Any], float]:
-    """Run one session with surroundings of its own: what it printed as JSON, and the seconds it took."""
-    env, begun = surroundings(root), time.monotonic()
-    bound = [sys.executable, "-c", BOUND, cores]
-    subprocess.run([*bound, "trust", str(target)], env=env, capture_output=True, check=True)
+def session(root: Path, target: Path, words: Sequence[str]) -> tuple[dict[str, Any], float]:
+    """Run one session with folders of its own: what it printed as JSON, and the seconds it took."""
+    own = {f"LOOP_{name.upper()}": str(root / name) for name in ("sessions", "state", "cache")}
+    env, begun = {**os.environ, **own}, time.monotonic()
+    subprocess.run([*LOOP, "trust", str(target)], env=env, capture_output=True, check=True)
     log = root / "said.log"
     with log.open("w") as errors:
-        asked = [*bound, *words, "--json"]
+        asked = [*LOOP, *words, "--json"]
         done = subprocess.run(asked, env=env, stdout=subprocess.PIPE, stderr=errors, text=True, check=False)
     if done.returncode not in (0, 1):
         raise RuntimeError(f"exit {done.returncode}: {log.read_text()[-3000:]}{done.stdout[-3000:]}")
@@ -133,9 +115,7 @@ def session(root: Path, target: Path, words: Sequence[str], cores: str = "") -> 
     return said, time.monotonic() - begun
 
 
-def play(
-    root: Path, kernel: Kernel, plan: str, patches: Sequence[Patch], words: Sequence[str], cores: str = ""
-) -> dict[str, Any]:
+def play(root: Path, kernel: Kernel, plan: str, patches: Sequence[Patch], words: Sequence[str]) -> dict[str, Any]:
     """A campaign in which a script plays these patches: `summary`, and what is left of its processes."""
     make(kernel, root / "target", {"live": plan})
     (root / "dealt.json").write_text(json.dumps([asdict(one) for one in patches]))
@@ -144,10 +124,10 @@ def play(
     named = ["optimize", str(root / "target"), "--plan", "live", "--variant", kernel.variant]
     asked = ["--proposer", command, "--stall", "100", "--max-candidates", str(len(patches))]
     before = {one.pid for one in psutil.process_iter()}
-    said, seconds = session(root, root / "target", [*named, *asked, *words], cores)
+    said, seconds = session(root, root / "target", [*named, *asked, *words])
     journal, ticks = (_lines(root / "sessions", name) for name in ("journal", "ticks"))
     left = [one for one in psutil.process_iter(["cmdline"]) if one.pid not in before]
-    here = [one for one in left if STAYS in (one.info["cmdline"] or ()) and not of_another(one, str(root))]
+    here = [one for one in left if STAYS in (one.info["cmdline"] or ())]
     return {
         "kernel": kernel.name,
         "load": round(os.getloadavg()[1], 1),
@@ -156,21 +136,14 @@ def play(
     }
 
 
-def of_another(process: psutil.Process, root: str) -> bool:
-    """Whether another campaign's proposer has it still: those that run at the same time leave some, too."""
-    with contextlib.suppress(psutil.Error):
-        return root not in process.environ().get("LOOP_STATE", root)
-    return False
-
-
-def live(seed: int, cores: str = "") -> dict[str, Any]:
+def live(seed: int) -> dict[str, Any]:
     """One campaign: what became of each kind, the figure at the end, and where the time went."""
     kernel = pool()[seed % len(pool())]
     words = ["--proposer-minutes", str(LIMIT_S / 60), "--max-minutes", str(MINUTES), "--seed", str(seed)]
     with tempfile.TemporaryDirectory(prefix="loop-live-") as top:
         plan = PLAN.format(timed=kernel.timed, tuning="")
-        found = play(Path(top), kernel, plan, dealt(kernel, seed), words, cores)
-    return {**found, "cores": cores.count(",") + 1 if cores else machine().cores, "on": machine().processor}
+        found = play(Path(top), kernel, plan, dealt(kernel, seed), words)
+    return {**found, "cores": machine().cores, "on": machine().processor}
 
 
 def _lines(sessions: Path, name: str) -> list[dict[str, Any]]:

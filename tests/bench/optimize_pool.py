@@ -98,6 +98,8 @@ class Kernel:
     """A folder of this repository that the target is a copy of."""
 
 
+SOURCE, BLOCK, SCHEDULE = "kernel.cpp", "cpu/block.h", "cpu/schedule.h"
+ENDLESS = "  for (volatile int go = 1; go;) {}\n"
 ENTRY = "  const float *x = static_cast"
 PAD = "__attribute__((used)) static int pad(int a) { for (int i = 0; i < 9; i++) a = a * 7 + i; return a; }\n"
 SAME_INPUT = (
@@ -107,58 +109,61 @@ SAME_INPUT = (
 )
 
 
+def edit(kind: str, idea: str, file: str, old: str, new: str) -> Patch:
+    """A patch that replaces one text."""
+    return Patch(kind, idea, file, ((old, new),))
+
+
+ANYWHERE = (
+    edit("cheat", "a tolerance of one's own", "target.yaml", "atol: 1.0e-5", "atol: 1.0e+5"),
+    Patch("hang", "the proposer does not end", ""),
+    Patch("fork", "children that stay, and no edit", ""),
+)
+"""Patches that fit every kernel."""
+
+
 def _small(name: str, body: str, own: tuple[Patch, ...]) -> Kernel:
     """A kernel of a page, with the patches that fit every one of them."""
     source = HEAD.replace("NAME", name) + body
     error = next(line for line in source.splitlines() if "loop_error" in line)
     both = (
-        Patch("neutral", "the message of an error", "kernel.cpp", (('"unknown"', '"no such error"'),)),
-        Patch("neutral", "one more check a call", "kernel.cpp", ((ENTRY, "  if (rows < 0) return 1;\n" + ENTRY),)),
-        Patch(
+        edit("neutral", "the message of an error", SOURCE, '"unknown"', '"no such error"'),
+        edit("neutral", "one more check", SOURCE, ENTRY, "  if (rows < 0) return 1;\n" + ENTRY),
+        edit(
             "neutral",
             "the checks in another order",
-            "kernel.cpp",
-            (
-                (
-                    "in[0].dtype != LOOP_FLOAT32 || in[0].strides[0] != in[0].sizes[1]",
-                    "in[0].strides[0] != in[0].sizes[1] || in[0].dtype != LOOP_FLOAT32",
-                ),
-            ),
+            SOURCE,
+            "in[0].dtype != LOOP_FLOAT32 || in[0].strides[0] != in[0].sizes[1]",
+            "in[0].strides[0] != in[0].sizes[1] || in[0].dtype != LOOP_FLOAT32",
         ),
-        Patch("layout", "a comment", "kernel.cpp", (("#include <cmath>", "// Rows.\n#include <cmath>"),)),
+        edit("layout", "a comment", SOURCE, "#include <cmath>", "// Rows.\n#include <cmath>"),
         Patch(
             "layout",
             "functions in another order",
-            "kernel.cpp",
+            SOURCE,
             ((error + "\n", ""), ("  return 0;\n}\n", "  return 0;\n}\n" + error + "\n")),
         ),
-        Patch("layout", "unused code before the kernel", "kernel.cpp", ((error, PAD + error),)),
-        Patch(
+        edit("layout", "unused code before the kernel", SOURCE, error, PAD + error),
+        edit(
             "wrong",
             "the last column of long rows is left out",
-            "kernel.cpp",
-            (("j < m; j++) y[j]", "j < m - (m > 256); j++) y[j]"),),
+            SOURCE,
+            "j < m; j++) y[j]",
+            "j < m - (m > 256); j++) y[j]",
         ),
-        Patch("wrong", "every row but the last", "kernel.cpp", (("i < rows", "i < rows - (rows > 100)"),)),
-        Patch("cheat", "the same input is not computed again", "kernel.cpp", ((ENTRY, SAME_INPUT + ENTRY),)),
+        edit("wrong", "every row but the last", SOURCE, "i < rows", "i < rows - (rows > 100)"),
+        edit("cheat", "the same input is not computed again", SOURCE, ENTRY, SAME_INPUT + ENTRY),
         Patch(
             "cheat",
             "a thread that ends later",
-            "kernel.cpp",
+            SOURCE,
             (
                 ("  for (int64_t i = 0;", "  std::thread([=]() mutable {\n  for (int64_t i = 0;"),
                 ("  return 0;\n}", "  }).detach();\n  return 0;\n}"),
             ),
         ),
-        Patch("cheat", "a tolerance of one's own", "target.yaml", (("atol: 1.0e-5", "atol: 1.0e+5"),)),
-        Patch(
-            "hang",
-            "the kernel does not end",
-            "kernel.cpp",
-            ((ENTRY, "  for (volatile int go = 1; go;) {}\n" + ENTRY),),
-        ),
-        Patch("hang", "the proposer does not end", ""),
-        Patch("fork", "children that stay, and no edit", ""),
+        edit("hang", "the kernel does not end", SOURCE, ENTRY, ENDLESS + ENTRY),
+        *ANYWHERE,
     )
     target = TARGET.format(name=name)
     return Kernel(
@@ -184,52 +189,46 @@ def _cpu() -> Kernel:
     one_way = "  static const void *last; if (last == problem.q) return true; last = problem.q;\n"
     where = "  const int64_t heads = problem.batches * problem.heads;"
     patches = (
-        Patch("faster", "more keys between two updates of the maximum", "cpu/block.h", (("= 8;", f"= {tile};"),)),
-        Patch("faster", "the maximum of four keys at a time", "cpu/softmax.h", ((singly, pairs),)),
-        Patch("faster", "more rows in registers", "cpu/products.h", (("? 2 : 2;", "? 8 : 4;"),)),
-        Patch("neutral", "where a second thread begins to pay", "cpu/schedule.h", (("2.5e5", "2.6e5"),)),
-        Patch(
-            "neutral",
-            "one more check a call",
-            "cpu/schedule.h",
-            ((where, "  if (problem.depth < 0) return false;\n" + where),),
+        edit("faster", "more keys between two updates of the top", BLOCK, "= 8;", f"= {tile};"),
+        edit("faster", "the maximum of four keys at a time", "cpu/softmax.h", singly, pairs),
+        edit("faster", "more rows in registers", "cpu/products.h", "? 2 : 2;", "? 8 : 4;"),
+        edit("neutral", "where a second thread begins to pay", SCHEDULE, "2.5e5", "2.6e5"),
+        edit(
+            "neutral", "one more check a call", SCHEDULE, where, "  if (problem.depth < 0) return false;\n" + where
         ),
-        Patch(
+        edit(
             "neutral",
             "sums begin in a loop",
-            "cpu/block.h",
-            (("std::fill_n(block.sum, lanes, 0.0f)", "for (int i = 0; i < lanes; i++) block.sum[i] = 0.0f"),),
+            BLOCK,
+            "std::fill_n(block.sum, lanes, 0.0f)",
+            "for (int i = 0; i < lanes; i++) block.sum[i] = 0.0f",
         ),
-        Patch(
+        edit(
             "neutral",
             "the logarithm in double",
             "cpu/attention.h",
-            (("std::log2(static_cast<float>(", "std::log2(static_cast<double>("),),
+            "std::log2(static_cast<float>(",
+            "std::log2(static_cast<double>(",
         ),
-        Patch("layout", "a comment", "cpu/schedule.h", (("#pragma once", "// Threads.\n#pragma once"),)),
-        Patch(
+        edit("layout", "a comment", SCHEDULE, "#pragma once", "// Threads.\n#pragma once"),
+        edit(
             "layout",
             "unused code before the kernel",
-            "cpu/schedule.h",
-            (("namespace attention {\n", "namespace attention {\n" + PAD),),
+            SCHEDULE,
+            "namespace attention {\n",
+            "namespace attention {\n" + PAD,
         ),
-        Patch(
+        edit(
             "wrong",
             "sums are not rescaled",
             "cpu/softmax.h",
-            (("load(running_sum) * decay[0] + sum", "load(running_sum) + sum"),),
+            "load(running_sum) * decay[0] + sum",
+            "load(running_sum) + sum",
         ),
-        Patch("wrong", "one key too many", "cpu/block.h", (("(visible - first, 0)", "(visible + 1 - first, 0)"),)),
-        Patch("cheat", "the same input is not computed again", "cpu/schedule.h", ((where, one_way + where),)),
-        Patch("cheat", "a tolerance of one's own", "target.yaml", (("atol: 1.0e-5", "atol: 1.0e+5"),)),
-        Patch(
-            "hang",
-            "the kernel does not end",
-            "cpu/schedule.h",
-            ((where, "  for (volatile int go = 1; go;) {}\n" + where),),
-        ),
-        Patch("hang", "the proposer does not end", ""),
-        Patch("fork", "children that stay, and no edit", ""),
+        edit("wrong", "one key too many", BLOCK, "(visible - first, 0)", "(visible + 1 - first, 0)"),
+        edit("cheat", "the same input is not computed again", SCHEDULE, where, one_way + where),
+        edit("hang", "the kernel does not end", SCHEDULE, where, ENDLESS + where),
+        *ANYWHERE,
     )
     return Kernel("cpu", "cpu", slow, patches, timed="quick", copied="attention")
 
@@ -240,70 +239,57 @@ def pool() -> tuple[Kernel, ...]:
         Patch(
             "faster",
             "one division a row",
-            "kernel.cpp",
+            SOURCE,
             (
                 ("/ root;\n  }", "* inverse;\n  }"),
                 ("    const float root", "    float inverse;\n    const float root"),
                 ("+ 1e-6f);\n", "+ 1e-6f);\n    inverse = 1 / root;\n"),
             ),
         ),
-        Patch(
+        edit(
             "faster",
             "two sums",
-            "kernel.cpp",
-            (
-                (
-                    "for (int64_t j = 0; j < m; j++) sum += (double)x[j] * x[j];",
-                    "double odd = 0;\n    int64_t k = 0;\n    for (; k + 2 <= m; k += 2)\n"
-                    "      sum += (double)x[k] * x[k], odd += (double)x[k + 1] * x[k + 1];\n"
-                    "    if (k < m) sum += (double)x[k] * x[k];\n    sum += odd;",
-                ),
-            ),
+            SOURCE,
+            "for (int64_t j = 0; j < m; j++) sum += (double)x[j] * x[j];",
+            "double odd = 0;\n    int64_t k = 0;\n    for (; k + 2 <= m; k += 2)\n"
+            "      sum += (double)x[k] * x[k], odd += (double)x[k + 1] * x[k + 1];\n"
+            "    if (k < m) sum += (double)x[k] * x[k];\n    sum += odd;",
         ),
-        Patch(
+        edit(
             "neutral",
             "the output in fours",
-            "kernel.cpp",
-            (
-                (
-                    "    for (int64_t j = 0; j < m; j++) y[j]",
-                    "#pragma GCC unroll 4\n    for (int64_t j = 0; j < m; j++) y[j]",
-                ),
-            ),
+            SOURCE,
+            "    for (int64_t j = 0; j < m; j++) y[j]",
+            "#pragma GCC unroll 4\n    for (int64_t j = 0; j < m; j++) y[j]",
         ),
-        Patch(
-            "neutral", "a product for a division, once a row", "kernel.cpp", (("sum / m)", "sum * (1.0 / m))"),)
-        ),
+        edit("neutral", "no division once a row", SOURCE, "sum / m)", "sum * (1.0 / m))"),
     )
     softmax = (
         Patch(
             "faster",
             "each exponential once",
-            "kernel.cpp",
+            SOURCE,
             (
                 ("sum += std::exp(x[j] - highest);", "sum += y[j] = std::exp(x[j] - highest);"),
                 ("y[j] = std::exp(x[j] - highest) / sum", "y[j] = y[j] / sum"),
             ),
         ),
-        Patch(
+        edit(
             "faster",
             "two maxima",
-            "kernel.cpp",
-            (
-                (
-                    "for (int64_t j = 0; j < m; j++) highest = std::fmax(highest, x[j]);",
-                    "float other = -INFINITY;\n    int64_t k = 0;\n    for (; k + 2 <= m; k += 2)\n"
-                    "      highest = std::fmax(highest, x[k]), other = std::fmax(other, x[k + 1]);\n"
-                    "    if (k < m) highest = std::fmax(highest, x[k]);\n    highest = std::fmax(highest, other);",
-                ),
-            ),
+            SOURCE,
+            "for (int64_t j = 0; j < m; j++) highest = std::fmax(highest, x[j]);",
+            "float other = -INFINITY;\n    int64_t k = 0;\n    for (; k + 2 <= m; k += 2)\n"
+            "      highest = std::fmax(highest, x[k]), other = std::fmax(other, x[k + 1]);\n"
+            "    if (k < m) highest = std::fmax(highest, x[k]);\n    highest = std::fmax(highest, other);",
         ),
-        Patch(
+        edit(
             "neutral",
             "a product for a division",
-            "kernel.cpp",
-            (("std::exp(x[j] - highest) / sum", "std::exp(x[j] - highest) * (1 / sum)"),),
+            SOURCE,
+            "std::exp(x[j] - highest) / sum",
+            "std::exp(x[j] - highest) * (1 / sum)",
         ),
-        Patch("neutral", "the maximum begins at the first", "kernel.cpp", (("= -INFINITY", "= x[0]"),)),
+        edit("neutral", "the maximum begins at the first", SOURCE, "= -INFINITY", "= x[0]"),
     )
     return _small("rms", RMS, rms), _small("softmax", SOFTMAX, softmax), _cpu()

@@ -32,6 +32,8 @@ DONE, PAGE = ROOT / "tests" / "bench" / "recorded" / "scale.json", ROOT / "tests
 LOOP = [sys.executable, "-c", "from loop.cli import main; main()"]
 MUST = {2: 1.9, 4: 3.5, 8: 6.0}
 MUST_OPTIMIZE = {2: 1.8, 4: 3.2, 8: 5.0}
+CANDIDATES = 16
+NAMES = {"verify": "verify, all variants and sets", "optimize": f"optimize, {CANDIDATES} candidates"}
 SOURCE = "kernel.cu"
 TARGET = """
 format: 2
@@ -117,9 +119,9 @@ def verify(device: str, executor: str, width: int) -> dict[str, Any]:
     return {"seconds": seconds, "said": said, "jobs": _jobs(output["jobs"])}
 
 
-def optimize(device: str, executor: str, width: int, count: int) -> dict[str, Any]:
+def optimize(device: str, executor: str, width: int) -> dict[str, Any]:
     """Wall seconds of a campaign that a script proposes for, and what became of each candidate."""
-    chosen = kernel(device, count)
+    chosen = kernel(device, CANDIDATES)
     words = ["--device", device, "--executor", executor, "--width", str(width), "--seed", "7"]
     with tempfile.TemporaryDirectory(prefix="loop-scale-") as top:
         plan = PLAN.format(timed=chosen.timed, tuning="")
@@ -166,13 +168,8 @@ def main() -> None:
     """Measure, add to the rows that are stored, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpus", type=int, nargs="+", help="widths; default: 1, 2, 4, 8 as far as there are GPUs")
-    parser.add_argument("--what", nargs="+", choices=("verify", "optimize"), default=("verify", "optimize"))
     parser.add_argument("--executor", default="local")
-    parser.add_argument("--candidates", type=int, default=16)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument(
-        "--into", type=Path, default=DONE, help="a file of rows; the page is written for the stored one"
-    )
     given = parser.parse_args()
     there, facts = len(gpus().usable), machine()
     on = (
@@ -180,17 +177,15 @@ def main() -> None:
         if there
         else f"{facts.processor}, {facts.cores} cores"
     )
-    for what in given.what:
+    for what in ("verify", "optimize"):
         for width in given.gpus or [width for width in (1, 2, 4, 8) if width <= max(there, 1)]:
             asked = (given.device, given.executor, width)
-            row = verify(*asked) if what == "verify" else optimize(*asked, given.candidates)
-            name = (
-                "verify, all variants and sets" if what == "verify" else f"optimize, {given.candidates} candidates"
-            )
+            row = verify(*asked) if what == "verify" else optimize(*asked)
+            name = NAMES[what]
             day = str(datetime.datetime.now(datetime.UTC).date())
             row = {"what": name, "executor": given.executor, "width": width, "on": on, "day": day, **row}
-            rows = [*(json.loads(given.into.read_text()) if given.into.exists() else []), row]
-            write_atomic(given.into, json.dumps(rows, indent=1) + "\n")
+            rows = [*(json.loads(DONE.read_text()) if DONE.exists() else []), row]
+            write_atomic(DONE, json.dumps(rows, indent=1) + "\n")
             print(json.dumps({**row, "said": "..." if what == "verify" else row["said"]}), flush=True)
     PAGE.write_text(page(json.loads(DONE.read_text())))
 

@@ -1,7 +1,6 @@
 """A search for what made a kernel wrong uses the workloads on which it is wrong, and says what it tried."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,9 @@ from loop.base.places import project
 from loop.base.screen import Screen
 from loop.bisect.command import BisectRequest, run_bisect
 from loop.library import trust
-from tests.bench.coverage import Rig, by_bisection
+from tests.bench.coverage import by_bisection
 from tests.bench.coverage_histories import History, check_out, make_history
+from tests.bench.rig import Rig
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +60,6 @@ def test_no_target_is_searched_that_nobody_named(tmp_path: Path, monkeypatch: py
 @pytest.mark.slow
 def test_a_kernel_that_fails_only_after_other_calls_is_searched_on_all_workloads(tmp_path: Path) -> None:
     """Its table stays from the first value of an attribute, so the workloads that fail are right by themselves."""
-    rig = Rig(Path(sys.executable).with_name("loop"), tmp_path)
+    rig = Rig(tmp_path)
     right, ran = by_bisection(rig, tmp_path / "history", "rope", 2)
     assert right, ran.text

@@ -36,16 +36,6 @@ def allow(folder: Path) -> None:
     assert 0 == commands.loop("trust", str(folder / "my-scale")).returncode
 
 
-@pytest.mark.slow
-def test_its_commands_print_what_it_says(tmp_path: Path) -> None:
-    """Trust, then C, PyTorch and a program held against the reference."""
-    for block, expected, code, printed in shell.run(TEXT, tmp_path):
-        where = f"docs/own-kernel.md:{block.line}\n{printed}"
-        assert 0 == code, where
-        assert expected is not None, where
-        assert shell.agrees(printed, expected.body), where
-
-
 MISTAKES = {
     "in_c": ("scale.c", "(float)attributes[0]", "3"),
     "eager": ("eager.py", "(x, factor)", "(x, 3)"),

@@ -1,44 +1,74 @@
-"""The pages on sessions, money and memory do what they say, command by command."""
+"""The pages of docs/ do what they say, command by command."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
+from loop.model.signature import Baseline, Checker, Generator, Modules, Signature, Tolerance
+from loop.model.target import Target
 from tests.conftest import ROOT
 from tests.docs import shell
 
-WHOLE = pytest.mark.skipif("LOOP_DOCS" not in os.environ, reason="minutes of real sessions: make docs-check")
+MODELS = {
+    "baseline": Baseline,
+    "generator": Generator,
+    "signature": Signature,
+    "modules": Modules,
+    "tolerance.T": Tolerance,
+}
+LONG = pytest.mark.skipif("LOOP_DOCS" not in os.environ, reason="minutes: make docs-check")
+PAGES = [
+    pytest.param("money.md", 2),
+    pytest.param("memory.md", 2),
+    pytest.param("own-kernel.md", 3),
+    pytest.param("tasks.md", 1),
+    pytest.param("tutorial.md", 8, marks=LONG),
+    pytest.param("sessions.md", 2, marks=LONG),
+]
+"""Each page with the outputs that it shows at least."""
+SESSIONS_ELSEWHERE = ("money.md", "memory.md", "sessions.md")
+"""Pages whose sessions do not go beside their files."""
 
 
-def wrong(page: str, folder: Path) -> str:
-    """What a page says that is not so; sessions go to a folder of the test's own."""
+@pytest.mark.slow
+@pytest.mark.parametrize(("page", "least"), PAGES)
+def test_every_command_prints_what_the_page_says(page: str, least: int, tmp_path: Path) -> None:
+    """In an empty folder; the page on sessions runs beside a copy of the bundled target."""
+    folder = tmp_path / "reader"
+    folder.mkdir()
+    if page == "sessions.md":
+        shutil.copytree(ROOT / "kernels", folder / "kernels")
+    elsewhere = {"LOOP_SESSIONS": str(folder / "sessions")} if page in SESSIONS_ELSEWHERE else {}
     text = (ROOT / "docs" / page).read_text()
-    return "\n".join(shell.wrong(f"docs/{page}", text, folder, LOOP_SESSIONS=str(folder / "sessions")))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("page", ["money.md", "memory.md"])
-def test_every_command_prints_what_the_page_says(page: str, tmp_path: Path) -> None:
-    """In an empty folder, without a session of its own."""
-    (tmp_path / "reader").mkdir()
-    found = wrong(page, tmp_path / "reader")
-    assert not found, found
-    assert 2 <= sum(block.language == "sh" for block in shell.blocks((ROOT / "docs" / page).read_text()))
-
-
-@pytest.mark.slow
-@WHOLE
-def test_every_session_of_the_page_ends_as_it_says(tmp_path: Path) -> None:
-    """Right, wrong and out of budget, beside a copy of the bundled target."""
-    (tmp_path / "reader").mkdir()
-    shutil.copytree(ROOT / "kernels", tmp_path / "reader" / "kernels")
-    found = wrong("sessions.md", tmp_path / "reader")
-    assert not found, found
+    complaints = "\n".join(shell.wrong(f"docs/{page}", text, folder, **elsewhere))
+    assert not complaints, complaints
+    assert least <= sum(block.language == "text" for block in shell.blocks(text))
 
 
 def test_a_page_that_is_wrong_is_seen(tmp_path: Path) -> None:
     """Another word, or another end."""
     page = "```sh\necho one\n```\n```text\ntwo\n```\n```sh\nexit 3\n```\n```sh\necho $X\n```\n```text\nx\n```\n"
     assert ["p.md:1: exit 0\none\n", "p.md:7: exit 3\n"] == list(shell.wrong("p.md", page, tmp_path, X="x"))
+
+
+def test_numbers_and_names_may_differ_and_words_may_not() -> None:
+    """What the comparison of outputs is worth."""
+    shown = "session 2026-11-21-221625-quick: x\n...\n  passed   build (0.44 s of 40 s): kept 9.6x\n"
+    printed = "session 2027-01-02-030405-quick: x\na\nb\n  passed  build (2 min 05 s of 40 s): kept 12.1x\n"
+    assert shell.agrees(printed, shown)
+    assert not shell.agrees(printed.replace("kept", "taken back"), shown)
+    assert not shell.agrees(printed + "more", shown)
+
+
+def test_the_keys_of_the_page_on_tasks_are_those_of_a_manifest() -> None:
+    """Each key of its table is a field."""
+    cells = re.findall(r"^\| (`[^|]*) \|", (ROOT / "docs" / "tasks.md").read_text(), re.MULTILINE)
+    keys = [key for cell in cells for key in re.findall(r"`([\w.]+)`", cell)]
+    assert "signature.updates" in keys
+    for key in keys:
+        owner, _, name = key.rpartition(".")
+        known = [MODELS[owner]] if owner else [Target, Signature, Checker, Tolerance]
+        assert any(name in model.model_fields for model in known), key

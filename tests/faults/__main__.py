@@ -67,6 +67,17 @@ class Running:
                 return f"the case itself ended with {self.process.exitcode}", seconds, {}
         return f"the case hung: no answer after {seconds:.0f} s", seconds, {}
 
+    def is_over(self, limit: float) -> bool:
+        """Whether it has ended, or is out of time (seconds)."""
+        return self.process.exitcode is not None or time.monotonic() - self.began > limit
+
+    def end(self) -> None:
+        """End it, and remove all that it left."""
+        if self.process.exitcode is None:
+            self.process.kill()
+        self.process.join()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
 
 def main() -> None:
     """Run what was asked for; exit 1 where a promise broke."""
@@ -78,10 +89,8 @@ def main() -> None:
         for name, module in chosen.items():
             run_class(name, module, Slice(words.seed, words.count, part, of), store, words)
     outcomes = store.outcomes()
-    if not words.no_pages:
-        write_pages(outcomes, words.seed)
-    broken = [one for one in outcomes if one.module in chosen and one.broken]
-    sys.exit(1 if broken else 0)
+    write_pages(outcomes, words.seed)
+    sys.exit(any(outcome.module in chosen and outcome.broken for outcome in outcomes))
 
 
 def chosen_classes(names: Sequence[str]) -> dict[str, FaultClass]:
@@ -102,32 +111,29 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="cases side by side")
     parser.add_argument("--results", type=Path, default=Path("build/faults"), help="folder of outcomes")
-    parser.add_argument("--again", action="store_true", help="also what has been run already")
     parser.add_argument("--collect", action="store_true", help="run nothing, write RESULTS.md")
-    parser.add_argument("--no-pages", action="store_true", help="leave RESULTS.md and docs/promises.md alone")
-    parser.add_argument("--keep", action="store_true", help="keep the folders of cases that broke")
     return parser.parse_args(words)
 
 
 def run_class(name: str, module: FaultClass, part: Slice, store: Store, words: argparse.Namespace) -> None:
     """Run the cases of a class that have not been run, and say how it went."""
-    done = set() if words.again else {one.case for one in store.outcomes() if one.module == name}
+    done = {outcome.case for outcome in store.outcomes() if outcome.module == name}
     cases = [case for case in part.cases(module) if case[0] not in done]
     jobs = side_by_side(module) or words.jobs
     print(f"{name}: {len(cases)} cases, {jobs} at a time ({len(done)} done before)", flush=True)
     broken, began = 0, time.monotonic()
-    ended = run_cases(cases, jobs, limit_s(module), keep=words.keep)
-    for number, (one, (problem, seconds, figures)) in enumerate(ended, start=1):
+    ended = run_cases(cases, jobs, limit_s(module))
+    for number, (run, (problem, seconds, figures)) in enumerate(ended, start=1):
         broken += bool(problem)
-        store.add(Outcome(name, one.case, problem, round(seconds, 3), figures))
+        store.add(Outcome(name, run.case, problem, round(seconds, 3), figures))
         if problem:
-            print(f"  broken: {one.case}: {problem}", flush=True)
+            print(f"  broken: {run.case}: {problem}", flush=True)
         if number % 50 == 0 or number == len(cases):
             print(f"  {number}/{len(cases)}, {broken} broken, {time.monotonic() - began:.0f} s", flush=True)
 
 
 def run_cases(
-    cases: Sequence[Case], jobs: int, limit: float, *, keep: bool = False
+    cases: Sequence[Case], jobs: int, limit: float
 ) -> Iterator[tuple[Running, tuple[str, float, dict[str, float]]]]:
     """Run cases side by side; each with its outcome, as they end. One that takes longer than `limit` s hangs."""
     waiting, running = iter(cases), list[Running]()
@@ -137,17 +143,16 @@ def run_cases(
             running += [begin(case, root) for case in itertools.islice(waiting, jobs - len(running))]
             if not running:
                 return
-            wait([one.process.sentinel for one in running], timeout=1.0)
-            for one in [one for one in running if over(one, limit)]:
-                running.remove(one)
-                outcome = one.outcome()
-                end(one, keep=keep and bool(outcome[0]))
-                yield one, outcome
+            wait([run.process.sentinel for run in running], timeout=1.0)
+            for run in [run for run in running if run.is_over(limit)]:
+                running.remove(run)
+                outcome = run.outcome()
+                run.end()
+                yield run, outcome
     finally:
-        for one in running:
-            end(one, keep=False)
-        if not keep:
-            shutil.rmtree(root, ignore_errors=True)
+        for run in running:
+            run.end()
+        shutil.rmtree(root, ignore_errors=True)
 
 
 def begin(case: Case, root: Path) -> Running:
@@ -173,22 +178,6 @@ def _run(case: Case, folder: Path, sender: Connection) -> None:
 def measured(folder: Path) -> dict[str, float]:
     """Figures that a case left: files `figure-NAME` with a number."""
     return {path.name.removeprefix("figure-"): float(path.read_text()) for path in folder.glob("figure-*")}
-
-
-def over(one: Running, limit: float) -> bool:
-    """Whether a case has ended, or is out of time."""
-    return one.process.exitcode is not None or time.monotonic() - one.began > limit
-
-
-def end(one: Running, *, keep: bool) -> None:
-    """See a case off with all that it left."""
-    if one.process.exitcode is None:
-        one.process.kill()
-    one.process.join()
-    if keep:
-        print(f"  kept: {one.folder}", flush=True)
-    else:
-        shutil.rmtree(one.folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -72,6 +72,8 @@ class World:
     """Variables for every command."""
     count: int = 0
     """Commands so far."""
+    program: Sequence[str] = tuple(LOOP)
+    """What the words of a command are given to."""
 
     @property
     def target(self) -> Path:
@@ -99,9 +101,13 @@ class World:
         said, errors = (self.folder / f"{name}-{self.count}" for name in ("said", "errors"))
         with said.open("wb") as out, errors.open("wb") as err:
             process = subprocess.Popen(
-                [*LOOP, *words], stdout=out, stderr=err, stdin=subprocess.DEVNULL, env={**self.env, **environment},
+                [*self.program, *words],
+                stdout=out,
+                stderr=err,
+                stdin=subprocess.DEVNULL,
+                env={**self.env, **environment},
                 cwd=self.folder,
-            )  # fmt: skip
+            )
         return Running(process, said, errors)
 
     def session(self, *words: str, **environment: str) -> Running:
@@ -132,14 +138,19 @@ def make_world(
     `also`: shell commands that further steps run. `extra`: variables for every command.
     """
     world = World(folder, extra)
+    steps = [COMMAND.format(number, ALONE.format(number, pause)) for number, pause in enumerate(pauses, start=1)]
+    others = [COMMAND.format(f"x{number}", shell) for number, shell in enumerate(also, start=1)]
+    write_project(world, [steps[0], BUILD, *others, *steps[1:]])
+    return world
+
+
+def write_project(world: World, steps: list[str]) -> None:
+    """A trusted project of two variants, with a plan `try` of these steps."""
     make_project(world.target)
     (world.target / "target.yaml").write_text(VARIANTS)
     (world.target / "other.c").write_text(KERNEL)
-    steps = [COMMAND.format(number, ALONE.format(number, pause)) for number, pause in enumerate(pauses, start=1)]
-    others = [COMMAND.format(f"x{number}", shell) for number, shell in enumerate(also, start=1)]
-    write_plan(world.target, "try", [steps[0], BUILD, *others, *steps[1:]])
+    write_plan(world.target, "try", steps)
     allow(world)
-    return world
 
 
 def allow(world: World) -> None:

@@ -1,0 +1,50 @@
+"""Commands of `loop` with folders of their own, for the benches of coverage."""
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+LOOP = str(Path(sys.executable).with_name("loop"))
+TOO_LONG = 124
+"""Exit code of a command that takes longer than its limit."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One command: its exit code, all it said, and how long it took."""
+
+    code: int
+    text: str
+    seconds: float
+
+
+class Rig:
+    """Commands of `loop` with a cache and a state in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        places = {"LOOP_CACHE": folder / "cache", "LOOP_STATE": folder / "state"}
+        for place in places.values():
+            place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        own = {name: str(place) for name, place in places.items()}
+        self.environment = {**os.environ, **own, "NO_COLOR": "1", "COLUMNS": "200"}
+
+    def run(self, *words: str, cwd: Path | None = None, limit_s: float = 900, **environment: str) -> Ran:
+        """Run a command with more variables; TOO_LONG where it takes longer than its limit."""
+        begun = time.monotonic()
+        try:
+            done = subprocess.run(
+                [LOOP, *words],
+                capture_output=True,
+                text=True,
+                timeout=limit_s,
+                env={**self.environment, **environment},
+                cwd=cwd,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return Ran(TOO_LONG, "", limit_s)
+        return Ran(done.returncode, done.stdout + done.stderr, time.monotonic() - begun)
