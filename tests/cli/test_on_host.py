@@ -126,7 +126,7 @@ def test_ctrl_c_leaves_it_at_work_until_it_is_cancelled(project: Path, server: S
     (job,) = server.left()
     assert f"loop jobs follow {job}" in text
     assert f"loop jobs follow {job} --cancel" in text
-    assert sleeping(server)
+    wait(lambda: sleeping(server))  # It sleeps again and again: between two naps no process is there.
     cancelled = loop("jobs", "follow", "--cancel")
     assert 130 == cancelled.returncode, cancelled.stderr
     (session,) = sessions(project)
