@@ -160,9 +160,8 @@ def test_a_kernel_that_trusts_one_layout_is_wrong(bench: Bench, name: str) -> No
 def test_a_layout_may_be_declined_or_left_out(bench: Bench) -> None:
     """By an error number, or by `takes`; each is counted."""
     found = checked(bench, "dense_alone", "dense_by_takes")
-    assert {"strided": 1, "transposed": 1, "broadcast": 2} == found["dense_alone"].unsupported
-    assert {"layout=transposed": 1} == found["dense_by_takes"].unsupported
     assert "right on 5, not supported on 4 (strided x1, transposed x1, broadcast x2)" == found["dense_alone"].tally
+    assert found["dense_by_takes"].tally.endswith("not supported on 1 (layout=transposed x1)")
 
 
 @pytest.mark.slow
