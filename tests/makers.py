@@ -7,6 +7,7 @@ from typing import Any
 
 from loop.base.places import shipped
 from loop.gate.model import BuildOutput
+from loop.model.index import SessionRow
 from loop.model.measurement import Build, Check, Measurement, Mismatch, VariantChecks
 from loop.model.money import Bill, RateCard
 from loop.model.output import MeasureOutput, VerifyOutput
@@ -237,3 +238,10 @@ def make_placement(kernel: KernelResources, **fields: Any) -> Placement:
     base = {"variant": "v", "kernel": kernel.short, "symbol": kernel.symbol, "threads": 128, "shared_bytes": 1024}
     held = {"resident": 4, "limited_by": "registers", "workload": "w", "workloads": 2, "timed": True}
     return Placement.model_validate({**base, "registers": kernel.registers, **held, **fields})
+
+
+def make_row(number: int = 0, **fields: Any) -> SessionRow:
+    """The row of a session of target `t` that passed, so many hours after noon."""
+    base = {"id": f"s{number}", "started": NOON + datetime.timedelta(hours=number), "target": "t"}
+    ended = {"plan": "p", "device": "cpu", "status": "passed", "environment": {"processor": "x"}}
+    return SessionRow.model_validate({**base, **ended, **fields})

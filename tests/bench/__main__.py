@@ -18,8 +18,8 @@ from typing import Any
 from loop.base.stats import geometric_mean
 from loop.machine.machine import machine
 from tests.conftest import ROOT
+from tests.projects import LOOP
 
-LOOP = [sys.executable, "-c", "from loop.cli import main; main()"]
 PAIRS = 15
 
 

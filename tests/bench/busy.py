@@ -7,12 +7,10 @@ makes some for real.
 """
 
 import argparse
-import contextlib
 import datetime
 import json
 import math
 import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -35,6 +33,7 @@ from loop.timing.samples import Pair, Terms, Timings
 from loop.timing.verdicts import noise
 from loop.workers.bench import Bench, Side
 from tests.bench.gate import built, open_bench
+from tests.bench.rig import busy_programs
 
 RECORDED = Path(__file__).parent / "recorded" / "busy.json"
 RESULTS = Path(__file__).parent / "BUSY.md"
@@ -49,19 +48,6 @@ MEASURED_ROUNDS = 9
 OTHERS = 2
 THREADS = 1
 """Of the kernel, as a session has on two cores: the judge watches from the other."""
-SPIN = "while True: pass"
-
-
-@contextlib.contextmanager
-def others(count: int) -> Iterator[None]:
-    """So many programs that never rest."""
-    programs = [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for program in programs:
-            program.kill()
-            program.wait()
 
 
 def kernel(folder: Path, measure: Callable[[Bench, Side, Workload], None]) -> None:
@@ -90,7 +76,7 @@ def record(rounds: int) -> None:
         assert isinstance(found, Timings)
         _store(found, [*began, time.monotonic()], [one.name for one in sides])
 
-    with tempfile.TemporaryDirectory(prefix="loop-busy-") as folder, others(OTHERS):
+    with tempfile.TemporaryDirectory(prefix="loop-busy-") as folder, busy_programs(OTHERS):
         kernel(Path(folder), measure)
 
 
@@ -261,7 +247,7 @@ def live(count: int) -> list[str]:
             rounds.append(found.rounds)
             sys.stderr.write(f"\r{number + 1} of {count}: {dict(Counter(words))}")
 
-    with tempfile.TemporaryDirectory(prefix="loop-busy-") as folder, others(OTHERS):
+    with tempfile.TemporaryDirectory(prefix="loop-busy-") as folder, busy_programs(OTHERS):
         kernel(Path(folder), measure)
     return ["", "Live:", "", _row("1.25 times slower", f"{VERDICT_S:g} s, live", words, rounds)]
 

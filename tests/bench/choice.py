@@ -5,7 +5,6 @@ gives the five counts of each kernel and shape, so that kernel and fit share one
 GPU. It begins with the costs that fit the times best, and changes one number after another while picks get faster.
 """
 
-import argparse
 import ctypes
 import json
 import math
@@ -35,6 +34,10 @@ KERNELS = (
 SIZES = (32, 64, 128, 256)
 """Most features of each row of costs."""
 TERMS = 5
+SHAPES = 2000
+"""To fit to; a quarter as many judge the fit."""
+DEVICE = "sm_90"
+"""Whose tuning the kernels have."""
 SEED, HELD_OUT = 400, 900
 """Seeds of the shapes that are fitted to, and of those that judge the fit."""
 COUNTS = """
@@ -199,11 +202,6 @@ def judged(estimates: np.ndarray, us: np.ndarray) -> str:
 
 def main() -> None:
     """Record on a GPU, else take what was recorded; fit, and print the costs."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.choice")
-    parser.add_argument("--shapes", type=int, default=2000, help="to fit to; a quarter as many judge the fit")
-    parser.add_argument("--device", default="sm_90", help="whose tuning the kernels have")
-    parser.add_argument("--record", type=Path, default=RECORDED)
-    options = parser.parse_args()
     if torch.cuda.is_available():
         only = ("-DATTENTION_GROUPS_ONLY=k" + name.title().replace(" ", "") for name in KERNELS[4:])
         with ThreadPoolExecutor(len(KERNELS)) as pool:
@@ -212,17 +210,17 @@ def main() -> None:
             ours = others.result() | dict(zip(KERNELS[4:], groups, strict=True))
         drawn = {
             name: draw_shapes(count, seed) + [shape for shape, _ in draw_prefill(count // 4, seed)]
-            for name, count, seed in (("fit", options.shapes, SEED), ("held out", options.shapes // 4, HELD_OUT))
+            for name, count, seed in (("fit", SHAPES, SEED), ("held out", SHAPES // 4, HELD_OUT))
         }
         found = {name: {"shapes": shapes, "us": times_of(shapes, ours)} for name, shapes in drawn.items()}
         about = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
-        options.record.write_text(json.dumps({"about": about, **found}) + "\n")
-    elif not options.record.exists():
+        RECORDED.write_text(json.dumps({"about": about, **found}) + "\n")
+    elif not RECORDED.exists():
         sys.exit("no GPU, and nothing recorded")
-    recorded = json.loads(options.record.read_text())
+    recorded = json.loads(RECORDED.read_text())
     print(recorded["about"])
     sets = {name: (recorded[name]["shapes"], as_times(recorded[name]["us"])) for name in ("fit", "held out")}
-    counts = {name: counts_of(shapes, options.device) for name, (shapes, _) in sets.items()}
+    counts = {name: counts_of(shapes, DEVICE) for name, (shapes, _) in sets.items()}
     size_of = {name: np.searchsorted(SIZES, [shape[5] for shape in shapes]) for name, (shapes, _) in sets.items()}
     costs = {
         size: fit(counts["fit"][here, :, :TERMS], sets["fit"][1][here])

@@ -25,6 +25,7 @@ import yaml
 
 from tests.bench import coverage_histories, coverage_init
 from tests.bench.rig import LOOP, Ran, Rig
+from tests.repository.test_reading import commit, git
 
 HERE = Path(__file__).parent
 CORPUS = HERE / "coverage_corpus"
@@ -380,18 +381,14 @@ def by_bisection(rig: Rig, folder: Path, name: str, number: int) -> tuple[bool, 
     """`loop bisect --metric correctness` over six commits, the fourth of which is wrong, from the first."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    git = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org", "-C", str(folder)]
-    subprocess.run([*git, "init", "-q", "-b", "main"], check=True)
-    for commit in range(1, 7):
-        mark = f"\n# {commit}\n" if FUNCTIONS[name].python else f"\n// {commit}\n"
-        write(folder / "k", name, {"kernel": defined(name, number if commit >= 4 else 0) + mark})
-        subprocess.run([*git, "add", "-A"], check=True)
-        subprocess.run([*git, "commit", "-q", "-m", f"commit {commit}"], check=True)
-    show = [*git, "log", "--format=%h", "--abbrev=7", "-1"]
-    first, fourth = (
-        subprocess.run([*show, f"HEAD~{back}"], capture_output=True, text=True, check=True).stdout.strip()
-        for back in (5, 2)
-    )
+    git(folder, "init", "-q", "-b", "main")
+    for number_of_commit in range(1, 7):
+        mark = "\n{} {}\n".format("#" if FUNCTIONS[name].python else "//", number_of_commit)
+        mistake = number if number_of_commit >= 4 else 0
+        write(folder / "k", name, {"kernel": defined(name, mistake) + mark})
+        commit(folder, f"commit {number_of_commit}")
+    show = ("log", "--format=%h", "--abbrev=7", "-1")
+    first, fourth = (git(folder, *show, f"HEAD~{back}") for back in (5, 2))
     rig.run("trust", str(folder / "k"))
     ran = rig.run(
         "bisect", "--good", first, "--metric", "correctness", "--variant", "kernel", "--target", str(folder / "k")

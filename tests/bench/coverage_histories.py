@@ -5,13 +5,13 @@ The checkout is clean, has an edited note, or has an edited comment in the kerne
 """
 
 import random
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.bench.rig import Rig
+from tests.repository.test_reading import commit, git
 
 COMMITS = 20
 FUNCTIONS = {
@@ -103,7 +103,7 @@ def make_history(root: Path, number: int) -> History:
     (folder / "ref.py").write_text(
         "".join(text.format(one, FUNCTIONS[name][1]) for one in ("reference", "baseline"))
     )
-    _git(folder.parent, "init", "-q", "-b", "main")
+    git(folder.parent, "init", "-q", "-b", "main")
     commits = []
     for at in range(COMMITS):
         is_wrong = at >= wrong if slow < wrong else at == wrong
@@ -113,21 +113,13 @@ def make_history(root: Path, number: int) -> History:
         source = KERNEL.format(end=end, value=body, wait=40 if at >= slow else 2, note=note)
         (folder / "kernel.c").write_text(source)
         (folder / "notes.md").write_text(f"Note {at}.\n")
-        _git(folder.parent, "add", "--all")
-        _git(folder.parent, "commit", "-q", "-m", f"Work {at}")
-        commits.append(_git(folder.parent, "rev-parse", "HEAD"))
+        commits.append(commit(folder.parent, f"Work {at}"))
     return History(name, folder, tuple(commits), wrong, slow, edge, DIRTY[number % len(DIRTY)])
-
-
-def _git(folder: Path, *words: str) -> str:
-    who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-    done = subprocess.run(["git", "-C", str(folder), *who, *words], check=True, capture_output=True, text=True)
-    return done.stdout.strip()
 
 
 def check_out(history: History, number: int) -> None:
     """A commit, with what is not committed on top."""
-    _git(history.folder.parent, "checkout", "-q", "--force", history.commits[number])
+    git(history.folder.parent, "checkout", "-q", "--force", history.commits[number])
     if history.dirty == "notes":
         (history.folder / "notes.md").write_text("not committed\n")
     if history.dirty == "kernel":
@@ -147,7 +139,7 @@ def rows(rig: Rig) -> Iterator[dict[str, Any]]:
             return rig.run(*words, "--target", target, LOOP_SESSIONS=place).text
 
         named = dict(_named(history, say))
-        left = _git(history.folder.parent, "status", "--porcelain").splitlines()
+        left = git(history.folder.parent, "status", "--porcelain").splitlines()
         facts = {"function": history.name, "wrong on": "edges" if history.edge else "all"}
         kept = len(left) == bool(history.dirty)
         yield {**facts, "dirty": history.dirty, **named, "checkout kept": kept}
@@ -173,5 +165,5 @@ def _names(text: str, history: History, culprit: int) -> bool:
     """Whether the culprit is named, and no other commit is."""
     verdicts = [line for line in text.splitlines() if "culprit" in line or "several" in line]
     blamed = "\n".join(verdicts)
-    commits = [commit for commit in history.commits if commit[:12] in blamed]
+    commits = [name for name in history.commits if name[:12] in blamed]
     return commits == [history.commits[culprit]]

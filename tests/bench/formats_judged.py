@@ -36,12 +36,12 @@ from loop.workers.nursery import PATIENT
 from tests.bench.formats import CHECKOUTS, commit_of, write_page
 from tests.bench.formats_sample import DEVICES, EVALUATORS, draw, sample, shipped_in
 from tests.bench.formats_verdicts import MISTAKES, ROWS, SAMPLE, rows
+from tests.conftest import ROOT
+from tests.projects import LOOP
 
-ROOT = Path(__file__).parents[2]
 ON_CPU = Path(__file__).with_name("kernelbench_check.py")
 MEMORY = 16 * 10**9
 """Bytes that judging one task may take."""
-LOOP = (sys.executable, "-c", "from loop.cli import main; main()")
 UNUSED = ("dotenv", "litellm", "openai", "requests", "tqdm")
 """Packages that evaluators import, and do not need to judge: empty ones stand in where they are missing."""
 EMPTY = "def __getattr__(name):\n    return lambda *given, **more: None\n"

@@ -20,6 +20,7 @@ from loop.base.places import shipped
 from loop.machine.machine import machine
 from tests.bench.optimize_pool import PLAN, Kernel, Patch, pool
 from tests.projects import LOOP
+from tests.repository.test_reading import put_under_git
 
 ONCE = (("wrong",), ("cheat",), ("hang", "fork"))
 DEALT = (*[("faster",)] * 2, *[("neutral",)] * 2, ("layout",), *ONCE)
@@ -95,9 +96,7 @@ def make(kernel: Kernel, folder: Path, plans: Mapping[str, str]) -> None:
     (folder / "plans").mkdir(exist_ok=True)
     for name, text in plans.items():
         (folder / "plans" / f"{name}.yaml").write_text(text)
-    who = ("-c", "user.name=bench", "-c", "user.email=bench@localhost")
-    for words in (("init", "-q"), ("add", "-A"), (*who, "commit", "-q", "-m", "start")):
-        subprocess.run(["git", *words], cwd=folder, check=True)
+    put_under_git(folder, "start")
 
 
 def session(root: Path, target: Path, words: Sequence[str]) -> tuple[dict[str, Any], float]:

@@ -8,17 +8,16 @@ import argparse
 import os
 import random
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from loop.base.stats import beta_quantile
 from loop.learning.prediction import judged
 from loop.model.index import SessionRow
 from loop.store import index
+from tests.bench.rig import busy_programs
 from tests.faults.results import machine
 from tests.projects import LOOP, loop, make_project
 
@@ -49,7 +48,8 @@ def bench(count: int) -> list[str]:
         assert 0 == loop("trust", str(folder)).returncode
         busy = [chance.randint(0, MOST_BUSY) for _ in range(count)]
         for number in busy:
-            with others(number):
+            with busy_programs(number):
+                time.sleep(SETTLE_S)
                 subprocess.run(
                     [*LOOP, "run", "session", "quick", "--target", str(folder)], capture_output=True, check=False
                 )
@@ -87,19 +87,6 @@ def line(busy: int, row: SessionRow) -> str:
     held = "yes" if known.low_s <= row.seconds <= known.high_s else "no"
     between = f"{known.low_s:.0f} to {known.high_s:.0f} s"
     return f"| {busy} | {row.load or 0:.1f} | {known.seconds:.0f} s | {between} | {row.seconds:.0f} s | {held} |"
-
-
-@contextmanager
-def others(count: int) -> Iterator[None]:
-    """So many programs that keep a core busy."""
-    running = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    time.sleep(SETTLE_S)
-    try:
-        yield
-    finally:
-        for one in running:
-            one.kill()
-            one.wait()
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from loop.store.sessions import SessionFolder, every
 from tests.conftest import ROOT
 from tests.faults.results import machine
 from tests.projects import LOOP
-from tests.repository.test_reading import git
+from tests.repository.test_reading import commit, git, put_under_git
 
 PAGE = Path(__file__).with_name("REGRESSIONS.md")
 LIMIT_S = 60.0
@@ -30,17 +30,17 @@ LIMIT_S = 60.0
 FA1 = "cuda/fa1.cuh"
 STAIRCASE = "    score_staircase<N>(block, keys, 0, depth_, scores);\n"
 CHAIN = "{ return std::max<int64_t>(32, (depth + 1) / 2); }"
-Files = dict[str, str]
-"""Path of each file, from the target's folder, to its text."""
-Edit = Callable[[Files], None]
+Edit = Callable[[Path], None]
+"""Changes files below a target's folder."""
 
 
 def replaced(file: str, old: str, new: str) -> Edit:
     """Another text in one place of a file."""
 
-    def edit(files: Files) -> None:
-        assert files[file].count(old) == 1, f"{file}: {old!r} is there {files[file].count(old)} times"
-        files[file] = files[file].replace(old, new)
+    def edit(target: Path) -> None:
+        text = (target / file).read_text()
+        assert text.count(old) == 1, f"{file}: {old!r} is there {text.count(old)} times"
+        (target / file).write_text(text.replace(old, new))
 
     return edit
 
@@ -48,8 +48,9 @@ def replaced(file: str, old: str, new: str) -> Edit:
 def added(text: str, file: str = "cpu/vector.h") -> Edit:
     """Text at the end of a file; by default one that every other includes."""
 
-    def edit(files: Files) -> None:
-        files[file] += text
+    def edit(target: Path) -> None:
+        with (target / file).open("a") as source:
+            source.write(text)
 
     return edit
 
@@ -117,8 +118,7 @@ def tried(case: Case, folder: Path) -> Found:
     """A repository with the regression in a folder, a good session first, and what the session after it says."""
     target = folder / "attention"
     shutil.copytree(ROOT / "kernels" / "attention", target)
-    git(target, "init", "-q", "-b", "main")
-    _commit(target, "as it was")
+    put_under_git(target, "as it was")
     words = (*case.words, "--target", str(target))
     env = {**os.environ, "LOOP_SESSIONS": str(folder / "sessions"), "LOOP_STATE": str(folder / "state")}
     _loop(env, "trust", str(target))
@@ -126,11 +126,11 @@ def tried(case: Case, folder: Path) -> Found:
     if (good := _last(folder)) is None or (record := good.record()) is None or record.status != "passed":
         return Found(right=False, seconds=0.0, said="the session before it did not pass")
     harmless = (added("\nMore is to come.\n", "README.md"), added("\n// Harmless.\n", case.source))
-    for edit in harmless:
-        _change(target, edit, "harmless")
-    culprit = _change(target, case.edit, case.title)
-    for edit in reversed(harmless):
-        _change(target, edit, "harmless again")
+    commits = []
+    for edit in (*harmless, case.edit, *harmless):
+        edit(target)
+        commits.append(commit(target, case.title if edit is case.edit else "harmless"))
+    culprit = commits[len(harmless)]
     begun = time.monotonic()
     _loop(env, "trust", str(target))
     _loop(env, *words)
@@ -150,24 +150,6 @@ def _loop(env: dict[str, str], *words: str) -> None:
 
 def _last(folder: Path) -> SessionFolder | None:
     return next(iter(reversed(every(folder / "sessions"))), None)
-
-
-def _change(target: Path, edit: Edit, subject: str) -> str:
-    """Make an edit and commit it; the hash."""
-    paths = [path for path in target.rglob("*") if path.is_file() and ".git" not in path.parts]
-    files: Files = {str(path.relative_to(target)): path.read_text() for path in paths if path.suffix != ".pyc"}
-    before = dict(files)
-    edit(files)
-    for name, text in files.items():
-        if before.get(name) != text:
-            (target / name).write_text(text)
-    return _commit(target, subject)
-
-
-def _commit(target: Path, subject: str) -> str:
-    git(target, "add", "-A")
-    git(target, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", subject)
-    return git(target, "rev-parse", "HEAD")
 
 
 def main(words: Sequence[str] | None = None) -> None:

@@ -1,9 +1,11 @@
-"""Commands of `loop` with folders of their own, for the benches of coverage."""
+"""Commands of `loop` with folders of their own, and programs that run beside them."""
 
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,3 +50,15 @@ class Rig:
         except subprocess.TimeoutExpired:
             return Ran(TOO_LONG, "", limit_s)
         return Ran(done.returncode, done.stdout + done.stderr, time.monotonic() - begun)
+
+
+@contextmanager
+def busy_programs(count: int) -> Iterator[None]:
+    """So many programs that never rest, while the block lasts."""
+    programs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()

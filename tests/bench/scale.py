@@ -9,7 +9,6 @@ import datetime
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -23,13 +22,13 @@ from loop.machine.machine import machine
 from tests.bench.optimize_live import play
 from tests.bench.optimize_pool import FUNCTIONS, PLAN, Kernel, Patch, pool
 from tests.conftest import ROOT
+from tests.projects import LOOP
 
 NOTES = """
 Before verification was cut by workloads: 78.7 s at width 1, 57.8 s at width 2 (1.36). One of two shares alone
 takes 23.6 s, beside the other 30 s. Not measured: 4 and 8 GPUs, Ray, campaigns.
 """
 DONE, PAGE = ROOT / "tests" / "bench" / "recorded" / "scale.json", ROOT / "tests" / "bench" / "SCALE.md"
-LOOP = [sys.executable, "-c", "from loop.cli import main; main()"]
 MUST = {2: 1.9, 4: 3.5, 8: 6.0}
 MUST_OPTIMIZE = {2: 1.8, 4: 3.2, 8: 5.0}
 CANDIDATES = 16

@@ -4,7 +4,6 @@ The tools' rules see what the tools see, one process a side; the sequential rule
 pairs. Not a test: the figures go to VERDICT.md.
 """
 
-import argparse
 import datetime
 import math
 import sys
@@ -244,10 +243,6 @@ def against_the_baseline() -> list[str]:
 
 def main() -> None:
     """Simulate everything, and replace VERDICT.md."""
-    global SIMULATIONS
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.verdict")
-    parser.add_argument("--simulations", type=int, default=SIMULATIONS)
-    SIMULATIONS = parser.parse_args().simulations
     begun, facts = time.perf_counter(), machine()
     today = datetime.datetime.now(datetime.UTC).date()
     body = [line for title in NOISES for line in section(title)] + against_the_baseline() + more_iterations()

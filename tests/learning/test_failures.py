@@ -4,7 +4,7 @@ from typing import Any
 
 from loop.learning.failures import remembered
 from loop.model.index import Environment, FailureSeen, SessionRow, StepRun
-from tests.makers import NOON
+from tests.makers import make_row
 
 KEY = "0" * 12
 
@@ -19,9 +19,8 @@ def row(name: str, *failures: FailureSeen, status: str = "", **fields: Any) -> S
     """A session with that step, failed where there are failures."""
     word = status or ("failed" if failures else "passed")
     step = StepRun.model_validate({"pattern": "unit", "step": "build", "status": word, "seconds": 1.0})
-    base = {"id": name, "started": NOON, "target": "t", "plan": "p", "device": "cpu", "status": "passed"}
     made = {"variants": ("ours",), "environment": place(), "steps": (step,), "failures": failures, "ground": "g1"}
-    return SessionRow.model_validate({**base, **made, **fields})
+    return make_row(id=name, **{**made, **fields})
 
 
 def place(**fields: Any) -> Environment:

@@ -1,12 +1,10 @@
 """What to do next: what is wrong before what was not measured, and that before speed."""
 
-import datetime
-
 from loop.learning.next_plan import Idea, Present, benefit, ideas
 from loop.model.change import KeptChange
-from loop.model.index import Environment, Judgement, SessionRow, StepRun
+from loop.model.index import Judgement, SessionRow, StepRun
 from loop.model.profile import Promise, Promised
-from tests.makers import NOON
+from tests.makers import make_row
 
 COMPILED = ("cpu", "fast", "a", "b")
 DECLARED = {name: {"quick": ("w",)} for name in ("cpu", "fast", "gpu", "a", "b")}
@@ -14,11 +12,7 @@ DECLARED = {name: {"quick": ("w",)} for name in ("cpu", "fast", "gpu", "a", "b")
 
 def row(number: int = 0, **fields: object) -> SessionRow:
     """A session that passed and measured nothing."""
-    base = {
-        "id": f"s{number}", "started": NOON + datetime.timedelta(hours=number), "target": "t", "plan": "baseline",
-        "device": "cpu", "status": "passed", "environment": Environment(processor="x"), "ground": "files",
-    }  # fmt: skip
-    return SessionRow.model_validate({**base, **fields})
+    return make_row(number, **{"plan": "baseline", "ground": "files", **fields})
 
 
 def present(**fields: object) -> Present:

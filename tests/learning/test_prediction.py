@@ -1,12 +1,10 @@
 """Prediction: like work in a like place counts, what is recent counts more, and what stands out little."""
 
-import datetime
-
 import pytest
 
 from loop.learning.prediction import forecast
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
-from tests.makers import NOON, make_pattern
+from tests.makers import NOON, make_pattern, make_row
 
 ONE = make_pattern("one", estimate={"minutes": 1.0})
 TWO = make_pattern("two", estimate={"minutes": 2.0})
@@ -23,11 +21,16 @@ def row(number: int = 0, **seconds: float) -> SessionRow:
         for name, took in seconds.items()
         for step, part in (("verify", 0.25), ("measure", 0.75))
     ]
-    return SessionRow(
-        id=f"s{number}", started=NOON + datetime.timedelta(hours=number), target="t", plan="p", device="cpu",
-        status="passed", variants=("cpu",), workloads=("w",), ground="files", complete=True,
-        environment=Environment(processor="x", torch="2.4"), runs=tuple(runs), steps=tuple(steps),
-    )  # fmt: skip
+    return make_row(
+        number,
+        variants=("cpu",),
+        workloads=("w",),
+        ground="files",
+        complete=True,
+        environment=Environment(processor="x", torch="2.4"),
+        runs=runs,
+        steps=steps,
+    )
 
 
 def other(of: SessionRow, **fields: object) -> SessionRow:

@@ -4,7 +4,7 @@ import pytest
 
 from loop.learning.prediction import FACTS, PatternStatistics, of_patterns
 from loop.model.index import Environment, PatternRun, SessionRow
-from tests.makers import NOON, make_pattern
+from tests.makers import NOON, make_pattern, make_row
 
 HERE = ("AMD EPYC", None, None, None, "2.4.1", "g++ 12")
 UPGRADED = ("AMD EPYC", None, None, None, "2.5.0", "g++ 12")
@@ -22,13 +22,7 @@ def rows(
         )
         for n in range(good + broken)
     ]
-    return [
-        SessionRow(
-            id=f"s{n}", started=NOON, target="t", plan="p", device="cpu", status="passed",
-            environment=environment, runs=(run,),
-        )
-        for n, run in enumerate(runs)
-    ]  # fmt: skip
+    return [make_row(n, environment=environment, runs=(run,)) for n, run in enumerate(runs)]
 
 
 def one(*some: list[SessionRow]) -> PatternStatistics:
