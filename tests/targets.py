@@ -24,7 +24,6 @@ SOURCE = r"""
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-#include <unistd.h>
 #include "loop_kernel.h"
 #include "scale.h"
 
@@ -58,7 +57,6 @@ ENTRY(sloppy) {
   for (int64_t i = 0; i < rows * columns; ++i) y[i] += 5e-5f;
   return 0;
 }
-ENTRY(nan_tail) { fill(x, y, rows * columns); y[rows * columns - 1] = 0.0f / (float)(rows - rows); return 0; }
 ENTRY(transposed) {
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < columns; ++j) y[j * rows + i] = SCALE * x[i * columns + j];
@@ -82,24 +80,9 @@ ENTRY(fickle) {
   y[0] += 1e-6f * (float)(calls++ % 2);
   return 0;
 }
-ENTRY(restless) {
-  static int calls = 0;
-  fill(x, y, rows * columns);
-  y[0] += (float)(calls++ % 2);
-  return 0;
-}
-ENTRY(reads_input) {
-  char byte;
-  return read(0, &byte, 1) == 0 ? fill(x, y, rows * columns) : 3;
-}
 ENTRY(greedy) {
   fill(x, y, rows * columns);
   ((float *)x)[0] *= 2.0f;
-  return 0;
-}
-ENTRY(far_rows) {
-  fill(x, y, rows * columns);
-  for (int64_t i = 17 * columns; i < rows * columns; ++i) y[i] += 1.0f;
   return 0;
 }
 ENTRY(smears) {
@@ -117,11 +100,6 @@ ENTRY(tires) {
   fill(x, y, rows * columns);
   if (++calls > 1000) y[columns] += 1.0f;
   return 0;
-}
-ENTRY(wakes) {
-  static int calls = 0;
-  if (!calls++) usleep(400000);
-  return fill(x, y, rows * columns);
 }
 static float seen[1 << 16], answer[1 << 16];
 ENTRY(by_address) {

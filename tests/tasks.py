@@ -7,6 +7,7 @@ from typing import Any
 
 from loop.library.definitions import read_file
 from loop.model.target import Target
+from tests.targets import compiled, importable
 from tests.task_example import FLOAT, Example
 from tests.task_judging import BESIDE, GATHER, GATHER_C, GATHER_PY, NARROW, PARTLY, SAMPLING
 
@@ -308,16 +309,10 @@ def write_task(folder: Path, name: str, **fields: Any) -> Target:
         (folder / f"{stem}.c").write_text(text)
     (folder / "gather_program.py").write_text(GATHER_PY)
     right = "written" if name == "passed" else "right"
-    in_c = {
-        "kind": "c_abi",
-        "device": "cpu",
-        "sources": [f"{name}.c"],
-        "build": {"compiler": "gcc", "flags": ["-O1"]},
-    }
-    variants = {
-        one: {"kind": "python", "device": "any", "module": name, "function": one, **example.function}
-        for one in (right, *example.wrong)
-    } | {one: {**in_c, "entry": one} for one in example.compiled}
+    in_python = {"device": "any", "module": name, **example.function}
+    in_c = {"sources": [f"{name}.c"], "build": {"compiler": "gcc", "flags": ["-O1"]}}
+    variants = {function: importable(function, **in_python) for function in (right, *example.wrong)}
+    variants |= {entry: compiled(entry, **in_c) for entry in example.compiled}
     manifest = {
         "format": 2,
         "name": name.replace("_", "-"),

@@ -10,22 +10,26 @@ the set that would find it beside its verdict.
 
 import argparse
 import json
+import os
 import re
 import shutil
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import anyio
 import yaml
 
 from tests.bench import coverage_histories, coverage_init
-from tests.bench.rig import LOOP, Ran, Rig
+from tests.bench.rig import Ran, Rig
+from tests.driving.clients import Agent, drive
 from tests.repository.test_reading import commit, git
+from tests.targets import compiled, importable
 
 HERE = Path(__file__).parent
 CORPUS = HERE / "coverage_corpus"
@@ -260,19 +264,13 @@ def write(folder: Path, name: str, variants: dict[str, str]) -> Path:
     kind = ".py" if function.python else ".cpp"
     for file in ("reference.py", *(() if function.python else ("prelude.h",))):
         shutil.copy(CORPUS / file, folder)
-    made: dict[str, Any] = {}
+    described: dict[str, Any] = {}
     for variant, text in variants.items():
         (folder / f"{variant}{kind}").write_text(text)
-        made[variant] = {"device": "cpu", "kind": "python", "module": variant, "function": "run"}
+        described[variant] = importable("run", module=variant)
         if not function.python:
             build = {"compiler": "g++", "flags": ["-O2", "-fopenmp"]}
-            made[variant] = {
-                "device": "cpu",
-                "kind": "c_abi",
-                "sources": [f"{variant}.cpp"],
-                "entry": "run",
-                "build": build,
-            }
+            described[variant] = compiled("run", sources=[f"{variant}.cpp"], build=build)
     manifest: dict[str, Any] = {
         "format": 2,
         "name": name,
@@ -283,7 +281,7 @@ def write(folder: Path, name: str, variants: dict[str, str]) -> Path:
         "tolerance": {"float32": {"atol": 2e-5, "rtol": 2e-5}},
         "dtypes": {"cpu": "float32"},
         "workloads": function.workloads,
-        "variants": made,
+        "variants": described,
         **({"generator": {"python": f"reference:{function.generator}"}} if function.generator else {}),
         **function.extra,
     }
@@ -325,56 +323,21 @@ def told_by_check(text: str, variant: str) -> bool:
 
 
 def by_mcp(rig: Rig, target: Path, wrong: Sequence[str]) -> tuple[dict[str, bool], Ran]:
-    """Tool `run_session` of `loop mcp`, then the report of the session."""
+    """Tool `run_session` of `loop mcp`, until the session has ended; 900 s at most."""
     begun = time.monotonic()
-    server = subprocess.Popen(
-        [LOOP, "mcp"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=rig.environment,
-        cwd=target,
-    )
-    assert server.stdin
-    assert server.stdout
-    number = 0
+    answers = list[dict[str, Any]]()
 
-    def ask(method: str, **parameters: Any) -> dict[str, Any]:
-        nonlocal number
-        number += 1
-        request = {"jsonrpc": "2.0", "id": number, "method": method, "params": parameters}
-        server.stdin.write(json.dumps(request) + "\n")
-        server.stdin.flush()
-        while True:
-            answer = json.loads(server.stdout.readline())
-            if answer.get("id") == number:
-                return dict(answer["result"])
+    async def story(agent: Agent) -> None:
+        with anyio.fail_after(900):
+            answers.append(await agent.ended("run_session", plan="quick", target=str(target)))
 
-    try:
-        client = {"name": "bench", "version": "0"}
-        ask("initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo=client)
-        server.stdin.write('{"jsonrpc": "2.0", "method": "notifications/initialized"}\n')
-        made = ask(
-            "tools/call", name="run_session", arguments={"plan": "quick", "target": str(target), "wait_s": 50}
-        )
-        while made["structuredContent"].get("state") == "running" and time.monotonic() - begun < 900:
-            job = made["structuredContent"]["job"]
-            made = ask(
-                "tools/call",
-                name="job_wait",
-                arguments={"job": job if isinstance(job, str) else job["id"], "wait_s": 50},
-            )
-    finally:
-        server.kill()
-        server.wait()
-    text = json.dumps(made)
-    found = {
-        name: re.search(rf'"variant": "{name}"[^{{}}]*"verdict": "(incorrect|invalid)"', text.replace("\\", ""))
-        is not None
-        for name in wrong
-    }
-    return found, Ran(0, text, time.monotonic() - begun)
+    with mock.patch.dict(os.environ, rig.environment):
+        drive(story, target)
+    text = json.dumps(answers)
+    plain = text.replace("\\", "")
+    verdict = r'"variant": "{}"[^{{}}]*"verdict": "(incorrect|invalid)"'
+    rejected = {name: re.search(verdict.format(name), plain) is not None for name in wrong}
+    return rejected, Ran(0, text, time.monotonic() - begun)
 
 
 def by_bisection(rig: Rig, folder: Path, name: str, number: int) -> tuple[bool, Ran]:

@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from typing import Any
 import psutil
 
 from loop.base.errors import LoopError
+from loop.base.processes import kill_tree
 from loop.formats import table
 from loop.formats.model import ForeignTask, hindrances
 from loop.formats.table import as_target
@@ -257,7 +257,7 @@ def _run(run: Run, command: Sequence[str]) -> str:
             break
         except subprocess.TimeoutExpired:
             if not why and (why := _too_much(run, child.pid, time.monotonic() - begin)):
-                _end(child.pid)
+                kill_tree(child.pid)
     if why:
         raise Excluded(why)
     if not output.strip():
@@ -274,29 +274,15 @@ def _too_much(run: Run, pid: int, seconds: float) -> str:
     return ""
 
 
-def _tree(pid: int) -> list[psutil.Process]:
-    """A command and all that it started."""
-    return [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-
-
 def _resident(pid: int) -> int:
     """Bytes that a command and all that it started keep in memory for themselves; what they share counts once."""
     total = 0
     with contextlib.suppress(psutil.NoSuchProcess):  # It has ended meanwhile.
-        for one in _tree(pid):
-            found = one.memory_info()
-            total += found.rss - (found.shared if one.pid != pid else 0)
+        first = psutil.Process(pid)
+        for process in (first, *first.children(recursive=True)):
+            memory = process.memory_info()
+            total += memory.rss - (memory.shared if process.pid != pid else 0)
     return total
-
-
-def _end(pid: int) -> None:
-    """End a command and all that it started."""
-    below = _tree(pid)
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        for one in below:
-            if one.is_running():
-                one.send_signal(sign)
-        _, below = psutil.wait_procs(below, timeout=5)
 
 
 def main() -> None:
