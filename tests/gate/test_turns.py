@@ -161,7 +161,7 @@ def test_a_layout_may_be_declined_or_left_out(bench: Bench) -> None:
     """By an error number, or by `takes`; each is counted."""
     found = checked(bench, "dense_alone", "dense_by_takes")
     assert "right on 5, not supported on 4 (strided x1, transposed x1, broadcast x2)" == found["dense_alone"].tally
-    assert found["dense_by_takes"].tally.endswith("not supported on 1 (layout=transposed x1)")
+    assert "not supported on 1 (layout=transposed x1)" in found["dense_by_takes"].tally
 
 
 @pytest.mark.slow
