@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.base.places import include_folder
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.builds.build import build
 from loop.library.definitions import read_file
 from loop.model.measurement import Build
@@ -287,7 +287,7 @@ def make_builds(bench: Bench, *names: str) -> dict[str, Build]:
 
 def build_one(folder: Path, variant: CAbiVariant, cache: Path, name: str = "right") -> Build:
     """Build one variant."""
-    made: Build = finish(build(name, variant, folder, cache=cache, include=include_folder(), limit_s=60.0))
+    made: Build = run_to_end(build(name, variant, folder, cache=cache, include=include_folder(), limit_s=60.0))
     return made
 
 

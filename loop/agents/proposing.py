@@ -41,7 +41,7 @@ class Preset:
     """How a program is called, and what it prints."""
 
     command: str
-    """In a shell, the brief on its standard input. See `filled` for what stands in braces."""
+    """In a shell, the brief on its standard input. See `fill_places` for what stands in braces."""
     in_dollars: str = ""
     """Words that hold it within `{usd}`, where dollars are bounded."""
     env: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ def preset_of(proposer: str) -> Preset:
     return PRESETS.get(proposer.strip()) or Preset(proposer)
 
 
-def filled(command: str, places: Mapping[str, str]) -> str:
+def fill_places(command: str, places: Mapping[str, str]) -> str:
     """A command with what stands for `PLACES` in their places, quoted."""
     return re.sub(rf"\{{({'|'.join(PLACES)})\}}", lambda match: shlex.quote(places.get(match[1], "")), command)
 
@@ -119,7 +119,7 @@ def refuse_unready(campaign: Campaign) -> None:
 
 
 @functools.cache
-def works() -> bool:
+def namespaces_work() -> bool:
     """Whether namespaces may be made here."""
     trial = ["bwrap", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--unshare-pid", "true"]
     try:
@@ -128,19 +128,19 @@ def works() -> bool:
         return False
 
 
-def under(root: Path, locks: Path, notes: Path, preset: Preset) -> tuple[str, ...]:
+def isolated_command(root: Path, locks: Path, notes: Path, preset: Preset) -> tuple[str, ...]:
     """The command line that a proposer runs under; empty where it is not isolated.
 
     Its home folder is empty but for the program's own configuration. `loop kernels check` needs builds, trust, the
     device's locks and loop itself. `notes`: where the brief is.
     """
-    if not preset.own or not works():  # Where a command of the user's own keeps its files, nobody knows.
+    if not preset.own or not namespaces_work():  # Where a command of the user's own keeps its files, nobody knows.
         return ()
     home = Path.home()
     words = ["bwrap", "--die-with-parent", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc"]
     words += ["--tmpfs", "/tmp", "--tmpfs", str(home)]
     # Folders of the home that hold programs on the PATH, with what they load.
-    inside = [path for name in programs() if (path := Path(name)).is_relative_to(home)]
+    inside = [path for name in path_of_programs() if (path := Path(name)).is_relative_to(home)]
     read = [*dict.fromkeys(path.parent if path.name == "bin" else path for path in inside)]
     read += [cache_folder(), state_folder(), PACKAGE.parent, Path(sys.prefix), Path(sys.base_prefix), notes]
     for folder in read:
@@ -150,7 +150,7 @@ def under(root: Path, locks: Path, notes: Path, preset: Preset) -> tuple[str, ..
     return tuple(words)
 
 
-def programs() -> list[str]:
+def path_of_programs() -> list[str]:
     """The PATH of a proposer: that of loop, and last the folder of loop's own program."""
     paths = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
     return list(dict.fromkeys([*paths, str(Path(sys.executable).parent)]))
@@ -203,7 +203,7 @@ class Errand:
             "usd": f"{self.usd:.2f}" if self.usd is not None else "",
         }
         text = self.preset.command + (self.preset.in_dollars if self.usd is not None else "")
-        shell = f"{{ {filled(text, places)}\n}} < {shlex.quote(str(self.page))}"
+        shell = f"{{ {fill_places(text, places)}\n}} < {shlex.quote(str(self.page))}"
         return [*self.under, "sh", "-c", shell]
 
     def answered(self) -> dict[str, Any]:
@@ -250,7 +250,7 @@ def _once(errand: Errand, begun: float) -> Generator[Tick, None, Errands]:
     names = (*PASSED_ON, *errand.preset.env, *errand.env)
     env = {name: os.environ[name] for name in names if name in os.environ}
     env |= {"LOOP_CACHE": str(errand.cache)} if errand.cache else {}
-    env["PATH"] = os.pathsep.join(programs())  # The brief names commands of loop's.
+    env["PATH"] = os.pathsep.join(path_of_programs())  # The brief names commands of loop's.
     with Child(errand.command, cwd=errand.folder, env=env) as child:
         cut = yield from _watch(child, errand, begun)
         if child.code is None:  # Its group is asked to end first.
@@ -322,7 +322,7 @@ def sweep_orphans(before: Sequence[int]) -> None:
                 os.waitpid(orphan.pid, 0)
 
 
-def children() -> list[int]:
+def child_processes() -> list[int]:
     """Children of ours by now."""
     return [child.pid for child in psutil.Process().children()]
 
@@ -429,14 +429,14 @@ class AiGiven(Model):
     """What the AI cost, as the user says."""
 
 
-def stated(usd: float | None) -> AiGiven:
+def parse_stated_usd(usd: float | None) -> AiGiven:
     """What `--ai-usd` says. Raises LoopError for what is no amount."""
     if usd is not None and not 0 <= usd < float("inf"):
         raise UsageError(f"--ai-usd {usd}: expected dollars, 0 or more", hint="--ai-usd 1.50")
     return AiGiven(stated_usd=usd)
 
 
-def add(folder: SessionFolder, more: AiGiven) -> None:
+def add_stated(folder: SessionFolder, more: AiGiven) -> None:
     """Keep what is stated in the place of what was."""
     if more.stated_usd is not None:
         sums.write_sealed(folder.path / NAME, more)
@@ -447,7 +447,7 @@ def proposals_in(session: Path) -> list[Proposal]:
     return [sums.read_sealed(Proposal, path) for path in sorted(session.glob(PROPOSALS))]
 
 
-def used(folder: SessionFolder) -> tuple[AiUse | None, str]:
+def usage_of_session(folder: SessionFolder) -> tuple[AiUse | None, str]:
     """What is known of a session's AI, the best source alone; else None, and why where a file is damaged."""
     path = folder.path / NAME
     try:
@@ -457,14 +457,14 @@ def used(folder: SessionFolder) -> tuple[AiUse | None, str]:
         return None, f"{path}: cannot be read: {error.strerror}"
     except LoopError as error:
         return None, error.message
-    use = together(results) if results else None
+    use = total_usage(results) if results else None
     if known.stated_usd is not None and (use is None or use.usd is None):
         use = use or AiUse(source="stated", usd=None)
         use = use.model_copy(update={"source": "stated", "usd": known.stated_usd, "unpriced": ()})
     return use, ""
 
 
-def together(results: Iterable[AiUse]) -> AiUse:
+def total_usage(results: Iterable[AiUse]) -> AiUse:
     """What several runs of agents used."""
     uses = list(results)
     known = [use.usd for use in uses if use.usd is not None]

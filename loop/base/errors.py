@@ -198,7 +198,7 @@ ACTED_ON = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\
 _ACTS = re.compile(rf"{ESCAPES}|{ACTED_ON}|\r(?!\n)|[\ud800-\udfff]")
 
 
-def inert(text: str) -> str:
+def without_escapes(text: str) -> str:
     """`text` without escape sequences, a space for every other character that a terminal would act on.
 
     Bytes that were no UTF-8, such as those of a file's name, become U+FFFD: what is printed is UTF-8 throughout.
@@ -217,16 +217,16 @@ def inert(text: str) -> str:
 _SAID: set[str] = set()
 
 
-def remark(text: str) -> None:
+def remark_once(text: str) -> None:
     """A line on standard error, the first time that this process says it."""
     if text in _SAID:
         return
     _SAID.add(text)
     with contextlib.suppress(OSError, ValueError, AttributeError):  # Nobody may be there to read it.
-        sys.stderr.write(f"loop: {inert(text)}\n")
+        sys.stderr.write(f"loop: {without_escapes(text)}\n")
         sys.stderr.flush()
 
 
-def forget() -> None:
+def forget_remarks() -> None:
     """Say everything anew: another command begins in this process."""
     _SAID.clear()

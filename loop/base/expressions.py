@@ -280,7 +280,7 @@ class Miss:
     """What there is, and what was asked."""
 
 
-def misses(condition: Expression, values: Values) -> tuple[Miss, ...]:
+def failing_parts(condition: Expression, values: Values) -> tuple[Miss, ...]:
     """The parts of a condition that do not hold for these values. A part without an answer does not hold."""
     missed = []
     for part in condition.parts:

@@ -34,7 +34,7 @@ def _note(number: int, frame: FrameType | None) -> None:
 
 
 @contextlib.contextmanager
-def flagged() -> Iterator[None]:
+def signals_as_flags() -> Iterator[None]:
     """While it lasts Ctrl-C, SIGTERM and a closed terminal are flags; Stopped at its end where nobody saw one.
 
     Inside of another one it only looks: the outermost decides how long signals are flags.
@@ -47,14 +47,14 @@ def flagged() -> Iterator[None]:
     try:
         yield
         if not _noted.obeyed:
-            check()
+            raise_if_signalled()
     finally:
         _noted.depth, _noted.number = 0, 0
         for name, handler in before.items():
             signal.signal(name, handler)
 
 
-def check() -> None:
+def raise_if_signalled() -> None:
     """Raise Stopped where a signal was noted: nothing is half done here."""
     if _noted.number:
         _noted.obeyed = True

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from loop.base.documents.files import unusable
+from loop.base.documents.files import unusable_file
 from loop.base.errors import ErrorCode, UsageError
 
 ASKED_S = 0.2
@@ -53,11 +53,11 @@ def locked(path: Path, seconds: float = ASKED_S) -> Iterator[int]:
             file.write(json.dumps({"pid": os.getpid(), "boot_id": boot_id()}))
             file.flush()
         except OSError as error:
-            raise unusable(path, "written", error) from error
+            raise unusable_file(path, "written", error) from error
         yield file.fileno()
 
 
-def held(path: Path) -> bool:
+def is_locked(path: Path) -> bool:
     """Whether somebody holds the lock at `path`; nothing is written, and no file is made.
 
     Raises LoopError when the file cannot be read.
@@ -68,7 +68,7 @@ def held(path: Path) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise unusable(path, "read", error) from error
+        raise unusable_file(path, "read", error) from error
 
 
 def _try(file: IO[bytes] | IO[str], how: int) -> bool:

@@ -54,12 +54,12 @@ class Folders:
     @classmethod
     def of(cls, sessions: Path | None = None, target: Path | None = None) -> "Folders":
         """Those of this process, and of a project where there is one."""
-        own = (*filter(None, [sessions]), cache_folder(), state_folder(), temporary())
+        own = (*filter(None, [sessions]), cache_folder(), state_folder(), temporary_folder())
         return cls(own, tuple(filter(None, [target])))
 
     def short(self) -> dict[Path, int]:
         """Each folder that cannot be written now, or is full, and the error number of it. Writes nothing."""
-        numbers = {folder: glance(folder) for folder in (*self.own, *self.worked_in)}
+        numbers = {folder: write_error_of(folder) for folder in (*self.own, *self.worked_in)}
         return {f: number for f, number in numbers.items() if number and (f in self.own or number not in REFUSED)}
 
     def holding(self, path: Path) -> Path | None:
@@ -67,12 +67,12 @@ class Folders:
         for folder in self.own:
             if path.is_relative_to(folder):
                 first = path.relative_to(folder).parts[:1]
-                if folder != temporary() or not first or first[0].startswith(("loop-", ".loop-")):
+                if folder != temporary_folder() or not first or first[0].startswith(("loop-", ".loop-")):
                     return folder
         return None
 
 
-def temporary() -> Path:
+def temporary_folder() -> Path:
     """Where temporary files go: TMPDIR as the user gave it, for children read it too."""
     with contextlib.suppress(FileNotFoundError):  # None can be written.
         return Path(os.environ.get("TMPDIR") or tempfile.gettempdir()).absolute()
@@ -85,7 +85,7 @@ def _state(folder: Path) -> tuple[Path, os.statvfs_result]:
     return place, os.statvfs(place)
 
 
-def glance(folder: Path) -> int:
+def write_error_of(folder: Path) -> int:
     """0, or the error number that a write into the folder would meet, by what the system says of it."""
     try:
         place, state = _state(folder)
@@ -104,16 +104,16 @@ def is_noexec(folder: Path) -> bool:
     return False
 
 
-def failure(number: int, place: Path | None = None) -> MachineFailure:
+def failure_of_machine(number: int, place: Path | None = None) -> MachineFailure:
     """A failure of the machine: of a folder where a `place` is named, else of memory, processes or files."""
     where = f"{place}: " if place and number in OF_FOLDERS else ""
     return MachineFailure(f"{where}{os.strerror(number)}", ADVICE[number].format(place=place or "the disk"))
 
 
-def behind(error: BaseException, folders: Folders) -> MachineFailure | None:
+def failure_behind(error: BaseException, folders: Folders) -> MachineFailure | None:
     """The failure of the machine that led to an error; None where something else did."""
     if isinstance(error, OSError) and error.errno == errno.EAGAIN:
-        return failure(errno.EAGAIN)  # From a fork: waits for locks and pipes catch it.
+        return failure_of_machine(errno.EAGAIN)  # From a fork: waits for locks and pipes catch it.
     cause: BaseException | None = error
     while cause is not None:
         blamed = cause if isinstance(cause, MachineFailure) else _blamed(cause, folders)
@@ -126,23 +126,23 @@ def behind(error: BaseException, folders: Folders) -> MachineFailure | None:
 def _blamed(error: BaseException, folders: Folders) -> MachineFailure | None:
     """The failure of the machine that one error speaks of, causes left out."""
     if isinstance(error, MemoryError):
-        return failure(errno.ENOMEM)
+        return failure_of_machine(errno.ENOMEM)
     forked = error.__cause__ if isinstance(error, CannotStart) else None
     if NO_THREAD in str(error) or (isinstance(forked, OSError) and forked.errno == errno.EAGAIN):
-        return failure(errno.EAGAIN)
+        return failure_of_machine(errno.EAGAIN)
     if NO_TEMPORARY in str(error):
-        return failure(folders.short().get(temporary(), errno.EACCES), temporary())
+        return failure_of_machine(folders.short().get(temporary_folder(), errno.EACCES), temporary_folder())
     number = (error.errno or 0) if isinstance(error, OSError) else 0
     if number not in ADVICE or number == errno.EAGAIN:
         return None
     if number not in OF_FOLDERS:
-        return failure(number)
+        return failure_of_machine(number)
     # The folder to blame: the one of ours that the file lies in, else one that is measured to be short.
     name = getattr(error, "filename", None)
     path = Path(name).absolute() if isinstance(name, str | Path) else None
     place = (folders.holding(path) if path else None) or (None if number in REFUSED else path)
     place = place or next((folder for folder, met in folders.short().items() if met == number), None)
-    return None if number in REFUSED and place is None else failure(number, place)
+    return None if number in REFUSED and place is None else failure_of_machine(number, place)
 
 
 class Gauge:
@@ -180,7 +180,9 @@ class Gauge:
         if bad and not short:
             now = sorted(self.folders.short().items(), key=lambda pair: str(pair[0]) not in text)
             short = {f: number for f, number in now if number not in REFUSED or str(f) in text}
-        return next((failure(number, folder) for folder, number in short.items() if number in OF_FOLDERS), None)
+        return next(
+            (failure_of_machine(number, folder) for folder, number in short.items() if number in OF_FOLDERS), None
+        )
 
     def _mounted_noexec(self, text: str) -> MachineFailure | None:
         """The folder from which something could not be loaded or run, because it is mounted so."""
@@ -188,7 +190,11 @@ class Gauge:
         for folder in sorted(folders, key=lambda folder: str(folder) not in text):
             # Other files refuse to run, too: theirs are named.
             if (NOT_LOADED in small or (NOT_RUN in small and str(folder) in text)) and is_noexec(folder):
-                variable = {cache_folder(): "LOOP_CACHE", state_folder(): "LOOP_STATE", temporary(): "TMPDIR"}
+                variable = {
+                    cache_folder(): "LOOP_CACHE",
+                    state_folder(): "LOOP_STATE",
+                    temporary_folder(): "TMPDIR",
+                }
                 name = variable.get(folder)
                 other = f"name a folder elsewhere: export {name}=..." if name else "move it to another file system"
                 return MachineFailure(f"{folder} is mounted noexec: nothing there can be loaded or run", other)

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from loop.base.errors import UsageError, remark
+from loop.base.errors import UsageError, remark_once
 
 
-def stranger(path: Path) -> str:
+def who_else_may_write(path: Path) -> str:
     """Why somebody else could change what lies there, in words; empty where only we, a group and root can."""
     closed: Path | None = None
     for entry, facts, last in _way(path):
@@ -55,7 +55,7 @@ def private_folder(name: str) -> Path:
 
     folder = Path(tempfile.gettempdir()) / f"loop-{os.geteuid()}" / name
     make_private(folder)
-    if folder.is_dir() and not stranger(folder):
+    if folder.is_dir() and not who_else_may_write(folder):
         return folder
     alone = Path(tempfile.mkdtemp(prefix="loop-"))
     atexit.register(shutil.rmtree, alone, ignore_errors=True)
@@ -109,12 +109,14 @@ def _folder(own: str, shared: str, default: str) -> Path:
     wanted = Path(base).absolute() / "loop" if base else usual
     wanted = Path(os.environ[own]).absolute() if os.environ.get(own) else wanted
     make_private(wanted)
-    why = stranger(wanted)
+    why = who_else_may_write(wanted)
     if not why:
         return wanted
     make_private(usual)
-    used = usual if usual != wanted and not stranger(usual) else private_folder(own.lower())
-    remark(f"{wanted} is not used: {why}. {used} is used instead; mend that, or name another folder with {own}")
+    used = usual if usual != wanted and not who_else_may_write(usual) else private_folder(own.lower())
+    remark_once(
+        f"{wanted} is not used: {why}. {used} is used instead; mend that, or name another folder with {own}"
+    )
     return used
 
 
@@ -124,7 +126,7 @@ def shared_locks() -> Path | None:
     for folder in (Path(runtime) / "loop", Path(f"/tmp/loop-{os.getuid()}")):
         with contextlib.suppress(OSError):
             folder.mkdir(mode=0o700, exist_ok=True)
-            if not stranger(folder) and os.access(folder, os.W_OK):
+            if not who_else_may_write(folder) and os.access(folder, os.W_OK):
                 return folder
     return None
 
@@ -184,7 +186,7 @@ def _in_checkout(here: Path) -> bool:
     return (checkout / "pyproject.toml").is_file() and here.resolve().is_relative_to(checkout)
 
 
-def named(folder: Path) -> list[str]:
+def target_words(folder: Path) -> list[str]:
     """How a command names a target: nothing for the bundled one."""
     return [] if folder.resolve() == shipped(BUNDLED_TARGET).resolve() else ["--target", str(folder)]
 

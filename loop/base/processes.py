@@ -256,7 +256,7 @@ def run(
         return child.completed(timed_out)
 
 
-def finish(waiting: Generator[Tick, None, Any]) -> Any:
+def run_to_end(waiting: Generator[Tick, None, Any]) -> Any:
     """The result of a generator of ticks, for callers that have nobody to show them to."""
     while True:
         try:
@@ -265,7 +265,9 @@ def finish(waiting: Generator[Tick, None, Any]) -> Any:
             return stop.value
 
 
-def together(waiting: Iterable[Generator[Tick, None, Result]], width: int) -> Generator[Tick, None, list[Result]]:
+def run_side_by_side(
+    waiting: Iterable[Generator[Tick, None, Result]], width: int
+) -> Generator[Tick, None, list[Result]]:
     """The results of several generators of ticks, in order; `width` of them run at a time.
 
     An error of one ends the others.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import IO, Any, Literal
 
-from loop.base.errors import LoopError, MachineFailure, UsageError, inert
+from loop.base.errors import LoopError, MachineFailure, UsageError, without_escapes
 
 Kind = Literal["good", "bad", "wait", "soft"]
 
@@ -33,12 +33,12 @@ KINDS: dict[str, Kind] = {
 """First words that are marked; the word itself says it."""
 
 
-def kind(text: str) -> str:
+def kind_of_text(text: str) -> str:
     """The kind of what a text begins with, as in `slower: 0.80x`; empty for other words."""
     return KINDS.get(text.partition(" ")[0].rstrip(",:;"), "")
 
 
-def css() -> str:
+def style_sheet() -> str:
     """The colours as variables of a style sheet, by day, by night and on paper."""
     light, dark = (
         "".join(f"--{name}:{colour[theme]};" for name, colour in COLOURS.items()) for theme in ("light", "dark")
@@ -62,7 +62,7 @@ STREAMS = ("stdin", "stdout", "stderr")
 """By their numbers."""
 
 
-def put(stream: IO[str], text: str) -> None:
+def write_now(stream: IO[str], text: str) -> None:
     """Write at once. Where nobody reads any more nothing is said from then on: the work goes on, recorded.
 
     Raises MachineFailure where stdout cannot be written: what was asked for is not all there.
@@ -94,13 +94,13 @@ def open_streams() -> None:
         raise UsageError("stdout is closed: what you ask for cannot be written", "name a place: `> FILE`")
 
 
-def watched(stream: IO[str]) -> bool:
+def is_watched(stream: IO[str]) -> bool:
     """Whether a person watches: a terminal, and nothing that asks for plain lines."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("CI") or os.environ.get("TERM") in ("dumb", None)
     return stream.isatty() and not plain
 
 
-def width(stream: IO[str]) -> int:
+def columns_of(stream: IO[str]) -> int:
     """Columns of the terminal; 80 without one."""
     return shutil.get_terminal_size((80, 24)).columns if stream.isatty() else 80
 
@@ -110,21 +110,21 @@ class Screen:
 
     def __init__(self, out: IO[str] | None = None, err: IO[str] | None = None, *, quiet: bool = False) -> None:
         self.out, self.err = out or sys.stdout, err or sys.stderr
-        self.live = watched(self.err) and not quiet
+        self.live = is_watched(self.err) and not quiet
         forced = os.environ.get("FORCE_COLOR", "") not in ("", "0") and not os.environ.get("NO_COLOR")
-        self.colours = forced or watched(self.err)
+        self.colours = forced or is_watched(self.err)
         """Whether words have colours: where a person watches, or FORCE_COLOR is set. NO_COLOR goes before it."""
         self.quiet = quiet
         """Say nothing but errors: for `--json` without a watcher."""
 
     def data(self, text: str) -> None:
         """What was asked for, to stdout."""
-        shown = inert(text)
-        put(self.out, shown if shown.endswith("\n") else shown + "\n")
+        shown = without_escapes(text)
+        write_now(self.out, shown if shown.endswith("\n") else shown + "\n")
 
     def prose(self, text: str) -> None:
         """Sentences that were asked for, to stdout, as wide as the terminal."""
-        self.data(fold(inert(text), width(self.out)))
+        self.data(fold(without_escapes(text), columns_of(self.out)))
 
     def say(self, text: str = "") -> None:
         """A line of talk, to stderr."""
@@ -139,17 +139,17 @@ class Screen:
 
     def _talk(self, text: str, word: str = "", colour: str = "") -> None:
         """Text as wide as the terminal, the first `word` of it in a colour where colours are wanted."""
-        shown = inert(text)
+        shown = without_escapes(text)
         if self.err.isatty():
-            shown = fold(shown, width(self.err))
+            shown = fold(shown, columns_of(self.err))
         if word and self.colours:
             shown = shown.replace(word, f"\x1b[{colour}m{word}\x1b[0m", 1)
-        put(self.err, (CLEAR_LINE if self.live else "") + shown + "\n")
+        write_now(self.err, (CLEAR_LINE if self.live else "") + shown + "\n")
 
     def status(self, text: str) -> None:
         """The line that changes while something runs; only where somebody watches."""
         if self.live:
-            put(self.err, CLEAR_LINE + shorten(inert(text), width(self.err) - 1))
+            write_now(self.err, CLEAR_LINE + shorten(without_escapes(text), columns_of(self.err) - 1))
 
     def fail(self, error: LoopError) -> None:
         """An error and what to do next, to stderr."""
@@ -158,13 +158,13 @@ class Screen:
 
     def table(self, heads: Sequence[str], rows: Iterable[Sequence[Any]], *, wrap: int = -1) -> None:
         """Rows to stdout, as wide as the terminal: the last column (or `wrap`) takes what the others leave."""
-        self.data("\n".join(table_lines(heads, rows, width(self.out), wrap=wrap)))
+        self.data("\n".join(table_lines(heads, rows, columns_of(self.out), wrap=wrap)))
 
     def confirm(self, question: str) -> bool:
         """Ask a person; False when nobody is there to answer."""
         if not (sys.stdin.isatty() and self.err.isatty()):
             return False
-        put(self.err, f"{inert(question)} [y/N] ")
+        write_now(self.err, f"{without_escapes(question)} [y/N] ")
         return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
@@ -199,7 +199,7 @@ def table_lines(heads: Sequence[str], rows: Iterable[Sequence[Any]], columns: in
     import textwrap
 
     wrap %= len(heads)
-    cells = [[inert(str(cell)).replace("\n", " ") for cell in row] for row in (heads, *rows)]
+    cells = [[without_escapes(str(cell)).replace("\n", " ") for cell in row] for row in (heads, *rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(heads))]
     words = [max((len(word) for row in cells for word in row[i].split()), default=0) for i in range(len(heads))]
     least = [max(12, 0 if i == wrap else words[i]) for i in range(len(heads))]
@@ -216,7 +216,7 @@ def table_lines(heads: Sequence[str], rows: Iterable[Sequence[Any]], columns: in
     return lines
 
 
-def short(seconds: float) -> str:
+def short_duration(seconds: float) -> str:
     """For a table: `0.3s`, `12s`, `4m`, `2.1h`."""
     if seconds < 90:
         return f"{seconds:.1f}s" if seconds < 9.95 else f"{seconds:.0f}s"

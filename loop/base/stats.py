@@ -72,7 +72,7 @@ class Clipped:
         return fmean(self.values)
 
 
-def clipped(values: Sequence[float]) -> Clipped:
+def winsorised(values: Sequence[float]) -> Clipped:
     """Winsorise logarithms at `CLIP` deviations about the median, each 1.4826 times the median absolute deviation.
 
     Where those in the middle may be the outliers, all stay as they are, and the mean keeps all its scatter: among
@@ -100,7 +100,7 @@ def ratio_interval(
     t"). Without outliers it is the usual interval. `shared` is variance of the mean that all rounds have in
     common. Returns (ratio, low, high).
     """
-    sample = clipped(logs)
+    sample = winsorised(logs)
     count, within = len(logs), len(logs) - sample.beyond
     error = math.hypot(stdev(sample.values) * math.sqrt(count) / within, math.sqrt(shared))
     mean = sample.mean

@@ -8,15 +8,15 @@ from loop.base.errors import LoopError, WorkFailed
 from loop.base.processes import Tick
 from loop.bisect.candidates import Line, lines_from
 from loop.bisect.hunt import Regression, kernel_hunt
-from loop.bisect.trying import PLACES, watching
+from loop.bisect.trying import PLACES, with_ticks
 from loop.gate.emulating import too_much
-from loop.gate.kernel import distinct, extra_sets, other_sets, workloads
+from loop.gate.kernel import distinct_workloads, extra_sets, other_sets, workloads
 from loop.model.bisect import BisectOutput
 from loop.model.index import SessionRow
 from loop.model.output import VerifyOutput
 from loop.model.target import CAbiVariant, Workload
 from loop.model.verdict import SpeedVerdict
-from loop.model.workloads import entry_of, operations, spelled
+from loop.model.workloads import as_words, entry_of, operations
 from loop.steps.context import Context, NoArguments, Result, Working
 from loop.store.judgements import wrong_builds
 from loop.timing.against_known_good import CompareOutput
@@ -51,11 +51,11 @@ def regressions(context: Context) -> tuple[Regression, ...]:
 def _workloads(context: Context, *, emulated: bool = False) -> list[Workload]:
     """Everything that is verified, by a GPU's types where it is emulated."""
     sets = [*context.task.plan.workloads, *extra_sets(context), *other_sets(context)]
-    every = distinct(workloads(context, sets, device="cuda" if emulated else None))
+    every = distinct_workloads(workloads(context, sets, device="cuda" if emulated else None))
     return [workload for workload in every if not (emulated and too_much(context.bench.target, workload))]
 
 
-def lines(context: Context, regression: Regression) -> tuple[list[Line], str]:
+def lines_to_search(context: Context, regression: Regression) -> tuple[list[Line], str]:
     """Lines of commits from where it was good to the checkout, the last good end first; why there is none.
 
     They begin at commits at which a session found it good, or on which a checkout stood that was. What was not
@@ -88,7 +88,7 @@ def bisect(context: Context, arguments: NoArguments) -> Working[BisectOutput]:
     missing: list[str] = []
     hint = None
     for place, regression in enumerate(regressed):
-        ends, why = lines(context, regression)
+        ends, why = lines_to_search(context, regression)
         if ends:
             rest = [f"a search for why {other.what}: one at a time" for other in regressed[place + 1 :]]
             return (yield from _searched(context, regression, ends, (*missing, *rest)))
@@ -116,7 +116,7 @@ def _searched(
     try:
         for line in ends:
             with kernel_hunt(regression, line, context.bench, context.task.seed) as hunt:
-                answer = yield from watching(hunt.run(), in_time)
+                answer = yield from with_ticks(hunt.run(), in_time)
             if answer.outcome in ANSWERS or line.ends[-1].commit in answer.skipped:
                 break
     except LoopError as error:
@@ -139,5 +139,5 @@ def _searched(
 def _command(context: Context, regression: Regression, good: str) -> str:
     signature = context.bench.target.signature
     words = ["--variant", regression.variant, "--metric", regression.metric]
-    words += [word for w in regression.workloads for word in ("--workloads", spelled(entry_of(signature, w)))]
+    words += [word for w in regression.workloads for word in ("--workloads", as_words(entry_of(signature, w)))]
     return context.command("bisect", *words, "--seed", str(context.task.seed), "--good", good)

@@ -19,7 +19,7 @@ from loop.base.processes import Tick
 from loop.builds import build
 from loop.builds.build import Buildable, BuildFailed
 from loop.library.definitions import read_file
-from loop.library.earlier import upgraded
+from loop.library.earlier import upgrade
 from loop.model.bisect import UNCOMMITTED, Candidate
 from loop.model.measurement import Build
 from loop.model.target import CAbiVariant, PythonVariant, Target
@@ -64,7 +64,7 @@ class Line:
     def held(self) -> list[dict[str, str]]:
         """Path to object: all that the good end holds; of each candidate what differs from the one before."""
         commits = [candidate.commit for candidate in self.ends if candidate.commit != UNCOMMITTED]
-        rows = [reading.held(self.top, commits[0]), *reading.changed_objects(self.top, commits)]
+        rows = [reading.objects_of_commit(self.top, commits[0]), *reading.changed_objects(self.top, commits)]
         return [*rows, dict(self.edited)] if self.edited else rows
 
     def before(self, candidate: Candidate) -> Candidate:
@@ -88,7 +88,7 @@ def read_line(folder: Path, good: str, bad: str | None) -> Line:
         raise UsageError(f"{folder} is not under git, or none of it is committed", hint="git init, and commit it")
     first, last = reading.resolve(top, good), reading.resolve(top, bad or "HEAD")
     uncommitted = (changes(folder, last) if bad is None else None) or {}
-    commits = [] if first == last and uncommitted else reading.line(top, good, bad or "HEAD")
+    commits = [] if first == last and uncommitted else reading.first_parents(top, good, bad or "HEAD")
     line = Line(folder, top, reading.commit(top, first), tuple(commits))
     if not uncommitted:
         return line
@@ -123,7 +123,7 @@ def merged_lines(line: Line, merge: Candidate, *, joined: bool) -> list[Line]:
     for parent in merge.parents if merge.merge else ():
         if not any(reading.is_ancestor(line.top, parent, good) for good in known):
             start = git(line.top, "merge-base", parent, *known).split()[0]
-            commits = [*reading.line(line.top, start, parent), *([merge] if joined else [])]
+            commits = [*reading.first_parents(line.top, start, parent), *([merge] if joined else [])]
             lines.append(Line(line.folder, line.top, reading.commit(line.top, start), tuple(commits), known))
     return lines[:1] if joined else lines
 
@@ -134,7 +134,7 @@ def with_branches(line: Line, run: Sequence[Candidate]) -> tuple[Candidate, ...]
     if not any(candidate.merge for candidate in committed):
         return tuple(run)
     known = (line.before(run[0]).commit, *line.known)
-    return (*reading.between(line.top, known, committed[-1].commit), *run[len(committed) :])
+    return (*reading.commits_between(line.top, known, committed[-1].commit), *run[len(committed) :])
 
 
 def check_out(tree: Worktree, candidate: Candidate) -> None:
@@ -235,14 +235,14 @@ class Builder:
             )
             with contextlib.suppress(LoopError, KeyError):
                 document = load_yaml(content.decode(errors="replace"))
-                target = parse(Target, replace(document, data=upgraded(Target, document.data)))
+                target = parse(Target, replace(document, data=upgrade(Target, document.data)))
                 terms = target.model_dump(mode="json", include={"tuning", "devices"})
                 variant = target.variants[self.variant].model_dump(mode="json", exclude={"title"})
                 self.recipes[manifest] = json.dumps([terms, variant], sort_keys=True)
         return self.recipes.get(manifest, "")
 
 
-def programs(line: Line, builder: Builder | None) -> tuple[str, ...]:
+def program_names(line: Line, builder: Builder | None) -> tuple[str, ...]:
     """Of the good end and each candidate the name of its program.
 
     That is the repository's tree where nobody builds it, until something was built, and of what does not build.

@@ -9,13 +9,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import cast, get_args
 
-from loop.base.documents.files import plain, to_json
+from loop.base.documents.files import to_json, to_plain
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
-from loop.base.interrupts import check, flagged
+from loop.base.interrupts import raise_if_signalled, signals_as_flags
 from loop.base.places import refuse_unnamed
 from loop.base.screen import Screen, seconds_text
 from loop.bisect.actions import was_good
-from loop.bisect.candidates import Line, lines_from, programs, read_line
+from loop.bisect.candidates import Line, lines_from, program_names, read_line
 from loop.bisect.hunt import Hunt, Regression, kernel_hunt, own_tree
 from loop.bisect.section import rests_on
 from loop.bisect.trying import CommandProbe
@@ -76,7 +76,7 @@ class Bisected(Printed, BisectAnswer):
 def run_bisect(request: BisectRequest, screen: Screen) -> int:
     """Search, tell what was found; the exit code."""
     try:
-        with flagged(), ExitStack() as stack:
+        with signals_as_flags(), ExitStack() as stack:
             hunt = _command(request, stack) if request.probe else _kernel(request, screen, stack)
             count, good = len(hunt.line.candidates), hunt.line.good
             screen.say(f"{say.count(count, 'commit')} after {good.short} ({good.subject})")
@@ -85,13 +85,13 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
         if error.exit_code not in (ExitCode.USAGE, ExitCode.GATE_FAILED):
             raise
         why = f"{error.message}{f' ({error.hint})' if error.hint else ''}"
-        error.found, error.exit_code = plain(Bisected(outcome="refused", why=why)), EXITS["refused"]
+        error.found, error.exit_code = to_plain(Bisected(outcome="refused", why=why)), EXITS["refused"]
         raise
     except Stopped as stop:
         screen.say(f"{stop}; what was observed is kept: the same command goes on")
         raise
     if request.json:
-        screen.data(to_json(plain(Bisected(**dict(answer)))))
+        screen.data(to_json(to_plain(Bisected(**dict(answer)))))
     screen.say(f"{answer.outcome.replace('_', ' ')}: {answer.why}")
     for commit in (*answer.culprits, *answer.range):
         doubt = "one of: " if commit in answer.range else ""
@@ -203,9 +203,9 @@ def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> BisectAn
     """Search to the end, saying how it stands. Raises Stopped when it is interrupted or out of time."""
     begun, shown, builder = time.monotonic(), 0, hunt.prober.builder
     announced = builder is None
-    with contextlib.closing(hunt.run()) as working, flagged():
+    with contextlib.closing(hunt.run()) as working, signals_as_flags():
         while True:
-            check()
+            raise_if_signalled()
             try:
                 tick = next(working)
             except StopIteration as stop:
@@ -215,7 +215,7 @@ def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> BisectAn
             passed = time.monotonic() - begun
             screen.status(f"  {tick.note} ({seconds_text(passed)})")
             if builder is not None and not announced and len(builder.builds) > 1 and builder.read:
-                change = sum(before != now for before, now in pairwise(programs(hunt.line, builder)))
+                change = sum(before != now for before, now in pairwise(program_names(hunt.line, builder)))
                 verb = "changes" if change == 1 else "change"
                 screen.say(f"  {change} of them {verb} what {builder.variant} is built from")
                 announced = True

@@ -15,14 +15,14 @@ import psutil
 from loop.base.machine_failures import Folders, Gauge
 from loop.base.places import state_folder
 from loop.base.processes import Tick
-from loop.bisect.candidates import Builder, Line, Untestable, merged_lines, programs, sources, with_branches
+from loop.bisect.candidates import Builder, Line, Untestable, merged_lines, program_names, sources, with_branches
 from loop.bisect.model import Problem, SearchEnd, Try
 from loop.bisect.search import PART, Observations, next_move
-from loop.bisect.trying import CorrectnessProbe, LatencyProbe, Prober, watching
+from loop.bisect.trying import CorrectnessProbe, LatencyProbe, Prober, with_ticks
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Metric, Probe
 from loop.model.target import Workload
 from loop.repository import reading, worktree
-from loop.repository.git import read_bytes, shown
+from loop.repository.git import read_bytes, shown_text
 from loop.repository.worktree import Worktree
 from loop.timing.readiness import hold_device
 from loop.workers.bench import Bench
@@ -106,7 +106,7 @@ class Hunt:
     def problem(self) -> Problem:
         """What the rules are asked: by now, for each build may tell of files that the others do not read."""
         commits = tuple(candidate.commit for candidate in self.line.ends)
-        return Problem(commits, programs(self.line, self.prober.builder), self.prober.metric)
+        return Problem(commits, program_names(self.line, self.prober.builder), self.prober.metric)
 
     def _observe(self, attempt: Try) -> Generator[Tick, None, None]:
         """Make a try, and keep what came of it, with signs of life that say how the search stands.
@@ -124,7 +124,7 @@ class Hunt:
         values, reason = tuple[float, ...](), ""
         status: Literal["measured", "broken", "lost"] = "measured"
         try:
-            values = yield from watching(self.prober.tried(candidate, max(attempt.batch, 1), against), see)
+            values = yield from with_ticks(self.prober.tried(candidate, max(attempt.batch, 1), against), see)
         except Untestable as untestable:
             status, reason = "broken", str(untestable)
         except (WorkerLost, Refusal) as lost:
@@ -223,7 +223,7 @@ class Hunt:
         """What each culprit changed in the kernel's sources."""
         words = ("diff", "--no-ext-diff", "--no-color", "HEAD", "--", ".")
         return "\n".join(
-            shown(read_bytes(self.line.folder, *words))
+            shown_text(read_bytes(self.line.folder, *words))
             if culprit.commit == UNCOMMITTED
             else reading.difference(self.line.folder, f"{culprit.commit}^", culprit.commit)
             for culprit in culprits

@@ -6,7 +6,7 @@ from loop.model.bisect import BisectAnswer, BisectOutput
 from loop.model.output import outputs_of
 from loop.model.record import Finished
 from loop.report import format as say
-from loop.report.markdown import columns, filled
+from loop.report.markdown import columns, filled_table
 from loop.report.sections import Section
 
 OUTCOMES = {
@@ -21,7 +21,7 @@ MOST_LINES = 60
 """Lines of the culprit's difference in the report; git has the rest."""
 
 
-def answers(finished: Sequence[Finished]) -> list[tuple[str, BisectAnswer]]:
+def search_answers(finished: Sequence[Finished]) -> list[tuple[str, BisectAnswer]]:
     """Variant and answer of every search of a session that came to one."""
     return [(output.variant, output.answer) for output in outputs_of(finished, BisectOutput) if output.answer]
 
@@ -31,7 +31,7 @@ def headline(answer: BisectAnswer) -> str:
     return f"{OUTCOMES[answer.outcome]}: {answer.why}"
 
 
-def blamed(answer: BisectAnswer) -> tuple[str, ...]:
+def blamed_lines(answer: BisectAnswer) -> tuple[str, ...]:
     """A line for each commit that is to blame, or of which one is."""
     commits = answer.culprits or answer.range
     return tuple(f"`{commit.short}` {commit.subject}{commit.origin}" for commit in commits)
@@ -54,8 +54,8 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
         "Mean, for latency: of log(time of the commit / time of the commit it was paired with), above 0 it is "
         "slower; for correctness: the share of runs that were right."
     )
-    for variant, answer in answers(finished):
-        title, lines = f"Which commit made {variant} regress", (*blamed(answer), *rests_on(answer))
+    for variant, answer in search_answers(finished):
+        title, lines = f"Which commit made {variant} regress", (*blamed_lines(answer), *rests_on(answer))
         yield Section(title, note=f"{headline(answer)}.", lines=lines)
         rows = []
         for commit in dict.fromkeys(probe.commit for probe in answer.probes):
@@ -65,7 +65,7 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
             mean = f"{sum(values) / len(values):+.3f}" if values else ""
             rows.append((commit[:12], str(len(values)), mean, reason))
         heads = columns("Commit", ">Observations", ">Mean", "What came of it")
-        yield Section(note=note if rows else "", table=filled(heads, tuple(rows)))
+        yield Section(note=note if rows else "", table=filled_table(heads, tuple(rows)))
         patch = answer.difference.splitlines()
         more = (f"... {len(patch) - MOST_LINES} more lines",) if len(patch) > MOST_LINES else ()
         if patch:

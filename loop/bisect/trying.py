@@ -51,7 +51,9 @@ Tries = Generator[Tick, None, tuple[float, ...]]
 """Yields signs of life, returns the values that were observed. Raises Untestable."""
 
 
-def watching(working: Generator[Tick, None, Result], see: Callable[[Tick], Tick]) -> Generator[Tick, None, Result]:
+def with_ticks(
+    working: Generator[Tick, None, Result], see: Callable[[Tick], Tick]
+) -> Generator[Tick, None, Result]:
     """The same work, each sign of life as `see` has it; what that raises ends the work."""
     try:
         while True:
@@ -195,7 +197,7 @@ class LatencyProbe(KernelProbe):
             logs = yield from self._blocks(line)
             for name, values in logs.items():
                 kept.keep(_probe(line, name, values, workload=name))
-        end, slower, why = ruling(logs)
+        end, slower, why = ruling_of_blocks(logs)
         if slower:
             self.workloads = [workload for workload in self.workloads if workload.name in slower]
             if not self.memory.probes():
@@ -244,7 +246,7 @@ class LatencyProbe(KernelProbe):
 def gate_decision(logs: Sequence[float], workloads: int) -> verdicts.Decision:
     """The gate's verdict on log(time of the bad end / time of the good one); its rule has faster as above 0."""
     far = verdicts.far_off([-value for value in logs], verdicts.needed_evidence(workloads))
-    return far or verdicts.conclude([min(max(-value, -CLIP), CLIP) for value in logs], workloads)
+    return far or verdicts.conclude_now([min(max(-value, -CLIP), CLIP) for value in logs], workloads)
 
 
 def mean_of(series: Sequence[Sequence[float]]) -> tuple[float, ...]:
@@ -257,7 +259,7 @@ def logs_of(timings: Timings, workload: Workload) -> list[float]:
     return [-value for value in samples.log_ratios(timings.of(workload.name), OTHER, TRIED)]
 
 
-def ruling(logs: Logs) -> tuple[SearchEnd | None, tuple[str, ...], str]:
+def ruling_of_blocks(logs: Logs) -> tuple[SearchEnd | None, tuple[str, ...], str]:
     """What the blocks say: why nothing is searched (else None), where the bad end is slower, and why.
 
     Workloads that stay open are judged together, by their mean.

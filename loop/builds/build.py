@@ -27,7 +27,7 @@ from loop.builds.known_builds import (
     Changed,
     KnownBuild,
     facts_of,
-    identity,
+    identity_of_facts,
     new_folder,
 )
 from loop.library.trust import named_by
@@ -79,7 +79,7 @@ def how_to_install(compiler: str) -> str:
     return f"{install}, or name another compiler in target.yaml"
 
 
-def failure(done: Completed, what: str) -> BuildFailed:
+def compiler_failure(done: Completed, what: str) -> BuildFailed:
     """How a compiler failed. `what` it was asked to do with the sources: read, compile."""
     message = first_error(done.errors) or first_error(done.output)
     message = message or f"{done.command[0]} could not {what} the sources ({done.how})"
@@ -211,7 +211,9 @@ def build_python(name: str, variant: PythonVariant, folder: Path, cache: Path) -
             path = copied / SOURCES / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        known_builds.put(copied, cache / build_id, cache, lambda: bool(find_python_id("", build_id, cache)))
+        known_builds.move_to_place(
+            copied, cache / build_id, cache, lambda: bool(find_python_id("", build_id, cache))
+        )
     return _python_build(name, build_id, cache, len(contents), cached=False)
 
 
@@ -278,7 +280,7 @@ def same_statements(first: Path, second: Path) -> bool:
     return before == after
 
 
-def imports(package: str, files: Iterable[str], folder: Path) -> bool:
+def imports_package(package: str, files: Iterable[str], folder: Path) -> bool:
     """Whether one of these files imports a package."""
     trees = (_parsed(folder / file) for file in files if file.endswith(".py"))
     names = (name for tree in trees for name, level in _imports(tree) if not level)
@@ -295,7 +297,7 @@ Buildable = CAbiVariant | PythonVariant
 """What has a build: a library, or a copy of its files (`python_builds`)."""
 
 
-def buildable(bench: Bench, names: Iterable[str]) -> dict[str, Buildable]:
+def buildable_variants(bench: Bench, names: Iterable[str]) -> dict[str, Buildable]:
     """The named variants that are built from files of the target's folder, for the GPU at hand."""
     chosen: dict[str, Buildable] = {}
     for name in names:
@@ -339,8 +341,8 @@ def scan(variant: Buildable, folder: Path, include: Path) -> Generator[Tick, Non
     command = [*_base(variant, include), "-M", *variant.sources]
     completed = yield from run(command, cwd=folder, limit_s=SCAN_LIMIT_S, env=ENGLISH, note="reading the sources")
     if not completed.ok:
-        raise failure(completed, "read")
-    files = sorted(set(known_builds.dependencies(completed.output)))
+        raise compiler_failure(completed, "read")
+    files = sorted(set(known_builds.dependencies_in(completed.output)))
     contents: list[tuple[str, str]] = []
     own: list[str] = []
     for file in files:
@@ -367,7 +369,7 @@ def seen_environment() -> dict[str, str]:
     return {name: value for name, value in {**environment(), **ENGLISH}.items() if name in SEEN}
 
 
-def question(variant: CAbiVariant, folder: Path, include: Path) -> str:
+def question_hash(variant: CAbiVariant, folder: Path, include: Path) -> str:
     """Hash of recipe and environment. One question has several builds, one for each content of the files."""
     visible = sorted(f"{name}={value}" for name, value in seen_environment().items() if name != "TMPDIR")
     return content_hash([*_recipe(variant, folder), str(include), *visible])[:32]
@@ -388,13 +390,13 @@ def bytes_read(variant: Buildable, folder: Path) -> int:
 
 def _known(variant: CAbiVariant, folder: Path, cache: Path, include: Path) -> KnownBuild | None:
     """The build of the files as they are now, whether or not its library is still there."""
-    return known_builds.find(question(variant, folder, include), folder, cache)
+    return known_builds.find_known(question_hash(variant, folder, include), folder, cache)
 
 
-def find(name: str, variant: CAbiVariant, folder: Path, *, cache: Path, include: Path) -> Build | None:
+def find_build(name: str, variant: CAbiVariant, folder: Path, *, cache: Path, include: Path) -> Build | None:
     """The cached build of the files as they are now, if it is undamaged."""
     known = _known(variant, folder, cache, include)
-    stored = known_builds.stored(known, cache) if known else None
+    stored = known_builds.stored_library(known, cache) if known else None
     if known is None or stored is None:
         return None
     return _build(name, *stored, known.framework_headers, len(variant.sources), cached=True)
@@ -405,8 +407,8 @@ def find_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
     if (copied := find_python_id(variant_name, build_id, cache)) is not None:
         return copied
     places = (cache / build_id, *sorted(cache.glob(f"{build_id}-*")))
-    place, record = next(((p, r) for p in places if (r := known_builds.whole(p))), (cache, None))
-    if record is None or not known_builds.hold(known_builds.read_back(record["loads"]), Path("/")):
+    place, record = next(((p, r) for p in places if (r := known_builds.whole_build(p))), (cache, None))
+    if record is None or not known_builds.facts_hold(known_builds.read_back(record["loads"]), Path("/")):
         return None
     return _build(variant_name, place, record, (), 1, cached=True)
 
@@ -437,7 +439,7 @@ def files_read(variant: Buildable, folder: Path, *, cache: Path, include: Path) 
     return None if known is None else tuple(known.facts)
 
 
-def ground(
+def ground_without_flags(
     name: str,
     variant: CAbiVariant,
     folder: Path,
@@ -462,7 +464,11 @@ def ground(
 
 def _build_id(variant: CAbiVariant, folder: Path, include: Path, known: KnownBuild) -> str:
     """Hash of contents, names, recipe and environment; where the folder lies does not matter."""
-    parts = [*_recipe(variant, folder), *identity(known.facts, include), *identity(known.loads, include)]
+    parts = [
+        *_recipe(variant, folder),
+        *identity_of_facts(known.facts, include),
+        *identity_of_facts(known.loads, include),
+    ]
     parts += [f"{name}={value}" for name, value in sorted(seen_environment().items()) if name not in PLACES]
     return content_hash(parts)[:32]
 
@@ -476,7 +482,7 @@ def build(
     """
     if isinstance(variant, PythonVariant):
         return build_python(name, variant, folder, cache)
-    if (cached := find(name, variant, folder, cache=cache, include=include)) is not None:
+    if (cached := find_build(name, variant, folder, cache=cache, include=include)) is not None:
         return cached
     known = _known(variant, folder, cache, include)
     damaged = known is not None and (cache / known.build_id).exists()
@@ -488,7 +494,7 @@ def build(
         except Changed as changed:
             last = str(changed)
             continue
-        known_builds.keep(question(variant, folder, include), known, cache)
+        known_builds.remember_build(question_hash(variant, folder, include), known, cache)
         ready = _build(name, place, record, sources.framework_headers, len(variant.sources), cached=False)
         return ready.model_copy(update={"note": note or ready.note})
     raise BuildFailed(f"{last} changes while it is compiled", "stop what writes it, then run this again", "")
@@ -508,8 +514,8 @@ def _compile(
         scratch.mkdir()
         shared = ["-shared", "-Xcompiler", "-fPIC"] if Path(compiler).name == "nvcc" else ["-shared", "-fPIC"]
         command = [*_base(variant, include), *shared, f'-DLOOP_BUILD_ID="{stand_in}"']
-        command += [*variant.sources, *linked(variant.build), "-o", str(place / LIBRARY)]
-        begun, flags_of_lists = time.monotonic(), known_builds.lists(variant, scratch)
+        command += [*variant.sources, *linked_libraries(variant.build), "-o", str(place / LIBRARY)]
+        begun, flags_of_lists = time.monotonic(), known_builds.list_flags(variant, scratch)
         while True:
             words = [*command, *(word for flags in flags_of_lists.values() for word in flags)]
             env, note = {**ENGLISH, "TMPDIR": str(scratch)}, f"compiling {variant.sources[0]}"
@@ -520,19 +526,19 @@ def _compile(
             for option in refused:
                 del flags_of_lists[option]
         if not completed.ok:
-            raise failure(completed, "compile")
+            raise compiler_failure(completed, "compile")
         if not (place / LIBRARY).is_file():
             why = f"{compiler} ended well and wrote no library"
             raise BuildFailed(why, "see what it does with `-o`", completed.errors)
         seconds = time.monotonic() - begun
         known = yield from _known_build(variant, folder, include, sources, place)
         for file, content in before.items():
-            if known.facts[known_builds.named(file, folder, place) or ""][0] != content:
+            if known.facts[known_builds.name_in_facts(file, folder, place) or ""][0] != content:
                 raise Changed(file)
         (place / LOG).write_text(completed.errors)
         shutil.rmtree(scratch)
         version = compiler_version(compiler) or ""
-        known, record = known_builds.finished(place, known, stand_in, command, seconds, version)
+        known, record = known_builds.finish_build(place, known, stand_in, command, seconds, version)
         return known, known_builds.move_into_place(place, known, cache), record
 
 
@@ -540,17 +546,17 @@ def _known_build(
     variant: CAbiVariant, folder: Path, include: Path, sources: Sources, place: Path
 ) -> Generator[Tick, None, KnownBuild]:
     """What the library in `place` was built from, and its id."""
-    loading = yield from known_builds.loaded(place / LIBRARY)
+    loading = yield from known_builds.loaded_libraries(place / LIBRARY)
     paths = [*sources.read, *known_builds.read_lists(place / "scratch")]
     paths += known_builds.named_by_flags(variant, folder)
-    paths += known_builds.compilers(variant.build.compiler)
-    paths += known_builds.rivals(variant, sources.read, include, loading)
+    paths += known_builds.compiler_paths(variant.build.compiler)
+    paths += known_builds.rival_paths(variant, sources.read, include, loading)
     facts, loads = facts_of(paths, folder, place), facts_of(loading, Path.cwd(), place)
     known = KnownBuild("", "", facts, loads, sources.framework_headers)
     return replace(known, build_id=_build_id(variant, folder, include, known))
 
 
-def linked(recipe: BuildRecipe) -> list[str]:
+def linked_libraries(recipe: BuildRecipe) -> list[str]:
     """Libraries among the flags: they have to follow the sources on the command line."""
     return [flag for flag in recipe.flags if flag.startswith("-l") or flag.endswith((".a", ".so"))]
 

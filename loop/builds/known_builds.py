@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from loop.base.documents import content_hash, sums, to_json
-from loop.base.errors import LoopError, WorkFailed, remark
+from loop.base.errors import LoopError, WorkFailed, remark_once
 from loop.base.locks import own_folder
-from loop.base.places import stranger
+from loop.base.places import who_else_may_write
 from loop.base.processes import Tick, run
 from loop.library.trust import named_by
 from loop.model.target import CAbiVariant
@@ -52,7 +52,7 @@ class Changed(Exception):
     """A file changed while it was compiled, so it is unknown which content was read."""
 
 
-def signature(path: str) -> Signature:
+def stat_signature(path: str) -> Signature:
     """What stat(2) says of a path; None where there is nothing."""
     try:
         status = os.stat(path)
@@ -63,7 +63,7 @@ def signature(path: str) -> Signature:
 
 def fact_of(path: str) -> Fact:
     """What a path is now."""
-    now = signature(path)
+    now = stat_signature(path)
     return NOTHING if now is None else content_of(path, tuple(now)), now
 
 
@@ -78,11 +78,11 @@ def content_of(path: str, now: tuple[int, ...]) -> str:
 
 def facts_of(paths: Iterable[str], folder: Path, output: Path) -> dict[str, Fact]:
     """Facts of what was listed while `output` was built; its own files do not count."""
-    names = dict.fromkeys(name for path in paths if (name := named(path, folder, output)))
+    names = dict.fromkeys(name for path in paths if (name := name_in_facts(path, folder, output)))
     return {name: fact_of(os.path.join(folder, name)) for name in names}
 
 
-def named(path: str, folder: Path, output: Path) -> str | None:
+def name_in_facts(path: str, folder: Path, output: Path) -> str | None:
     """The name of a path in facts, relative where it lies in the folder; None for our own files and devices."""
     if not os.path.isabs(path):
         return os.path.normpath(path)
@@ -98,11 +98,11 @@ def is_below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def hold(facts: Facts, base: Path) -> bool:
+def facts_hold(facts: Facts, base: Path) -> bool:
     """Whether everything is unchanged; relative paths start at `base`."""
     for name, (content, before) in facts.items():
         path = os.path.join(base, name)
-        if signature(path) != before and fact_of(path)[0] != content:
+        if stat_signature(path) != before and fact_of(path)[0] != content:
             return False
     return True
 
@@ -113,7 +113,7 @@ def read_back(stored: Mapping[str, list[Any]]) -> dict[str, Fact]:
     return {name: (stored[name][0], stored[name][1]) for name in names}
 
 
-def identity(facts: Facts, include: Path) -> list[str]:
+def identity_of_facts(facts: Facts, include: Path) -> list[str]:
     """Names and contents of all existing files, for a hash that does not depend on the folder's place."""
     rows = (
         (name.replace(str(include), "loop", 1) if is_below(name, str(include)) else name, content)
@@ -123,7 +123,7 @@ def identity(facts: Facts, include: Path) -> list[str]:
     return [text for row in sorted(rows) for text in row]
 
 
-def dependencies(rule: str) -> list[str]:
+def dependencies_in(rule: str) -> list[str]:
     """Files named on the right of make's rules, as `-M` and a linker print them, make's own quoting undone."""
     names: list[str] = []
     for line in rule.replace("\\\n", " ").splitlines():
@@ -138,7 +138,7 @@ def named_by_flags(variant: CAbiVariant, folder: Path) -> list[str]:
     return [*options, *(word for word in words if word and (folder / word).is_file())]
 
 
-def rivals(variant: CAbiVariant, files: Iterable[str], include: Path, loads: Iterable[str]) -> set[str]:
+def rival_paths(variant: CAbiVariant, files: Iterable[str], include: Path, loads: Iterable[str]) -> set[str]:
     """Paths at which a file would be found instead of a listed one: search paths of flags and environment."""
     flags, known = variant.build.flags, list(files)
     places = [os.path.dirname(source) for source in variant.sources]
@@ -170,7 +170,7 @@ def _paths(*variables: str) -> list[str]:
     return [place for name in variables for place in os.environ.get(name, "").split(":") if place]
 
 
-def compilers(compiler: str) -> list[str]:
+def compiler_paths(compiler: str) -> list[str]:
     """The compiler, and every place of the PATH before it."""
     if "/" in compiler:
         return [compiler]
@@ -182,7 +182,7 @@ def compilers(compiler: str) -> list[str]:
     return paths
 
 
-def loaded(library: Path) -> Generator[Tick, None, list[str]]:
+def loaded_libraries(library: Path) -> Generator[Tick, None, list[str]]:
     """Libraries that are loaded with one, by their paths; nothing of it is run. None without `ldd`."""
     if shutil.which("ldd") is None:
         return []
@@ -190,7 +190,7 @@ def loaded(library: Path) -> Generator[Tick, None, list[str]]:
     return re.findall(r"(?:=> |^\s+)(/\S.*?) \(0x", completed.output, re.MULTILINE)
 
 
-def lists(variant: CAbiVariant, folder: Path) -> dict[str, list[str]]:
+def list_flags(variant: CAbiVariant, folder: Path) -> dict[str, list[str]]:
     """By option, flags by which assembler and linker write what they read into a file of that name in `folder`."""
     linked = {LINKED: ["-Xlinker", f"{LINKED}={folder / LINKED}"]}
     if Path(variant.build.compiler).name == "nvcc":  # It starts three assemblers: each would write anew.
@@ -201,7 +201,7 @@ def lists(variant: CAbiVariant, folder: Path) -> dict[str, list[str]]:
 def read_lists(folder: Path) -> list[str]:
     """What these files name."""
     paths = [path for path in (folder / ASSEMBLY, folder / LINKED) if path.is_file()]
-    return [name for path in paths for name in dependencies(path.read_text(errors="surrogateescape"))]
+    return [name for path in paths for name in dependencies_in(path.read_text(errors="surrogateescape"))]
 
 
 LIBRARY, RECORD, LOG, QUESTIONS = "kernel.so", "build.json", "log.txt", "questions"
@@ -228,26 +228,26 @@ class KnownBuild:
 
     @classmethod
     def read(cls, path: Path) -> "KnownBuild":
-        """What `keep` wrote. Raises OSError, LoopError or one of Python's errors where it is damaged."""
-        fields = json.loads(sums.opened(path, sums.read_regular(path)))
+        """What `remember_build` wrote. Raises OSError, LoopError or one of Python's errors where it is damaged."""
+        fields = json.loads(sums.without_checksum(path, sums.read_regular(path)))
         facts, loads = (read_back(fields[name]) for name in ("facts", "loads"))
         return cls(path.stem, fields["library"], facts, loads, tuple(fields["framework_headers"]))
 
 
-def find(question: str, folder: Path, cache: Path) -> KnownBuild | None:
+def find_known(question: str, folder: Path, cache: Path) -> KnownBuild | None:
     """The build of the files in `folder` as they are, whether or not its library is still there."""
     for path in _by_age(cache / QUESTIONS / question):
-        if why := stranger(path):
-            remark(f"{path} is not used: {why}")
+        if why := who_else_may_write(path):
+            remark_once(f"{path} is not used: {why}")
             continue
         try:
             known = KnownBuild.read(path)
         except OSError:  # Removed meanwhile, or another user's.
             continue
         except (ValueError, KeyError, TypeError, IndexError, LoopError):
-            remark(f"{path} is damaged: the build is made again")
+            remark_once(f"{path} is damaged: the build is made again")
             continue
-        if hold(known.facts, folder) and hold(known.loads, Path.cwd()):
+        if facts_hold(known.facts, folder) and facts_hold(known.loads, Path.cwd()):
             return known
     return None
 
@@ -260,7 +260,7 @@ def _by_age(place: Path) -> list[Path]:
         return []
 
 
-def keep(question: str, known: KnownBuild, cache: Path) -> None:
+def remember_build(question: str, known: KnownBuild, cache: Path) -> None:
     """Remember a build."""
     place = cache / QUESTIONS / question
     fields = {name: getattr(known, name) for name in ("library", "framework_headers", "facts", "loads")}
@@ -273,13 +273,13 @@ def keep(question: str, known: KnownBuild, cache: Path) -> None:
         raise _unusable(cache, error) from error
 
 
-def whole(folder: Path) -> Record | None:
+def whole_build(folder: Path) -> Record | None:
     """The record of a finished build, if it belongs there and the library matches its hash."""
-    if why := stranger(folder / LIBRARY) or stranger(folder / RECORD):
-        remark(f"{folder} is not used: {why}")
+    if why := who_else_may_write(folder / LIBRARY) or who_else_may_write(folder / RECORD):
+        remark_once(f"{folder} is not used: {why}")
         return None
     try:
-        record: Record = json.loads(sums.opened(folder, (folder / RECORD).read_bytes()))
+        record: Record = json.loads(sums.without_checksum(folder, (folder / RECORD).read_bytes()))
         actual = [record[name] for name in FIELDS][:3]
         expected = [FORMAT, folder.name.partition("-")[0], content_hash((folder / LIBRARY).read_bytes())]
     except (OSError, ValueError, KeyError, TypeError, LoopError):
@@ -287,7 +287,7 @@ def whole(folder: Path) -> Record | None:
     return record if actual == expected else None
 
 
-def places(known: KnownBuild, cache: Path) -> tuple[Path, Path]:
+def library_places(known: KnownBuild, cache: Path) -> tuple[Path, Path]:
     """Where a library may lie: the first of its id, and another one.
 
     Compilers write the folder's name into a library, so two clones of the same sources have two.
@@ -295,9 +295,9 @@ def places(known: KnownBuild, cache: Path) -> tuple[Path, Path]:
     return cache / known.build_id, cache / f"{known.build_id}-{known.library[:16]}"
 
 
-def stored(known: KnownBuild, cache: Path) -> tuple[Path, Record] | None:
+def stored_library(known: KnownBuild, cache: Path) -> tuple[Path, Record] | None:
     """The folder and the record of a known build's library, if it is undamaged."""
-    records = ((place, whole(place)) for place in places(known, cache))
+    records = ((place, whole_build(place)) for place in library_places(known, cache))
     return next(((p, record) for p, record in records if record and record["sha256"] == known.library), None)
 
 
@@ -321,7 +321,7 @@ def _unusable(cache: Path, error: OSError) -> LoopError:
     return WorkFailed(message, hint="set LOOP_CACHE to a folder that can be written")
 
 
-def finished(
+def finish_build(
     folder: Path, known: KnownBuild, stand_in: str, command: list[str], seconds: float, compiler: str
 ) -> tuple[KnownBuild, Record]:
     """Replace the stand-in in the library by its build id, and write its record."""
@@ -336,22 +336,22 @@ def finished(
         "command": [word.replace(stand_in, known.build_id) for word in command],
         "loads": {os.path.join(Path.cwd(), name): fact for name, fact in known.loads.items()},
     }
-    (folder / RECORD).write_text(sums.sealed(to_json(record)))
+    (folder / RECORD).write_text(sums.with_checksum(to_json(record)))
     return replace(known, library=record["sha256"]), record
 
 
 def move_into_place(folder: Path, known: KnownBuild, cache: Path) -> Path:
     """Rename into the cache, beside another library of the same id; returns the final folder."""
-    if there := stored(known, cache):
+    if there := stored_library(known, cache):
         return there[0]
-    first, other = places(known, cache)
-    place = other if whole(first) else first
-    put(folder, place, cache, lambda: stored(known, cache) is not None)
-    there = stored(known, cache)
+    first, other = library_places(known, cache)
+    place = other if whole_build(first) else first
+    move_to_place(folder, place, cache, lambda: stored_library(known, cache) is not None)
+    there = stored_library(known, cache)
     return there[0] if there else place
 
 
-def put(folder: Path, place: Path, cache: Path, is_there: Callable[[], bool]) -> None:
+def move_to_place(folder: Path, place: Path, cache: Path, is_there: Callable[[], bool]) -> None:
     """Rename a finished folder to its place; what stands there is damaged, and goes.
 
     If another session was quicker with the same, its folder stays.

@@ -113,7 +113,7 @@ def asks_for_report(flags: Sequence[str]) -> bool:
     return bool(options & {"-v", "--verbose"} or REPORT_FLAGS & set(flags))
 
 
-def parse(log: str) -> tuple[KernelResources, ...]:
+def parse_report(log: str) -> tuple[KernelResources, ...]:
     """Every kernel of a compiler's log, mangled names for names; nothing where it was not asked to report.
 
     Functions that kernels call are among them where these have a stack frame or spill.
@@ -150,7 +150,7 @@ def read_report(build: Build) -> Generator[Tick, None, tuple[tuple[KernelResourc
     """
     path = Path(build.library).parent / LOG
     log = path.read_text(errors="replace") if path.is_file() else ""
-    kernels = parse(log)
+    kernels = parse_report(log)
     names = yield from demangle([kernel.symbol for kernel in kernels])
     named = tuple(kernel.model_copy(update={"name": names[kernel.symbol]}) for kernel in kernels)
     return named, bool(CUT.search(log))

@@ -59,7 +59,7 @@ def strides_of(shape: tuple[int, ...], layout: str, same: int = -1) -> tuple[int
     return tuple(strides)
 
 
-def extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+def elements_spanned(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
     """Elements from the first to the last of a tensor, both included."""
     if 0 in shape:
         return 0

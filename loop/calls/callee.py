@@ -259,7 +259,7 @@ def part_of(block: Tensor, part: TensorFile) -> Tensor:
     return data.view(TORCH_DTYPES[part.dtype]).reshape(part.shape)
 
 
-def spoil(result: Any) -> None:
+def overwrite_result(result: Any) -> None:
     """Overwrite what a function returned: with NaN, or the least whole number."""
     tensors = [output for output in outputs_of(result).values() if type(output) is Tensor]
     with torch.inference_mode():

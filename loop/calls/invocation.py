@@ -21,8 +21,8 @@ from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Any, NamedTuple, NoReturn, Protocol
 
-from loop.calls.call import Call, TensorFile, extent, gather, scatter
-from loop.calls.memory import VALUES, Guard, Memory, draw, zone_bytes
+from loop.calls.call import Call, TensorFile, elements_spanned, gather, scatter
+from loop.calls.memory import VALUES, Guard, Memory, draw_guard, zone_bytes
 
 STRAY = "stray access: "
 """Before what is said of a fault."""
@@ -114,7 +114,7 @@ def why_lost() -> str:
     return ""
 
 
-def leave(refused: str, why: str) -> NoReturn:
+def end_process(refused: str, why: str) -> NoReturn:
     """End this process at once. The parent sees a crash, and reads what it said last."""
     sys.stderr.write(f"\n{LOST}{refused if why in refused else f'{refused}; {why}'}\n")
     sys.stderr.flush()
@@ -211,7 +211,7 @@ class Prepared(ABC):
         self.refill(call)
 
     def _memory(self, tensor: TensorFile, strides: tuple[int, ...], shift: int) -> Memory:
-        size = extent(tensor.shape, strides) * tensor.item
+        size = elements_spanned(tensor.shape, strides) * tensor.item
         return self.memory(size, shift, tensor.dtype, zone_bytes(tensor.shape, strides, tensor.dtype))
 
     def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
@@ -244,7 +244,7 @@ class Prepared(ABC):
         self.call, self.values = call, [tensor.window() for tensor in call.inputs]
         for memory, data in zip(self.inputs, self.values, strict=True):
             memory.know(data)
-        self.surround([draw(VALUES) for _ in self.names])
+        self.surround([draw_guard(VALUES) for _ in self.names])
 
     def jumble(self, draw: random.Random) -> None:
         """Put unknown values at every address, for a call whose output is not looked at."""
@@ -289,7 +289,7 @@ class Prepared(ABC):
         tensors = self.tensors()
         if not tensors or not all(memory.enclose(at_end=at_end) for _, memory in tensors):
             return False
-        self._restore([draw(VALUES) for _ in self.inputs])
+        self._restore([draw_guard(VALUES) for _ in self.inputs])
         return True
 
     def release(self) -> None:

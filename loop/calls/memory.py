@@ -43,7 +43,7 @@ class Guard(NamedTuple):
     seed: int
 
 
-def draw(kind: str) -> Guard:
+def draw_guard(kind: str) -> Guard:
     """Fresh contents of a kind."""
     return Guard(kind, _draw.getrandbits(48))
 
@@ -79,7 +79,7 @@ def _bits(dtype: str, kind: str, tops: tuple[int, ...]) -> tuple[int, int]:
     return drawn, repeated([top << mantissa | signaling for top in kinds[kind]])
 
 
-def differing(data: bytes, expected: bytes) -> list[int]:
+def differing_positions(data: bytes, expected: bytes) -> list[int]:
     """Positions at which two byte strings of one length differ."""
     if data == expected:
         return []
@@ -171,9 +171,9 @@ class Memory(ABC):
     def stray(self) -> str:
         """Writes outside the tensor, in words; empty when there were none."""
         before, after = self.zones
-        if places := differing(self.read(self.size, len(after)), after):
+        if places := differing_positions(self.read(self.size, len(after)), after):
             return f"{count_bytes(places)} after its end, the first at element +{places[0] // self.item}"
-        if places := differing(self.read(-len(before), len(before)), before):
+        if places := differing_positions(self.read(-len(before), len(before)), before):
             nearest = (places[-1] - len(before)) // self.item
             return f"{count_bytes(places)} before its beginning, the nearest at element {nearest}"
         return ""
@@ -212,7 +212,7 @@ class Buffer(Memory):
         self._end = (self._room - size - shift) // self.ALIGNMENT * self.ALIGNMENT + shift
         super().__init__(size, dtype, zone + self._end, self._room - self._end - size + zone)
         self._place(self._end)
-        self.surround(draw(VALUES))
+        self.surround(draw_guard(VALUES))
         self.poison()
 
     def _place(self, offset: int) -> None:
@@ -234,7 +234,7 @@ class Buffer(Memory):
         end = flush if self._shift and flush % self.ALIGNMENT else self._end
         self._place(end if at_end else self._shift)
         room = self.FAR + self._zone
-        self._memory[room : room + self._room] = self.contents_of(draw(VALUES), self._room)
+        self._memory[room : room + self._room] = self.contents_of(draw_guard(VALUES), self._room)
         for zone in (self.FAR, room + self._room):
             self._allow(zone, self._zone, allowed=False)
         return True

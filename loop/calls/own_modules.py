@@ -10,7 +10,7 @@ FOLDERS: list[str] = []
 """Folders of the target, in the order in which they are searched. They stand first on the path."""
 
 
-def search(folder: str, *, last: bool = False) -> None:
+def search_folder(folder: str, *, last: bool = False) -> None:
     """Search a folder for modules: before the target's other folders, or after them."""
     if folder not in FOLDERS:
         place = len(FOLDERS) if last else 0
@@ -18,7 +18,7 @@ def search(folder: str, *, last: bool = False) -> None:
         sys.path.insert(place, folder)
 
 
-def ambiguity(name: str) -> str:
+def shadowed_import(name: str) -> str:
     """Why a module of the target's cannot be imported: another one has its name. Empty where none has."""
     top = name.partition(".")[0]
     if name.endswith(".py") or top not in sys.modules:

@@ -14,12 +14,12 @@ from torch.cuda import CUDAGraph, Event, synchronize
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from loop.calls import torch_side
-from loop.calls.call import Call, FunctionTerms, Refused, TensorFile, extent, refuse_late
-from loop.calls.callee import Callee, outputs_of, spoil
+from loop.calls.call import Call, FunctionTerms, Refused, TensorFile, elements_spanned, refuse_late
+from loop.calls.callee import Callee, outputs_of, overwrite_result
 from loop.calls.cuda.stage import LEFT_WORK
 from loop.calls.invocation import HostStage, Places, Prepared, Run, Windows
-from loop.calls.memory import HIGH, Guard, Memory, draw, zone_bytes
-from loop.calls.own_modules import search
+from loop.calls.memory import HIGH, Guard, Memory, draw_guard, zone_bytes
+from loop.calls.own_modules import search_folder
 from loop.calls.torch_side import TORCH_DTYPES, WHOLE, bytes_of
 from loop.model.dtypes import Device
 
@@ -106,9 +106,9 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if torch.cuda.is_current_stream_capturing() if result.is_cuda else result.is_pinned():
             return result
         shape, strides, item = tuple(result.shape), tuple(result.stride()), result.element_size()
-        zone, size = zone_bytes(shape, strides, "float32"), extent(shape, strides) * item
+        zone, size = zone_bytes(shape, strides, "float32"), elements_spanned(shape, strides) * item
         memory = TorchMemory(size, 0, "uint8", zone, str(result.device))
-        memory.surround(draw(HIGH))
+        memory.surround(draw_guard(HIGH))
         if result.is_cuda:  # A tensor whose storage ends where the tensor does cannot be resized.
             inside = torch.as_tensor(_Bytes(memory), device=result.device)
         else:
@@ -148,14 +148,14 @@ class Importable:
     def __init__(self, terms: FunctionTerms, device: Device) -> None:
         self.device, self.terms = device, terms
         if terms.folder:
-            search(terms.folder)
-        self.function = torch_side.find(terms.python)
+            search_folder(terms.folder)
+        self.function = torch_side.find_function(terms.python)
         if terms.folder:
             # A module that has a copy must not come from another place: another module may have its name.
             module = torch_side.import_module(terms.python.partition(":")[0])
             if not os.path.realpath(module.__file__ or "").startswith(os.path.realpath(terms.folder) + os.sep):
                 raise Refused(f"{module.__name__} is not what was built, but {module.__file__}")
-        self.arguments = torch_side.find(terms.arguments) if terms.arguments else None
+        self.arguments = torch_side.find_function(terms.arguments) if terms.arguments else None
 
     def prepare(self, call: Call, layout: str = "contiguous") -> "TensorCall":
         """Bring a call's inputs into memory: the host's, or the device's."""
@@ -228,7 +228,7 @@ class TensorCall(Prepared):
         inputs = [tensor.untyped_storage().data_ptr() for tensor in self.arguments]
         outputs = [output for output in outputs_of(result).values() if type(output) is Tensor]
         if not any(output.untyped_storage().data_ptr() in inputs for output in outputs):
-            spoil(result)
+            overwrite_result(result)
 
     def output(self) -> bytes:
         """The last outputs' bytes; raises Refused when they are no tensors of the promised shapes and types.
@@ -343,7 +343,7 @@ class DeviceFunctionStage(FunctionStage):
         self.graph, self.results = self.graphs[key]
         self.captured = self.graph is not None
         for result in (*self.results, *self.on_device):
-            spoil(result)
+            overwrite_result(result)
         # After that: a result may be a view.
         for pool, origin, count in zip(self.pools, self.origins, rotations, strict=True):
             first = count // pool.element_size()

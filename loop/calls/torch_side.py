@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from loop.calls.call import Refused, TensorFile
-from loop.calls.own_modules import ambiguity, search
+from loop.calls.own_modules import search_folder, shadowed_import
 from loop.model.dtypes import ITEM_SIZES, Dtype
 
 TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ITEM_SIZES}
@@ -39,7 +39,7 @@ def use_threads(threads: int) -> None:
     torch.set_grad_enabled(False)
 
 
-def find(name: str) -> Function:
+def find_function(name: str) -> Function:
     """A bundled function by name, or `module:function`."""
     module, colon, function = BUNDLED.get(name, name).partition(":")
     if not colon:
@@ -48,9 +48,11 @@ def find(name: str) -> Function:
     try:
         value: Function = getattr(import_module(module), function)
     except Exception as error:
-        reason = ambiguity(module) or f"{type(error).__name__}: {error}{_line(error)}"
+        reason = shadowed_import(module) or f"{type(error).__name__}: {error}{_line(error)}"
         raise Refused(f"cannot import {name}: {reason}") from error
-    if name not in BUNDLED and (reason := ambiguity(module)):  # Else another file would be judged in its place.
+    if name not in BUNDLED and (
+        reason := shadowed_import(module)
+    ):  # Else another file would be judged in its place.
         raise Refused(f"cannot import {name}: {reason}")
     return value
 
@@ -87,7 +89,7 @@ def import_file(path: str) -> ModuleType:
         return sys.modules[whole]
     if not Path(whole).is_file():
         raise FileNotFoundError(f"{path} is not there")
-    search(str(Path(whole).parent), last=True)
+    search_folder(str(Path(whole).parent), last=True)
     spec = importlib.util.spec_from_file_location(whole, whole)
     assert spec is not None
     assert spec.loader is not None

@@ -61,7 +61,7 @@ def _called() -> None:
             Nursery.early()
         from loop.machine import gpus
 
-        gpus.ask()  # The driver answers meanwhile.
+        gpus.ask_early()  # The driver answers meanwhile.
     for name in SIGNALS:
         signal.signal(name, _interrupted)
     try:
@@ -111,9 +111,9 @@ def answered(work: Callable[[], Answer]) -> Answer:
     except BrokenPipeError:
         raise
     except Exception as error:
-        from loop.base.machine_failures import Folders, behind
+        from loop.base.machine_failures import Folders, failure_behind
 
-        failure = behind(error, Folders.of())
+        failure = failure_behind(error, Folders.of())
         if failure is not None:
             raise (
                 failure if isinstance(error, MachineFailure) else failure.then("run the same command again")

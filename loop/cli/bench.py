@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from loop.actions import ACTIONS
 from loop.base.documents import did_you_mean, to_json
-from loop.base.errors import ExitCode, UsageError, remark
+from loop.base.errors import ExitCode, UsageError, remark_once
 from loop.base.expressions import Expression
 from loop.base.machine_failures import Folders
 from loop.base.places import include_folder, shipped
@@ -148,7 +148,9 @@ def walk_bench(request: BenchRequest, screen: Screen) -> tuple[Sequence[Finished
     chosen = choose(request, setting.target)
     if request.sanitize and chosen.device == "cpu" and chosen.variants:
         names = ", ".join(chosen.variants)
-        remark(f"not exercised: sanitizers of {names}: they look at CUDA variants, on a GPU or under the emulator")
+        remark_once(
+            f"not exercised: sanitizers of {names}: they look at CUDA variants, on a GPU or under the emulator"
+        )
     pattern = bench_pattern(request, setting.target, chosen)
     checks = tuple(setting.target.workloads) if request.what == "verify" and not request.workloads else ()
     return walk_alone(setting, pattern, chosen, request, screen, checks)

@@ -10,7 +10,7 @@ import psutil
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError, UsageError
-from loop.base.locks import held
+from loop.base.locks import is_locked
 from loop.base.places import cache_folder, state_folder
 from loop.base.screen import Screen
 from loop.model.base import Model, Printed
@@ -58,7 +58,7 @@ Removable = tuple[LeftItem, Callable[[], object]]
 
 def worktrees() -> Iterator[Removable]:
     """All worktrees that loop made."""
-    for tree in worktree.every(state_folder() / "worktrees"):
+    for tree in worktree.every_worktree(state_folder() / "worktrees"):
         (state, why), loses = _state(tree), ""
         edits = {} if state in ("in use", "waits") else tree.edits()
         if edits is None:
@@ -81,7 +81,7 @@ def _state(tree: KeptWorktree) -> tuple[State, str]:
     session = SessionFolder(tree.owner)
     if not (session.path / HEAD).is_file():
         return "left over", f"its session is gone: {session.path}"
-    if held(session.path / LOCK):
+    if is_locked(session.path / LOCK):
         return "in use", f"{session.id} runs"
     try:
         record = session.record()
@@ -92,7 +92,7 @@ def _state(tree: KeptWorktree) -> tuple[State, str]:
     return "left over", f"{session.id} has ended"
 
 
-def cached() -> Iterator[Removable]:
+def cached_items() -> Iterator[Removable]:
     """What is in the cache: all of it can be made again."""
     for part, what in CACHED.items():
         path = cache_folder() / part
@@ -111,7 +111,7 @@ def clean(
     `names`: only these, whatever is lost with them; none: all that is left over. Raises UsageError for a name that
     is not there, or is needed.
     """
-    every = list(cached() if cache else worktrees())
+    every = list(cached_items() if cache else worktrees())
     by_name = {item.name: item for item, _ in every}
     for name in names:
         if name not in by_name:

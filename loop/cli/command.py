@@ -232,7 +232,7 @@ class Command:
         work = _imported(self.calls) if self.calls else self.function
         wanted = inspect.signature(work).parameters
         if "request" in wanted:
-            values["request"] = asked(wanted["request"].annotation, values)
+            values["request"] = make_request(wanted["request"].annotation, values)
         if all(parameter.kind is not Parameter.VAR_KEYWORD for parameter in wanted.values()):
             values = {name: values[name] for name in wanted if name in values}
         answer = work(**values)
@@ -275,7 +275,7 @@ def _imported(place: str) -> Any:
     return getattr(importlib.import_module(f"loop.{module}"), name)
 
 
-def asked(kind: Callable[..., Request], values: Mapping[str, Any], **more: Any) -> Request:
+def make_request(kind: Callable[..., Request], values: Mapping[str, Any], **more: Any) -> Request:
     """A request: of these values the fields that this dataclass has, and more."""
     names = {field.name for field in dataclasses.fields(kind)} - {*more}  # type: ignore[arg-type]
     return kind(**{name: value for name, value in values.items() if name in names}, **more)

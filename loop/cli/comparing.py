@@ -43,7 +43,7 @@ def _find(root: Path, name: str) -> ComparedSession:
     if known is not None:
         why = "on which workloads is not known, so it is compared with none"
         raise UsageError(f"{known.id} was recorded elsewhere: {why}", hint=f"loop sessions show {known.id}")
-    folder = sessions.find(root, name)
+    folder = sessions.find_session(root, name)
     row, problem = row_of(folder.path)
     if row is None:
         raise WorkFailed(problem, hint=f"move {folder.path} aside")

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from loop.base.errors import LoopError, UsageError, WorkFailed, remark
+from loop.base.errors import LoopError, UsageError, WorkFailed, remark_once
 from loop.base.places import config_folder, project
 from loop.base.screen import Screen
-from loop.cli.on_host import own, reached, still_costs, stop_machine
+from loop.cli.on_host import has_own_hosts, reached, still_costs, stop_machine
 from loop.jobs import folder as folders
 from loop.jobs import hosts as known
 from loop.jobs import remote
@@ -14,7 +14,7 @@ from loop.jobs.executor import run
 from loop.jobs.folder import JobFolder
 from loop.jobs.hosts import Listed
 from loop.library.hosted import FILE
-from loop.library.trust import is_trusted, refusal
+from loop.library.trust import is_trusted, refusal_text
 from loop.model.base import Model, Printed
 from loop.model.jobs import JobRun
 from loop.model.money import HourPrices
@@ -60,11 +60,11 @@ class JobList(Printed):
 def list_jobs(limit: int) -> JobList:
     """The newest jobs; one that is damaged, or of another version, is named and left out."""
     every = list[JobRun]()
-    for folder in folders.every():
+    for folder in folders.every_job():
         try:
             every.append(folder.ran)
         except LoopError as error:
-            remark(f"{error.message}; {error.hint}")
+            remark_once(f"{error.message}; {error.hint}")
     return JobList(jobs=tuple(every[-limit:]))
 
 
@@ -90,7 +90,7 @@ class OneHost(Model):
             labels=listed.host.labels,
             usd_per_hour=listed.host.prices,
             file=str(listed.path),
-            jobs=tuple(folder.id for folder, _ in noted.away(listed.name)),
+            jobs=tuple(folder.id for folder, _ in noted.jobs_sent_away(listed.name)),
             lacks=lacks,
         )
 
@@ -122,25 +122,25 @@ class HostList(Printed):
 
 def list_hosts(target: Path | None) -> HostList:
     """The machines. Nothing is connected to."""
-    return HostList(hosts=tuple(map(OneHost.of, known.hosts(own(project(target, Path.cwd()))).values())))
+    return HostList(hosts=tuple(map(OneHost.of, known.hosts(has_own_hosts(project(target, Path.cwd()))).values())))
 
 
 def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
     """Install this `loop` on the machines of a name or label, and name what they lack."""
     here = project(target, Path.cwd())
-    hosts = known.choose(known.hosts(own(here)), host)
+    hosts = known.choose(known.hosts(has_own_hosts(here)), host)
     if any(listed.path.parent == here.target for listed in hosts) and not is_trusted(here):
-        raise refusal(here)
+        raise refusal_text(here)
     ready = []
     for listed in hosts:
         name = listed.name
         with reached(listed, screen) as there:
-            facts = remote.ask(there.connection)
+            facts = remote.ask_machine(there.connection)
             remote.refuse_unfit(there.connection, facts)
             if running := there.running():
                 hint = f"wait for it, or end it: loop jobs follow {running[0]} --cancel"
                 raise UsageError(f"{name}: job {running[0]} runs with the loop that is there", hint)
-            lacks = tuple(remote.lacks(there.connection, facts))
+            lacks = tuple(remote.missing_there(there.connection, facts))
             for line in lacks:
                 screen.say(f"{name}: {line}")
             wait = "" if facts["torch"] else "; torch takes minutes"
@@ -157,7 +157,7 @@ def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
 def stop(host: str, target: Path | None, screen: Screen) -> HostList:
     """Run `stop:` of the machines of a name or label. Raises WorkFailed where one goes on running."""
     here = project(target, Path.cwd())
-    hosts = known.choose(known.hosts(own(here)), host)
+    hosts = known.choose(known.hosts(has_own_hosts(here)), host)
     for listed in hosts:
         if listed.host.stop is None:
             raise WorkFailed(still_costs(listed, f"{listed.path} has no `stop:` for it"), "stop it yourself")

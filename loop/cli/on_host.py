@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 from loop.base.documents import content_hash, write_atomic
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError, WorkFailed
-from loop.base.locks import Held, held, locked
+from loop.base.locks import Held, is_locked, locked
 from loop.base.places import PACKAGE, Project, project, state_folder
-from loop.base.processes import finish, run
+from loop.base.processes import run, run_to_end
 from loop.base.screen import Screen
 from loop.cli.command import Command
 from loop.jobs import hosts as known
@@ -33,10 +33,10 @@ from loop.machine.gpus import VISIBLE
 from loop.model.dtypes import Device
 from loop.money import decisions as keeping
 from loop.repository import root_of
-from loop.repository.carried import carried, settings, take_branches
+from loop.repository.carried import carried_files, settings, take_branches
 from loop.steps.setting import allow_session, trusted_setting
 from loop.store import index, sessions
-from loop.store.past_changes import needed
+from loop.store.past_changes import sessions_needed
 from loop.store.sessions import HEAD, SessionFolder
 
 LOOKS_S = (0.3, 0.3, 0.3, 0.3, 0.5, 0.5, 0.5, 1.0)
@@ -62,7 +62,7 @@ STARTS_S = 600.0
 """Time for a machine to answer after it was started."""
 
 
-def until(text: str | None, now: datetime.datetime) -> float | None:
+def parse_until(text: str | None, now: datetime.datetime) -> float | None:
     """`16:00` as seconds since 1970, today or tomorrow. Raises UsageError for anything else."""
     if text is None:
         return None
@@ -76,7 +76,7 @@ def until(text: str | None, now: datetime.datetime) -> float | None:
 
 def follow_job(job: str, cancel: bool, screen: Screen) -> int:
     """Follow a job by its id to its end; with `cancel`, have it end first. Raises UsageError where none is."""
-    folders = {folder.id: folder for folder, _ in noted.away()}
+    folders = {folder.id: folder for folder, _ in noted.jobs_sent_away()}
     chosen = [*folders][-1:] if job == "last" else [name for name in folders if name.startswith(job)]
     if len(chosen) != 1:
         hint = f"there are {', '.join(folders)}" if folders else "loop hosts"
@@ -89,7 +89,7 @@ def follow(folder: JobFolder, screen: Screen, there: There | None = None, *, can
 
     A cut connection is made anew. Ctrl-C leaves the job at work there. `cancel`: have it end first.
     """
-    sent = noted.read(folder)
+    sent = noted.read_place(folder)
     if sent is None:
         raise UsageError(f"job {folder.id} runs on this machine", hint="loop jobs")
     (host, *_) = known.choose(known.hosts(Path(sent.project) if sent.project else None), sent.host)
@@ -215,8 +215,8 @@ def leave(folder: JobFolder, sent: Sent, host: Listed, there: There, sessions: l
     prices, name = host.host.prices, host.name
     if prices is None and host.host.stop is None:
         return
-    away = [job for job, _ in noted.away(name) if job.id != folder.id]
-    coming = [job.id for job in away if there.look(job.id).state == "queued" or held(job.path / LOCK)]
+    away = [job for job, _ in noted.jobs_sent_away(name) if job.id != folder.id]
+    coming = [job.id for job in away if there.look(job.id).state == "queued" or is_locked(job.path / LOCK)]
     if others := [*there.running(), *coming]:
         screen.say(f"{name} stays: {others[0]} runs there")
         return
@@ -238,7 +238,7 @@ def leave(folder: JobFolder, sent: Sent, host: Listed, there: There, sessions: l
         restart = keeping.restart_of(here, device)
         card = rates(project(Path(sent.project) if sent.project else None, Path.cwd()))
         stop = keeping.stop_cost(*restart, rate, *keeping.who_waits(card, None)) if restart else None
-        decision, lines = keeping.leave(rate, stop, keeping.gap_hours(here), planned)
+        decision, lines = keeping.leave_options(rate, stop, keeping.gap_hours(here), planned)
         for line in lines:
             screen.say(f"  {line}")
     if decision == "keep":
@@ -275,7 +275,7 @@ def still_costs(host: Listed, why: str) -> str:
 
 def run_here(command: str, host: Listed) -> None:
     """Run `start:` or `stop:` of a machine on this one. Raises WorkFailed where it fails."""
-    completed = finish(run(["sh", "-c", command], limit_s=COMMAND_S, env=dict(os.environ)))
+    completed = run_to_end(run(["sh", "-c", command], limit_s=COMMAND_S, env=dict(os.environ)))
     if not completed.ok:
         last = next((line for line in reversed(completed.errors.splitlines()) if line.strip()), completed.how)
         raise WorkFailed(f"{host.path}: `{command}` failed: {last.strip()[:300]}", hint="run it yourself")
@@ -286,13 +286,13 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
     options = {name: value for name, value in values.items() if name not in ("on", "keep_until")}
     if not values.get("on"):
         raise UsageError("--keep-until is for the machine that --on names", hint="--on HOST --keep-until 16:00")
-    deadline = until(values.get("keep_until"), datetime.datetime.now().astimezone())
+    deadline = parse_until(values.get("keep_until"), datetime.datetime.now().astimezone())
     setting = trusted_setting(options.get("target"), screen)
     here, root = setting.project, setting.project.sessions
     if made_of(here.target):
         raise UsageError("--on: a task of another format is judged here only", hint="loop targets inspect TASK")
-    (host, *_) = known.choose(known.hosts(own(here)), str(values["on"]))
-    resumed = sessions.find(root, options["resume"]) if options.get("resume") else None
+    (host, *_) = known.choose(known.hosts(has_own_hosts(here)), str(values["on"]))
+    resumed = sessions.find_session(root, options["resume"]) if options.get("resume") else None
     if resumed is not None:  # What it runs is told there to be allowed.
         allow_session(resumed.path, resumed.head(), setting, screen)
     sending = _Sending.of(here)
@@ -312,7 +312,11 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
             raise UsageError(why, f"free some there: ssh {shlex.join(there.connection.words)} 'du -sh {HOME}/*'")
         # The sessions that the next one learns from, and the one that is resumed.
         going_on = resumed.id if resumed else ""
-        names = {going_on, *needed(root), *(session.id for session in sessions.every(root)[-PAST:])}
+        names = {
+            going_on,
+            *sessions_needed(root),
+            *(session.id for session in sessions.every_session(root)[-PAST:]),
+        }
         past = sorted(name for name in names if noted.SESSION.fullmatch(name))
         every = (path for name in past for path in (root / name).rglob("*"))
         files = [path.relative_to(root).as_posix() for path in every if path.name not in UNSENT]
@@ -334,7 +338,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
         )
         sent = Sent(
             host=host.name,
-            project=None if own(here) is None else str(here.target),
+            project=None if has_own_hosts(here) is None else str(here.target),
             sessions=str(root),
             root=str(sending.root or ""),
             tree=sending.tree,
@@ -346,7 +350,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
         )
         variables = _variables(host, here, resumed)
         sends.enter_context(locked(folder.path / LOCK))
-        noted.write(folder, sent)
+        noted.note_place(folder, sent)
         config = settings(sending.root) if sending.root else ""
         try:
             patiently(lambda: there.send_past(sending.tree, root, files, past))
@@ -362,13 +366,13 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
 
 def not_back(host: Listed, root: Path, tree: str, resumed: SessionFolder | None) -> JobFolder | None:
     """A job of this checkout, or of the resumed session, that has to be brought back before another is sent."""
-    for folder, sent in noted.away(host.name):
+    for folder, sent in noted.jobs_sent_away(host.name):
         if (sent.root and sent.tree == tree) or (resumed is not None and sent.sessions == str(root)):
             return folder
     return None
 
 
-def own(project: Project) -> Path | None:
+def has_own_hosts(project: Project) -> Path | None:
     """Folder of a project that may name hosts of its own."""
     return None if project.bundled else project.target
 
@@ -410,7 +414,7 @@ class _Sending:
         if root is None:
             return cls(None, None, ".", (), "none")
         heads = [head.parent for head in project.sessions.glob(f"*/{sessions.HEAD}")]
-        names = tuple(name for name in carried(root) if not any(map((root / name).is_relative_to, heads)))
+        names = tuple(name for name in carried_files(root) if not any(map((root / name).is_relative_to, heads)))
         cwd = here.relative_to(root).as_posix() if here.is_relative_to(root) else "."
         target = project.target.resolve().relative_to(root).as_posix() if checkout else None
         word = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in root.name)[:40]

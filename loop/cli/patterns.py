@@ -14,7 +14,7 @@ from loop.base.errors import DefinitionError, ExitCode, Failed, UsageError
 from loop.base.places import PACKAGE, project
 from loop.base.screen import Screen, seconds_text
 from loop.cli.command import ALL
-from loop.learning.prediction import PatternStatistics, gather, lines
+from loop.learning.prediction import PatternStatistics, gather_statistics, statistics_lines
 from loop.library import definitions, targets
 from loop.library.rates import TAKEN, rates
 from loop.model.base import Model, Printed
@@ -60,7 +60,7 @@ class ShownPattern(Printed, Pattern):
         if self.evidence:
             screen.data("")
             screen.table(("session", "evidence"), [(e.session, e.note) for e in self.evidence])
-        screen.prose("\n" + "\n".join(lines(self.statistics)))
+        screen.prose("\n" + "\n".join(statistics_lines(self.statistics)))
         screen.data(f"\n{self.file}\nrun it: loop run pattern {self.name}")
 
 
@@ -68,7 +68,7 @@ def show_pattern(name: str, target: Path | None) -> ShownPattern:
     """One pattern in full."""
     here = project(target, Path.cwd())
     read = definitions.choose(definitions.patterns(here), name, "pattern")
-    known = gather(here, {name: read})[name]
+    known = gather_statistics(here, {name: read})[name]
     return ShownPattern(file=str(read.path), statistics=known, **dict(read.value))
 
 

@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from loop.agents.proposing import stated
+from loop.agents.proposing import parse_stated_usd
 from loop.base.documents import to_json
 from loop.base.errors import UsageError
 from loop.base.screen import Screen
-from loop.cli.command import asked
+from loop.cli.command import make_request
 from loop.formats.table import made_of
 from loop.jobs import executor as executors
 from loop.learning.prediction import Foreseen
@@ -48,12 +48,12 @@ def start_session(
     **values: Any,
 ) -> int:
     """`loop run session` and `loop run pattern`: walk a plan or a pattern, or go on with a session."""
-    request = asked(
+    request = make_request(
         SessionRequest,
         values,
         target=target,
-        asked=SessionLimits(budget_minutes, max_usd, watched()),
-        ai=stated(ai_usd),
+        asked=SessionLimits(budget_minutes, max_usd, watched_cloud()),
+        ai=parse_stated_usd(ai_usd),
         attended=os.environ.get("LOOP_ATTENDED", "") not in ("", "0"),
         theirs=terms_of(evaluator, target),
         campaign=campaign(usd=max_usd, executor=executor, width=width),
@@ -69,18 +69,18 @@ def start_campaign(
     """`loop optimize`: begin a campaign, or go on with one."""
     flags = {field: FLAGS.get(field, field) for field in Campaign.model_fields}
     limits = {field: values[flag] for field, flag in flags.items() if flag in values}
-    request = asked(
+    request = make_request(
         SessionRequest,
         values,
         target=target,
         plan=None if resume else "tune" if proposer == TUNER else plan,
-        asked=SessionLimits(watch=watched()),
+        asked=SessionLimits(watch=watched_cloud()),
         campaign=campaign(**limits, proposer=proposer),
     )
     return run_session(request, screen) if resume is None else resume_session(resume, request, screen)
 
 
-def watched() -> str:
+def watched_cloud() -> str:
     """Which cloud may take the machine away."""
     return os.environ.get("LOOP_WATCH_PREEMPTION") or "auto"
 

@@ -6,7 +6,7 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
-from loop.base.locks import held
+from loop.base.locks import is_locked
 from loop.base.places import project
 from loop.base.screen import Screen, seconds_text
 from loop.store import index
@@ -73,7 +73,7 @@ def _row(session: SessionListing, root: Path) -> SessionLine:
     ended = session.readable and (session.recorded or session.status is not None)
     status = "damaged"
     if session.readable:
-        now = "running" if held(root / session.folder / LOCK) else "open"
+        now = "running" if is_locked(root / session.folder / LOCK) else "open"
         status = "recorded" if session.recorded else session.status or now
     row: SessionLine = {
         "id": session.folder,
@@ -104,7 +104,7 @@ def show_session(name: str, target: Path | None, screen: Screen, *, as_json: boo
     elsewhere = recorded.find(root, name)
     if elsewhere is not None:
         return recorded.show(elsewhere, screen, as_json=as_json)
-    folder = sessions.find(root, name)
+    folder = sessions.find_session(root, name)
     head, record, finished = folder.head(), folder.record(), folder.finished()
     if as_json:
         screen.data(to_json(ShownSession(head=head, record=record, steps=finished)))

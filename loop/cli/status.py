@@ -7,7 +7,7 @@ from typing import Literal
 
 from loop.base.documents import to_json
 from loop.base.errors import LoopError
-from loop.base.locks import held
+from loop.base.locks import is_locked
 from loop.base.places import Project, project
 from loop.base.screen import Screen
 from loop.learning.next_plan import ALL_JUDGED
@@ -22,12 +22,12 @@ from loop.money.model import hours_text
 from loop.report import format as say
 from loop.report.sections import Section, show
 from loop.session import closing
-from loop.session.bounds import charged
-from loop.session.next_session import NextSession, propose
+from loop.session.bounds import charges_so_far
+from loop.session.next_session import NextSession, propose_next
 from loop.steps.setting import Setting, read_setting
 from loop.store import index, sessions, ticks
 from loop.store.index import SessionListing
-from loop.store.journal import finished, open_step
+from loop.store.journal import finished_steps, open_step
 from loop.store.sessions import LOCK, SessionFolder
 
 SHOWN = 10
@@ -66,8 +66,10 @@ class Running:
         step, began, plan = open_step(lines), lines[-1].at if lines else None, head.plan
         since_s = (now - began).total_seconds() if began else 0.0
         seconds = sessions.wall_seconds(lines) + max(0.0, since_s)
-        notes = [tick.note for tick in ticks.read(folder.path / ticks.NAME) if step and tick.step == step.step]
-        done = finished(lines)
+        notes = [
+            tick.note for tick in ticks.read_ticks(folder.path / ticks.NAME) if step and tick.step == step.step
+        ]
+        done = finished_steps(lines)
         return cls(
             id=head.id,
             plan=plan.plan.name,
@@ -81,13 +83,13 @@ class Running:
             of=sum(len(plan.find(name).pattern.steps) for name in plan.plan.patterns),
             seconds=seconds,
             budget_s=plan.plan.budget.minutes * 60,
-            usd=charged(seconds, card, head, hosts=hosts_of(done)).usd,
+            usd=charges_so_far(seconds, card, head, hosts=hosts_of(done)).usd,
         )
 
     @property
     def section(self) -> Section:
         """Its step, how far it is, and what it cost."""
-        lines = [f"{self.done} of {say.count(self.of, 'step')}; {say.billed(self.usd)} so far"]
+        lines = [f"{self.done} of {say.count(self.of, 'step')}; {say.billed_usd(self.usd)} so far"]
         lines.append(_against(self.seconds, self.budget_s))
         if self.since is not None:
             since = f"since {say.day(self.since)}: {_against(self.step_s, self.step_budget_s)}"
@@ -114,12 +116,12 @@ class WaitingSession:
             head, record, lines = folder.head(), folder.record(), folder.lines()
         except LoopError as error:
             return cls(row.folder, status, error.message, "loop sessions list", row.usd or 0.0)
-        step, steps = open_step(lines), finished(lines)
+        step, steps = open_step(lines), finished_steps(lines)
         why = f"it ended without a word{f' in {step.pattern}/{step.step}' if step else ''}"
         if record is not None:
             why, usd = record.reason, record.bill.usd
         else:
-            usd = charged(sessions.wall_seconds(lines), card, head, hosts=hosts_of(steps)).usd
+            usd = charges_so_far(sessions.wall_seconds(lines), card, head, hosts=hosts_of(steps)).usd
         request = closing.waiting_for(steps)
         if request and head.resume_command not in request:  # Else it is said anyway.
             why = f"{why}; {request}"
@@ -174,7 +176,7 @@ class Status(Printed):
 def show_next(target: Path | None, screen: Screen, *, as_json: bool) -> None:
     """The most urgent thing to do, and what else there is."""
     setting = read_setting(target)
-    proposed = propose(setting, ["--target", str(target)] if target else [])
+    proposed = propose_next(setting, ["--target", str(target)] if target else [])
     if as_json:
         screen.data(to_json(proposed))
     else:
@@ -188,13 +190,13 @@ def gather(target: Path | None, now: datetime.datetime | None = None) -> Status:
     card = rates(here)
     listed = [row for row in index.listing(here.sessions) if not row.recorded]
     unfinished = [row for row in listed if row.readable and row.status in (None, *RESUMABLE)]
-    busy = {row.folder for row in unfinished if held(here.sessions / row.folder / LOCK)}
+    busy = {row.folder for row in unfinished if is_locked(here.sessions / row.folder / LOCK)}
     running = [Running.read(SessionFolder(here.sessions / name), card, now) for name in sorted(busy)]
     waiting = [row for row in unfinished if row.folder not in busy]
     setting, milestone, no_milestone = None, None, ""
     try:
         setting = read_setting(target)
-        milestone = propose(setting, ["--target", str(target)] if target else [])
+        milestone = propose_next(setting, ["--target", str(target)] if target else [])
     except LoopError as error:
         no_milestone = error.message
     bad = [row.folder for row in listed if row.problem]

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from loop.base.documents import content_hash, did_you_mean
 from loop.base.errors import ExitCode, Stopped, UsageError, WorkFailed
 from loop.base.places import tasks_folder
-from loop.base.processes import finish, python_path, run
+from loop.base.processes import python_path, run, run_to_end
 from loop.base.screen import Screen
 from loop.cli.bench import BenchRequest, walk_bench
 from loop.formats import evaluators, flashinfer, gpumode, kernelbench, table
@@ -36,12 +36,12 @@ from loop.model.dtypes import Device
 from loop.model.output import MeasureOutput, Ours, ours_on, outputs_of
 from loop.model.record import Finished
 from loop.model.target import PythonVariant
-from loop.model.workloads import entry_of, expand, spelled
+from loop.model.workloads import as_words, entry_of, expand
 from loop.proving.prove import EXACT, WAY, Control, of_structure
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
-from loop.timing.theirs import HEADS, Both, EvaluatorTerms, line, reasons, two, verdict_of
+from loop.timing.theirs import HEADS, Both, EvaluatorTerms, reasons, two_verdicts, verdict_of, verdict_row
 from loop.workers.judge_process import UNTIMED
-from loop.workers.program import within
+from loop.workers.program import memory_bounds
 
 ROUNDS = 6
 """Rounds of timed calls: of each one output is judged, so half of them wrong are overlooked once in 64 times."""
@@ -96,7 +96,7 @@ class TwoVerdicts(Printed):
 
     def show(self, screen: Screen) -> None:
         """A row an answer, what was not exercised, and why each side says what it says."""
-        screen.table(HEADS, map(line, self.verdicts))
+        screen.table(HEADS, map(verdict_row, self.verdicts))
         for text in self.not_exercised:
             screen.data(f"not exercised: {text}")
         for text in reasons(self.verdicts):
@@ -115,7 +115,7 @@ def judge(request: TaskRequest, screen: Screen) -> tuple[TwoVerdicts, int]:
     both = []
     for name, answer in zip(names, request.answers, strict=True):
         screen.status(f"{task.format}: its own evaluator")
-        verdicts = two(task, name, finished, finish(verdict_of(task, Path(answer), request.terms)))
+        verdicts = two_verdicts(task, name, finished, run_to_end(verdict_of(task, Path(answer), request.terms)))
         both.append(JudgedAnswer(**dict(verdicts), agree=verdicts.same))
     missing = tuple(text for output in outputs_of(finished, MeasureOutput) for text in output.not_exercised)
     judged = TwoVerdicts(task=task.name, format=task.format, verdicts=tuple(both), not_exercised=missing)
@@ -266,7 +266,7 @@ class Audit:
         firsts = [each.project.manifest.read_text().partition("\n")[0] for each in (own, self.setting)]
         rests = [each.target.model_dump_json(exclude={"variants"}) for each in (own, self.setting)]
         if firsts[0] != firsts[1] or rests[0] != rests[1]:
-            raise trust.refusal(own.project)
+            raise trust.refusal_text(own.project)
         trust.grant(own.project, trust.definition_hash(own.project))
         pairs = zip(controls, files, strict=True)
         return replace(self, setting=own), dict(zip(names, pairs, strict=True))
@@ -320,7 +320,7 @@ class Audit:
             if len(every) > MOST_CASES or len(sets) < len(target.workloads)
             else []
         )
-        some = [spelled(entry_of(target.signature, workload)) for workload in chosen]
+        some = [as_words(entry_of(target.signature, workload)) for workload in chosen]
         terms = self.setting.project.target, request.device, some, request.threads, request.seed
         bench = BenchRequest(command, names, *terms, rounds=ROUNDS, enough=True)
         finished, _ = _walked(bench, Screen(quiet=True))
@@ -337,7 +337,7 @@ class Audit:
         verdicts: dict[str, Verdict] = {}
         for number, (name, path) in enumerate(files.items(), 1):
             screen.status(f"{task.format}: its own evaluator, control {number} of {len(files)}")
-            verdicts[name] = finish(verdict_of(task, path, terms))
+            verdicts[name] = run_to_end(verdict_of(task, path, terms))
             if number == 1 and verdicts[name].status != "right":
                 return {}, f"it does not pass an honest answer: {verdicts[name].status} {verdicts[name].why}"
         return verdicts, ""
@@ -360,9 +360,14 @@ class Audit:
             terms, result = scratch / "terms.json", scratch / "result.json"
             terms.write_text(json.dumps(self._terms(functions)))
             command = (sys.executable, "-m", "loop.workers.stated", str(terms), str(result))
-            path = {"PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1", **UNTIMED, **within(self.device)}
+            path = {
+                "PYTHONPATH": python_path(),
+                "PYTHONDONTWRITEBYTECODE": "1",
+                **UNTIMED,
+                **memory_bounds(self.device),
+            }
             limit = self.request.terms.limit_s * max(len(names), 1)
-            completed = finish(run(command, limit_s=limit, cwd=scratch, env=path, note="stated rule"))
+            completed = run_to_end(run(command, limit_s=limit, cwd=scratch, env=path, note="stated rule"))
             if not result.is_file():
                 last = (completed.errors.strip().splitlines() or [completed.how])[-1]
                 raise WorkFailed(f"{self.task.path}: its inputs or its reference: {last}")

@@ -60,7 +60,9 @@ class Reply:
         return document if isinstance(document, dict) else {}
 
 
-def ask(base: str, path: str, headers: Mapping[str, str], *, limit_s: float, method: str = "GET") -> Reply:
+def ask_metadata(
+    base: str, path: str, headers: Mapping[str, str], *, limit_s: float, method: str = "GET"
+) -> Reply:
     """One answer, no part of which takes more than `limit_s` seconds. Raises NoReply."""
     where = urlsplit(base)
     connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=limit_s)
@@ -100,7 +102,7 @@ class Cloud:
 
     def get(self, path: str, limit_s: float) -> Reply:
         """One answer."""
-        return ask(self.base, path, self.headers, limit_s=limit_s)
+        return ask_metadata(self.base, path, self.headers, limit_s=limit_s)
 
     def word(self, path: str, limit_s: float, *words: str) -> str:
         """The word that a server answers, in capitals. Raises NoReply for any other than these."""
@@ -170,14 +172,14 @@ class Aws(Cloud):
         if answer is not None and answer.status != 401:
             return answer
         ttl = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_TTL_S)}
-        token = ask(self.base, "/latest/api/token", ttl, limit_s=limit_s / 2, method="PUT")
+        token = ask_metadata(self.base, "/latest/api/token", ttl, limit_s=limit_s / 2, method="PUT")
         if token.status != 200 or not TOKEN.fullmatch(token.text.strip()):
             raise self.unreadable(token)
         self.token = token.text.strip()
         return self._with_token(path, limit_s / 2)
 
     def _with_token(self, path: str, limit_s: float) -> Reply:
-        return ask(self.base, path, {"X-aws-ec2-metadata-token": self.token}, limit_s=limit_s)
+        return ask_metadata(self.base, path, {"X-aws-ec2-metadata-token": self.token}, limit_s=limit_s)
 
 
 @dataclass
@@ -233,7 +235,7 @@ def make_cloud(name: str) -> Cloud:
     return CLOUDS[name](os.environ.get(f"LOOP_METADATA_{name.upper()}", LINK_LOCAL).rstrip("/"))
 
 
-def find(limit_s: float) -> Cloud | None:
+def find_cloud(limit_s: float) -> Cloud | None:
     """The cloud that this machine is in; None where none answers in time."""
     for name in CLOUDS:
         cloud = make_cloud(name)
@@ -243,9 +245,9 @@ def find(limit_s: float) -> Cloud | None:
     return None
 
 
-def terms() -> str:
+def terms_of_machine() -> str:
     """`gcp spot`, `aws on_demand`; empty where no metadata server says. Asked before a job begins."""
-    cloud = find(FOUND_WITHIN_S)
+    cloud = find_cloud(FOUND_WITHIN_S)
     with contextlib.suppress(NoReply):
         if cloud is not None:
             return f"{cloud.name} {'spot' if cloud.spot(FOUND_WITHIN_S) else 'on_demand'}"
@@ -296,7 +298,7 @@ class Watch:
 
     def _work(self) -> None:
         """Find the cloud, then ask it until there is a notice."""
-        cloud = find(FOUND_WITHIN_S) if self.choice == "auto" else make_cloud(self.choice)
+        cloud = find_cloud(FOUND_WITHIN_S) if self.choice == "auto" else make_cloud(self.choice)
         if cloud is None:
             self.settled = True
             return

@@ -10,7 +10,7 @@ from typing import Annotated, cast
 from pydantic import Field
 
 from loop.base.processes import Tick
-from loop.debug.probing import HANG_S, NOTHING_WRONG, FailureProber, SearchSpent, checked, failing_sides
+from loop.debug.probing import HANG_S, NOTHING_WRONG, FailureProber, SearchSpent, checks_of, failing_sides
 from loop.debug.rules import SCALES, Case, RuleSearch
 from loop.gate.verify import Job, verify
 from loop.machine.machine import cores
@@ -206,7 +206,7 @@ def _tried(prober: FailureProber) -> list[tuple[Case, bool]]:
     """All checks of the variant, the smallest first, and whether each fails."""
     target = prober.bench.target
     tried: dict[tuple[tuple[str, Scalar], ...], bool] = {}
-    for check in checked(prober.context, prober.failing.variant):
+    for check in checks_of(prober.context, prober.failing.variant):
         result = prober.failing.outcome(check)
         if check.status != "unsupported" and result != "other":
             key = tuple(_case(target, check).items())
@@ -218,7 +218,7 @@ def _tried(prober: FailureProber) -> list[tuple[Case, bool]]:
 def _search(prober: FailureProber, cases: Sequence[tuple[Case, bool]]) -> RuleSearch:
     """A search that begins with these, and may try what the target and the variant allow."""
     target, side = prober.bench.target, prober.side
-    checks = checked(prober.context, prober.failing.variant)
+    checks = checks_of(prober.context, prober.failing.variant)
     work = [operations(target, prober.start.workload), *(operations(target, check.workload) for check in checks)]
     sizes = {name: max(8, *(2 * int(case[name]) for case, _ in cases)) for name in target.signature.dimensions}
     words = {

@@ -10,14 +10,14 @@ from loop.base.errors import WorkFailed
 from loop.base.processes import Tick
 from loop.calls.call import LibraryTerms
 from loop.gate.kernel import compile_all, to_build
-from loop.gate.verify import Job, SideChecker, complaint, files_of, values_key, verify
+from loop.gate.verify import Job, SideChecker, complaint_about, files_of, values_key, verify
 from loop.model.debugging import ComponentChecks, DebugOutput, Outcome, Smallest
 from loop.model.dtypes import Layout
 from loop.model.measurement import Check, VariantChecks
 from loop.model.output import Checked, outputs_of
 from loop.model.signature import Signature
 from loop.model.target import Component, Scalar, Workload
-from loop.model.workloads import entry_of, expand, single, spelled, unsupported
+from loop.model.workloads import as_words, entry_of, expand, single, unsupported
 from loop.steps.context import Context, NoArguments, Result, Working
 from loop.workers.bench import JUDGE_LIMIT_S, KeptWorker, Side
 from loop.workers.judge_messages import Compare
@@ -67,7 +67,7 @@ def kind_of(check: Check) -> str:
     return ": ".join(filter(None, (check.status, code or check.cause)))
 
 
-def failing(checks: VariantChecks, signature: Signature) -> Failing | None:
+def failing_kind(checks: VariantChecks, signature: Signature) -> Failing | None:
     """The kind of failure that most workloads show, and between which of them to look; None when all is right."""
     failed = [check for check in checks.checks if not check.passed]
     if not failed:
@@ -91,13 +91,13 @@ def failing(checks: VariantChecks, signature: Signature) -> Failing | None:
     return Failing(checks.variant, checks.build_id, most, start, telling)
 
 
-def checked(context: Context, variant: str) -> list[Check]:
+def checks_of(context: Context, variant: str) -> list[Check]:
     """All checks of a variant in this session, in the order of the verifications."""
     outputs = outputs_of(context.finished, Checked)
     return [check for output in outputs for of in output.variants if of.variant == variant for check in of.checks]
 
 
-def sides(context: Context, names: Sequence[str]) -> Generator[Tick, None, dict[str, Side]]:
+def sides_of(context: Context, names: Sequence[str]) -> Generator[Tick, None, dict[str, Side]]:
     """The named variants with their builds, emulated or not; those that do not compile are left out."""
     bench = context.bench
     emulated = [name for name in names if name in context.task.emulated]
@@ -118,9 +118,9 @@ def failing_sides(context: Context) -> Generator[Tick, None, list[tuple[Failing,
     outputs = outputs_of(last.values(), Checked)
     trusted = [output for output in outputs if output.control is None or not output.control.first_failure]
     signature = context.bench.target.signature
-    every = (failing(checks, signature) for output in trusted for checks in output.variants)
+    every = (failing_kind(checks, signature) for output in trusted for checks in output.variants)
     failures = [failure for failure in every if failure is not None]
-    by_name = yield from sides(context, [failure.variant for failure in failures])
+    by_name = yield from sides_of(context, [failure.variant for failure in failures])
     for failure in failures:
         side = by_name.get(failure.variant)
         if side is None or side.build_id != failure.build_id:
@@ -146,7 +146,7 @@ class FailureProber:
         """Workloads, by name, seed and layout, to what the gate said of them."""
         self.asked = 0
         """How many were asked here."""
-        self.failures = [check for check in checked(context, failing.variant) if kind_of(check) == failing.kind]
+        self.failures = [check for check in checks_of(context, failing.variant) if kind_of(check) == failing.kind]
         """Checks that show the failure, in the order in which they were made."""
         self._remember(self.start)
         self._checker = self._new_checker(None)
@@ -223,13 +223,13 @@ class FailureProber:
             return False, False
         for path in paths:
             finding = yield from bench.judge(Compare(call, (path,)), JUDGE_LIMIT_S, "each call")
-            noticed = "" if self.start.wrong else complaint(self.side, reply, finding, "")[0]
+            noticed = "" if self.start.wrong else complaint_about(self.side, reply, finding, "")[0]
             right.append(not (noticed or finding.badness[0] or finding.message or finding.checker))
         return right[0], all(right[1:] or right)
 
     def fails_after(self, start: Check) -> Generator[Tick, None, bool]:
         """Whether calls fail in this process that are right in a process of their own."""
-        others = {values_key(check.workload): check.workload for check in checked(self.context, self.side.name)}
+        others = {values_key(check.workload): check.workload for check in checks_of(self.context, self.side.name)}
         others.pop(values_key(start.workload), None)
         again = start.workload.model_copy(update={"seed": start.workload.seed + 1})
         same_name = [workload for workload in others.values() if workload.name == start.workload.name]
@@ -278,7 +278,7 @@ def _smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
         variant=prober.failing.variant,
         check=check,
         began=prober.start.workload.name,
-        words=spelled(entry_of(prober.signature, check.workload)),
+        words=as_words(entry_of(prober.signature, check.workload)),
         seed=prober.seed,
         probes=probes,
         minimal=minimal and steady,

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from loop.debug.probing import sides
-from loop.gate.kernel import distinct, extra_sets, workloads
+from loop.debug.probing import sides_of
+from loop.gate.kernel import distinct_workloads, extra_sets, workloads
 from loop.gate.verify import Job, verify
 from loop.model.change import PastSearch
 from loop.model.debugging import EarlierTry, TurnOutput
@@ -37,7 +37,7 @@ ASK = '`--hypothesis "what you think is wrong, and what you changed for it"`'
 def hypotheses(context: Context, arguments: NoArguments) -> Working[TurnOutput]:
     """What was tried in earlier sessions; a build that was found wrong there is not tried again."""
     task = context.task
-    by_name = yield from sides(context, (*task.variants, *task.emulated))
+    by_name = yield from sides_of(context, (*task.variants, *task.emulated))
     now = {name: side.build_id for name, side in by_name.items()}
     mine = tuple(attempt for attempt in context.past.tries if attempt.variant in now)
 
@@ -83,7 +83,7 @@ def scope(context: Context, arguments: NoArguments) -> Working[TurnOutput]:
     """How many variants were changed since their known good, and whether the simplest of them is right."""
     task, good = context.task, context.past.known_good
     names = (*task.variants, *task.emulated)
-    by_name = yield from sides(context, names)
+    by_name = yield from sides_of(context, names)
     ids = {name: side.build_id for name, side in by_name.items() if side.build_id is not None}
     changed = tuple(name for name, build_id in ids.items() if name in good and good[name].build_id != build_id)
     message = f"{changed[0]} alone was changed" if changed else "no variant was changed since its known good"
@@ -91,7 +91,9 @@ def scope(context: Context, arguments: NoArguments) -> Working[TurnOutput]:
     if len(changed) > 1:
         simple = changed[0]
         device: Device = "cuda" if simple in task.emulated else context.bench.device
-        checked = distinct(workloads(context, (*task.plan.workloads, *extra_sets(context)), device=device))
+        checked = distinct_workloads(
+            workloads(context, (*task.plan.workloads, *extra_sets(context)), device=device)
+        )
         (checks,) = yield from verify(context.bench, [Job(by_name[simple], checked, enough=True)])
         right = checks.right
         message = f"{', '.join(changed)} were changed; the simplest, {simple}, is right"

@@ -18,7 +18,7 @@ from typer import Argument, Option
 
 from loop.base.documents import did_you_mean, write_atomic
 from loop.base.errors import EXIT_CODES, UsageError
-from loop.base.locks import held
+from loop.base.locks import is_locked
 from loop.base.places import project
 from loop.base.screen import Screen
 from loop.cli import ALL
@@ -66,20 +66,20 @@ class WaitingChange:
         return f"run_session with resume={self.folder.id}" + (f" and target={target}" if target else "")
 
 
-def waiting(session: str, target: Path | None) -> WaitingChange:
+def waiting_session(session: str, target: Path | None) -> WaitingChange:
     """The session that waits, and what for. Raises Untrusted, and UsageError where it waits for nothing."""
     here = project(target, Path.cwd())
     folder = find(here.sessions, session)
     if not trust.is_trusted(here):
-        raise trust.refusal(here)
-    if held(folder.path / LOCK):
+        raise trust.refusal_text(here)
+    if is_locked(folder.path / LOCK):
         raise UsageError(f"{folder.id} is at work", hint="job_wait, then read the brief again")
     finished = folder.finished()
     brief = by_run(finished, BriefOutput)[-1][1].brief if brief_page(folder, finished) else None
     if brief is None:
         hint = "run_session with plan=optimize begins a session that asks for one; sessions_list shows all"
         raise UsageError(f"{folder.id} waits for no change", hint)
-    tree = worktree.find(here.target, tree_of(folder.head(), folder))
+    tree = worktree.find_worktree(here.target, tree_of(folder.head(), folder))
     if tree is None:
         raise UsageError(f"the worktree of {folder.id} is gone", hint="run_session with plan=optimize begins anew")
     return WaitingChange(folder, brief, tree.target.resolve(), frozenset(tree.committed()))
@@ -87,7 +87,7 @@ def waiting(session: str, target: Path | None) -> WaitingChange:
 
 def change_brief(session: SessionId = "last", target: Target = None) -> dict[str, Any]:
     """Read what a waiting session asks for: the brief, how changes are judged, and the files that may change."""
-    change = waiting(session, target)
+    change = waiting_session(session, target)
     return {
         "schema_version": 1,
         "session": change.folder.id,
@@ -110,7 +110,7 @@ def change_edit(
     `kernels_check` with the folder as target says in seconds whether it is right. `run_session` with
     `resume` has it judged.
     """
-    change = waiting(session, target)
+    change = waiting_session(session, target)
     brief, path, name = change.brief, change.file(file), str(Path(file))
     if not may_change(name, brief.files, change.committed):
         shared = f"; others are built from it: {', '.join(brief.shared[name])}" if name in brief.shared else ""
@@ -186,7 +186,7 @@ def status(job: JobFolder) -> JobState:
         then = f"{result['reason']}; run_session with resume={session} goes on"
     else:
         then = " ".join(str(result.get("proposal", "")).split())
-    ended = max(folders.modified(job.path / name) for name in (folders.OUT, folders.RC))
+    ended = max(folders.modified_at(job.path / name) for name in (folders.OUT, folders.RC))
     until = time.time() if running else ended
     return JobState(
         job=job.id,
@@ -194,7 +194,7 @@ def status(job: JobFolder) -> JobState:
         command=shlex.join(["loop", *job.job.words]),
         exit_code=code,
         means=EXIT_CODES.get(code, ""),
-        seconds=round(max(0.0, until - folders.modified(job.path / folders.WHAT)), 1),
+        seconds=round(max(0.0, until - folders.modified_at(job.path / folders.WHAT)), 1),
         doing=doing,
         session=session,
         result=result or None,
@@ -214,7 +214,7 @@ def begin(words: Sequence[str], name: str) -> JobFolder:
 
 def find_job(name: str) -> JobFolder:
     """A job by its id, or `last`. Raises UsageError for one that is not there."""
-    known = {job.id: job for job in folders.every() if job.id.startswith(PREFIX)}
+    known = {job.id: job for job in folders.every_job() if job.id.startswith(PREFIX)}
     chosen = max(known, default=name) if name == "last" else name
     if chosen not in known:
         recent = f"the newest: {', '.join(sorted(known)[-3:])}" if known else "a tool that starts work returns one"

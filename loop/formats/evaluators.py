@@ -63,7 +63,7 @@ def _kernelbench_read(results: StepResults) -> Verdict:
 
 def _gpumode_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
     """The tests, then what is timed, in a folder that has the files of the task's manifest."""
-    for name, path in gpumode.placed(asked.task).items():
+    for name, path in gpumode.judging_files(asked.task).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, folder / name)
     shutil.copyfile(asked.answer, folder / gpumode.ANSWER)
@@ -74,7 +74,16 @@ def _gpumode_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
             lines = ("; ".join(f"{name}: {value}" for name, value in case.arguments.items()) for case in cases)
             (folder / f"{mode}.txt").write_text("".join(f"{line}\n" for line in lines))
             result = folder / f"{mode}.result"
-            command = ("/bin/sh", "-c", TO_FILE, "sh", str(result), asked.python, gpumode.main(asked.task), mode)
+            command = (
+                "/bin/sh",
+                "-c",
+                TO_FILE,
+                "sh",
+                str(result),
+                asked.python,
+                gpumode.judging_program(asked.task),
+                mode,
+            )
             steps.append(TheirStep((*command, f"{mode}.txt"), folder, result, environment={"POPCORN_FD": "3"}))
     return steps
 
@@ -97,7 +106,7 @@ def _gpumode_read(results: StepResults) -> Verdict:
 
 def _gpumode_needs_cuda(task: ForeignTask) -> bool:
     """Whether the task or its judging program says so: most time by CUDA events."""
-    evaluator = gpumode.placed(task).get(gpumode.main(task))
+    evaluator = gpumode.judging_files(task).get(gpumode.judging_program(task))
     if task.devices == ("cuda",) or evaluator is None:
         return True
     tree: Any = python_text.read_module(evaluator).tree
@@ -176,7 +185,7 @@ class ModelNew(functions.erring_module({task!r}, "Model", TERMS)):
 """
 GPUMODE = """from reference import ref_kernel
 
-erring = functions.erring(ref_kernel, TERMS)
+erring = functions.erring_function(ref_kernel, TERMS)
 
 
 def custom_kernel(data):
@@ -185,7 +194,7 @@ def custom_kernel(data):
 SOLUTION = """
 {reference}
 
-erring = functions.erring(run, TERMS)
+erring = functions.erring_function(run, TERMS)
 
 
 def erring_run(*inputs, **named):

@@ -21,7 +21,7 @@ from loop.formats.flashinfer import (
 )
 from loop.formats.model import ForeignTask
 from loop.formats.python_text import read_json, read_lines
-from loop.formats.target import ANSWERS, TargetDraft, needs, tolerance, unnamed, variant
+from loop.formats.target import ANSWERS, TargetDraft, device_needs, tolerance, unnameable, variant
 
 COMPILED = ("cpp", "cuda", "cuda_cpp")
 UNITS = (".cpp", ".cc", ".cxx", ".cu")
@@ -170,7 +170,7 @@ answer = foreign.from_file(HERE / "{file}", "{function}")
 run = {run}
 '''
 )
-PASSED = "foreign.returning(answer, INPUTS, OUTPUTS, SIZES)"
+PASSED = "foreign.as_returning(answer, INPUTS, OUTPUTS, SIZES)"
 RETURNED = "foreign.by_position(answer, list(INPUTS), {name: dtype for name, (_, dtype) in OUTPUTS.items()})"
 
 
@@ -238,7 +238,7 @@ def _entries(task: ForeignTask, definition: Definition) -> list[dict[str, Any]]:
         if not any(origin.type == "safetensors" for origin in workload.inputs.values()):
             scalars = {name: origin.value for name, origin in workload.inputs.items() if origin.type == "scalar"}
             entries.append({**constants, **{name: workload.axes[name] for name in variable}, **scalars})
-            if wrong := unnamed([*entries[-1]]):
+            if wrong := unnameable([*entries[-1]]):
                 raise UsageError(f"{task.path}: {wrong[0]}: loop cannot name such an axis")
     if not entries:
         why = "no workload whose inputs loop can make"
@@ -274,7 +274,7 @@ def _answer(
     read = [python_text.read_module(path, file.content) for file in solution.sources if file.path.endswith(".py")]
     beside = [Path(source.path).parts[0].removesuffix(".py") for source in solution.sources]
     fields = variant(task, f"{name}_answer.py", "run", f"the solution {path.name}")
-    return fields | needs(path, read, beside), texts
+    return fields | device_needs(path, read, beside), texts
 
 
 def _compiled(

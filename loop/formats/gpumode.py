@@ -14,7 +14,7 @@ from loop.base.errors import Complaint, DefinitionError, UsageError
 from loop.formats import python_text
 from loop.formats.model import AcceptanceRule, Case, ForeignTask, Timing
 from loop.formats.python_text import Module
-from loop.formats.target import ANSWERS, TargetDraft, tolerance, unnamed, variant, variants
+from loop.formats.target import ANSWERS, TargetDraft, tolerance, unnameable, variant, variants
 from loop.model.base import Model
 
 NAME = "gpumode"
@@ -75,13 +75,13 @@ def claims(path: Path) -> str | None:
     return f"it has a {MANIFEST}" if (folder / MANIFEST).is_file() else None
 
 
-def placed(task: ForeignTask) -> dict[str, Path]:
+def judging_files(task: ForeignTask) -> dict[str, Path]:
     """The files of the folder in which an answer is judged, by their names there, without the answer's own."""
     document = load_yaml(task.path / MANIFEST)
     return _files(task.path, parse(Manifest, document), document)
 
 
-def main(task: ForeignTask) -> str:
+def judging_program(task: ForeignTask) -> str:
     """The judging program's name in that folder."""
     return parse(Manifest, load_yaml(task.path / MANIFEST)).config.main or "eval.py"
 
@@ -329,7 +329,7 @@ def _workload(task: ForeignTask, case: Case) -> dict[str, Any]:
     """A case as a workload: without its seed, which loop chooses."""
     sizes = {name: value for name, value in case.arguments.items() if name != "seed"}
     lists = [name for name, value in sizes.items() if isinstance(value, list | tuple)]
-    if wrong := [*lists, *unnamed(list(sizes))]:
+    if wrong := [*lists, *unnameable(list(sizes))]:
         raise UsageError(
             f"{task.path}: case {case.name}: {wrong[0]} is no number, word or flag: loop cannot name such a case",
             hint="its own evaluator can judge it",

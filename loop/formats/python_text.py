@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from loop.base.documents import Document, load_yaml, parse
-from loop.base.documents.yaml_text import shown
+from loop.base.documents.yaml_text import short_path
 from loop.base.errors import Complaint, DefinitionError
 from loop.model.base import Model
 
@@ -63,7 +63,7 @@ def mistake(
     path: Path, expected: str, got: str, line: int = 1, column: int = 1, hint: str | None = None
 ) -> DefinitionError:
     """A DefinitionError about one place of a file."""
-    return DefinitionError([Complaint(shown(path), line, column, "", expected, got, hint)])
+    return DefinitionError([Complaint(short_path(path), line, column, "", expected, got, hint)])
 
 
 def read_text(path: Path) -> str:
@@ -129,7 +129,7 @@ def read_json(path: Path, model: type[T], text: str | None = None, above: int = 
         raise mistake(path, "JSON", error.msg, error.lineno + above, error.colno) from error
     except RecursionError as error:
         raise mistake(path, "JSON", "a structure that is too deep", above + 1) from error
-    document = Document(shown(path), data)
+    document = Document(short_path(path), data)
     try:
         return parse(model, document), document
     except DefinitionError:
@@ -147,13 +147,13 @@ def read_lines(path: Path, model: type[T]) -> Iterator[tuple[T, Document]]:
 def _placed(path: Path, data: Any, text: str, above: int) -> Document:
     """The document with the place of each value: JSON is YAML, but for what YAML cannot say."""
     try:
-        marks = load_yaml("\n" * above + text, shown(path)).marks
+        marks = load_yaml("\n" * above + text, short_path(path)).marks
     except DefinitionError:
-        return Document(shown(path), data, (above + 1, 1))
-    return Document(shown(path), data, marks)
+        return Document(short_path(path), data, (above + 1, 1))
+    return Document(short_path(path), data, marks)
 
 
-def located(path: Path, document: Document, line: int = 0) -> Document:
+def with_places(path: Path, document: Document, line: int = 0) -> Document:
     """A document that was read from a file, with the place of each value."""
     text = read_text(path)
     return _placed(path, document.data, text.split("\n")[line] if line else text, line)

@@ -10,7 +10,7 @@ from pathlib import Path
 from loop.base.documents import content_hash, did_you_mean, hash_files, to_json, write_atomic
 from loop.base.errors import ExitCode, UsageError
 from loop.base.places import MANIFEST, tasks_folder
-from loop.base.screen import Screen, table_lines, width
+from loop.base.screen import Screen, columns_of, table_lines
 from loop.formats import flashinfer, flashinfer_target, gpumode, kernelbench
 from loop.formats.gpumode import target
 from loop.formats.model import AcceptanceRule, ForeignTask, Inspected, hindrances
@@ -66,15 +66,15 @@ FORMATS = (
 
 def load(path: Path, wanted: str | None = None) -> ForeignTask:
     """The task at a path. Raises LoopError for none, for two formats at once, and for mistakes in its files."""
-    chosen, why = recognised(path, wanted)
+    chosen, why = recognise(path, wanted)
     return chosen.load(path, why)
 
 
-def recognised(path: Path, wanted: str | None = None) -> tuple[Format, str]:
+def recognise(path: Path, wanted: str | None = None) -> tuple[Format, str]:
     """The format of a task, and by what it was recognised. Raises UsageError for none, and for two at once."""
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder")
-    claims = claimed(path, wanted)
+    claims = claiming_formats(path, wanted)
     if not claims and ((path / MANIFEST).is_file() or path.name == MANIFEST):
         hint = "`loop kernels verify` says what its inputs cannot show, `loop kernels prove-gate` tries mistakes"
         raise UsageError(f"{path}: a target of loop's own, and no task of another format", hint=hint)
@@ -89,7 +89,7 @@ def recognised(path: Path, wanted: str | None = None) -> tuple[Format, str]:
     return claims[0]
 
 
-def claimed(path: Path, wanted: str | None = None) -> list[tuple[Format, str]]:
+def claiming_formats(path: Path, wanted: str | None = None) -> list[tuple[Format, str]]:
     """Formats of which a path looks like a task, each with the reason."""
     names = [known.name for known in FORMATS]
     if wanted is not None and wanted not in names:
@@ -107,7 +107,7 @@ def format_named(name: str) -> Format:
 def is_foreign(path: Path) -> bool:
     """Whether a path is a task of somebody else's rather than a target of loop's own."""
     own = path.name == MANIFEST or (path / MANIFEST).is_file()
-    return not own and path.exists() and bool(claimed(path))
+    return not own and path.exists() and bool(claiming_formats(path))
 
 
 FOR_GOOD = ("contract", "several GPUs", "dependency", "download", "file")
@@ -124,7 +124,7 @@ def as_target(path: Path, answers: Sequence[str] = (), form: str | None = None) 
     files = [Path(answer).absolute() for answer in answers]
     names = _names(files)
     folder = tasks_folder() / content_hash("\0".join(map(str, (task.path, form, *files))))[:16]
-    refuse(task)
+    refuse_unrunnable(task)
     target = format_named(task.format).target(task, dict(zip(names, files, strict=True)))
     paths = dict(zip(names, map(str, files), strict=True))
     _write(folder / origin.MADE_OF_FILE, origin.MadeOf(task=str(task.path), format=form, answers=paths).as_text())
@@ -148,7 +148,7 @@ def made_of(folder: Path) -> tuple[ForeignTask, dict[str, Path]] | None:
     return load(Path(manifest.task), manifest.format), answers
 
 
-def refuse(task: ForeignTask) -> None:
+def refuse_unrunnable(task: ForeignTask) -> None:
     """Raise UsageError for a task that loop cannot run on this machine, with all reasons."""
     reasons = [need.what for need in hindrances(task, len(gpus().usable)) if need.kind in FOR_GOOD]
     if reasons:
@@ -220,7 +220,7 @@ def inspect(path: Path, form: str | None, screen: Screen, *, as_json: bool) -> i
         *(("needs", need.what) for need in needs),
         *(("note", hint) for hint in task.hints),
     ]
-    _, *lines = table_lines(("", ""), [fact for fact in facts if fact[1]], width(screen.out))
+    _, *lines = table_lines(("", ""), [fact for fact in facts if fact[1]], columns_of(screen.out))
     screen.data("\n".join(lines))
     return ExitCode.OK
 

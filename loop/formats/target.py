@@ -43,11 +43,11 @@ def variants(
             )
         own = [file.stem for file in task.files]
         variants_made[name] = variant(task, called.format(name), function, f"the answer {path.name}")
-        variants_made[name] |= needs(path, [module], own)
+        variants_made[name] |= device_needs(path, [module], own)
     return variants_made
 
 
-def needs(path: Path, modules: Iterable[Module], own: Iterable[str]) -> dict[str, Any]:
+def device_needs(path: Path, modules: Iterable[Module], own: Iterable[str]) -> dict[str, Any]:
     """The device of an answer that a GPU alone can run, by its imports; `own`: modules that the task brings.
 
     Raises UsageError for a package that is not installed: nothing is known of such an answer here.
@@ -82,6 +82,6 @@ def tolerance(judging: AcceptanceRule, default: float) -> dict[str, Any]:
     return {"atol": atol, "rtol": rtol, "matched": judging.matched_ratio, **cap}
 
 
-def unnamed(names: Sequence[str]) -> list[str]:
+def unnameable(names: Sequence[str]) -> list[str]:
     """Names that a workload cannot have."""
     return [name for name in names if not NAMES.fullmatch(name)]

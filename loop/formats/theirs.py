@@ -98,7 +98,7 @@ class Evaluator:
 NO_GPU = "it times by CUDA, and there is no GPU here"
 
 
-def judged(asked: ForeignAnswer, evaluator: Evaluator) -> Generator[Tick, None, Verdict]:
+def ask_evaluator(asked: ForeignAnswer, evaluator: Evaluator) -> Generator[Tick, None, Verdict]:
     """What the evaluator says. Raises UsageError for a checkout that is not there."""
     if asked.evaluator is not None and not asked.evaluator.is_dir():
         raise UsageError(f"{asked.evaluator}: no checkout of its evaluator there", hint=NAME_ONE)
@@ -180,7 +180,7 @@ ONLY_OURS: Mapping[Cause, str] = {
 """What we found, and why they may not find it."""
 
 
-def agree(own: str, foreign: Verdict) -> bool | None:
+def verdicts_agree(own: str, foreign: Verdict) -> bool | None:
     """Whether two verdicts say the same; None where there are not two."""
     if own not in VERDICTS or foreign.status not in VERDICTS:
         return None
@@ -189,7 +189,7 @@ def agree(own: str, foreign: Verdict) -> bool | None:
 
 def causes(task: ForeignTask, own: Ours, foreign: Verdict) -> list[str]:
     """What may be behind a disagreement, the likeliest first; nothing where both say the same, or one nothing."""
-    if agree(own.verdict, foreign) is not False:
+    if verdicts_agree(own.verdict, foreign) is not False:
         return []
     judging, timing = task.judging, task.timing
     if foreign.status == "wrong":

@@ -1,12 +1,20 @@
 """Kernels made for a GPU, run by the emulator on the processor: as right or wrong as they would be there."""
 
-from loop.gate.kernel import beyond, compile_all, distinct, extra_sets, other_sets, unverified, workloads
-from loop.gate.verification import hung_out, untaken, verified
+from loop.gate.kernel import (
+    compile_all,
+    distinct_workloads,
+    extra_sets,
+    other_sets,
+    unverified_sets,
+    workloads,
+    workloads_beyond,
+)
+from loop.gate.verification import hung_out, untaken_workloads, verification_output
 from loop.gate.verify import Job, verify
 from loop.model.measurement import BASELINE
 from loop.model.output import VerifyOutput
 from loop.model.target import Target, Workload
-from loop.model.workloads import counted
+from loop.model.workloads import counted_work
 from loop.steps.context import Context, Result, Working
 from loop.steps.taken_over import Lasting, rests_on, take_over
 
@@ -28,7 +36,7 @@ def emulate(context: Context, arguments: Lasting) -> Working[VerifyOutput]:
     earlier = None if failures else take_over(context, VerifyOutput, ground, arguments)
     if earlier is not None:
         return Result(earlier)
-    wanted = distinct(workloads(context, [*timed_sets, *extra_sets(context)], device="cuda"))
+    wanted = distinct_workloads(workloads(context, [*timed_sets, *extra_sets(context)], device="cuda"))
     checked = [workload for workload in wanted if not too_much(bench.target, workload)]
     timed = {workload.name for workload in workloads(context, timed_sets, device="cuda")}
     jobs = [Job(bench.side(build.variant, build, emulated=True), checked) for build in built]
@@ -36,12 +44,12 @@ def emulate(context: Context, arguments: Lasting) -> Working[VerifyOutput]:
     library = Job(bench.side(BASELINE), on_timed, layouts=False)
     *every, control = yield from verify(bench, [*jobs, library])
     names = [build.variant for build in built]
-    others = beyond(wanted, workloads(context, other_sets(context), device="cuda"))
+    others = workloads_beyond(wanted, workloads(context, other_sets(context), device="cuda"))
     missing = [f"{name} under the emulator: it has no build" for name in meant if name not in names]
     missing += [f"{w.name} under the emulator: too much work for it" for w in wanted if w not in checked]
-    missing += [f"under the emulator, {text}" for text in unverified(context, names, others, "cuda")]
+    missing += [f"under the emulator, {text}" for text in unverified_sets(context, names, others, "cuda")]
     missing += [text for checks in every for text in hung_out(checks)]
-    output = verified(
+    output = verification_output(
         [checks.model_copy(update={"emulated": True}) for checks in every],
         control,
         meant,
@@ -49,11 +57,11 @@ def emulate(context: Context, arguments: Lasting) -> Working[VerifyOutput]:
         command=context.command,
         failures=failures,
         missing=missing,
-        untaken={job.side.name: untaken(job.side, checked) for job in jobs},
+        untaken={job.side.name: untaken_workloads(job.side, checked) for job in jobs},
     )
     return Result(output.model_copy(update={"rests_on": ground}))
 
 
 def too_much(target: Target, workload: Workload) -> bool:
     """Whether a workload is too much work for the emulator, by the manifest's count of operations."""
-    return (counted(target.flops, workload) or 0.0) > MOST_FLOPS
+    return (counted_work(target.flops, workload) or 0.0) > MOST_FLOPS

@@ -119,7 +119,7 @@ def extension(context: Context, arguments: NoArguments) -> Working[ExtensionOutp
         except BuildFailed as failed:
             message = f"{name} needs a build: {failed.message}"
             return Result(ExtensionOutput(ok=not failed.no_compiler, message=message, hint=failed.hint))
-        built = build.find(name, variant, folder, cache=bench.cache, include=bench.include)
+        built = build.find_build(name, variant, folder, cache=bench.cache, include=bench.include)
         if built is None:
             return Result(ExtensionOutput(ok=True, message=f"{name} needs a build"))
         first = next(iter(bench.target.workloads))

@@ -12,13 +12,13 @@ from loop.base.documents import hash_files
 from loop.base.errors import LoopError, WorkFailed
 from loop.base.locks import own_folder
 from loop.base.places import Project
-from loop.base.processes import Tick, together
+from loop.base.processes import Tick, run_side_by_side
 from loop.builds import build
-from loop.builds.build import Buildable, BuildFailed, buildable
+from loop.builds.build import Buildable, BuildFailed, buildable_variants
 from loop.formats.target import ANSWERS
 from loop.gate.environment import must_fit
 from loop.gate.model import BuildOutput, ChangesOutput, LoadOutput, ShareOutput, SourcesOutput
-from loop.gate.verification import hung_out, merged, untaken, verified
+from loop.gate.verification import hung_out, merge_shares, untaken_workloads, verification_output
 from loop.gate.verify import Job, TimeAllowance, of_one_shape, values_key
 from loop.gate.verify import verify as verify_sides
 from loop.library import targets
@@ -36,8 +36,8 @@ from loop.report import format as say
 from loop.repository import changes as files_changed
 from loop.repository import export
 from loop.steps.context import Context, NoArguments, Result, Working
-from loop.steps.spread import Part, spread
-from loop.workers.bench import Bench, Fitting, Side, fitting
+from loop.steps.spread import Part, spread_action
+from loop.workers.bench import Bench, Fitting, Side, fitting_workloads
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 
 MOST_ASKED, SLOW_S = 4, 0.2
@@ -116,7 +116,7 @@ def builds(context: Context) -> Generator[Tick, None, Built]:
 
 def to_build(context: Context, names: Iterable[str]) -> Mapping[str, Buildable]:
     """The variants that are built. Python variants are built only where a session may change them."""
-    return buildable(context.bench, names) if context.task.changes else context.bench.compiled(names)
+    return buildable_variants(context.bench, names) if context.task.changes else context.bench.compiled(names)
 
 
 def compile_all(
@@ -138,14 +138,14 @@ def compile_all(
             return failed.of(name)
 
     order = sorted(variants, key=lambda name: -build.bytes_read(variants[name], folder))
-    results = yield from together((attempt(name, variants[name]) for name in order), cores())
+    results = yield from run_side_by_side((attempt(name, variants[name]) for name in order), cores())
     by_name = dict(zip(order, results, strict=True))
     attempts = [by_name[name] for name in variants]
     built = tuple(each for each in attempts if isinstance(each, Build))
     return built, [each for each in attempts if isinstance(each, BuildFailed)]
 
 
-def usable(context: Context, built: Iterable[Build]) -> tuple[str, ...]:
+def usable_variants(context: Context, built: Iterable[Build]) -> tuple[str, ...]:
     """Variants that need no build or have one."""
     names = {build.variant for build in built}
     wanted = to_build(context, context.task.variants)
@@ -155,7 +155,7 @@ def usable(context: Context, built: Iterable[Build]) -> tuple[str, ...]:
 def usable_sides(context: Context, built: Iterable[Build]) -> list[Side]:
     """The variants that need no build or have one, each with its build."""
     by_name = {build.variant: build for build in built}
-    return [context.bench.side(name, by_name.get(name)) for name in usable(context, by_name.values())]
+    return [context.bench.side(name, by_name.get(name)) for name in usable_variants(context, by_name.values())]
 
 
 def load(context: Context, arguments: NoArguments) -> Working[LoadOutput]:
@@ -212,18 +212,18 @@ def other_sets(context: Context) -> list[str]:
     return [name for name in context.bench.target.workloads if name not in (*plan.workloads, *plan.checks)]
 
 
-def distinct(checked: Iterable[Workload]) -> tuple[Workload, ...]:
+def distinct_workloads(checked: Iterable[Workload]) -> tuple[Workload, ...]:
     """Each workload and seed once."""
     return tuple({values_key(workload): workload for workload in checked}.values())
 
 
-def beyond(known: Sequence[Workload], more: Iterable[Workload]) -> tuple[Workload, ...]:
+def workloads_beyond(known: Sequence[Workload], more: Iterable[Workload]) -> tuple[Workload, ...]:
     """Workloads that are not among the known ones."""
     keys = {values_key(workload) for workload in known}
-    return tuple(workload for workload in distinct(more) if values_key(workload) not in keys)
+    return tuple(workload for workload in distinct_workloads(more) if values_key(workload) not in keys)
 
 
-def unverified(
+def unverified_sets(
     context: Context, names: Sequence[str], left_out: Sequence[Workload], device: Device | None = None
 ) -> list[str]:
     """Sets of workloads that were not verified, with the command that verifies all; empty where all were."""
@@ -279,14 +279,14 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
     names = [side.name for side in sides]
     if context.task.campaign.executor and names:
         parts = _parts(context, sides, chosen.every, arguments)
-        answers, jobs = yield from spread(context, "kernel.verify_share", parts)
+        answers, jobs = yield from spread_action(context, "kernel.verify_share", parts)
         shares = [ShareOutput.model_validate(answer, strict=False) for answer in answers]
     else:
         shares = [(yield from _share(context, sides, chosen, ShareTerms.model_validate(dict(arguments))))]
-    every, control = merged(shares, chosen.every)
+    every, control = merge_shares(shares, chosen.every)
     left_out = tuple(workload for share in shares for workload in share.left_out)
     missing = [f"{name}: it has no build" for name in context.task.variants if name not in names]
-    missing += unverified(context, names, left_out)
+    missing += unverified_sets(context, names, left_out)
     if bench.device == "cpu" and arguments.threads is not None:
         missing.append(f"other numbers of threads than {arguments.threads}: leave out `--threads`")
     elif bench.device == "cpu" and cores() == 1:
@@ -295,7 +295,7 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
     notes = dict.fromkeys(text for share in shares for text in share.notes)
     looked = functools.reduce(Looked.beside, (share.looked for share in shares))
     spots = blind_spots(looked, bench.target, [name for share in shares for name in share.zeros])
-    output = verified(
+    output = verification_output(
         every,
         control,
         context.task.variants,
@@ -303,7 +303,7 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
         command=context.command,
         failures=failures,
         missing=(*missing, *no_room, *notes, *spots),
-        untaken={side.name: untaken(side, beyond(left_out, chosen.every)) for side in sides},
+        untaken={side.name: untaken_workloads(side, workloads_beyond(left_out, chosen.every)) for side in sides},
     )
     update: dict[str, object] = {"message": Fitting((), no_room).said_after(output.message), "jobs": jobs}
     if edited := ", ".join(dict.fromkeys(path for share in shares for path in share.edited)):
@@ -329,8 +329,8 @@ def _chosen(context: Context, seeds: int) -> ChosenWorkloads:
     others = [every_workload(context, sets, seed + more) for more in range(1, seeds)]
     # Each with so many seeds; those of one shape together, because they share buffers.
     seeded = [workload for same in zip(timed, *others, strict=True) for workload in same]
-    required = distinct([*seeded, *every_workload(context, extra_sets(context))])
-    optional = beyond(required, every_workload(context, other_sets(context)))
+    required = distinct_workloads([*seeded, *every_workload(context, extra_sets(context))])
+    optional = workloads_beyond(required, every_workload(context, other_sets(context)))
     small_first = sorted(optional, key=functools.partial(operations, context.bench.target))
     return ChosenWorkloads(timed, optional, (*required, *small_first))
 
@@ -341,7 +341,7 @@ def _share(
     """Verify these variants and the control on the share's workloads."""
     bench, before = context.bench, _judged_by(context)
     sides = [replace(side, threads=arguments.threads) for side in variants]
-    room = fitting(bench, chosen.every, [*sides, bench.side(BASELINE)], apart=True)
+    room = fitting_workloads(bench, chosen.every, [*sides, bench.side(BASELINE)], apart=True)
     shapes = [same[0].name for same in of_one_shape(chosen.every)]
     only = frozenset(shapes[place] for place in arguments.only) if arguments.only else None
     allowance = TimeAllowance(arguments.others_s, chosen.others)
@@ -353,7 +353,7 @@ def _share(
         jobs += [Job(side, timed, layouts=False, enough=True, only=only) for side in again]
     library = Job(bench.side(BASELINE), timed, layouts=False, control=True, only=only)
     *checked, control = yield from verify_sides(bench, [*jobs, library], allowance)
-    looked = yield from look(bench, room.workloads, ask=arguments.first)
+    looked = yield from look_at_values(bench, room.workloads, ask=arguments.first)
     now = _judged_by(context)
     return ShareOutput(
         ok=True,
@@ -389,7 +389,7 @@ def _parts(
         call = bench.call(same[0], "judge")
         size = call.output.size + sum(tensor.pool_size for tensor in call.inputs)
         costs.append(len(same) * (1 + size / AS_LONG_BYTES) * (LAID_OUT if same[0].name in layouts else 1))
-    shares = dealt(costs, min(context.task.campaign.width, len(shapes)))
+    shares = deal_out(costs, min(context.task.campaign.width, len(shapes)))
     names, parts = [side.name for side in sides], []
     for number, places in enumerate(shares):
         share = {"only": tuple(places) if len(shares) > 1 else (), "first": number == 0}
@@ -399,7 +399,7 @@ def _parts(
     return parts
 
 
-def dealt(costs: Sequence[float], count: int) -> list[list[int]]:
+def deal_out(costs: Sequence[float], count: int) -> list[list[int]]:
     """Deal out work like cards, the largest first, each to the share that has least: its places in each share."""
     shares, sums = [list[int]() for _ in range(count)], [0.0] * count
     for place in sorted(range(len(costs)), key=lambda place: -costs[place]):
@@ -409,7 +409,9 @@ def dealt(costs: Sequence[float], count: int) -> list[list[int]]:
     return [sorted(share) for share in shares]
 
 
-def look(bench: Bench, workloads: Sequence[Workload], *, ask: bool = True) -> Generator[Tick, None, Looked]:
+def look_at_values(
+    bench: Bench, workloads: Sequence[Workload], *, ask: bool = True
+) -> Generator[Tick, None, Looked]:
     """What the values showed that were drawn so far; `ask`: also what of these workloads the reference reads.
 
     It is asked on quick ones: no more work than on one that was judged in a moment.

@@ -51,10 +51,10 @@ def properties(context: Context, arguments: Lasting) -> Working[PropertiesOutput
     earlier = take_over(context, PropertiesOutput, ground, arguments)
     if earlier is not None:
         return Result(earlier)
-    tried, large = chosen(context, device)
+    tried, large = workloads_for_properties(context, device)
     checks: list[PropertyCheck] = []
     for side in sides:
-        checks += yield from relate(bench, side, names, tried)
+        checks += yield from try_properties(bench, side, names, tried)
     applied = {check.property for check in checks if check.status != "inapplicable"}
     idle = [f"property {name}: it applies to no workload" for name in names if name not in applied]
     idle += [f"properties on {workload.name}: too large to relate several calls of it" for workload in large]
@@ -91,7 +91,9 @@ def properties(context: Context, arguments: Lasting) -> Working[PropertiesOutput
     )
 
 
-def chosen(context: Context, device: Device) -> tuple[tuple[Workload, ...], tuple[Workload, ...]]:
+def workloads_for_properties(
+    context: Context, device: Device
+) -> tuple[tuple[Workload, ...], tuple[Workload, ...]]:
     """The timed workloads, and the first checked one of each other type; normal values only.
 
     And those of them that are left out, for they are large: the smallest of each type is always tried.
@@ -108,7 +110,7 @@ def chosen(context: Context, device: Device) -> tuple[tuple[Workload, ...], tupl
     return tried, tuple(workload for workload in normal if workload not in tried)
 
 
-def relate(
+def try_properties(
     bench: Bench, side: Side, properties: Sequence[str], workloads: Sequence[Workload]
 ) -> Generator[Tick, None, tuple[PropertyCheck, ...]]:
     """Try each property on each workload whose type the side takes. Raises LoopError when the judge is lost."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loop.base.errors import LoopError
-from loop.base.processes import Tick, finish, run, together
+from loop.base.processes import Tick, run, run_side_by_side, run_to_end
 from loop.gate.kernel import builds, extra_sets, workloads
 from loop.machine.machine import cores
 from loop.model.measurement import Build
@@ -18,8 +18,8 @@ from loop.model.resources import short_name
 from loop.model.sanitizing import Kind, SanitizeOutput, SanitizerReport, SanitizerRun, SanitizerTool
 from loop.model.target import CAbiVariant, Workload
 from loop.model.verdict import NoSpeedVerdict
-from loop.model.workloads import accepts, counted, entry_of, spelled, working_set
-from loop.report.format import listed
+from loop.model.workloads import accepts, as_words, counted_work, entry_of, working_set
+from loop.report.format import listed_words
 from loop.steps.context import Context, Result, Working
 from loop.steps.taken_over import Lasting, rests_on, take_over
 from loop.workers.bench import Bench, Side
@@ -177,7 +177,7 @@ def version() -> str:
     if shutil.which(PROGRAM) is None:
         return ""
     try:
-        output = finish(run([PROGRAM, "--version"], limit_s=ASK_LIMIT_S)).output
+        output = run_to_end(run([PROGRAM, "--version"], limit_s=ASK_LIMIT_S)).output
     except LoopError:
         return ""
     lines = [line for line in output.splitlines() if line.startswith("Version")]
@@ -205,7 +205,7 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutp
     elif not version():
         why = f"there is no {PROGRAM} on the PATH: {INSTALL}"
     if why:
-        missing = [f"{listed(TOOLS)} of {', '.join(names)}: {why}"]
+        missing = [f"{listed_words(TOOLS)} of {', '.join(names)}: {why}"]
         return Result(SanitizeOutput(ok=True, message="nothing was sanitized", not_exercised=tuple(missing)))
     built, failures = yield from builds(context)
     missing = [f"sanitizers on what does not compile: {failure.message}" for failure in failures]
@@ -231,7 +231,7 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutp
         yield from context.bench.expect(workload)
     jobs = [(tool, name) for tool in TOOLS for name in chosen]
     tries = (_run(context, tool, chosen[name], calls[name], begun) for tool, name in jobs)
-    runs = yield from together(tries, min(AT_ONCE, cores()))
+    runs = yield from run_side_by_side(tries, min(AT_ONCE, cores()))
     output = _output(context, runs, calls, missing)
     whole = all(run.status != "unknown" for run in output.runs)
     return Result(output.model_copy(update={"rests_on": ground if whole else ""}))
@@ -244,12 +244,12 @@ def _calls(context: Context, name: str) -> tuple[Workload, ...]:
     candidates = [workload for workload in every if accepts(variant, workload)]
     if target.flops is None:
         sizes = {workload.name: float(working_set(target, workload)) for workload in candidates}
-        return few(candidates, sizes, MOST_BYTES, MOST_CALLS)
-    work = {workload.name: counted(target.flops, workload) or 0.0 for workload in candidates}
-    return few(candidates, work, MOST_FLOPS, MOST_CALLS)
+        return least_work(candidates, sizes, MOST_BYTES, MOST_CALLS)
+    work = {workload.name: counted_work(target.flops, workload) or 0.0 for workload in candidates}
+    return least_work(candidates, work, MOST_FLOPS, MOST_CALLS)
 
 
-def few(
+def least_work(
     candidates: Sequence[Workload], work: Mapping[str, float], most: float, count: int
 ) -> tuple[Workload, ...]:
     """At most `count` of the workloads whose work is at most `most`, the least work first; always the same ones.
@@ -319,17 +319,17 @@ def _output(
     unknown: dict[tuple[str, str], list[str]] = {}
     for without in (each for each in runs if each.status == "unknown"):
         unknown.setdefault((without.variant, without.why), []).append(without.tool)
-    unseen = [f"{listed(tools)} of {name}: {why}" for (name, why), tools in unknown.items()]
+    unseen = [f"{listed_words(tools)} of {name}: {why}" for (name, why), tools in unknown.items()]
     cleared = [run.variant for run in runs if run.status == "clean"]
     clean = tuple(name for name in calls if cleared.count(name) == len(TOOLS))
     parts = [f"{name} clean in {len(calls[name])} calls" for name in clean]
     parts += [f"{name} not under all" for name in calls if name not in clean]
     warned = sum(run.total for run in runs if run.status == "clean")
     also = f"; warnings that fail nothing: {warned}" if warned else ""
-    message, hint = f"{listed(TOOLS)}: {', '.join(parts) or 'nothing was sanitized'}{also}", None
+    message, hint = f"{listed_words(TOOLS)}: {', '.join(parts) or 'nothing was sanitized'}{also}", None
     if bad:
         who = [f"{run.tool} of {run.variant}" for run in bad]
-        more = f"; so {'does' if len(bad) == 2 else 'do'} {listed(who[1:])}" if bad[1:] else ""
+        more = f"; so {'does' if len(bad) == 2 else 'do'} {listed_words(who[1:])}" if bad[1:] else ""
         message = f"{who[0]} finds something: {bad[0].told}{more}"
         hint = _replay(context, bad[0], calls[bad[0].variant])
     verdicts = tuple(  # One a variant: what a sanitizer finds wrong is wrong, and has no speed.
@@ -361,7 +361,7 @@ def _replay(context: Context, run: SanitizerRun, own: Sequence[Workload]) -> str
     """The command that shows a finding again, and how to make the tool name lines."""
     named = [workload for workload in own if workload.name == run.workload] or own
     signature = context.bench.target.signature
-    chosen = [word for w in named for word in ("--workloads", spelled(entry_of(signature, w)))]
+    chosen = [word for w in named for word in ("--workloads", as_words(entry_of(signature, w)))]
     words = ("verify", run.variant, "--sanitize", "--device", "cuda", *chosen, "--seed", str(context.task.seed))
     has_lines = run.first is None or run.first.places
     lines = "" if has_lines else "; `-lineinfo` among its build flags makes the tool name lines"

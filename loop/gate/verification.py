@@ -17,7 +17,7 @@ VERBS = {"refused": "refuses a call", "crashed": "crashes", "hung": "hangs"}
 """What is said of a variant by the first check that failed; the others make it incorrect."""
 
 
-def verified(
+def verification_output(
     sides: Sequence[VariantChecks],
     control: VariantChecks,
     meant: Sequence[str],
@@ -114,7 +114,7 @@ def _incorrect(checks: VariantChecks) -> Iterator[NoSpeedVerdict]:
         )
 
 
-def merged(
+def merge_shares(
     shares: Sequence[ShareOutput], workloads: Sequence[Workload]
 ) -> tuple[tuple[VariantChecks, ...], VariantChecks]:
     """The checks of each variant and of the control, in the order in which one job would give them.
@@ -140,7 +140,7 @@ def hung_out(checks: VariantChecks) -> Iterator[str]:
         yield f"{checks.variant} on the workloads after its call number {hung} that hung"
 
 
-def untaken(side: Side, workloads: Iterable[Workload]) -> tuple[str, ...]:
+def untaken_workloads(side: Side, workloads: Iterable[Workload]) -> tuple[str, ...]:
     """Workloads that a side does not take and why: their type, or its `takes` condition."""
     types, sizes = dict[str, str](), dict[str, str]()
     for workload in workloads:

@@ -436,10 +436,10 @@ class SideChecker:
         outputs = files_of(call, reply)
         request = Compare(call, outputs, self.job.suspected, self.before(workload, layout, call, reply))
         finding = yield from self.bench.judge(request, JUDGE_LIMIT_S, note)
-        check = judged(self.side, workload, layout, reply, finding)
+        check = check_of(self.side, workload, layout, reply, finding)
         if self.job.layouts and check.cause in OF_VALUES:
             which = yield from self._wrong_turns(request, reply)
-            _, message = complaint(self.side, reply.but(digests=()), finding, _place(workload, layout))
+            _, message = complaint_about(self.side, reply.but(digests=()), finding, _place(workload, layout))
             turns = WrongTurns(which, fresh, message or check.message)
             self._turns[values_key(workload), layout] = turns
         for path in outputs:  # Nobody who is checked later finds a right answer there.
@@ -529,10 +529,10 @@ def _is_wrong(finding: Finding) -> bool:
     return finding.worst is not None or bool(finding.checker or finding.message)
 
 
-def judged(side: Side, workload: Workload, layout: Layout, reply: Computed, finding: Finding) -> Check:
+def check_of(side: Side, workload: Workload, layout: Layout, reply: Computed, finding: Finding) -> Check:
     """What the worker noticed and the judge found, as one check."""
     place = _place(workload, layout)
-    cause, message = complaint(side, reply, finding, place)
+    cause, message = complaint_about(side, reply, finding, place)
     if finding.unjudged and cause in OF_ELEMENTS:
         message = f"{finding.unjudged} on {place}"
         return Check(workload=workload, inputs=layout, status="not judged", message=message)
@@ -548,7 +548,7 @@ def judged(side: Side, workload: Workload, layout: Layout, reply: Computed, find
     return Check.model_validate(fields, from_attributes=True)
 
 
-def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> tuple[Cause, str]:
+def complaint_about(side: Side, reply: Computed, finding: Finding, place: str) -> tuple[Cause, str]:
     """What is wrong with an output, as a code and in words, the most telling first; empty when nothing is."""
     wrong = f"{finding.wrong:,} of {finding.total:,} elements wrong"
     wrong += f" in {finding.output}" if finding.output else ""

@@ -20,12 +20,12 @@ from typing import Any
 
 from loop.base.documents import did_you_mean, write_atomic
 from loop.base.documents.sums import write_sealed
-from loop.base.errors import ExitCode, LoopError, UsageError, WorkFailed, remark
+from loop.base.errors import ExitCode, LoopError, UsageError, WorkFailed, remark_once
 from loop.base.locks import locked
 from loop.base.processes import Tick, python_path
 from loop.base.screen import TALKS
 from loop.jobs import folder as named
-from loop.jobs.folder import ENDED, MOST_TRIES, JobFolder, devices, groups, hashes, last_line
+from loop.jobs.folder import ENDED, MOST_TRIES, JobFolder, content_hashes, devices, devices_by_group, last_line
 from loop.model.jobs import State, Where
 
 LOOP = (sys.executable, "-P", "-c", "from loop.cli import main; main()")
@@ -88,7 +88,7 @@ def run(folder: JobFolder, env: Mapping[str, str] | None = None, where: Where | 
 def _obstacle(folder: JobFolder) -> str:
     """Why this machine cannot begin a job; empty where it can."""
     job, host = folder.job, platform.node()
-    digests = hashes(folder.path / named.SRC)
+    digests = content_hashes(folder.path / named.SRC)
     wrong = sorted(name for name in job.files if digests.get(name) != job.files[name])
     if wrong:
         torn = "a copy was torn, or the folder is not shared"
@@ -273,7 +273,7 @@ class Executor:
             while not self._closed.is_set():
                 spare = any(other.uuid != slot.uuid and other.gpu == slot.gpu for other in self.slots)
                 if spare and slot.uuid and slot.lost >= FAILURES:
-                    remark(f"device {slot.uuid} gets no further job")
+                    remark_once(f"device {slot.uuid} gets no further job")
                     self.slots.remove(slot)
                     return None
                 beside = [busy for busy, other in self._running.values() if other.host == slot.host]
@@ -308,7 +308,7 @@ def _done(slot: Slot, job: JobFolder) -> bool:
             write_atomic(job.path / named.TRIES, str(max(job.tries, tries + 1)))
             job.refuse(str(error))
         except WRONG as why:
-            remark(f"job {job.id} failed, and that cannot be noted: {why}")
+            remark_once(f"job {job.id} failed, and that cannot be noted: {why}")
             return False
     return True
 
@@ -318,7 +318,7 @@ def check(name: str) -> None:
     _module(name).check()
 
 
-def opened(name: str, width: int) -> Executor:
+def open_executor(name: str, width: int) -> Executor:
     """The executor of this name; at most `width` jobs run at a time. Raises UsageError where it cannot work."""
     check(name)
     return Executor(_module(name).slots(width))
@@ -347,12 +347,12 @@ def all_done(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, N
                 state = executor.state(job) if is_ours else job.state
                 if state == "running":
                     continue
-                if state == "done" or (is_ours and not again(job, state)):
+                if state == "done" or (is_ours and not may_run_again(job, state)):
                     del open_[job.id]
                     continue
                 if is_ours:
                     why = last_line(job.path / named.TALK) if job.refused else f"it ended with {job.rc}"
-                    remark(f"job {job.id} is begun again: {why}")
+                    remark_once(f"job {job.id} is begun again: {why}")
                 if is_ours and job.refused:
                     executor.avoid(job.where)
                 elif job.refused:  # Since then a person may have mended the machine.
@@ -367,7 +367,7 @@ def all_done(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, N
             executor.cancel(job)
 
 
-def again(job: JobFolder, state: State) -> bool:
+def may_run_again(job: JobFolder, state: State) -> bool:
     """Whether a job ended through no fault of its own, and has tries left."""
     code = job.rc
     return state == "failed" and code is not None and (code in AGAIN or code < 0) and job.tries < MOST_TRIES
@@ -379,22 +379,22 @@ def all_trusted(executor: Executor, jobs: Sequence[JobFolder], group: str = "") 
     A result of another group is done again elsewhere, and refused where it comes from such a device once more.
     """
     yield from all_done(executor, jobs)
-    repeated = strangers(jobs, group)
+    repeated = jobs_on_other_devices(jobs, group)
     for job, why in repeated:
         where = job.where
-        remark(f"device {where.uuid if where else ''} is set aside: {why}")
+        remark_once(f"device {where.uuid if where else ''} is set aside: {why}")
         executor.avoid(where)
         job.forget()
     yield from all_done(executor, [job for job, _ in repeated])
-    for job, why in strangers(jobs, group):
+    for job, why in jobs_on_other_devices(jobs, group):
         job.forget()
         job.refuse(f"{why}, and ratios of two kinds of devices are not mixed")
 
 
-def strangers(jobs: Sequence[JobFolder], group: str = "") -> list[tuple[JobFolder, str]]:
+def jobs_on_other_devices(jobs: Sequence[JobFolder], group: str = "") -> list[tuple[JobFolder, str]]:
     """Jobs that timed something on a device of another group than this one, or than most; each with the reason."""
     timed = [(job, where) for job in jobs if job.job.times and (where := job.where) is not None]
-    sizes = {name: len(devices) for name, devices in groups(where for _, where in timed).items()}
+    sizes = {name: len(devices) for name, devices in devices_by_group(where for _, where in timed).items()}
     chosen = group or max(sizes, key=lambda name: sizes[name], default="")
     return [
         (job, f"it is {where.group}; the others are {chosen}") for job, where in timed if where.group != chosen

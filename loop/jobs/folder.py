@@ -65,7 +65,7 @@ def devices(*, gpu: bool) -> tuple[Where, ...]:
     return tuple(Where(device=there.name, uuid=there.uuid, **known) for there in detected.usable)
 
 
-def groups(places: Iterable[Device]) -> dict[str, list[Device]]:
+def devices_by_group(places: Iterable[Device]) -> dict[str, list[Device]]:
     """Devices by their group."""
     by_name: dict[str, list[Device]] = {}
     for place in places:
@@ -167,8 +167,8 @@ class JobFolder:
         """What became of it so far."""
         job, where = self.job, self.where
         known = where.model_dump() if where else {}
-        if where is None and (began := modified(self.path / PID)):
-            known = {"began": began, "seconds": max(0.0, modified(self.path / HEARTBEAT) - began)}
+        if where is None and (began := modified_at(self.path / PID)):
+            known = {"began": began, "seconds": max(0.0, modified_at(self.path / HEARTBEAT) - began)}
         title = job.title or " ".join(job.words)
         return JobRun(id=self.id, title=title, state=self.state, tries=self.tries, **known)
 
@@ -193,7 +193,7 @@ class JobFolder:
 
     def end(self, code: int) -> int:
         """Note what was made, then how it ended: its exit code, which is returned."""
-        write_atomic(self.path / MANIFEST, to_json(hashes(self.path / MADE)), lasting=False)
+        write_atomic(self.path / MANIFEST, to_json(content_hashes(self.path / MADE)), lasting=False)
         write_atomic(self.path / RC, str(int(code)))
         return int(code)
 
@@ -217,7 +217,7 @@ class JobFolder:
             manifest = json.loads(read_text(self.path / MANIFEST))
         except ValueError:
             raise WorkFailed(f"{self.path}: {MANIFEST} is missing or torn", hint="run the job again") from None
-        digests, before = hashes(self.path / MADE), tuple(f"{folder}/" for folder in earlier)
+        digests, before = content_hashes(self.path / MADE), tuple(f"{folder}/" for folder in earlier)
         own = [name for name in sorted(manifest) if not name.startswith(before)]
         wrong = [name for name in own if digests.get(name) != manifest[name]]
         if wrong:
@@ -232,7 +232,7 @@ class JobFolder:
         mark = self.path / ".now"
         with contextlib.suppress(OSError):  # The file system's clock: two machines' may differ by hours.
             mark.touch()
-        return modified(mark) - max(modified(self.path / HEARTBEAT), modified(self.path / PID)) < STALE_S
+        return modified_at(mark) - max(modified_at(self.path / HEARTBEAT), modified_at(self.path / PID)) < STALE_S
 
 
 def _system() -> str:
@@ -267,26 +267,26 @@ def prepare(
     return folder
 
 
-def identity(words: Sequence[str], files: Mapping[str, str], within: str = "") -> str:
+def job_identity(words: Sequence[str], files: Mapping[str, str], within: str = "") -> str:
     """The id of work that may be repeated: a hash of its words and files. `within`: who may reuse its result."""
     parts = [*words, "", *(part for pair in sorted(files.items()) for part in pair), within]
     return content_hash(parts)[:24]
 
 
-def every() -> list[JobFolder]:
+def every_job() -> list[JobFolder]:
     """All jobs, the oldest first."""
     paths = [path for path in jobs_folder().glob("*") if (path / WHAT).is_file()]
-    return [JobFolder(path) for path in sorted(paths, key=lambda path: modified(path / WHAT))]
+    return [JobFolder(path) for path in sorted(paths, key=lambda path: modified_at(path / WHAT))]
 
 
 def forget_old(newest: int, prefix: str = "") -> None:
     """Remove the folders of jobs that have ended, but for the newest; `prefix`: only of ids that begin so."""
-    ended = [job for job in every() if job.id.startswith(prefix) and job.state not in ("queued", "running")]
+    ended = [job for job in every_job() if job.id.startswith(prefix) and job.state not in ("queued", "running")]
     for job in ended[:-newest]:
         shutil.rmtree(job.path, ignore_errors=True)
 
 
-def hashes(folder: Path, files: Iterable[Path] | None = None) -> dict[str, str]:
+def content_hashes(folder: Path, files: Iterable[Path] | None = None) -> dict[str, str]:
     """Path below `folder` to the SHA-256 of its content, for the files, or all that are there."""
     chosen = folder.rglob("*") if files is None else files
     return {
@@ -309,7 +309,7 @@ def last_line(path: Path) -> str:
     return next((line.strip()[:300] for line in reversed(read_text(path).splitlines()) if line.strip()), "")
 
 
-def modified(path: Path) -> float:
+def modified_at(path: Path) -> float:
     """When a file changed, in seconds since 1970; 0 where it is not there."""
     try:
         return os.stat(path).st_mtime

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, StringConstraints
 from loop.base.documents import did_you_mean
 from loop.base.documents.complaints import quote
 from loop.base.errors import UsageError
-from loop.base.places import config_folder, stranger
+from loop.base.places import config_folder, who_else_may_write
 from loop.library.definitions import read_file
 from loop.library.hosted import FILE
 from loop.model.base import Model
@@ -94,7 +94,7 @@ def hosts(project: Path | None) -> dict[str, Listed]:
     UsageError where others could change the user's file.
     """
     own = config_folder() / FILE
-    if own.is_file() and (why := stranger(own)):
+    if own.is_file() and (why := who_else_may_write(own)):
         raise UsageError(f"{own}: it names commands, and others can change it: {why}", f"chmod go-w {own}")
     return {**_listed(own), **(_listed(project / FILE) if project is not None else {})}
 
@@ -105,7 +105,7 @@ def _listed(path: Path) -> dict[str, Listed]:
     return {name: Listed(name, host, path) for name, host in named.items()}
 
 
-def told(project: Path) -> Iterator[str]:
+def lines_of_project_hosts(project: Path) -> Iterator[str]:
     """What a project's own file has run, and which machines of the user's it replaces, a line each."""
     replacing = _listed(project / FILE)
     users = hosts(None) if replacing else {}

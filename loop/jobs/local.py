@@ -21,12 +21,12 @@ def check() -> None:
 def slots(width: int) -> list[Slot]:
     """`width` GPUs at most, and as many jobs for processors beside them."""
     gpus = [place for place in devices(gpu=True) if place.device != "cpu"]
-    shares = zip(gpus, parted(len(gpus)), strict=True)
+    shares = zip(gpus, core_parts(len(gpus)), strict=True)
     processors = [LocalSlot(devices(gpu=False)[0]) for _ in range(width)]
     return [*[LocalSlot(place, cores) for place, cores in shares][:width], *processors]
 
 
-def parted(count: int) -> list[list[int]]:
+def core_parts(count: int) -> list[list[int]]:
     """Our cores in so many parts of one size, as GPUs and cores of one node are numbered alike; none of too few.
 
     Two numbers of one core stay together.

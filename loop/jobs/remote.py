@@ -242,7 +242,7 @@ def patiently(call: Callable[[], T], seconds: float = 60.0, report: Callable[[st
         waits = waits[1:] or waits
 
 
-def filled(script: str, **values: str) -> str:
+def fill_script(script: str, **values: str) -> str:
     """A script whose words between @ are replaced by values, as they are: none is looked for in another."""
     return re.sub("@([A-Z]+)@", lambda match: values[match[1]], script)
 
@@ -274,7 +274,7 @@ say setsid "$(command -v setsid)"
 """
 
 
-def package() -> dict[str, Path]:
+def package_files() -> dict[str, Path]:
     """Every file of `loop` and of its data, by its path below the folder in which `loop` lies."""
     roots = [PACKAGE, *(shipped(name) for name in DATA)]
     paths = [path for root in roots for path in ([root] if root.is_file() else root.rglob("*"))]
@@ -282,7 +282,7 @@ def package() -> dict[str, Path]:
     return {path.relative_to(PACKAGE.parent).as_posix(): path for path in own}
 
 
-def digest(files: Mapping[str, Path]) -> str:
+def package_digest(files: Mapping[str, Path]) -> str:
     """Hash of the package, by which two machines know that they run the same `loop`.
 
     Kernels do not count, but for their headers: a checkout is sent with each command.
@@ -295,10 +295,10 @@ def digest(files: Mapping[str, Path]) -> str:
     return whole.hexdigest()[:32]
 
 
-def ask(there: Connection) -> dict[str, str]:
+def ask_machine(there: Connection) -> dict[str, str]:
     """What the machine says of itself, by the words of `ASK`; empty for what is not there. Raises as
     `Connection.run`."""
-    script = filled(ASK, OURS=PYTHON, MADEBY=MADE_BY, PYTHON=_named(there))
+    script = fill_script(ASK, OURS=PYTHON, MADEBY=MADE_BY, PYTHON=_named(there))
     lines = there.run(script, limit_s=120).decode(errors="replace").splitlines()
     facts = dict.fromkeys(re.findall(r"^say (\w+)", ASK, re.MULTILINE), "")
     return facts | dict(line.partition("=")[::2] for line in lines if "=" in line)
@@ -338,7 +338,7 @@ def refuse_unfit(there: Connection, facts: Mapping[str, str]) -> None:
             raise UsageError(f"{host.name} {why}", hint=hint)
 
 
-def lacks(there: Connection, facts: Mapping[str, str]) -> Iterator[str]:
+def missing_there(there: Connection, facts: Mapping[str, str]) -> Iterator[str]:
     """What is missing there, with what mends it; `loop` runs all the same."""
     if not facts["gcc"]:
         apt = f"ssh {shlex.join(there.words)} 'sudo apt-get install -y g++'"
@@ -385,13 +385,15 @@ def install(there: Connection, facts: Mapping[str, str]) -> None:
     except importlib.metadata.PackageNotFoundError as error:
         why = "this loop was never installed, so nobody says what it needs"
         raise UsageError(why, "pip install -e .") from error
-    files, rooms = package(), "jobs trees package package.new"
+    files, rooms = package_files(), "jobs trees package package.new"
     there.run(f"cd {HOME} 2>/dev/null || mkdir -m 700 {HOME} && cd {HOME} && mkdir -p {rooms}")
     there.send(PACKAGE.parent, files, f"{HOME}/package.new", beside="../package")
     on_processor = not facts["gpus"] and not facts["torch"]
     index = "--extra-index-url https://download.pytorch.org/whl/cpu" if on_processor else ""
     needs = shlex.join(requirement for requirement in every if "extra ==" not in requirement)
-    script = filled(INSTALL, HOME=HOME, INDEX=index, NEEDS=needs, DIGEST=digest(files), PYTHON=_named(there))
+    script = fill_script(
+        INSTALL, HOME=HOME, INDEX=index, NEEDS=needs, DIGEST=package_digest(files), PYTHON=_named(there)
+    )
     try:
         there.run(script, limit_s=COPY_S)
     except WorkFailed as error:

@@ -9,7 +9,7 @@ import datetime
 import os
 import time
 
-from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, remark
+from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, remark_once
 from loop.base.places import MANIFEST, Project
 from loop.jobs import hosts as known
 from loop.jobs.executor import LEAST_BYTES, Slot
@@ -69,11 +69,11 @@ def slots(width: int) -> list[Slot]:
         if stops or prices:
             costs = f", and costs ${prices.at(None)[0]:.2f} an hour" if prices else ""
             end = f"loop hosts stop {host.name}" if stops else "stop it yourself"
-            remark(f"{host.name} goes on running when all is over{costs}; then: {end}")
+            remark_once(f"{host.name} goes on running when all is over{costs}; then: {end}")
     if unfit and not usable:
         raise unfit[0]
     for failure in unfit:
-        remark(f"{failure.message}: the others do its jobs")
+        remark_once(f"{failure.message}: the others do its jobs")
     return usable
 
 
@@ -105,7 +105,7 @@ class SshSlot(Slot):
             patiently(lambda: there.collect(job, OUT, TALK, RC, TRIES), AWAY_S)
         except (MachineFailure, UsageError) as error:  # A cut, or what a person has to mend.
             why = f"{self.host} stays away" if isinstance(error, Unreachable) else error.message
-            remark(f"{why}: its jobs are done elsewhere")
+            remark_once(f"{why}: its jobs are done elsewhere")
             self.trouble = error
             raise
         job.check()

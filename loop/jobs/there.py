@@ -19,8 +19,8 @@ from loop.base.documents.sums import read_sealed, write_sealed
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.locks import Held
 from loop.jobs import folder as named
-from loop.jobs.folder import SESSIONS, JobFolder, every, read_text
-from loop.jobs.remote import ANSWER_S, HOME, PYTHON, Connection, digest, filled, package
+from loop.jobs.folder import SESSIONS, JobFolder, every_job, read_text
+from loop.jobs.remote import ANSWER_S, HOME, PYTHON, Connection, fill_script, package_digest, package_files
 from loop.library.hosted import read_terms
 from loop.model.base import Model
 from loop.model.jobs import State, Where
@@ -64,22 +64,22 @@ class Sent(Model):
         return text.replace(f"{home_there}/trees/{self.tree}", self.root) if self.root else text
 
 
-def write(folder: JobFolder, sent: Sent) -> None:
+def note_place(folder: JobFolder, sent: Sent) -> None:
     """Note where a job is, before it is sent."""
     write_sealed(folder.path / named.SENT, sent)
 
 
-def read(folder: JobFolder) -> Sent | None:
+def read_place(folder: JobFolder) -> Sent | None:
     """Where a job is; None for one of this machine."""
     with contextlib.suppress(OSError):
         return read_sealed(Sent, folder.path / named.SENT)
     return None
 
 
-def away(host: str = "") -> Iterator[tuple[JobFolder, Sent]]:
+def jobs_sent_away(host: str = "") -> Iterator[tuple[JobFolder, Sent]]:
     """Jobs that were sent away, to any machine or to one, and have not been brought back; the oldest first."""
-    for folder in every():
-        sent = read(folder) if folder.rc is None else None
+    for folder in every_job():
+        sent = read_place(folder) if folder.rc is None else None
         if sent is not None and host in ("", sent.host):
             yield folder, sent
 
@@ -266,13 +266,13 @@ class There:
 
     def _run(self, script: str, limit_s: float = ANSWER_S, **values: str) -> list[str]:
         """Lines that a script prints in `~/.loop` there, with its words between @ replaced by values."""
-        text = self.connection.run(SHELL + filled(script, **values), limit_s=limit_s)
+        text = self.connection.run(SHELL + fill_script(script, **values), limit_s=limit_s)
         return text.decode(errors="replace").split("\n")
 
     def ready(self, tree: str = "-") -> Ready:
         """What has to be known before anything is sent. Raises UsageError where this `loop` is not there."""
         home, loop_there, free, *running = self._run(READY, TREE=tree)
-        if loop_there != digest(package()):
+        if loop_there != package_digest(package_files()):
             what = "another" if loop_there else "no"
             raise UsageError(f"{self.name} has {what} loop", f"loop hosts setup {self.name}")
         if running[0]:

@@ -16,7 +16,7 @@ from loop.model.base import Model, Printed
 from loop.model.index import SessionResults
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
-from loop.report.markdown import columns, filled
+from loop.report.markdown import columns, filled_table
 from loop.report.sections import Section
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -135,7 +135,9 @@ def sections(page: SessionComparison) -> Iterator[Section]:
         ended = ", ".join(filter(None, (session.status, session.grade)))
         device = f"{session.device} ({gpu})" if gpu else session.device
         rows.append((letter, session.id, ended, session.target, device))
-    yield Section("Sessions", table=filled(columns("", "Session", "Ended", "Target", "Device"), rows), wrap=-1)
+    yield Section(
+        "Sessions", table=filled_table(columns("", "Session", "Ended", "Target", "Device"), rows), wrap=-1
+    )
     yield Section("Not compared", page.refused)
     for variant in dict.fromkeys(row.variant for row in page.rows):
         yield _variant(variant, page)
@@ -151,9 +153,9 @@ def sections(page: SessionComparison) -> Iterator[Section]:
     yield Section("Environment", tuple(lines))
     costs = [
         ("took", *(UNKNOWN if session.seconds is None else say.seconds(session.seconds) for session in sessions)),
-        ("cost", *(UNKNOWN if session.usd is None else say.billed(session.usd) for session in sessions)),
+        ("cost", *(UNKNOWN if session.usd is None else say.billed_usd(session.usd) for session in sessions)),
     ]
-    yield Section("Cost and time", table=filled(columns("", *(f">{letter}" for letter in letters)), costs))
+    yield Section("Cost and time", table=filled_table(columns("", *(f">{letter}" for letter in letters)), costs))
 
 
 def _variant(variant: str, page: SessionComparison) -> Section:
@@ -175,7 +177,7 @@ def _variant(variant: str, page: SessionComparison) -> Section:
         cells.append((row.workload, *texts, change))
     changes, after = [], []
     for place, (letter, session) in enumerate(zip(letters, page.sessions, strict=True)):
-        gains = (say.gained(kept) for kept in session.kept if kept.variant == variant)
+        gains = (say.gain_text(kept) for kept in session.kept if kept.variant == variant)
         changes += [f"{letter} kept a change: {gain}" for gain in gains]
         if verdicts := Counter(cell.verdict for row in rows if (cell := row.cells[place])):
             counted = (f"{word} on {count}" for word, count in verdicts.most_common())
@@ -187,7 +189,7 @@ def _variant(variant: str, page: SessionComparison) -> Section:
     if vague:
         after.append("an interval whose ends differ by more than a factor of 10 is compared with none")
     heads = columns("Workload", *(f">{letter}" for letter in letters), "Change")
-    table = filled(heads, [*cells, *_mean(rows)])
+    table = filled_table(heads, [*cells, *_mean(rows)])
     return Section(f"{variant} against {baseline}", table=table, lines=tuple(changes), after=tuple(after))
 
 

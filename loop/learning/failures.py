@@ -38,7 +38,7 @@ class Cure:
     sources: bool = False
 
 
-def remembered(rows: Sequence[SessionRow], key: str) -> tuple[list[str], Cure | None]:
+def remembered_failure(rows: Sequence[SessionRow], key: str) -> tuple[list[str], Cure | None]:
     """The sessions that met a failure, the last first, and the latest cure.
 
     `rows`: earlier sessions, oldest first. `key`: signature of the failure.
@@ -85,7 +85,7 @@ def _between(failed: SessionRow, passed: SessionRow) -> Cure:
     )
 
 
-def sentence(sessions: Sequence[str], cure: Cure | None) -> str:
+def seen_before_sentence(sessions: Sequence[str], cure: Cure | None) -> str:
     """`seen before: session X (and 2 more); cured in session Y by ...`."""
     more = len(sessions) - 1
     text = f"seen before: session {sessions[0]}" + (f" (and {more} more)" if more else "")
@@ -117,10 +117,10 @@ class Recall:
         """Earlier occurrences of a failed step's errors, a sentence each; empty for any other step."""
         keys = [failure.key for failure in of_step(record)] if record.status == "failed" else []
         try:
-            memories = [remembered(self.rows, key) for key in keys]
+            memories = [remembered_failure(self.rows, key) for key in keys]
         except LoopError as error:
             return (f"earlier sessions could not be asked: {error.message}",)
-        return tuple(sentence(sessions, cure) for sessions, cure in memories if sessions)
+        return tuple(seen_before_sentence(sessions, cure) for sessions, cure in memories if sessions)
 
     def failed(self, finished: Sequence[Finished]) -> tuple[dict[str, object], ...]:
         """The steps that failed, each with what earlier sessions say of it."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from loop.base.stats import CONFIDENCE, t_quantile
-from loop.model.change import kept_runs, standing
+from loop.model.change import kept_runs, standing_attempts
 from loop.model.debugging import DebugOutput
 from loop.model.measurement import Measurement
 from loop.model.output import MeasureOutput, Output, VerifyOutput, outputs_of, read_output
@@ -25,7 +25,7 @@ class Findings:
     learned: tuple[str, ...]
 
 
-def collect(finished: Iterable[Finished]) -> Findings:
+def collect_findings(finished: Iterable[Finished]) -> Findings:
     """Verdicts, gaps and lessons of all steps, each once, in order, of the target with its kept changes.
 
     A variant that is incorrect anywhere keeps no verdict on its speed. A kept change's verdicts replace those on
@@ -35,7 +35,7 @@ def collect(finished: Iterable[Finished]) -> Findings:
     records = latest_attempts(finished)
     changes = kept_runs(records)
     verdicts: list[Verdict] = []
-    for record in standing(records):
+    for record in standing_attempts(records):
         output = read_output(record, Output)
         new = output.verdicts if output else ()
         if record.run in changes:
@@ -79,7 +79,7 @@ def session_status(finished: Iterable[Finished], verdicts: Sequence[Verdict]) ->
 def learnings(finished: Sequence[Finished]) -> tuple[str, ...]:
     """Concrete sentences from the records, then those that actions wrote themselves; each once."""
     measured = outputs_of(finished, MeasureOutput)
-    sentences = [*_extremes(measured), *_noise(measured), *collect(finished).learned]
+    sentences = [*_extremes(measured), *_noise(measured), *collect_findings(finished).learned]
     return tuple(dict.fromkeys(sentences))
 
 

@@ -10,9 +10,9 @@ from loop.model.change import KeptChange
 from loop.model.index import SessionRow
 from loop.model.profile import Promise
 from loop.model.record import RESUMABLE
-from loop.profile.bottleneck import AHEAD, worth
+from loop.profile.bottleneck import AHEAD, time_share_won
 from loop.report import format as say
-from loop.store.judgements import StandingFailure, standing, unjudged, wrong_builds
+from loop.store.judgements import StandingFailure, standing_failures, unjudged_sets, wrong_builds
 
 ALL_JUDGED = "every variant was judged on every set of workloads, on these files, and nothing is wrong"
 LOST = 2
@@ -42,7 +42,7 @@ class Present:
     def failures(self, rows: Sequence[SessionRow]) -> tuple[StandingFailure, ...]:
         """Checks that its variants failed and have not passed since, the latest first."""
         names = {name: {w for every in sets.values() for w in every} for name, sets in self.declared.items()}
-        return standing(rows, self.ground, names)
+        return standing_failures(rows, self.ground, names)
 
     def by_variant(self, rows: Sequence[SessionRow]) -> dict[str, list[StandingFailure]]:
         """The same by variant."""
@@ -53,11 +53,11 @@ class Present:
 
     def wrong(self, rows: Sequence[SessionRow]) -> tuple[str, ...]:
         """A sentence for each variant that is wrong."""
-        return tuple(wrong(failures) for failures in self.by_variant(rows).values())
+        return tuple(wrong_sentence(failures) for failures in self.by_variant(rows).values())
 
     def unjudged(self, rows: Sequence[SessionRow]) -> dict[str, tuple[str, ...]]:
         """Variant to its sets that no session judged on these files."""
-        return unjudged(rows, self.ground, self.declared)
+        return unjudged_sets(rows, self.ground, self.declared)
 
     def claim(self, rows: Sequence[SessionRow]) -> tuple[str, ...]:
         """That nothing is wrong, where all was judged; else what is wrong, and what was not judged."""
@@ -65,7 +65,7 @@ class Present:
         return (*self.wrong(rows), *([never_judged(missing)] if missing else ())) or (ALL_JUDGED,)
 
 
-def wrong(failures: Sequence[StandingFailure]) -> str:
+def wrong_sentence(failures: Sequence[StandingFailure]) -> str:
     """`fast was wrong in s1 on B1 S65 and 3 more checks (seed 7)`. `failures`: one variant's, the latest first."""
     first, row, judged = failures[0], failures[0].row, failures[0].judgement
     same = sum(failure.row.id == row.id for failure in failures) - 1
@@ -77,7 +77,7 @@ def wrong(failures: Sequence[StandingFailure]) -> str:
 
 def never_judged(missing: Mapping[str, Sequence[str]]) -> str:
     """`not judged on these files: fast on quick and edges; slow on edges (2 of 12 workloads)`."""
-    texts = (f"{name} on {say.listed(sets)}" for name, sets in missing.items())
+    texts = (f"{name} on {say.listed_words(sets)}" for name, sets in missing.items())
     return f"not judged on these files: {'; '.join(texts)}"
 
 
@@ -114,7 +114,7 @@ def ideas(rows: Sequence[SessionRow], now: Present, lost: Mapping[str, int]) -> 
         every.append(Idea(last.plan, "Go on with the session that stopped", (why,), resume=last.id))
     if last is not None and last.ground == now.ground:
         for edit in last.kept:
-            why = f"{edit.variant} is {say.gained(edit)}, by {last.id}"
+            why = f"{edit.variant} is {say.gain_text(edit)}, by {last.id}"
             objective = f"Take over the kept change of {edit.variant}, then verify it"
             every.append(Idea("quick", objective, (why,), take=edit))
     every += [*_incorrect(own, now), *_regressed(ended), *_failed(ended)]
@@ -146,7 +146,7 @@ def _incorrect(rows: Sequence[SessionRow], now: Present) -> Iterator[Idea]:
     """
     bad = wrong_builds(rows)
     for variant, failures in now.by_variant(rows).items():
-        row, why = failures[0].row, (wrong(failures),)
+        row, why = failures[0].row, (wrong_sentence(failures),)
         plan = "baseline" if row.plan in SLOW_PLANS else row.plan
         right = (past for past in reversed(rows) if variant in past.right and past.commit)
         good = next((past for past in right if not past.has_build(variant, bad)), None)
@@ -252,7 +252,7 @@ def _value(
         source = f"advice on {advice.advice} promises" if advice else f"{AHEAD}x the baseline would be"
         share = shares[name] / whole
         takes = f"{name} {'take' if name == 'its workloads' else 'takes'} {100 * share:.0f} % of the time"
-        options.append((worth(ratio, share, gain), f"{takes}, and {source} {say.times(gain)} there"))
+        options.append((time_share_won(ratio, share, gain), f"{takes}, and {source} {say.times(gain)} there"))
     return (mean, *max(options))
 
 

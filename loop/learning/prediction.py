@@ -16,7 +16,7 @@ from typing import Literal
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode
 from loop.base.places import Project
-from loop.base.screen import Screen, seconds_text, short
+from loop.base.screen import Screen, seconds_text, short_duration
 from loop.base.stats import beta_quantile, median, t_quantile
 from loop.library.definitions import Read
 from loop.library.rates import rates
@@ -26,9 +26,9 @@ from loop.model.money import RateCard, Saving
 from loop.model.plan import Pattern, PlannedPattern, Predicted
 from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
 from loop.money.bill import gpu_rate, hourly_usd, no_price, rates_of
-from loop.profile.bottleneck import held, outcomes
+from loop.profile.bottleneck import outcome_text, outcomes
 from loop.report import format as say
-from loop.report.markdown import Table, columns, filled
+from loop.report.markdown import Table, columns, filled_table
 from loop.steps.setting import Setting
 from loop.store import index
 from loop.store import rows as row_of
@@ -79,7 +79,7 @@ class Duration:
         return math.exp(self.centre - half), math.exp(self.centre + half)
 
 
-def expected(estimate_s: float, runs: Iterable[tuple[float, float]]) -> Duration:
+def expected_duration(estimate_s: float, runs: Iterable[tuple[float, float]]) -> Duration:
     """The next run, from an estimate in seconds and from pairs of seconds and weight."""
     logs = [(math.log(max(seconds, 1e-6)), weight) for seconds, weight in runs]
     weight = math.fsum(weight for _, weight in logs)
@@ -103,7 +103,7 @@ def weighted_median(pairs: Sequence[tuple[float, float]]) -> float:
     return ordered[-1][0]
 
 
-def alike(here: Environment, there: Environment) -> float:
+def weight_of_environment(here: Environment, there: Environment) -> float:
     """Weight of a run in one environment for another: 1 where all known facts agree.
 
     An unknown fact is no difference, except that no GPU differs from any GPU.
@@ -144,7 +144,7 @@ def forecast(patterns: Sequence[Pattern], rows: Sequence[SessionRow], now: Sessi
                     seconds.setdefault(step.step, []).append((step.seconds, weight))
         steps[pattern.name] = {name: weighted_median(pairs) for name, pairs in seconds.items()}
         timed = [(run.seconds, weight) for _, run, weight in runs]
-        durations[pattern.name] = expected(60 * pattern.estimate.minutes, timed)
+        durations[pattern.name] = expected_duration(60 * pattern.estimate.minutes, timed)
     parts = [durations[pattern.name] for pattern in patterns]
     own = [row.own_seconds for row in recent if row.complete][-RECENT:]
     total = sum(part.seconds for part in parts) + (median(own) if own else 0.0)
@@ -173,21 +173,21 @@ def _weighted(
     warm = any(  # Some session built these files for these variants in this environment.
         row.ground == now.ground
         and {*row.variants, *row.emulated} >= {*now.variants, *now.emulated}
-        and alike(row.environment, now.environment) == 1
+        and weight_of_environment(row.environment, now.environment) == 1
         and any(run.success for run in row.runs)
         for row in rows
     )
     later: Counter[object] = Counter()
     for row, run in reversed(whole):
         key = (_work(row), row.environment, run.built)
-        weight = alike(row.environment, now.environment) * FORGET ** later[key]
+        weight = weight_of_environment(row.environment, now.environment) * FORGET ** later[key]
         weight *= 1.0 if _work(row) == _work(now) else OTHER_WORK
         weight *= OTHER_CACHE if compiles and run.built == warm else 1.0
         later[key] += 1
         yield row, run, weight
 
 
-def judged(rows: Sequence[SessionRow]) -> list[tuple[Predicted, float]]:
+def judged_predictions(rows: Sequence[SessionRow]) -> list[tuple[Predicted, float]]:
     """Prediction and seconds of each session that stored a prediction and ended with its plan."""
     return [(row.predicted, row.seconds) for row in rows if row.predicted and row.complete and row.seconds > 0]
 
@@ -238,7 +238,7 @@ class PatternStatistics(Model):
         return self.passed + self.found + self.broken
 
 
-def gather(project: Project, patterns: Mapping[str, Read[Pattern]]) -> dict[str, PatternStatistics]:
+def gather_statistics(project: Project, patterns: Mapping[str, Read[Pattern]]) -> dict[str, PatternStatistics]:
     """The statistics of all patterns, for the environment of the last session."""
     rows = [row for row in index.rows(project.sessions) if not row.recorded]
     return of_patterns({name: read.value for name, read in patterns.items()}, rows)
@@ -246,7 +246,7 @@ def gather(project: Project, patterns: Mapping[str, Read[Pattern]]) -> dict[str,
 
 def of_patterns(patterns: Mapping[str, Pattern], rows: Sequence[SessionRow]) -> dict[str, PatternStatistics]:
     """The statistics of patterns. `rows`: sessions, oldest first."""
-    weights = [alike(row.environment, rows[-1].environment) for row in rows]
+    weights = [weight_of_environment(row.environment, rows[-1].environment) for row in rows]
     statistics = {}
     for name, pattern in patterns.items():
         runs = [
@@ -265,7 +265,7 @@ def _of_pattern(pattern: Pattern, runs: Sequence[Run], savings: Sequence[Saving]
     good = sum(weight for run, weight, _ in runs if run.success)
     bad = sum(weight for run, weight, _ in runs if not run.success)
     times = [(run.seconds, weight) for run, weight, _ in runs if run.whole and run.seconds > 0]
-    duration = expected(60 * pattern.estimate.minutes, times)
+    duration = expected_duration(60 * pattern.estimate.minutes, times)
     passed = sum(run.status == "passed" for run, _, _ in runs)
     answered = sum(bool(run.success) for run, _, _ in runs)
     low, mean, high = share = answer_share(good, bad)
@@ -306,7 +306,7 @@ def answer_share(good: float, bad: float) -> tuple[float, float, float]:
     return beta_quantile(0.05, a, b), a / (a + b), beta_quantile(0.95, a, b)
 
 
-def lines(known: PatternStatistics) -> list[str]:
+def statistics_lines(known: PatternStatistics) -> list[str]:
     """One pattern's statistics in sentences."""
     text = [f"{known.name} is {known.status}: {known.why}"]
     if known.applied:
@@ -329,7 +329,7 @@ def how_predictions_held(rows: Sequence[SessionRow]) -> str:
     `rows`: oldest first. The outcomes of earlier advice in the last session are named one by one.
     """
     sentences = []
-    if timed := judged(rows):
+    if timed := judged_predictions(rows):
         inside = sum(known.low_s <= seconds <= known.high_s for known, seconds in timed)
         error = median([abs(math.log(seconds / known.seconds)) for known, seconds in timed])
         held_times = (
@@ -346,14 +346,14 @@ def how_predictions_held(rows: Sequence[SessionRow]) -> str:
     for outcome in gains:
         if outcome.session == rows[-1].id and outcome.basis == "later session":
             advice = f"Advice on {outcome.promise.advice} for {outcome.variant} on {outcome.workload}"
-            sentences.append(f"{advice} promised {held(outcome)}.")
+            sentences.append(f"{advice} promised {outcome_text(outcome)}.")
     return " ".join(sentences)
 
 
 Row = tuple[str, str, str, str, str]
 
 
-def predicted(record: SessionRecord, finished: Sequence[Finished]) -> Table | None:
+def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Table | None:
     """Predicted beside actual; None for a session that stored no prediction, or did nothing."""
     known = record.head.predicted
     if known is None or not finished:
@@ -377,13 +377,13 @@ def predicted(record: SessionRecord, finished: Sequence[Finished]) -> Table | No
         if whole and planned.low_s is not None and planned.high_s is not None:
             seconds = sum(step.seconds for step in mine)
             rows.append(row(name, planned.seconds, planned.low_s, planned.high_s, seconds, say.seconds))
-    return filled(columns("What", ">Predicted", ">80 % interval", ">Actual", "Held"), rows)
+    return filled_table(columns("What", ">Predicted", ">80 % interval", ">Actual", "Held"), rows)
 
 
 def foresee(head: SessionHead, setting: Setting) -> SessionHead:
     """The head with what its plan is expected to take and to cost."""
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK)
-    now, plan, card = row_of.row(head, None, ()), head.plan, rates(setting.project)
+    now, plan, card = row_of.session_row(head, None, ()), head.plan, rates(setting.project)
     reachable = forecast([planned.pattern for planned in plan.patterns], rows, now)
     listed = forecast([plan.find(name).pattern for name in plan.plan.patterns], rows, now)
     ai = card.find(card.ai)
@@ -471,9 +471,9 @@ def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: boo
     for place, planned in enumerate(head.plan.patterns, start=1):
         steps = ", ".join(step.id for step in planned.pattern.steps)
         known = planned.low_s is not None and planned.high_s is not None
-        between = f"{short(planned.low_s or 0)}-{short(planned.high_s or 0)}" if known else "-"
+        between = f"{short_duration(planned.low_s or 0)}-{short_duration(planned.high_s or 0)}" if known else "-"
         number, aside = (str(place), "") if planned.planned else ("-", " (only as an answer)")
-        times = short(planned.seconds), between, planned.evidence
+        times = short_duration(planned.seconds), between, planned.evidence
         rows.append((number, planned.pattern.name, *times, steps + aside))
     screen.table(("#", "pattern", "predicted", "80 %", "from", "steps"), rows)
     screen.data("")

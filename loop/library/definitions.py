@@ -10,7 +10,7 @@ from loop.base.documents.complaints import Place
 from loop.base.errors import DefinitionError, UsageError, one_of
 from loop.base.expressions import Expression, ExpressionError
 from loop.base.places import Project, shipped
-from loop.library.earlier import upgraded
+from loop.library.earlier import upgrade
 from loop.model.base import Model
 from loop.model.plan import Pattern, Plan
 
@@ -63,7 +63,7 @@ def _read_all(kind: str, project: Project, model: type[T]) -> Iterator[Read[T]]:
 def read_file(path: Path, model: type[T]) -> Read[T]:
     """One YAML file as a model. Raises DefinitionError with file, line and column of every mistake."""
     document = load_yaml(path)
-    document = replace(document, data=upgraded(model, document.data))
+    document = replace(document, data=upgrade(model, document.data))
     return Read(parse(model, document), document, path)
 
 

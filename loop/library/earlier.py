@@ -8,7 +8,7 @@ from loop.model.signature import OUTPUT
 from loop.model.target import Target
 
 
-def upgraded(model: type[Model], data: Any) -> Any:
+def upgrade(model: type[Model], data: Any) -> Any:
     """Plain data as a `model` of today; what is no such data, or newer, as it is.
 
     In a manifest of format 1 the `output` of a signature becomes one of its `outputs`, also in components.

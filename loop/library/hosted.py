@@ -65,7 +65,7 @@ def read_terms(text: str) -> tuple[str | None, Terms | None]:
     return (cloud, terms[word]) if word in terms and cloud.isalnum() else (None, None)
 
 
-def priced(card: RateCard) -> RateCard:
+def with_rented_price(card: RateCard) -> RateCard:
     """The card, with the price of the rented machine that this is, if it is one."""
     sender = hosted()
     cloud, terms = read_terms(os.environ.get(TERMS, ""))

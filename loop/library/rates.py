@@ -6,7 +6,7 @@ from loop.base.documents import load_yaml, parse
 from loop.base.errors import DefinitionError
 from loop.base.places import Project, shipped
 from loop.library.definitions import Read, read_file
-from loop.library.hosted import priced
+from loop.library.hosted import with_rented_price
 from loop.model.money import RateCard
 
 NAMED = {"gpu": ("gpu",), "waiting": ("engineer", "ai"), "ai": ("ai",)}
@@ -24,16 +24,16 @@ def rates(project: Project) -> RateCard:
     base = read_file(shipped("sessions/rates.yaml"), RateCard)
     path = project.target / "rates.yaml"
     if project.bundled or not path.is_file():
-        return priced(_checked(base, base.value))
+        return with_rented_price(_checked(base, base.value))
     document = load_yaml(path)
     if isinstance(document.data, dict):
         left_out = {name: base.document.data[name] for name in TAKEN if name not in document.data}
         document = replace(document, data={**left_out, **document.data})
     own = Read(parse(RateCard, document), document, path)
-    return priced(_checked(own, over(own.value, base.value)))
+    return with_rented_price(_checked(own, rates_over(own.value, base.value)))
 
 
-def over(own: RateCard, base: RateCard) -> RateCard:
+def rates_over(own: RateCard, base: RateCard) -> RateCard:
     """A card with the rates of another below its own: what both have is the own one's.
 
     An engineer's rate of its own states that one attends to the sessions.

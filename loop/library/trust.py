@@ -14,7 +14,7 @@ from typing import Annotated
 from pydantic import RootModel, StringConstraints, ValidationError
 
 from loop.base.documents import content_hash, sums, to_json
-from loop.base.errors import LoopError, Untrusted, WorkFailed, remark
+from loop.base.errors import LoopError, Untrusted, WorkFailed, remark_once
 from loop.base.locks import locked
 from loop.base.places import (
     BUNDLED_TARGET,
@@ -23,8 +23,8 @@ from loop.base.places import (
     Project,
     shipped,
     state_folder,
-    stranger,
     tasks_folder,
+    who_else_may_write,
 )
 from loop.library.definitions import read_file
 from loop.library.hosted import FILE as HOSTS
@@ -61,7 +61,7 @@ def made_of(folder: Path) -> MadeOf | None:
         return None
 
 
-def called(folder: Path) -> list[str]:
+def called_by_user(folder: Path) -> list[str]:
     """What a user calls a target: its folder, or the task of another format and the answers it was made of.
 
     Words for a command line: after `--` where one could be taken for an option.
@@ -206,33 +206,33 @@ class Granted(RootModel[dict[_Folder, _Digest]]):
     def read(cls) -> dict[str, str]:
         """What is on disk; nothing where it is damaged: each target is then to be allowed anew."""
         path = state_folder() / FILE
-        if why := stranger(path):
-            remark(f"{path} is not used: {why}; nothing is allowed")
+        if why := who_else_may_write(path):
+            remark_once(f"{path} is not used: {why}; nothing is allowed")
             return {}
         try:
             return sums.read_sealed(cls, path).root
         except FileNotFoundError:
             pass
         except OSError as error:
-            remark(f"{path}: cannot be read: {error.strerror}; nothing is allowed")
+            remark_once(f"{path}: cannot be read: {error.strerror}; nothing is allowed")
         except LoopError as error:
-            remark(f"{error.message}; allow each target anew: loop trust")
+            remark_once(f"{error.message}; allow each target anew: loop trust")
         return {}
 
 
-def shown(project: Project) -> str:
+def shown_file(project: Project) -> str:
     """The file whose definitions these are, as the user knows it."""
     origin = made_of(project.target)
     return origin.task if origin and origin.format is None else str(project.manifest)
 
 
-def refusal(project: Project) -> LoopError:
+def refusal_text(project: Project) -> LoopError:
     """What to say when nobody can be asked."""
     known = str(project.target) in Granted.read()
     why = "what they run has changed since it was allowed" if known else "they have not been allowed yet"
     return Untrusted(
-        f"{shown(project)}: these definitions run commands and code, and {why}",
-        hint=f"look at them, then `{shlex.join(['loop', 'trust', *called(project.target)])}`",
+        f"{shown_file(project)}: these definitions run commands and code, and {why}",
+        hint=f"look at them, then `{shlex.join(['loop', 'trust', *called_by_user(project.target)])}`",
     )
 
 

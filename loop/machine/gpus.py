@@ -95,7 +95,7 @@ def gpus() -> Gpus:
     )
 
 
-def ask() -> None:
+def ask_early() -> None:
     """Have the driver asked while something else is done; `gpus` waits for the answer."""
     if not ASKED:
         ASKED.append(
@@ -114,7 +114,7 @@ def _look() -> dict[str, Any]:
     """What the driver says to a process with the environment of our workers."""
     nothing: dict[str, Any] = {"cuda": None, "gpus": []}
     try:
-        ask()
+        ask_early()
         with ASKED.pop() as process:
             try:
                 printed, _ = process.communicate(timeout=ASK_LIMIT_S)

@@ -9,7 +9,7 @@ from loop.calls.call import Refused
 from loop.calls.cuda import driver as cuda
 
 
-def look(library: str = cuda.LIBRARY) -> dict[str, Any]:
+def look_at_driver(library: str = cuda.LIBRARY) -> dict[str, Any]:
     """`cuda`: the newest CUDA release whose code the driver runs; `gpus` as a program numbers them.
 
     Without any: `why`, and what they `lack`.
@@ -27,4 +27,4 @@ def look(library: str = cuda.LIBRARY) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(look()))
+    sys.stdout.write(json.dumps(look_at_driver()))

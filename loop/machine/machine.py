@@ -137,11 +137,13 @@ def machine() -> Machine:
         gpus=tuple(gpu.name for gpu in driver.usable),
         driver=driver.driver,
         capability=driver.first.capability if driver.first else None,
-        load=load(cores()),
+        load=load_per_core(cores()),
     )
 
 
-def load(cores: int, proc: Path = Path("/proc"), sleep: Callable[[float], None] = time.sleep) -> float | None:
+def load_per_core(
+    cores: int, proc: Path = Path("/proc"), sleep: Callable[[float], None] = time.sleep
+) -> float | None:
     """Programs that run or wait for a core now, but for this one, for each core; None where nobody tells."""
     waiting = []
     for _ in range(LOOKS):

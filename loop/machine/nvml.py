@@ -199,7 +199,7 @@ class Company:
         return f"{shared}: numbers will be noisy; {REMEDY}" if texts else ""
 
 
-def strangers(users: Sequence[User], own: Set[int], here: Set[int]) -> tuple[User, ...]:
+def other_users(users: Sequence[User], own: Set[int], here: Set[int]) -> tuple[User, ...]:
     """The users that are not our own. `here`: the processes of this system, or of this container.
 
     What is not here has its number from outside a container, and may be one of ours by another name: as many as we

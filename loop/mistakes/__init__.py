@@ -28,7 +28,7 @@ def wrap(loaded: Loaded, terms: Terms) -> Loaded:
     if not isinstance(loaded, Compiled):
         from loop.mistakes import functions
 
-        form = functions.erring_class if terms.get("is_class") else functions.erring
+        form = functions.erring_class if terms.get("is_class") else functions.erring_function
         erring.function = form(erring.function, terms)
         return erring  # type: ignore[no-any-return]
     where = OnHost()

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy
 from numpy.lib.stride_tricks import as_strided
 
-from loop.calls.call import LoopTensor, describe, extent
+from loop.calls.call import LoopTensor, describe, elements_spanned
 
 Array: TypeAlias = numpy.ndarray[Any, numpy.dtype[Any]]
 Terms = dict[str, Any]
@@ -98,7 +98,7 @@ class OnHost:
         sizes, strides = tensor.sizes[: tensor.rank], tensor.strides[: tensor.rank]
         if 0 in sizes:
             return numpy.empty(sizes, raw)
-        size = extent(tuple(sizes), tuple(strides)) * raw.itemsize
+        size = elements_spanned(tuple(sizes), tuple(strides)) * raw.itemsize
         memory: Any = (ctypes.c_char * size).from_address(tensor.data)
         flat = numpy.frombuffer(memory, raw)
         return as_strided(flat, sizes, [stride * raw.itemsize for stride in strides])

@@ -83,7 +83,7 @@ EXACT = "exact"
 """No mistake: the same in float64, whose result is rounded."""
 
 
-def floating(tensors: tuple[Tensor, ...]) -> list[int]:
+def floating_places(tensors: tuple[Tensor, ...]) -> list[int]:
     """Places of the tensors that mistakes are put into."""
     return [place for place, tensor in enumerate(tensors) if tensor.dtype in FLOATING]
 
@@ -100,32 +100,32 @@ class Erring:
 
     def honest(self, *tensors: Tensor, **attributes: Any) -> Tensor:
         """The first floating-point output of the function at hand, on other tensors and attributes."""
-        placed = dict(zip(floating(self.call.tensors), tensors, strict=True))
+        placed = dict(zip(floating_places(self.call.tensors), tensors, strict=True))
         inputs = [placed.get(place, tensor) for place, tensor in enumerate(self.call.tensors)]
         positional, keywords = put_together(self.call.rest, inputs)
         self.result = take_apart(self.function(*positional, **{**keywords, **attributes}))
-        return self.result.tensors[floating(self.result.tensors)[0]]
+        return self.result.tensors[floating_places(self.result.tensors)[0]]
 
     def __call__(self, function: Function, *positional: Any, **keywords: Any) -> Any:
         """What the function gives with the mistake in it."""
         self.function, self.call = function, take_apart((positional, keywords))
-        tensors = [self.call.tensors[place] for place in floating(self.call.tensors)]
+        tensors = [self.call.tensors[place] for place in floating_places(self.call.tensors)]
         attributes = {name: keywords[name] for name in self.names if name in keywords}
         wrong = self.way(*tensors, **attributes)
         if self.result is None:  # The structure is known only once it was computed.
             self.honest(*tensors, **attributes)
         assert self.result is not None
         outputs = list(self.result.tensors)
-        outputs[floating(self.result.tensors)[0]] = wrong
+        outputs[floating_places(self.result.tensors)[0]] = wrong
         return put_together(self.result.rest, outputs)
 
 
-def erring(function: Function, terms: Terms) -> Function:
+def erring_function(function: Function, terms: Terms) -> Function:
     """The same function, erring as `terms` says."""
-    return widened(function) if terms["make"] == EXACT else functools.partial(Erring(terms), function)
+    return in_float64(function) if terms["make"] == EXACT else functools.partial(Erring(terms), function)
 
 
-def widened(function: Function) -> Function:
+def in_float64(function: Function) -> Function:
     """The same function of floating-point tensors in float64; its floating-point outputs are rounded back."""
 
     def called(*positional: Any, **keywords: Any) -> Any:
@@ -151,7 +151,7 @@ def erring_class(base: Any, terms: Terms) -> Any:
             return mistake(functools.partial(honest, self), *positional, **keywords)
         if "wide" not in vars(self):  # Weights are those of the first call, and no part of the module.
             vars(self)["wide"] = copy.deepcopy(self).double()
-        return widened(functools.partial(honest, vars(self)["wide"]))(*positional, **keywords)
+        return in_float64(functools.partial(honest, vars(self)["wide"]))(*positional, **keywords)
 
     return type(base.__name__, (base,), {name: called})
 

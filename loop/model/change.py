@@ -236,7 +236,7 @@ class KeptChange(Model):
         return tuple(name for name, (low, _, _) in self.workloads.items() if low > 1)
 
 
-def kept(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
+def kept_gains(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
     """What was gained by the changes that were kept, by variant and what they were timed on.
 
     What was measured at the end replaces the product of what was measured on the way.
@@ -277,7 +277,7 @@ def _against_incumbent(records: Sequence[Finished], run: int, variant: str) -> I
                 yield verdict
 
 
-def standing(finished: Iterable[Finished]) -> tuple[Finished, ...]:
+def standing_attempts(finished: Iterable[Finished]) -> tuple[Finished, ...]:
     """The last attempts, each step of a kept change as if it had been a step on the target."""
     records = latest_attempts(finished)
     changes = kept_runs(records)

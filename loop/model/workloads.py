@@ -130,7 +130,7 @@ def _short_sizes(signature: Signature, sizes: dict[str, int]) -> dict[str, int]:
     return short
 
 
-def counted(formula: str | None, workload: Workload) -> float | None:
+def counted_work(formula: str | None, workload: Workload) -> float | None:
     """The value of a target's `flops` or `bytes` for one call; None where it does not say."""
     if formula is None:
         return None
@@ -139,7 +139,7 @@ def counted(formula: str | None, workload: Workload) -> float | None:
 
 def operations(target: Target, workload: Workload) -> float:
     """Operations of a call by the manifest's `flops`, else the product of its sizes."""
-    return counted(target.flops, workload) or float(math.prod(workload.sizes.values()))
+    return counted_work(target.flops, workload) or float(math.prod(workload.sizes.values()))
 
 
 def accepts(variant: Takes, workload: Workload) -> bool:
@@ -217,13 +217,13 @@ def entry_of(signature: Signature, workload: Workload) -> dict[str, Scalar]:
     return {**_short_sizes(signature, workload.sizes), **attributes, **kind, "dtype": workload.dtype}
 
 
-def spelled(entry: Mapping[str, Scalar]) -> str:
+def as_words(entry: Mapping[str, Scalar]) -> str:
     """`B=1 S=65 causal=true dtype=float16`: an entry as words of a command line."""
     return " ".join(f"{key}={_text(value)}" for key, value in entry.items())
 
 
 def read_words(text: str) -> dict[str, Scalar]:
-    """The entry that `spelled` wrote, also with commas. Raises WorkloadError for a word without a value."""
+    """The entry that `as_words` wrote, also with commas. Raises WorkloadError for a word without a value."""
     entry: dict[str, Scalar] = {}
     for word in text.replace(",", " ").split():
         key, equals, value = word.partition("=")

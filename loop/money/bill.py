@@ -70,7 +70,7 @@ def _by_time(rate: Rate, seconds: float, basis: Basis = "measured") -> Charge:
     return Charge(resource=rate.resource, rate=rate.name, seconds=seconds, usd=usd, basis=basis)
 
 
-def bill(
+def make_bill(
     used: Used,
     card: RateCard,
     finished: Sequence[Finished] = (),
@@ -87,7 +87,7 @@ def bill(
     charges = tuple(item for item in priced if isinstance(item, Charge))
     usd = sum(charge.usd for charge in charges)
     per_minute = sum(rate.usd_per_hour for rate in rates_of(card, used.device, used.gpu)) / 60
-    savings = spared(finished, per_minute)
+    savings = spared_builds(finished, per_minute)
     saved_usd = sum(saving.usd for saving in savings)
     return Bill(
         charges=charges,
@@ -102,7 +102,7 @@ def bill(
     )
 
 
-def spared(finished: Iterable[Finished], usd_per_minute: float) -> tuple[Saving, ...]:
+def spared_builds(finished: Iterable[Finished], usd_per_minute: float) -> tuple[Saving, ...]:
     """Compiling that the cache spared, pattern by pattern: what the very same build took when it was compiled.
 
     Each build counts once a session, and not at all where an earlier attempt of this very session compiled it.

@@ -17,7 +17,7 @@ from loop.machine.gpus import gpus
 from loop.model.index import SessionRow
 from loop.model.money import HIGHEST_USD_PER_HOUR, RateCard
 from loop.money import decisions
-from loop.money.bill import STALE_DAYS, Used, bill, gpu_rate, no_price
+from loop.money.bill import STALE_DAYS, Used, gpu_rate, make_bill, no_price
 from loop.money.model import AgedRate, Costs, Ledger, Options, Prices, StopCost, Waiting
 from loop.money.section import WHO
 from loop.report import format as say
@@ -34,10 +34,10 @@ WAITING: tuple[Waiting, ...] = ("nobody", "agent", "engineer")
 def show_costs(*, target: Path | None, as_json: bool, screen: Screen) -> int:
     """Sessions and their sum, what was measurably spared, and what has no figure."""
     here = project(target, Path.cwd())
-    rows, damaged = index.read(here.sessions)
+    rows, damaged = index.read_index(here.sessions)
     card = rates(here)
     rows = [_charged(row, card) if row.status is None and not row.recorded else row for row in rows]
-    minutes, usd, roi = spared(rows)
+    minutes, usd, roi = spared_total(rows)
     ledger = Ledger(
         totals=totals("sum", rows),
         rows=tuple(totals(row.id, [row]) for row in rows),
@@ -60,7 +60,7 @@ def _charged(session: SessionRow, card: RateCard) -> SessionRow:
     """A session that never closed, charged at the card for the steps that its journal holds."""
     seconds = sum(run.seconds for run in session.runs)
     used = Used(seconds=seconds, device=session.device, gpu=session.environment.gpu, hosts=session.hosts)
-    charged = bill(used, card.attended(session.attended))
+    charged = make_bill(used, card.attended(session.attended))
     facts = {"charges": charged.charges, "unmeasured": charged.unmeasured, "usd": charged.usd}
     return session.model_copy(update={**facts, "seconds": seconds, "notes": (NEVER_CLOSED,)})
 
@@ -83,7 +83,7 @@ def totals(name: str, sessions: Sequence[SessionRow]) -> Costs:
     )
 
 
-def spared(sessions: Sequence[SessionRow]) -> tuple[float, float, float | None]:
+def spared_total(sessions: Sequence[SessionRow]) -> tuple[float, float, float | None]:
     """Minutes and dollars that were spared, and (spared - charged) / charged of the sessions run here."""
     savings = [saving for session in sessions for saving in session.savings]
     minutes, usd = sum(saving.minutes for saving in savings), sum(saving.usd for saving in savings)
@@ -182,7 +182,7 @@ def keep_or_stop(
         raise UsageError(both, hint=f"leave out {doubled[0]}")
     else:
         stop = StopCost(usd=stop_cost_usd, source="as given")
-    weighed = decisions.decide(idle_hours, rate, stop)
+    weighed = decisions.decide_keep_or_stop(idle_hours, rate, stop)
     if as_json:
         screen.data(to_json(weighed))
         return ExitCode.OK

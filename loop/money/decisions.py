@@ -43,7 +43,7 @@ RECENT = 10
 """Restarts that count; older ones say little of today's machine."""
 
 
-def decide(idle_hours: float, gpu_usd_per_hour: float, stop: StopCost) -> KeepOrStop:
+def decide_keep_or_stop(idle_hours: float, gpu_usd_per_hour: float, stop: StopCost) -> KeepOrStop:
     """Both sides, the break-even and the decision. `gpu_usd_per_hour` is above 0."""
     idle_usd = idle_hours * gpu_usd_per_hour
     return KeepOrStop(
@@ -138,7 +138,7 @@ def advice(break_even_hours: float) -> str:
     return f"Keep the GPU for {within} of idling, then stop it: that costs at most twice what foresight would."
 
 
-def leave(
+def leave_options(
     rate: float, stop: StopCost | None, gap_hours: float | None, planned: tuple[str, float] | None
 ) -> tuple[Literal["keep", "stop"], list[str]]:
     """What to do with a machine at `rate` dollars an hour, and the options with their dollars, a line each.
@@ -155,7 +155,7 @@ def leave(
         until = f"until {planned[0]}, as planned" if planned else "until the next session, as gaps were so far"
         lines.append(f"B keep it {until} ({hours_text(hours)}): {say.usd(hours * rate)}")
         if stop and not planned:
-            decision = decide(hours, rate, stop).decision
+            decision = decide_keep_or_stop(hours, rate, stop).decision
     if stop:
         lines.append(f"C keep it for {hours_text(stop.usd / rate)}, then stop it: at most {say.usd(2 * stop.usd)}")
     return decision, lines
@@ -177,7 +177,7 @@ MARGIN = 0.02
 """A ratio that grew by less than this is the same ratio: `same` needs an interval within 2 %."""
 
 
-def weigh(option: MachineOption, value_usd: float | None = None) -> OptionValue:
+def weigh_option(option: MachineOption, value_usd: float | None = None) -> OptionValue:
     """One option: p x value - cost, at both ends of its cost. `value_usd` stands where it does not say its own.
 
     Where its probability or its value is not known, the note says what it would have to be.
@@ -203,7 +203,7 @@ def weigh(option: MachineOption, value_usd: float | None = None) -> OptionValue:
 
 def weigh_all(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
     """Stop rules and options together. An option without an expected value is named: it may be the best of all."""
-    weighed = tuple(weigh(option, options.value_usd) for option in options.options) if options else ()
+    weighed = tuple(weigh_option(option, options.value_usd) for option in options.options) if options else ()
     known = [(option.name, option.expected_usd) for option in weighed if option.expected_usd is not None]
     best = None  # Better at its worst than every other option at its best, and than doing nothing.
     for name, (worst, _) in known:
@@ -239,7 +239,7 @@ def stop_rules(
     `budget_s` and `spent_s` are those of the session that is under way; else the last session's are used.
     """
     ended = [row for row in rows if not row.recorded and row.status in ("passed", "failed")]
-    return [no_progress(ended), over_budget(ended, budget_s, spent_s), worse(ended)]
+    return [no_progress(ended), over_budget(ended, budget_s, spent_s), verdicts_got_worse(ended)]
 
 
 def no_progress(rows: Sequence[SessionRow]) -> StopRule:
@@ -284,7 +284,7 @@ def over_budget(rows: Sequence[SessionRow], budget_s: float | None, spent_s: flo
     return StopRule(rule=rule, holds=spent_s > OVERRUN * budget_s, why=why)
 
 
-def worse(rows: Sequence[SessionRow]) -> StopRule:
+def verdicts_got_worse(rows: Sequence[SessionRow]) -> StopRule:
     """A variant was right, its files changed, and now it is wrong."""
     rule = "a fix that worsens correctness"
     if len(rows) < 2:
@@ -338,7 +338,7 @@ def keep_or_stop(context: Context, arguments: KeepTerms) -> Working[KeepOutput]:
         return Result(KeepOutput(ok=True, message=why, not_exercised=(f"keep or stop the GPU: {why}",)))
     price, hours = rate.usd_per_hour, arguments.idle_hours
     stop = stop_cost(*restart, price, *who_waits(card, arguments.waiting))
-    expected = None if hours is None else decide(hours, price, stop)
+    expected = None if hours is None else decide_keep_or_stop(hours, price, stop)
     message = expected.sentence if expected else advice(stop.usd / price)
     return Result(KeepOutput(ok=True, message=message, gpu_usd_per_hour=price, stop=stop, expected=expected))
 

@@ -7,7 +7,7 @@ from loop.model.output import outputs_of
 from loop.model.record import Finished
 from loop.money.model import KeepOutput, PivotOutput
 from loop.report import format as say
-from loop.report.markdown import columns, filled
+from loop.report.markdown import columns, filled_table
 from loop.report.sections import Section
 
 WHO = {"gpu": "GPU", "engineer": "engineer", "ai": "AI"}
@@ -53,7 +53,7 @@ def sections(bill: Bill, seconds: float, finished: Sequence[Finished]) -> Iterat
         rows.append((WHO[charge.resource], charge.rate, hourly, used, say.usd(charge.usd), charge.basis))
     rows += [("Sum", "", "", "", say.usd(bill.usd), "")] if len(rows) > 1 else []
     heads = columns("What", "Rate", ">Dollars an hour", ">Used", ">Cost", "Basis")
-    yield Section(note=money_line(bill, seconds), table=filled(heads, rows))
+    yield Section(note=money_line(bill, seconds), table=filled_table(heads, rows))
     models = []
     for use in bill.ai.models if bill.ai else ():
         tokens = use.tokens
@@ -62,10 +62,10 @@ def sections(bill: Bill, seconds: float, finished: Sequence[Finished]) -> Iterat
         models.append((use.model, str(use.calls or "-"), *(f"{count:,}" for count in counts), usd))
     if models:
         heads = columns("Model", ">Calls", ">Read", ">From a cache", ">Into a cache", ">Written", ">Cost")
-        yield Section(note="Tokens of AI, each counted once:", table=filled(heads, models))
+        yield Section(note="Tokens of AI, each counted once:", table=filled_table(heads, models))
     yield Section(lines=tuple(_remarks(bill)))
     saved = [(s.pattern, say.seconds(60 * s.minutes), say.usd(s.usd), s.source) for s in bill.savings]
-    yield Section(table=filled(columns("Pattern", ">Spared", ">Worth", "As measured here"), saved))
+    yield Section(table=filled_table(columns("Pattern", ">Spared", ">Worth", "As measured here"), saved))
     yield Section("Decisions", lines=decisions(finished))
 
 

@@ -12,6 +12,6 @@ A change is one run of the pattern `profile-before-optimise`, and the steps foll
 says which files may change and what of a proposer's work is taken. `checking` is `loop kernels check`.
 
 `session_changes` reads from the journal which change is at hand and which builds it has to beat. A kept change is
-a commit on `loop/<session>`; one that is taken back leaves its patch. `keeping.gains` and `section` feed bill and
-report.
+a commit on `loop/<session>`; one that is taken back leaves its patch. `keeping.kept_changes_gains` and `section`
+feed bill and report.
 """

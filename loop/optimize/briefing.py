@@ -11,7 +11,7 @@ from loop.base.errors import WorkFailed
 from loop.base.places import shipped
 from loop.base.processes import Tick
 from loop.builds import build
-from loop.builds.build import Buildable, files_of, imports
+from loop.builds.build import Buildable, files_of, imports_package
 from loop.gate.kernel import extra_sets, workloads
 from loop.model.base import Model
 from loop.model.campaign import Proposal
@@ -21,13 +21,13 @@ from loop.model.profile import FACTS
 from loop.model.target import PythonVariant
 from loop.model.verdict import SpeedVerdict
 from loop.optimize import campaign
-from loop.optimize.campaign import ANSWER, refused
-from loop.optimize.edits import changeable, handed_back, may_change, page_of, readers
+from loop.optimize.campaign import ANSWER, compiler_refusal
+from loop.optimize.edits import changeable, handed_back, may_change, page_of, readers_of
 from loop.optimize.session_changes import SessionChanges, own_tree, workshop
 from loop.profile import bottleneck
-from loop.profile.actions import leaf, value
+from loop.profile.actions import leaf_words, value
 from loop.report import format as say
-from loop.report.markdown import columns, filled
+from loop.report.markdown import columns, filled_table
 from loop.report.templates import environment
 from loop.repository import worktree
 from loop.repository.worktree import Worktree, note_owner
@@ -49,14 +49,14 @@ def render_brief(templates: Path, brief: Brief) -> str:
     """
     profile, facts, end, where = brief.profile, None, None, ""
     if profile is not None:
-        end, where = leaf(profile)
+        end, where = leaf_words(profile)
         known = {name: value(fact) for name, fact in profile.facts.items() if fact is not None}
         rows = tuple(
             (name, known.get(name, "unknown"), meaning, profile.sources.get(name) or profile.unknown.get(name, ""))
             for name, meaning in FACTS.items()
             if name in known or name in profile.unknown
         )
-        facts = filled(columns("Fact", ">Value", "What it is", "Source"), rows)
+        facts = filled_table(columns("Fact", ">Value", "What it is", "Source"), rows)
 
     def row(change: TriedChange, *head: str) -> tuple[str, ...]:
         return *head, say.times(change.gain) if change.gain else "not timed", change.reason, change.patch
@@ -73,13 +73,13 @@ def render_brief(templates: Path, brief: Brief) -> str:
             leaf=end,
             where=where,
             facts=facts,
-            tried=filled(columns(">Change", "Variant", "Outcome", ">Speed", "Why", "Patch"), tried),
-            lost=filled(columns("Session", "Files", ">Speed", "Why it was taken back", "Patch"), lost),
+            tried=filled_table(columns(">Change", "Variant", "Outcome", ">Speed", "Why", "Patch"), tried),
+            lost=filled_table(columns("Session", "Files", ">Speed", "Why it was taken back", "Patch"), lost),
         )
     )
 
 
-def fell(proposals: Sequence[Proposal]) -> tuple[str, ...]:
+def unjudged_endings(proposals: Sequence[Proposal]) -> tuple[str, ...]:
     """How candidates ended that could not be judged; of those that ended alike the last one."""
     failed = (proposal for proposal in proposals if proposal.ended not in ("edited", "interrupted"))
     alike = {proposal.text: f"candidate {proposal.number}: {proposal.text}"[:LONGEST] for proposal in failed}
@@ -99,7 +99,7 @@ def brief(context: Context, arguments: GainTerms) -> Working[BriefOutput]:
     over = "no further change is wanted" if shop.declined else campaign.why_over(context)
     if over is not None:
         return Result(BriefOutput(ok=True, declined=True, message=over))
-    subject = choose(context)
+    subject = choose_focus(context)
     if subject is None:
         why = "nothing to improve: no variant that may be edited has a speed to be trusted"
         return Result(BriefOutput(ok=False, message=why, hint=context.command("run", "session", "baseline")))
@@ -111,7 +111,7 @@ def brief(context: Context, arguments: GainTerms) -> Working[BriefOutput]:
     if context.task.campaign.unattended:
         return (yield from campaign.next_candidate(context, brief, tree))
     result = _edited(context, brief, tree)
-    error = "" if result.paused else (yield from refused(context, brief.variant, tree))
+    error = "" if result.paused else (yield from compiler_refusal(context, brief.variant, tree))
     return _paused(brief, f"the edit does not compile: {error.splitlines()[0]}") if error else result
 
 
@@ -119,7 +119,7 @@ def _prepared(context: Context, name: str) -> Generator[Tick, None, Worktree]:
     """The session's worktree, made anew. Raises WorkFailed where the variant does not compile there."""
     shop = workshop(context)
     tree = worktree.make(context.task.folder, shop.tree)
-    error = yield from refused(context, name, tree)
+    error = yield from compiler_refusal(context, name, tree)
     if error:
         worktree.remove(tree)
         raise WorkFailed(
@@ -130,7 +130,7 @@ def _prepared(context: Context, name: str) -> Generator[Tick, None, Worktree]:
     return tree
 
 
-def choose(context: Context) -> tuple[Measurement, tuple[Standing, ...]] | None:
+def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] | None:
     """Where most is to be gained by a variant that may be edited, and how that stands elsewhere.
 
     Of a ratio that is not clear it is what is to be gained at least. None where no such variant has a speed.
@@ -155,7 +155,7 @@ def choose(context: Context) -> tuple[Measurement, tuple[Standing, ...]] | None:
 
     def worth(measurement: Measurement) -> float:
         ratio = measurement.interval[1] if is_vague(measurement) else measurement.ratio
-        return bottleneck.worth(ratio, measurement.workload.weight)
+        return bottleneck.time_share_won(ratio, measurement.workload.weight)
 
     if not timed:
         return None
@@ -178,8 +178,8 @@ def _write(
 ) -> Generator[Tick, None, Brief]:
     """The brief, as a page for people and as JSON for programs."""
     shop, past, name = workshop(context), SessionChanges(context.finished), worst.variant
-    variant = build.buildable(context.bench, [name])[name]
-    files = yield from readers(context, name)
+    variant = build.buildable_variants(context.bench, [name])[name]
+    files = yield from readers_of(context, name)
     added = [file for change in past.tried if change.outcome == "kept" for file in change.files]
     own = [*(file for file, others in files.items() if not others), *(file for file in added if file not in files)]
     brief = Brief(
@@ -196,11 +196,11 @@ def _write(
         contract=contract(context, variant),
         check=f"loop kernels check {name} --json",
         answer=str(tree.root / ANSWER) if context.task.campaign.unattended else "",
-        rule=rule(arguments.gain),
+        rule=keeping_rule(arguments.gain),
         timed=tuple(workload.name for workload in workloads(context, context.task.plan.workloads)),
         checks=tuple(extra_sets(context)),
         tried=past.tried,
-        fell=fell(past.proposals),
+        fell=unjudged_endings(past.proposals),
         lost=tuple(change for change in context.past.lost if change.variant == name),
         resume=shop.resume,
         decline=f"{shop.resume} --decline",
@@ -215,7 +215,7 @@ def language(variant: Buildable, folder: Path) -> str:
     """What a variant is written in."""
     if isinstance(variant, PythonVariant):
         files = files_of([variant.module], folder)
-        return "Triton, in Python" if imports("triton", files, folder) else "Python"
+        return "Triton, in Python" if imports_package("triton", files, folder) else "Python"
     return LANGUAGES.get(Path(variant.sources[0]).suffix, "C++")
 
 
@@ -244,7 +244,7 @@ def contract(context: Context, variant: Buildable) -> dict[str, str]:
     }
 
 
-def rule(gain: float) -> str:
+def keeping_rule(gain: float) -> str:
     """When a change is kept, in words."""
     return (
         "right on every check, found clean by the sanitizer where there is a GPU, slower than the incumbent on no "

@@ -6,9 +6,17 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from loop.agents import proposing
-from loop.agents.proposing import Errand, Errands, children, preset_of, proposals_in, run_errand, sweep_orphans
+from loop.agents.proposing import (
+    Errand,
+    Errands,
+    child_processes,
+    preset_of,
+    proposals_in,
+    run_errand,
+    sweep_orphans,
+)
 from loop.base.documents import sums, write_atomic
-from loop.base.processes import Tick, together
+from loop.base.processes import Tick, run_side_by_side
 from loop.builds import build
 from loop.builds.build import BuildFailed
 from loop.model.campaign import Ended, Proposal
@@ -46,13 +54,13 @@ class ProposalRound:
 
     def ask(self, first: int) -> Generator[Tick, None, None]:
         """Have candidates proposed, numbered from `first`; each is noted when it ends."""
-        shop, before = workshop(self.context), children()
+        shop, before = workshop(self.context), child_processes()
         for killed in shop.tree.parent.glob(f"{shop.tree.name}.*"):
             shutil.rmtree(killed, ignore_errors=True)
         numbers = range(first, first + self.context.task.campaign.width)
         head = self.tree.head
         try:
-            yield from together((self._candidate(number, head) for number in numbers), len(numbers))
+            yield from run_side_by_side((self._candidate(number, head) for number in numbers), len(numbers))
         finally:
             sweep_orphans(before)
             self._put_back(head)
@@ -97,7 +105,7 @@ class ProposalRound:
             text = page_of(notes, self.brief).with_suffix(suffix).read_text()
             write_atomic(page.with_suffix(suffix), text.replace(str(self.tree.root), str(copy.root)))
         preset = preset_of(campaign.proposer)
-        isolated = proposing.under(copy.root, context.bench.cache / "locks", page.parent, preset)
+        isolated = proposing.isolated_command(copy.root, context.bench.cache / "locks", page.parent, preset)
         results: list[Errands] = []
         while True:
             errand = Errand(
@@ -117,7 +125,7 @@ class ProposalRound:
             write_atomic(page.with_name(f"{number:04}-{len(results)}.txt"), result.output)
             self._put_back(head)
             edit = Taken.of(self.brief, self.tree, copy)
-            refusal = (yield from refused(context, self.brief.variant, copy)) if edit.files else ""
+            refusal = (yield from compiler_refusal(context, self.brief.variant, copy)) if edit.files else ""
             if not refusal or len(results) > REPAIRS or result.ended != "edited":
                 break
             write_atomic(page, f"{page.read_text()}\n## Your edit does not compile\n\n```\n{refusal}\n```\n")
@@ -127,7 +135,7 @@ class ProposalRound:
             ended="uncompiled" if refusal else ended,
             said=refusal.splitlines()[0] if refusal else result.said,
             seconds=sum(result.seconds for result in results),
-            use=proposing.together([result.use for result in results]),
+            use=proposing.total_usage([result.use for result in results]),
             idea=result.idea,
             isolated=bool(isolated),
             left_out=edit.left_out,
@@ -139,11 +147,11 @@ class ProposalRound:
         return proposal.model_copy(update={"files": tuple(edit.files), "patch": str(patch)})
 
 
-def refused(context: Context, name: str, copy: Worktree) -> Generator[Tick, None, str]:
+def compiler_refusal(context: Context, name: str, copy: Worktree) -> Generator[Tick, None, str]:
     """The compiler's words where an edited variant does not compile; empty where it does."""
     bench = context.bench
     places = {"cache": bench.cache, "include": bench.include}
-    variant = build.buildable(bench, [name])[name]
+    variant = build.buildable_variants(bench, [name])[name]
     try:
         yield from build.build(name, variant, copy.target, **places, limit_s=context.kill_after_s)
     except BuildFailed as failed:
@@ -153,7 +161,7 @@ def refused(context: Context, name: str, copy: Worktree) -> Generator[Tick, None
 
 def why_over(context: Context) -> str | None:
     """Why the campaign asks for no further candidate; None while it does, or while one waits to be judged."""
-    if waiting(context):
+    if waiting_edits(context):
         return None
     return spent_by(context).why_ended(context.task.campaign)
 
@@ -161,7 +169,7 @@ def why_over(context: Context) -> str | None:
 def spent_by(context: Context) -> CampaignSpent:
     """What the campaign has come to."""
     past, proposals = SessionChanges(context.finished), proposals_in(workshop(context).notes.parent)
-    use, unattended = proposing.together(p.use for p in proposals if p.use), context.task.campaign.unattended
+    use, unattended = proposing.total_usage(p.use for p in proposals if p.use), context.task.campaign.unattended
     seconds = sum(record.seconds for record in context.finished)
     judging_s = sum(record.seconds for record in context.finished if record.action != "change.brief")
     machine_usd = seconds / 3600 * context.task.usd_per_hour + usd_of(jobs_of(context.finished))
@@ -177,7 +185,7 @@ def spent_by(context: Context) -> CampaignSpent:
     )
 
 
-def waiting(context: Context) -> list[Proposal]:
+def waiting_edits(context: Context) -> list[Proposal]:
     """Edits that were proposed and are not judged yet."""
     judged = {record.output.get("candidate") for record in context.finished}
     ended = SessionChanges(context.finished).proposals
@@ -191,14 +199,14 @@ def next_candidate(context: Context, brief: Brief, tree: Worktree) -> Working[Br
     past, shop, terms = SessionChanges(context.finished), workshop(context), context.task.campaign
     tree.revert()
     first = 1 + max((proposal.number for proposal in proposals_in(shop.notes.parent)), default=0)
-    if not waiting(context):
+    if not waiting_edits(context):
         spent = spent_by(context)
         left_s = terms.minutes * 60 - spent.seconds if terms.minutes else math.inf
         usd = max(0.01, terms.usd - spent.usd) / terms.width if terms.usd else None
         yield from ProposalRound(context, brief, tree, min(terms.proposer_minutes * 60, left_s), usd).ask(first)
     noted, known = proposals_in(shop.notes.parent), {proposal.number for proposal in past.proposals}
     fresh = {proposal.number: proposal for proposal in noted if proposal.number not in known}
-    ordered, jobs = yield from best_first(context, tree, waiting(context))
+    ordered, jobs = yield from best_first(context, tree, waiting_edits(context))
     back, offered = None, list[str]()
     for proposal in ordered:
         # Jobs compared all of a round: one that conflicts lost to what was kept.
@@ -225,7 +233,7 @@ def next_candidate(context: Context, brief: Brief, tree: Worktree) -> Working[Br
 def so_far(proposals: Sequence[Proposal], kept: int) -> str:
     """What a campaign has come to, in a line: `so far 3 proposed, 1 kept, $0.25 of AI, 1,800 tokens`."""
     used = [proposal.use for proposal in proposals if proposal.use]
-    use = proposing.together(used)
+    use = proposing.total_usage(used)
     part = " in part" if any(each.usd is None for each in used) else ""
     usd = f"${use.usd:.2f} of AI{part}" if use.usd is not None else "AI unknown"
     tokens = f"{use.tokens:,} tokens" if use.tokens else "tokens unknown"

@@ -105,8 +105,8 @@ def compare(context: Context, arguments: against_known_good.CompareTerms) -> Wor
     One that is not clear is timed further, as far as the campaign's budgets allow. With an executor it is a job.
     """
     at_hand, task = change_at_hand(context), context.task
-    if paired.applies(at_hand):
-        result, jobs = yield from paired.compared(at_hand, arguments)
+    if paired.is_compared_by_job(at_hand):
+        result, jobs = yield from paired.compared_by_job(at_hand, arguments)
         return _judged(result, jobs=jobs)
     remaining_s = campaign.spent_by(context).left_s(task.campaign, task.usd_per_hour)
     number = SessionChanges(context.finished).number
@@ -130,7 +130,7 @@ def decide(context: Context, arguments: GainTerms) -> Working[DecisionOutput]:
     yield Tick("deciding")
     if at_hand.tree.head == at_hand.brief.base:
         at_hand.refuse_edited()
-    outcome, reason, gain = keeping.decision_on(*judged(at_hand), arguments.gain)
+    outcome, reason, gain = keeping.decision_on(*judgement_of_change(at_hand), arguments.gain)
     brief = at_hand.brief.brief
     assert brief is not None
     change = TriedChange(
@@ -143,13 +143,13 @@ def decide(context: Context, arguments: GainTerms) -> Working[DecisionOutput]:
         patch=at_hand.brief.patch,
         promised=against_promise(at_hand),
     )
-    branch = settle(at_hand, change)
+    branch = settle_change(at_hand, change)
     fields: dict[str, Any] = {"incumbents": past.incumbents}
     message = f"change {change.number} {outcome}: {reason}"
     if outcome == "kept":
         whole = shop.notes / KEPT
         at_hand.tree.write_patch(whole, past.first_base or at_hand.brief.base)
-        command = shlex.join(taking(context.task.folder, branch, whole, change.variant))
+        command = shlex.join(taking_command(context.task.folder, branch, whole, change.variant))
         offered = f"take it over: {command}" if command else f"the sources of the answer, as a patch: {whole}"
         message = f"{message}; {offered}"
         built = at_hand.found(BuildOutput)
@@ -176,7 +176,7 @@ def against_promise(at_hand: ChangeAtHand) -> GainOutcome | None:
     return None
 
 
-def judged(at_hand: ChangeAtHand) -> tuple[str | None, Sequence[Verdict]]:
+def judgement_of_change(at_hand: ChangeAtHand) -> tuple[str | None, Sequence[Verdict]]:
     """The step of the gate that the change failed, with its words, and the verdicts against the incumbent."""
     judged = (at_hand.judged(f"change.{name}") for name in GATE)
     stopped = next((output.message for output in judged if output and not output.good), None)
@@ -187,7 +187,7 @@ def judged(at_hand: ChangeAtHand) -> tuple[str | None, Sequence[Verdict]]:
     return stopped, against.verdicts if against else ()
 
 
-def settle(at_hand: ChangeAtHand, change: TriedChange) -> str:
+def settle_change(at_hand: ChangeAtHand, change: TriedChange) -> str:
     """Commit a kept change and move the session's branch there, or take it back; the branch, if there is one.
 
     Does nothing twice: a session that was killed in between goes on with what it finds.
@@ -201,7 +201,7 @@ def settle(at_hand: ChangeAtHand, change: TriedChange) -> str:
     return tree.branch(f"loop/{session}") if tree.repository else ""
 
 
-def taking(folder: Path, branch: str, patch: Path, variant: str) -> list[str]:
+def taking_command(folder: Path, branch: str, patch: Path, variant: str) -> list[str]:
     """The command that brings all that a session kept into the files of the user: of a task, into its answer.
 
     Empty where no command does: an answer that holds its sources in a document of JSON.

@@ -109,7 +109,9 @@ def note_of(folder: Path) -> CheckNote | None:
 def check(context: Context, arguments: CheckTerms) -> Working[CheckOutput]:
     """Compile, verify on a few workloads, time once beside what has to be beaten."""
     bench, note = context.bench, note_of(context.task.folder)
-    builds, failures = yield from kernel.compile_all(context, build.buildable(bench, context.task.variants))
+    builds, failures = yield from kernel.compile_all(
+        context, build.buildable_variants(bench, context.task.variants)
+    )
     fields: dict[str, Any] = {"built": tuple(build.variant for build in builds)}
     if failures:
         return Result(CheckOutput(ok=False, message=failures[0].message, hint=failures[0].hint, **fields))
@@ -120,7 +122,7 @@ def check(context: Context, arguments: CheckTerms) -> Working[CheckOutput]:
     jobs = [Job(bench.side(build.variant, build), chosen) for build in builds]
     checks = yield from verify(bench, jobs, allowance)
     verified = tuple(workload.name for workload in chosen if workload not in allowance.left_out)
-    missing = kernel.unverified(context, fields["built"], allowance.left_out)
+    missing = kernel.unverified_sets(context, fields["built"], allowance.left_out)
     wrong = {variant.variant: variant.failures for variant in checks if variant.failures}
     fields |= {"verified": verified, "wrong": wrong, "variants": checks}
     for name, failed in wrong.items():
@@ -149,7 +151,9 @@ def in_turn(context: Context, note: CheckNote | None) -> tuple[Workload, ...]:
     timed = kernel.workloads(context, note.sets[:1] if note else context.task.plan.workloads)
     size = partial(operations, context.bench.target)
     of = [kernel.workloads(context, [name]) for name in sets if name in context.bench.target.workloads]
-    turns = kernel.distinct(workload for turn in zip_longest(*of) for workload in turn if workload is not None)
+    turns = kernel.distinct_workloads(
+        workload for turn in zip_longest(*of) for workload in turn if workload is not None
+    )
     most = max(map(size, timed), default=0)
     return tuple(sorted(turns, key=lambda workload: max(size(workload), most)))
 

@@ -27,7 +27,7 @@ from loop.steps.context import Context, Result, Working
 from loop.timing import samples, schedule
 from loop.timing.readiness import hold_device
 from loop.timing.samples import MIN_ROUNDS, Terms, Timings
-from loop.workers.bench import fitting
+from loop.workers.bench import fitting_workloads
 
 IN_ROUNDS = 0.9
 """Share of the step's time for rounds."""
@@ -96,7 +96,7 @@ def _one(
     terms = Terms(arguments.rounds, IN_ROUNDS * context.budget_s, seed, least=arguments.least)
     with ExitStack() as stack:
         yield from hold_device(bench, stack)
-        room = fitting(bench, accepted, sides, wide=True)
+        room = fitting_workloads(bench, accepted, sides, wide=True)
         timings = yield from schedule.measure(bench, sides, room.workloads, terms)
     every = {w.name: samples.log_ratios(timings.of(w.name), "start", "now") for w in (*timed, *unseen)}
     logs = {name: ratios for name, ratios in every.items() if len(ratios) >= MIN_ROUNDS}

@@ -27,30 +27,30 @@ def changeable(target: Target, folder: Path, name: str) -> bool:
     """Whether there is a file that may be edited: of a variant in Python one that does not judge it, too."""
     variant = target.variants[name]
     if isinstance(variant, PythonVariant):
-        return bool(own(files_of([variant.module], folder), target, folder))
+        return bool(own_files(files_of([variant.module], folder), target, folder))
     return isinstance(variant, CAbiVariant)
 
 
-def own(files: Iterable[str], target: Target, folder: Path) -> list[str]:
+def own_files(files: Iterable[str], target: Target, folder: Path) -> list[str]:
     """Those of a variant's files that do not judge it; of a task of another format what its answers hold."""
-    sources = {*files} - judging(target, folder)
+    sources = {*files} - judging_files_of(target, folder)
     return sorted(file for file in sources if made_of(folder) is None or Path(file).parts[0] == ANSWERS)
 
 
-def judging(target: Target, folder: Path) -> set[str]:
+def judging_files_of(target: Target, folder: Path) -> set[str]:
     """The files of a target that say what is right, and what it is compared with."""
     modules = [name.partition(":")[0] for name in target.functions if ":" in name]
     return {MANIFEST, *files_of(modules, folder)}
 
 
-def readers(context: Context, name: str) -> Generator[Tick, None, dict[str, tuple[str, ...]]]:
+def readers_of(context: Context, name: str) -> Generator[Tick, None, dict[str, tuple[str, ...]]]:
     """The target's files that a variant is built from, each with the others that this session does not judge."""
     bench, folder = context.bench, context.task.folder
     try:
-        reads = yield from build.scan(build.buildable(bench, [name])[name], folder, bench.include)
+        reads = yield from build.scan(build.buildable_variants(bench, [name])[name], folder, bench.include)
     except BuildFailed as failed:
         raise WorkFailed(failed.message, failed.hint) from failed
-    others: dict[str, tuple[str, ...]] = dict.fromkeys(own(reads.files, bench.target, bench.folder), ())
+    others: dict[str, tuple[str, ...]] = dict.fromkeys(own_files(reads.files, bench.target, bench.folder), ())
     for other, variant in bench.target.variants.items():
         if isinstance(variant, Buildable) and other not in context.task.variants:
             files = files_of([variant.module], folder) if isinstance(variant, PythonVariant) else variant.sources

@@ -50,7 +50,7 @@ def decision_on(
     return "kept", f"{speed}, faster on {words.count('faster')} of {len(speeds)} workloads", gain
 
 
-def gains(finished: Iterable[Finished]) -> Gains:
+def kept_changes_gains(finished: Iterable[Finished]) -> Gains:
     """The changes that were kept, and the microseconds a call that they save.
 
     What a change saves: the incumbent's time less its own, the mean over the workloads on which both were timed

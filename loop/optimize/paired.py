@@ -17,7 +17,7 @@ from loop.base.errors import LoopError, WorkFailed
 from loop.base.places import MANIFEST, Project
 from loop.base.processes import Tick
 from loop.base.stats import geometric_mean
-from loop.builds.build import buildable
+from loop.builds.build import buildable_variants
 from loop.gate import kernel
 from loop.gate.verify import Job, verify
 from loop.jobs.folder import JobFolder
@@ -34,7 +34,7 @@ from loop.optimize.session_changes import INCUMBENT, ChangeAtHand, SessionChange
 from loop.repository import export
 from loop.repository.worktree import Worktree
 from loop.steps.context import Context, Result, Working
-from loop.steps.spread import Part, done, found, samples_of
+from loop.steps.spread import Part, ended_jobs, output_of_job, samples_of
 from loop.timing.against_known_good import CompareOutput, CompareTerms, compare_ready
 from loop.timing.readiness import ReadyVariants
 
@@ -52,11 +52,11 @@ class PairedTerms(CompareTerms):
 def paired(context: Context, arguments: PairedTerms) -> Working[CompareOutput]:
     """Compile a candidate and what it is to replace, check what differs, and time it in pairs."""
     bench, task = context.bench, context.task
-    builds_now, failures = yield from kernel.compile_all(context, buildable(bench, task.variants))
+    builds_now, failures = yield from kernel.compile_all(context, buildable_variants(bench, task.variants))
     place = bench.folder.parent / arguments.beside
     with bench.at(place, read_file(place / MANIFEST, Target).value) as inner:
         beside = replace(context, bench=inner, task=replace(task, folder=place))
-        old, failed = yield from kernel.compile_all(beside, buildable(inner, task.variants))
+        old, failed = yield from kernel.compile_all(beside, buildable_variants(inner, task.variants))
     for first in (*failures, *failed):
         return Result(CompareOutput(ok=False, message=first.message, hint=first.hint))
     good = {build.variant: KnownGood(session=INCUMBENT, build_id=build.build_id, commit=None) for build in old}
@@ -75,13 +75,13 @@ def paired(context: Context, arguments: PairedTerms) -> Working[CompareOutput]:
     return (yield from compare_ready(known, ReadyVariants(tuple(builds), builds), arguments))
 
 
-def applies(at_hand: ChangeAtHand) -> bool:
+def is_compared_by_job(at_hand: ChangeAtHand) -> bool:
     """Whether a job compares the change: a search's is timed on workloads that no manifest names."""
     brief = at_hand.brief.brief
     return bool(at_hand.context.task.campaign.executor) and brief is not None and brief.tuning is None
 
 
-def compared(
+def compared_by_job(
     at_hand: ChangeAtHand, arguments: CompareTerms
 ) -> Generator[Tick, None, tuple[Result[CompareOutput], tuple[JobRun, ...]]]:
     """What a job found of the change at hand, now or before, and that job. Raises WorkFailed where none could."""
@@ -90,7 +90,7 @@ def compared(
     with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
         part = _part(context, at_hand.tree, Path(folder), number, arguments)
         (job,) = yield from _jobs(context, [part])
-    return Result(CompareOutput.model_validate(found(job), strict=False), samples_of(job)), (job.ran,)
+    return Result(CompareOutput.model_validate(output_of_job(job), strict=False), samples_of(job)), (job.ran,)
 
 
 def best_first(
@@ -126,7 +126,7 @@ def _jobs(context: Context, parts: Sequence[Part]) -> Generator[Tick, None, list
         context = replace(context, budget_s=step.budget_s, kill_after_s=step.kill_after_s)
     ran = (job for job in jobs_of(context.finished) if job.timed and job.state == "done")
     group = next((job.group for job in ran), "")
-    return (yield from done(context, "change.paired", parts, group))
+    return (yield from ended_jobs(context, "change.paired", parts, group))
 
 
 def _part(context: Context, tree: Worktree, place: Path, number: int, terms: CompareTerms) -> Part:
@@ -137,7 +137,7 @@ def _part(context: Context, tree: Worktree, place: Path, number: int, terms: Com
     return Part(
         title=f"compare candidate {number} with the incumbent",
         arguments=PairedTerms.model_validate({**dict(terms), "candidate": number}),
-        variants=[*buildable(context.bench, context.task.variants)],
+        variants=[*buildable_variants(context.bench, context.task.variants)],
         sets=context.task.plan.workloads,
         times=True,
         keeps=True,
@@ -157,7 +157,7 @@ def _copy(target: Path, place: Path) -> None:
 def _gain(job: JobFolder) -> float:
     """What a candidate makes of the speed, in the mean; 0 where it may not be kept."""
     try:
-        output = CompareOutput.model_validate(found(job), strict=False)
+        output = CompareOutput.model_validate(output_of_job(job), strict=False)
     except (WorkFailed, ValidationError):
         return 0.0
     ratios = [verdict.ratio for verdict in output.verdicts if isinstance(verdict, SpeedVerdict)]

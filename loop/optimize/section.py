@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from loop.agents.proposing import together
+from loop.agents.proposing import total_usage
 from loop.base.stats import geometric_mean
 from loop.model.campaign import Proposal
 from loop.model.change import (
@@ -21,9 +21,9 @@ from loop.model.money import AiUse
 from loop.model.output import MeasureOutput, by_run, outputs_of, read_output
 from loop.model.record import Finished, latest_attempts
 from loop.model.verdict import SpeedVerdict
-from loop.profile.bottleneck import held
+from loop.profile.bottleneck import outcome_text
 from loop.report import format as say
-from loop.report.markdown import columns, filled
+from loop.report.markdown import columns, filled_table
 from loop.report.sections import Section
 
 MOST_TRIALS = 12
@@ -54,7 +54,9 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
         verdicts = [verdict for output in outputs_of(steps, MeasureOutput)[:1] for verdict in output.verdicts]
         speeds = [verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict)]
         ratios = [speed.ratio for speed in speeds if speed.variant == change.variant]
-        promised = f"{held(change.promised)} on {change.promised.workload}" if change.promised else "no interval"
+        promised = (
+            f"{outcome_text(change.promised)} on {change.promised.workload}" if change.promised else "no interval"
+        )
         against = [say.times(change.gain) if change.gain else "not timed"]
         against += [say.times(geometric_mean(ratios)) if ratios else "not timed"]
         head = (str(change.number), change.variant, ", ".join(change.files), change.outcome)
@@ -74,17 +76,17 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
     if rows or searches or lines:
         yield Section("Changes", note="What became of each change of the target:")
     if rows:
-        yield Section(note=JUDGED, table=filled(columns(*HEADS), rows))
+        yield Section(note=JUDGED, table=filled_table(columns(*HEADS), rows))
     yield from searches
     yield Section(lines=tuple(lines))
 
 
-def verified(finished: Sequence[Finished]) -> bool:
+def has_verified_change(finished: Sequence[Finished]) -> bool:
     """Whether anything was verified as a change: a change itself, or points of a search."""
     return _came_to(finished, {"change.verify"}, {"wrong", "timed", "best"})
 
 
-def timed(finished: Sequence[Finished]) -> bool:
+def has_timed_change(finished: Sequence[Finished]) -> bool:
     """Whether anything was timed as a change."""
     return _came_to(finished, {"change.measure", "change.compare"}, {"timed", "best"})
 
@@ -101,7 +103,7 @@ def outcomes(finished: Sequence[Finished]) -> tuple[str, ...]:
     return tuple(output.tried.outcome for output in outputs_of(finished, DecisionOutput) if output.tried)
 
 
-def spared(record: Finished, finished: Sequence[Finished]) -> bool:
+def skips_judging(record: Finished, finished: Sequence[Finished]) -> bool:
     """Whether a skipped step judges changes, and its run had none, or none that came so far."""
     if not record.action.startswith(ON_CHANGE):
         return False
@@ -123,7 +125,7 @@ def _trials(trials: Sequence[TriedPoint]) -> Section:
     return Section(
         note=f"Values of `{trials[0].tuning}`, compiled, verified, then timed beside the incumbent; one that "
         "failed went no further:",
-        table=filled(columns("Values", "Outcome", ">Against the incumbent", ">Lowest", "Why"), rows),
+        table=filled_table(columns("Values", "Outcome", ">Against the incumbent", ">Lowest", "Why"), rows),
         after=(f"{hidden} more are in the journal.",) if hidden else (),
     )
 
@@ -147,7 +149,7 @@ def _campaign(records: Sequence[Finished]) -> Iterator[str]:
     if not proposed:
         return
     kept = sum(output.kept for output in outputs_of(records, DecisionOutput))
-    use = together(proposal.use for proposal in proposed if proposal.use)
+    use = total_usage(proposal.use for proposal in proposed if proposal.use)
     per_change = f", ${use.usd / kept:.2f} for each that was kept" if kept and use.usd is not None else ""
     yield f"{len(proposed)} candidates were proposed, {kept} kept; {_used(use)}{per_change}"
     if not all(proposal.isolated for proposal in proposed):

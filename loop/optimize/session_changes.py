@@ -8,7 +8,7 @@ from typing import TypeVar
 from loop.base.documents import content_hash
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.places import MANIFEST
-from loop.builds.build import buildable
+from loop.builds.build import buildable_variants
 from loop.gate.model import BuildOutput
 from loop.library.definitions import read_file
 from loop.model.campaign import Proposal
@@ -176,11 +176,11 @@ def workshop(context: Context) -> Workshop:
 
 def own_tree(context: Context, shop: Workshop) -> Worktree | None:
     """The session's worktree, if it was made to its end. What a kill left half made is nobody's edit, and goes."""
-    tree = worktree.find(context.task.folder, shop.tree)
+    tree = worktree.find_worktree(context.task.folder, shop.tree)
     was_asked = any(str(shop.tree) in page.read_text() for page in shop.notes.glob("*-brief.json"))
     if was_asked or (tree is not None and is_noted(tree)):
         return tree
-    worktree.clear(context.task.folder, shop.tree)
+    worktree.clear_place(context.task.folder, shop.tree)
     return None
 
 
@@ -190,7 +190,7 @@ def change_at_hand(context: Context) -> ChangeAtHand:
     if not briefs or not briefs[-1][1].edited:
         raise UsageError("there is no change to be judged", hint="a step `change.brief` comes before this one")
     shop = workshop(context)
-    tree = worktree.find(context.task.folder, shop.tree)
+    tree = worktree.find_worktree(context.task.folder, shop.tree)
     if tree is None:
         raise WorkFailed(f"{shop.tree}: the worktree with the edit is gone", hint="run the session anew")
     return ChangeAtHand(context, *briefs[-1], tree)
@@ -212,7 +212,7 @@ def candidate(context: Context) -> Iterator[Context]:
     incumbents, built = SessionChanges(context.finished).incumbents, at_hand.judged("change.build")
     good = {name: KnownGood(session=INCUMBENT, build_id=i, commit=None) for name, i in incumbents.items()}
     # Before it was built, it may change all.
-    variants = built.touched if built else tuple(buildable(context.bench, context.task.variants))
+    variants = built.touched if built else tuple(buildable_variants(context.bench, context.task.variants))
     task = replace(context.task, plan=plan, folder=at_hand.tree.target, variants=variants, emulated=())
     with context.bench.at(at_hand.tree.target, target) as bench:
         yield replace(

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from loop.base.documents import content_hash
 from loop.base.places import MANIFEST
-from loop.base.processes import Tick, together
+from loop.base.processes import Tick, run_side_by_side
 from loop.base.stats import geometric_mean, times
 from loop.builds import build
 from loop.builds.build import BuildFailed
@@ -34,7 +34,7 @@ from loop.model.output import outputs_of
 from loop.model.plan import Identifier
 from loop.model.target import Target, Tuning, Values, Workload
 from loop.model.workloads import expand
-from loop.optimize.briefing import rule
+from loop.optimize.briefing import keeping_rule
 from loop.optimize.edits import handed_back
 from loop.optimize.session_changes import SessionChanges, own_tree, tuning_set, with_tuning_set, workshop
 from loop.repository import worktree
@@ -111,7 +111,7 @@ class PointSearch:
         places: dict[str, Any] = {"cache": bench.cache, "include": bench.include, "limit_s": context.kill_after_s}
         with contextlib.suppress(BuildFailed):  # Sources, recipe, toolchain and workloads, whatever the values.
             recipe, defines = self._recipe(self.incumbent), tuning.defines(self.incumbent)
-            digest = yield from build.ground(tuning.variant, recipe, bench.folder, defines, **places)
+            digest = yield from build.ground_without_flags(tuning.variant, recipe, bench.folder, defines, **places)
             names = [workload.name for workload in self.workloads]
             self.ground = content_hash("\0".join([digest, *names]))[:32]
         past = [] if context.task.again else context.past.searches
@@ -130,7 +130,7 @@ class PointSearch:
             except BuildFailed as failed:
                 return failed
 
-        attempts = yield from together((attempt(values) for values in points), cores())
+        attempts = yield from run_side_by_side((attempt(values) for values in points), cores())
         for values, result in zip(points, attempts, strict=True):
             label = INCUMBENT if values == self.incumbent else label_of(values)
             if isinstance(result, BuildFailed):
@@ -273,7 +273,7 @@ def _proposed(search: PointSearch, best: TriedPoint | None, tree: Worktree, argu
         profile=None,
         folder=str(tree.target),
         files=(MANIFEST,),
-        rule=rule(arguments.gain),
+        rule=keeping_rule(arguments.gain),
         timed=tuple(workload.name for workload in search.workloads),
         checks=(*context.task.plan.workloads, *extra_sets(context)),
         resume=shop.resume,

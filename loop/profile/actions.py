@@ -13,19 +13,19 @@ from loop.model.dtypes import Dtype
 from loop.model.measurement import Build, Measurement
 from loop.model.output import MeasureOutput
 from loop.model.profile import FACTS, Fact, Occupancy, Profile, SeverityRule, TreeRule
-from loop.model.workloads import counted, working_set
+from loop.model.workloads import counted_work, working_set
 from loop.profile import bottleneck
 from loop.profile import profile as outside
 from loop.profile.bottleneck import Notes
 from loop.profile.launch_limits import filling_of, gpu_at_hand
 from loop.profile.model import ProfileOutput
-from loop.profile.profile import SHARES, facts, watch
+from loop.profile.profile import SHARES, facts, profile_call
 from loop.profile.profile import source as source_of
 from loop.profile.roof import Reach, measure_roof
 from loop.report import format as say
-from loop.report.markdown import Table, columns, filled
+from loop.report.markdown import Table, columns, filled_table
 from loop.steps.context import Context, Result, Working
-from loop.timing.readiness import hold_device, ready
+from loop.timing.readiness import hold_device, ready_variants
 
 SAID_ABOVE = ("device", "ratio", "time_us")
 """Facts that stand in the sentence."""
@@ -35,7 +35,7 @@ ON_ROOF = ("flops_share", "bandwidth_share", "roof")
 ON_GPU = (*SHARES, "stall")
 
 
-def leaf(profile: Profile) -> tuple[Profile, str]:
+def leaf_words(profile: Profile) -> tuple[Profile, str]:
     """A profile with words for what was not decided, and with its promised gain; where its variant does worst."""
     ratio, time_us = profile.facts.get("ratio"), profile.facts.get("time_us")
     figures = [say.times(ratio)] if isinstance(ratio, float) else []
@@ -58,7 +58,7 @@ def facts_table(profiles: Sequence[Profile]) -> Table | None:
         for name, meaning in FACTS.items()
         if name not in SAID_ABOVE and any(profile.facts.get(name) is not None for profile in profiles)
     )
-    return filled(heads, rows)
+    return filled_table(heads, rows)
 
 
 def value(fact: Fact) -> str:
@@ -74,7 +74,7 @@ def notes(profiles: Sequence[Profile]) -> tuple[str, ...]:
     for profile in profiles:
         for texts, unknown in ((profile.sources, ""), (profile.unknown, " unknown")):
             for text in dict.fromkeys(texts.values()):
-                names = say.listed([name for name, other in texts.items() if other == text])
+                names = say.listed_words([name for name, other in texts.items() if other == text])
                 lines.append(f"{profile.variant}, {names}{unknown}: {text}")
     return tuple(lines)
 
@@ -100,7 +100,7 @@ def parallelism_table(fillings: Sequence[Occupancy]) -> Table | None:
             filling.limited_by + (undeclared if filling.resident > 1 else ""),
         )
         rows.append(row)
-    return filled(heads, tuple(rows))
+    return filled_table(heads, tuple(rows))
 
 
 def kernels(profiles: Sequence[Profile]) -> Table | None:
@@ -123,7 +123,7 @@ def kernels(profiles: Sequence[Profile]) -> Table | None:
                 ", ".join(f"{reason} {percent(share)}" for reason, share in kernel.stalls.items()) or "-",
             )
             rows.append(row)
-    return filled(heads, rows)
+    return filled_table(heads, rows)
 
 
 def percent(share: float | None) -> str:
@@ -160,12 +160,12 @@ class ProfileTerms(Model):
 
 def profile(context: Context, arguments: ProfileTerms) -> Working[ProfileOutput]:
     """Profile each variant that has a speed, on the workload with its lowest ratio."""
-    state = yield from ready(context)
+    state = yield from ready_variants(context)
     latest = context.latest("kernel.measure")
     chosen: list[Measurement] = []
     if latest:  # Examples and baselines are left out where there are others: nobody is about to make them faster.
         variants = context.bench.target.variants
-        worst = bottleneck.worst(MeasureOutput.model_validate(latest, strict=False), variants)
+        worst = bottleneck.worst_measurements(MeasureOutput.model_validate(latest, strict=False), variants)
         chosen = [measurement for name, measurement in worst.items() if variants[name].role == "main"]
         chosen = chosen or [*worst.values()]
     if state.builds is None or not chosen:
@@ -210,7 +210,7 @@ def _look(
         notes.silent(why or "no x86 listing", "vectorised", "vector_share")
     if bench.device == "cuda":
         side = bench.side(measured.variant, build)
-        notes.watched, why = yield from watch(context, side, measured.workload, variants)
+        notes.watched, why = yield from profile_call(context, side, measured.workload, variants)
         if notes.watched is not None:
             notes.tell(facts(notes.watched), source_of(notes.watched))
         notes.silent(why or "ncu gave no such counter", *ON_GPU)
@@ -222,7 +222,7 @@ def _look(
 def _look_at_roof(context: Context, measured: Measurement, roof: Reach, notes: Notes) -> None:
     """Note what the call counts, and what it comes to of the device's roof."""
     target, workload, seconds = context.bench.target, measured.workload, measured.candidate_us * 1e-6
-    flops, moved = (counted(text, workload) for text in (target.flops, target.bytes))
+    flops, moved = (counted_work(text, workload) for text in (target.flops, target.bytes))
     facts = roof.facts(flops, moved, seconds)
     notes.tell(facts)
     notes.sources |= {name: roof.source for name in ON_ROOF if facts[name] is not None}

@@ -41,12 +41,14 @@ def outcomes(rows: Iterable[SessionRow]) -> tuple[GainOutcome, ...]:
     return tuple(outcomes)
 
 
-def held(outcome: GainOutcome) -> str:
+def outcome_text(outcome: GainOutcome) -> str:
     """`1.1x to 1.2x: 1.14x, inside`."""
     return f"{outcome.promise.text}: {say.times(outcome.actual)}, {outcome.side}"
 
 
-def first(rules: Sequence[Rule], facts: Mapping[str, Fact]) -> tuple[Rule | None, dict[int, tuple[str, ...]]]:
+def first_match(
+    rules: Sequence[Rule], facts: Mapping[str, Fact]
+) -> tuple[Rule | None, dict[int, tuple[str, ...]]]:
     """The first rule that matches; and earlier ones that read an unknown fact: place to the facts it lacks.
 
     An `and` ends at its first false part, so that `device == 'cuda' and dram > 0.7` is decided on a CPU.
@@ -67,7 +69,7 @@ def first(rules: Sequence[Rule], facts: Mapping[str, Fact]) -> tuple[Rule | None
     return None, undecided
 
 
-def worth(ratio: float, weight: float = 1.0, gain: float | None = None) -> float:
+def time_share_won(ratio: float, weight: float = 1.0, gain: float | None = None) -> float:
     """Share of the time that goes if a call becomes `gain` times as fast; by default as fast as AHEAD asks for.
 
     `weight`: its share of the time, or anything in proportion to that.
@@ -75,7 +77,7 @@ def worth(ratio: float, weight: float = 1.0, gain: float | None = None) -> float
     return weight * (1 - 1 / (gain or max(1.0, AHEAD / ratio)))
 
 
-def worst(output: MeasureOutput, names: Collection[str]) -> dict[str, Measurement]:
+def worst_measurements(output: MeasureOutput, names: Collection[str]) -> dict[str, Measurement]:
     """Of each of these variants with a speed the measurement where most is to be won; then the lowest.
 
     Workloads that could not be judged count only where none could: the lowest ratio of noise is nobody's worst.
@@ -85,7 +87,7 @@ def worst(output: MeasureOutput, names: Collection[str]) -> dict[str, Measuremen
 
     def urgency(each: Measurement) -> tuple[bool, float, float]:
         unclear = words.get((each.variant, each.workload.name), "inconclusive") == "inconclusive"
-        return unclear, -worth(each.ratio, each.workload.weight), each.ratio
+        return unclear, -time_share_won(each.ratio, each.workload.weight), each.ratio
 
     chosen: dict[str, Measurement] = {}
     # The variant comes first for whom most is to be won, judged or not.
@@ -124,7 +126,7 @@ def profile(
 ) -> Profile:
     """The leaf of the tree that the facts lead to, with everything it rests on. Raises ExpressionError."""
     facts = {name: notes.facts.get(name) for name in FACTS}
-    (leaf, undecided), (urgency, _) = first(tree, facts), first(severities, facts)
+    (leaf, undecided), (urgency, _) = first_match(tree, facts), first_match(severities, facts)
     undecided_leaf = Profile(
         variant=measured.variant,
         workload=measured.workload.name,

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from loop.base.processes import Tick, together
+from loop.base.processes import Tick, run_side_by_side
 from loop.builds import build, resources
 from loop.builds.resources import demangle
 from loop.gate.kernel import compile_all
@@ -24,7 +24,7 @@ from loop.model.resources import (
 )
 from loop.model.target import CAbiVariant, Workload
 from loop.model.workloads import accepts, expand
-from loop.profile.launch_limits import Placed, place
+from loop.profile.launch_limits import Placed, blocks_held
 from loop.steps.context import Context
 from loop.workers.bench import Bench
 from loop.workers.messages import Launches
@@ -81,7 +81,7 @@ class KernelFindings:
                     kernel = self.kernel(variant, launch.kernel)
                     shared = (kernel.shared_bytes if kernel else launch.shared_static) + launch.shared
                     registers = kernel.registers if kernel else None
-                    blocks, limited_by = place(launch, registers, shared, device)
+                    blocks, limited_by = blocks_held(launch, registers, shared, device)
                     name = kernel.name if kernel else self.names.get(launch.kernel, launch.kernel)
                     placement = Placement(
                         variant=variant,
@@ -112,17 +112,19 @@ def runs_on(code: str, device: str) -> bool:
 def cuda_variants(context: Context) -> dict[str, CAbiVariant]:
     """The variants of the session that nvcc compiles, also those that are emulated here; flags as written."""
     variants = context.bench.target.variants
-    chosen = {name: variant for name in named(context) if isinstance(variant := variants[name], CAbiVariant)}
+    chosen = {
+        name: variant for name in variant_names(context) if isinstance(variant := variants[name], CAbiVariant)
+    }
     return {name: variant for name, variant in chosen.items() if resources.made_by_nvcc(variant.build)}
 
 
-def named(context: Context) -> tuple[str, ...]:
+def variant_names(context: Context) -> tuple[str, ...]:
     """All variants of the session, in the manifest's order."""
     names = {*context.task.variants, *context.task.emulated}
     return tuple(name for name in context.bench.target.variants if name in names)
 
 
-def compiled(
+def compiled_variants(
     context: Context, chosen: Iterable[str], findings: KernelFindings
 ) -> Generator[Tick, None, tuple[Build, ...]]:
     """Every variant built for the GPU."""
@@ -158,7 +160,7 @@ def read_compilers(
     for library in built:
         shared.setdefault(library.build_id, []).append(library)
     reading = (_read(same, chosen[same[0].variant], findings) for same in shared.values())
-    libraries = yield from together(reading, cores())
+    libraries = yield from run_side_by_side(reading, cores())
     findings.libraries = [library for library in libraries if library is not None]
 
 
@@ -201,14 +203,17 @@ def ask_host_code(
         if variant.emulation is not None and variant.architecture in (None, findings.architecture)
     }
     for name in [*variants] if built else []:
-        if build.find(name, variants[name], context.task.folder, cache=bench.cache, include=bench.include) is None:
+        if (
+            build.find_build(name, variants[name], context.task.folder, cache=bench.cache, include=bench.include)
+            is None
+        ):
             findings.missing.append(f"launches of {name}: it is not built for the emulator here")
             del variants[name]
     emulated = yield from _build(context, variants, "launches", findings)
     questions = (
         ask_launches(bench, library, _workloads(context, chosen[library.variant])) for library in emulated
     )
-    answers = yield from together(questions, cores())
+    answers = yield from run_side_by_side(questions, cores())
     for library, calls in zip(emulated, answers, strict=True):
         _hear(library.variant, calls, findings)
     symbols = {launch.kernel for calls in findings.launches.values() for call in calls for launch in call.launches}

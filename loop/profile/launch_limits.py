@@ -64,7 +64,7 @@ def _round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
-def place(launch: KernelLaunch, registers: int | None, shared_bytes: int, device: DeviceFacts) -> Held:
+def blocks_held(launch: KernelLaunch, registers: int | None, shared_bytes: int, device: DeviceFacts) -> Held:
     """How many blocks of a launch one multiprocessor holds; 0: it cannot be launched."""
     for what, sizes, limits in (("grid", launch.grid, GRID_LIMITS), ("block", launch.block, BLOCK_LIMITS)):
         for axis, size, limit in zip("xyz", sizes, limits, strict=True):
@@ -73,7 +73,7 @@ def place(launch: KernelLaunch, registers: int | None, shared_bytes: int, device
     return resident(device, launch.threads, registers, shared_bytes)
 
 
-def filled(
+def fill_of_launch(
     variant: str, workload: str, on: str, items: int, units: int, held: Held, **facts: object
 ) -> Occupancy | None:
     """How `items` pieces of work fill `units` that hold so many each; None without work.
@@ -90,7 +90,7 @@ def filled(
     return Occupancy.model_validate({**known, "resident": blocks, "limited_by": limited_by, **figures, **facts})
 
 
-def declared(
+def declared_filling(
     name: str, launch: Launch, workload: Workload, device: DeviceFacts | int, *, at_hand: bool
 ) -> Occupancy | None:
     """How a launch of the manifest fills a GPU, or a processor of so many threads; None without work.
@@ -99,18 +99,20 @@ def declared(
     """
     values = workload.formula_values
     if isinstance(device, int):
-        items = whole(launch.blocks, {**values, "cores": device, "lanes": vector_lanes()})
+        items = rounded_up(launch.blocks, {**values, "cores": device, "lanes": vector_lanes()})
         on, held = say.count(device, "thread"), (1, "one piece a thread")
-        return filled(name, workload.name, on, items, device, held, at_hand=at_hand)
+        return fill_of_launch(name, workload.name, on, items, device, held, at_hand=at_hand)
     takes = {"registers": launch.registers, "shared memory": launch.shared_bytes}
     unknown = tuple(what for what, formula in takes.items() if formula is None)
-    known = [None if formula is None else whole(formula, values) for formula in takes.values()]
-    held = resident(device, whole(launch.threads, values), *known)
-    items = whole(launch.blocks, values)
-    return filled(name, workload.name, device.name, items, device.sms, held, at_hand=at_hand, unknown=unknown)
+    known = [None if formula is None else rounded_up(formula, values) for formula in takes.values()]
+    held = resident(device, rounded_up(launch.threads, values), *known)
+    items = rounded_up(launch.blocks, values)
+    return fill_of_launch(
+        name, workload.name, device.name, items, device.sms, held, at_hand=at_hand, unknown=unknown
+    )
 
 
-def whole(formula: int | str, values: Mapping[str, object]) -> int:
+def rounded_up(formula: int | str, values: Mapping[str, object]) -> int:
     """The value of a formula, rounded up. Raises ExpressionError where it has none."""
     if isinstance(formula, int):
         return formula
@@ -127,7 +129,9 @@ def fillings(placed: Sequence[Placed], device: DeviceFacts, *, at_hand: bool) ->
         launch, largest = max(launches, key=lambda each: each[0].blocks * each[0].threads)
         held = largest.resident, largest.limited_by
         facts = {"kernel": largest.kernel, "unknown": ("registers",) if largest.registers is None else ()}
-        filling = filled(variant, workload, device.name, launch.blocks, device.sms, held, at_hand=at_hand, **facts)
+        filling = fill_of_launch(
+            variant, workload, device.name, launch.blocks, device.sms, held, at_hand=at_hand, **facts
+        )
         every += [filling] if filling else []
     return every
 
@@ -173,9 +177,9 @@ def filling_of(context: Context, name: str, workload: Workload, default: str = "
     if launch is None or (device is None and variant.device == "cuda"):
         return None
     if device is None:
-        return declared(name, launch, workload, bench.threads, at_hand=bench.device == "cpu")
+        return declared_filling(name, launch, workload, bench.threads, at_hand=bench.device == "cpu")
     is_here = bench.device == "cuda" and device == gpu_at_hand(context)
-    return declared(name, launch, workload, device, at_hand=is_here)
+    return declared_filling(name, launch, workload, device, at_hand=is_here)
 
 
 def _told(context: Context) -> Sequence[Occupancy]:

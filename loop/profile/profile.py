@@ -230,7 +230,7 @@ LEAST_S = 10.0
 """A profiler is given that long at least, however many variants there are."""
 
 
-def watch(
+def profile_call(
     context: Context, side: Side, workload: Workload, variants: int
 ) -> Generator[Tick, None, tuple[DeviceProfile | None, str]]:
     """The profile of one call, and why counters of it are unknown; either may be missing.

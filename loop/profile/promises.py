@@ -5,15 +5,15 @@ import tempfile
 from collections.abc import Generator
 from pathlib import Path
 
-from loop.base.processes import Tick, run, together
-from loop.builds.build import first_error, how_to_install, linked
+from loop.base.processes import Tick, run, run_side_by_side
+from loop.builds.build import first_error, how_to_install, linked_libraries
 from loop.builds.known_builds import ENGLISH
 from loop.builds.resources import BINUTILS, defined_names
 from loop.gate.kernel import compile_all
 from loop.machine.machine import compiler_version, cores
 from loop.model.resources import short_name
 from loop.model.target import BuildRecipe, CAbiVariant, MustNotCompile
-from loop.profile.inspection import named
+from loop.profile.inspection import variant_names
 from loop.profile.model import MissingInstance, PromisesOutput, RefusedSource
 from loop.steps.context import Context, NoArguments, Result, Working
 
@@ -28,7 +28,7 @@ def _buildable(context: Context, what: str, field: str) -> tuple[dict[str, CAbiV
     """
     target, missing = context.bench.target, list[str]()
     variants: dict[str, CAbiVariant] = {}
-    for name, variant in context.bench.compiled(named(context)).items():
+    for name, variant in context.bench.compiled(variant_names(context)).items():
         compiler, emulation = variant.build.compiler, variant.emulation
         lacks = f"{what} of {name}: {compiler}: no such compiler on the PATH"
         if not getattr(variant, field):
@@ -51,7 +51,7 @@ def must_not_compile(context: Context, arguments: NoArguments) -> Working[Promis
         for name, variant in variants.items()
         for source in variant.must_not_compile
     ]
-    checks = yield from together(tries, cores())
+    checks = yield from run_side_by_side(tries, cores())
     bad, hint = [check for check in checks if check.status != "refused"], None
     message = f"{len(checks)} of {len(checks)} bad configurations are refused, each in its own words"
     if not checks:
@@ -72,7 +72,7 @@ def _try(
 ) -> Generator[Tick, None, RefusedSource]:
     """Compile one source that must not compile."""
     with tempfile.TemporaryDirectory(prefix="refused-", dir=context.bench.scratch) as folder:
-        flags = [flag for flag in recipe.flags if flag not in linked(recipe)]
+        flags = [flag for flag in recipe.flags if flag not in linked_libraries(recipe)]
         place = [f"-I{context.bench.include}", "-c", source.source, "-o", f"{folder}/refused.o"]
         command = [recipe.compiler, *flags, *source.flags, *place]
         note, limit_s = f"refusing {source.source}", context.kill_after_s

@@ -12,12 +12,12 @@ from loop.model.target import CAbiVariant, ResourceBudget
 from loop.profile.inspection import (
     KernelFindings,
     ask_host_code,
-    compiled,
+    compiled_variants,
     cuda_variants,
     read_compilers,
     timed_workloads,
 )
-from loop.profile.launch_limits import Placed, cannot_launch, declared, fillings, gpu_at_hand
+from loop.profile.launch_limits import Placed, cannot_launch, declared_filling, fillings, gpu_at_hand
 from loop.profile.model import ResourcesOutput
 from loop.report import format as say
 from loop.report.markdown import Table, columns
@@ -52,7 +52,7 @@ def resources(context: Context, arguments: ResourceTerms) -> Working[ResourcesOu
     findings = KernelFindings(architecture, context.bench.gpu_for(architecture))
     if findings.device is None and chosen:
         findings.missing.append(f"occupancy on {architecture}: the manifest has no such device under `devices`")
-    built = yield from compiled(context, chosen, findings)
+    built = yield from compiled_variants(context, chosen, findings)
     builds = [f"{build.variant} {build.build_id}" for build in built]
     ground = rests_on(context, "kernel.resources", architecture, str(arguments.built), arguments.spills, *builds)
     earlier = None if findings.problems else take_over(context, ResourcesOutput, ground, arguments)
@@ -201,7 +201,9 @@ def _fillings(
         elif variant.launch is not None:
             only = "static arithmetic only, on the launch that the manifest declares"
             findings.missing.append(f"launches of {name}: {only}")
-            every = [declared(name, variant.launch, workload, device, at_hand=at_hand) for workload in timed]
+            every = [
+                declared_filling(name, variant.launch, workload, device, at_hand=at_hand) for workload in timed
+            ]
             yield from (filling for filling in every if filling is not None)
         elif variant.emulation is None:
             findings.missing.append(f"launches of {name}: nothing tells them; {NO_LAUNCH}")

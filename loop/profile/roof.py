@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loop.base.documents import content_hash
-from loop.base.errors import WorkFailed, remark
-from loop.base.places import stranger
+from loop.base.errors import WorkFailed, remark_once
+from loop.base.places import who_else_may_write
 from loop.base.processes import Tick, run
 from loop.machine.machine import compiler_version, processor_flags
 from loop.model.dtypes import Dtype
@@ -102,9 +102,9 @@ def _program(cache: Path) -> Generator[Tick, None, Path]:
         raise WorkFailed(f"{UNMEASURED}: there is no C compiler")
     parts = [SOURCE.read_text(), compiler_version(compiler) or "", *FLAGS, *sorted(processor_flags())]
     program = cache / "tools" / f"roof-{content_hash(parts)[:16]}"
-    why = stranger(program)
+    why = who_else_may_write(program)
     if why:
-        remark(f"{program} is not used: {why}")
+        remark_once(f"{program} is not used: {why}")
     elif program.exists():
         return program
     program.parent.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ from loop.model.workloads import accepts, expand
 from loop.proving import prove
 from loop.proving.prove import GROSS, GateOutput, Proof
 from loop.report import format as say
-from loop.report.markdown import Table, columns, filled
+from loop.report.markdown import Table, columns, filled_table
 from loop.steps.context import Context, Result, Working
 from loop.steps.taken_over import Lasting, rests_on, take_over
 from loop.timing.against_known_good import CompareOutput
@@ -128,7 +128,7 @@ def _score(proof: Proof) -> GateOutput:
     )
 
 
-def trust(finished: Sequence[Finished]) -> tuple[str, ...]:
+def trust_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
     """Each control that ran in a session with its outcome, in a sentence."""
     compared = outputs_of(finished, CompareOutput)
     lines = [_score_line(output) for output in outputs_of(finished, GateOutput) if output.total]
@@ -146,7 +146,7 @@ def trust(finished: Sequence[Finished]) -> tuple[str, ...]:
         tools = [run.tool for run in output.runs if run.variant in output.clean[:1]]
         calls = {len(run.workloads) for run in output.runs if run.variant in output.clean}
         if output.clean:
-            clean = f"{say.listed(output.clean)} clean, in {say.count(max(calls), 'small call')} each"
+            clean = f"{say.listed_words(output.clean)} clean, in {say.count(max(calls), 'small call')} each"
             lines.append(f"compute-sanitizer {output.version} ({', '.join(tools)}): {clean}")
     timed: list[MeasureOutput | CompareOutput] = [*outputs_of(finished, MeasureOutput), *compared]
     if judged := sum(output.outputs for output in timed):
@@ -198,4 +198,4 @@ def against_known_good(verdicts: Iterable[Verdict]) -> Table | None:
             evidence = f"{value:,.0f} : 1" if value < 1e6 else "over 1,000,000 : 1"
         ratio = f"{times(verdict.ratio, 3)} [{interval}]"
         rows.append((verdict.variant, verdict.workload, ratio, evidence, verdict.verdict))
-    return filled(heads, tuple(rows))
+    return filled_table(heads, tuple(rows))

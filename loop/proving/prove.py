@@ -185,7 +185,7 @@ def base_dtype(bench: Bench, base: Side) -> Dtype:
     return usual if usual in base.dtypes else base.dtypes[0]
 
 
-def applicable(
+def applicable_controls(
     bench: Bench, base: Side, workloads: Sequence[Workload]
 ) -> Generator[Tick, None, list[tuple[Control, list[Workload]]]]:
     """One control of each kind that this variant can make, about thirty, with workloads on which it can show.
@@ -317,7 +317,7 @@ def prove(
     worker = KeptWorker(
         bench, replace(base, threads=base.threads or bench.threads)
     )  # Its outputs repeat bit by bit.
-    chosen = yield from applicable(bench, base, workloads)
+    chosen = yield from applicable_controls(bench, base, workloads)
     if not chosen:
         proof.left_out.append("every control: no floating-point numbers among both inputs and outputs")
     for control, shows_on in chosen:

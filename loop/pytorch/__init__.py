@@ -26,7 +26,7 @@ from loop.library import targets, trust
 from loop.library.definitions import hint_for
 from loop.model.target import CAbiVariant
 from loop.pytorch.c_dispatch import declare, open_library
-from loop.pytorch.contract import Contract, contract_of, meanings, wrong_value
+from loop.pytorch.contract import Contract, contract_of, meanings_of_words, wrong_value
 
 __all__ = ["Operator", "operator"]
 _lock = threading.Lock()
@@ -45,7 +45,7 @@ class Operator:
         self.architecture: str | None = None
         """What it was built for: `cpu`, or a compute capability such as `sm_89`; None where unknown."""
         self._count = len(contract.inputs)
-        self._meanings = {name: meanings(attribute) for name, attribute in contract.attributes.items()}
+        self._meanings = {name: meanings_of_words(attribute) for name, attribute in contract.attributes.items()}
         self._defaults = {name: known[None] for name, known in self._meanings.items()}
         self._numbers = tuple(
             name for name, attribute in contract.attributes.items() if attribute.kind == "number"
@@ -151,7 +151,7 @@ def _make(chosen: Project, name: str, device: str | torch.device | None) -> Oper
     where = torch.device(variant.device if device is None else device)
     architecture = _architecture(name, variant.device, where)
     if not trust.is_trusted(chosen):
-        raise trust.refusal(chosen)
+        raise trust.refusal_text(chosen)
     contract = contract_of(target, name, variant)
     for (folder, _), other in _operators.items():
         if other.contract.space == contract.space and folder != chosen.target.resolve():

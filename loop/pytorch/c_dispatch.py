@@ -15,7 +15,7 @@ from torch.library import fallthrough_kernel, register_fake
 
 from loop.base.errors import LoopError, WorkFailed
 from loop.base.places import cache_folder, include_folder
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.builds.build import BuildFailed, build
 from loop.calls.call import DTYPES, MAX_RANK, LibraryTerms, Refused
 from loop.calls.library import Compiled, check_build_id
@@ -186,7 +186,7 @@ def type_numbers() -> dict[str, int]:
     return numbers
 
 
-def meanings() -> Numbers:
+def meanings_of_numbers() -> Numbers:
     """What numbers mean: element types by name and by loop_kernel.h, device types."""
     cpu, cuda = (symbol(f"aoti_torch_device_type_{device}")() for device in ("cpu", "cuda"))
     numbers = Numbers(cpu=cpu, cuda=cuda, byte=type_numbers()["uint8"])
@@ -251,7 +251,7 @@ def declare(contract: Contract, library: Compiled) -> OpOverload:
     register_fake(contract.title, abstract, lib=own)
     if max(len(contract.inputs), len(contract.attributes)) > MOST:
         raise Unavailable(f"it has more than {MOST} inputs or attributes")
-    c_bridge, operator = bridge(), describe(contract, library)
+    c_bridge, operator = bridge(), describe_operator(contract, library)
     error = c_bridge.loop_torch_register(ctypes.byref(operator))
     if error == NO_SLOT:
         raise Unavailable("too many operators of this process have one already")
@@ -270,9 +270,9 @@ def bridge() -> ctypes.CDLL:
 
     Raises Unavailable where it cannot be built, or does not fit this PyTorch.
     """
-    addresses, numbers = functions(), meanings()
+    addresses, numbers = functions(), meanings_of_numbers()
     try:
-        ready = built("loop_torch", BRIDGE, include_folder())
+        ready = built_variant("loop_torch", BRIDGE, include_folder())
         library = ctypes.CDLL(ready.library)
         check_build_id(library, ready.build_id)
     except (LoopError, OSError, Refused) as error:
@@ -280,19 +280,22 @@ def bridge() -> ctypes.CDLL:
     if not hasattr(getattr(torch.ops, SPACE), "probe"):
         space(SPACE).define(PROBE)
     _kept.append(numbers)  # The library keeps a pointer to them.
-    if library.loop_torch_start(ctypes.byref(addresses), ctypes.byref(numbers), SPACE.encode()) or not works():
+    if (
+        library.loop_torch_start(ctypes.byref(addresses), ctypes.byref(numbers), SPACE.encode())
+        or not bridge_works()
+    ):
         raise Unavailable(f"the C interface of this PyTorch ({torch.__version__}) is not the one that is known")
     return library
 
 
-def built(name: str, variant: CAbiVariant, folder: Path) -> Build:
+def built_variant(name: str, variant: CAbiVariant, folder: Path) -> Build:
     """The build of a variant with sources in `folder`, from the cache where it is there.
 
     Raises LoopError with the first error's place when it does not compile.
     """
     cache, include = cache_folder() / "builds", include_folder()
     try:
-        result = finish(build(name, variant, folder, cache=cache, include=include, limit_s=BUILD_LIMIT_S))
+        result = run_to_end(build(name, variant, folder, cache=cache, include=include, limit_s=BUILD_LIMIT_S))
     except BuildFailed as failed:
         raise WorkFailed(f"{name}: {failed.message}", hint=failed.hint) from failed
     assert isinstance(result, Build)
@@ -301,14 +304,14 @@ def built(name: str, variant: CAbiVariant, folder: Path) -> Build:
 
 def open_library(name: str, variant: CAbiVariant, folder: Path) -> Compiled:
     """A variant's library, built where it has to be, and loaded. Raises LoopError where either fails."""
-    ready = built(name, variant, folder)
+    ready = built_variant(name, variant, folder)
     try:
         return Compiled(LibraryTerms(variant.device, variant.entry, ready.library, ready.build_id))
     except Refused as refused:
         raise WorkFailed(f"{name}: {refused}") from refused
 
 
-def works() -> bool:
+def bridge_works() -> bool:
     """Whether a C kernel receives the arguments of a call, and sees that a tensor requires a gradient."""
     probe = getattr(torch.ops, SPACE).probe.default
     with torch.enable_grad():
@@ -317,7 +320,7 @@ def works() -> bool:
     return right == [True, True] and wrong == [False, False]
 
 
-def describe(contract: Contract, library: Compiled) -> TorchOperator:
+def describe_operator(contract: Contract, library: Compiled) -> TorchOperator:
     """The operator as the bridge has to know it."""
     numbers, order = type_numbers(), list(contract.inputs)
     operator = TorchOperator(

@@ -105,7 +105,7 @@ def choices_in_words(attribute: Attribute) -> str:
     return " or ".join(f"{index} ({word})" for index, word in enumerate(attribute.choices))
 
 
-def meanings(attribute: Attribute) -> dict[object, bool | int | float]:
+def meanings_of_words(attribute: Attribute) -> dict[object, bool | int | float]:
     """Words of a caller to values of the raw operator. None is the default: NaN for a number without one."""
     words: dict[object, bool | int | float] = {False: False, True: True} if attribute.kind == "flag" else {}
     words |= {word: index for index, word in enumerate(attribute.choices)}

@@ -4,14 +4,14 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from loop.base.stats import geometric_mean
-from loop.model.change import standing
+from loop.model.change import standing_attempts
 from loop.model.measurement import Check, Measurement, VariantChecks
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
 from loop.model.record import Finished
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
 from loop.report.figures.roofline import Roof
-from loop.report.markdown import columns, filled
+from loop.report.markdown import columns, filled_table
 from loop.report.sections import Line, Section
 
 ALIKE = 4.0
@@ -38,7 +38,7 @@ def correctness(finished: Sequence[Finished], nothing: str = "Nothing was verifi
         *("Variant", ">Right", "Not right", ">Largest error", ">Allowed there", ">Plain implementation's"),
         *("Type", "Build"),
     )
-    table = filled(heads, (row for checks in checked for row in _check_rows(checks)))
+    table = filled_table(heads, (row for checks in checked for row in _check_rows(checks)))
     every = [check for checks in checked for check in checks.checks]
     mute = tuple(check for check in every if check.status not in ("right", "wrong", "tampered"))
     silent = ""  # How many checks gave no output that could be judged, and why.
@@ -118,7 +118,9 @@ def speeds(
     """Every timed variant, one row a workload, by the session's verdicts; none where nothing was timed."""
     judged = {(verdict.variant, verdict.workload): verdict for verdict in speed_verdicts(verdicts)}
     by_variant: dict[str, dict[str, Measurement]] = {}  # Those that the verdicts are from, else the first.
-    for timing in (m for output in outputs_of(standing(finished), MeasureOutput) for m in output.measurements):
+    for timing in (
+        m for output in outputs_of(standing_attempts(finished), MeasureOutput) for m in output.measurements
+    ):
         name = timing.workload.name
         verdict = judged.get((timing.variant, name)) if timing.against == "baseline" else None
         if verdict is not None:
@@ -140,7 +142,7 @@ def speeds(
         summary = f"no mean {over}: too wide an interval on {vague}" if vague else f"{mean_of(own)} {over}"
         if all(verdict.verdict == "inconclusive" for verdict in own):
             summary = f"inconclusive {over}"
-        table = filled(heads, (_speed_row(timing, verdict, roof) for timing, verdict in pairs))
+        table = filled_table(heads, (_speed_row(timing, verdict, roof) for timing, verdict in pairs))
         yield Section(title, note=f"`{variant}`: {summary}.", table=table)
         title = ""
     if by_variant:
@@ -181,8 +183,8 @@ def _speed_row(timing: Measurement, verdict: SpeedVerdict, roof: Roof | None) ->
         few if timing.ranged else say.ratio(verdict.ratio, verdict.interval),
         say.latency(timing.candidate_us),
         say.latency(timing.reference_us),
-        say.giga(timing.bytes_per_s),
-        say.giga(timing.flops_per_s),
+        say.giga_text(timing.bytes_per_s),
+        say.giga_text(timing.flops_per_s),
         "-" if share is None else f"{say.significant(100 * share, 2)} %",
         say.memory(timing.candidate_peak_bytes),
         say.memory(timing.reference_peak_bytes),

@@ -35,7 +35,7 @@ def _end(value: float) -> str:
     return ">1000" if value > 1000 else times(value).removesuffix("x")
 
 
-def gained(kept: KeptChange) -> str:
+def gain_text(kept: KeptChange) -> str:
     """`2.25x as fast as what it replaced (2 changes), faster on 2 of 2 workloads`."""
     product = f" ({count(kept.changes, 'change')})" if kept.changes > 1 else ""
     where = f" on the workloads of {kept.tuning}" if kept.tuning else ""
@@ -48,7 +48,7 @@ def memory(size: int | None) -> str:
     return "-" if size is None else f"{significant(size / 2**20)} MiB"
 
 
-def giga(value: float | None) -> str:
+def giga_text(value: float | None) -> str:
     """`12.3`: thousand millions; a missing one is a dash."""
     return "-" if value is None else significant(value / 1e9)
 
@@ -59,7 +59,7 @@ def usd(value: float) -> str:
     return f"{sign}${amount:,.2f}" if amount >= 0.995 or amount == 0 else f"{sign}${significant(amount, 2)}"
 
 
-def billed(value: float) -> str:
+def billed_usd(value: float) -> str:
     """`$1.28`; a dash where nothing was billed."""
     return usd(value) if value else "-"
 
@@ -90,7 +90,7 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def listed(words: Sequence[str]) -> str:
+def listed_words(words: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 

@@ -20,7 +20,7 @@ from markdown_it.rules_block import StateBlock
 from markdown_it.token import Token
 from markupsafe import Markup
 
-from loop.base.screen import css, kind
+from loop.base.screen import kind_of_text, style_sheet
 from loop.report.figures.svg import STYLE, Figure
 from loop.report.templates import jinja
 
@@ -80,7 +80,7 @@ def inline(text: str) -> str:
     return str(READER.renderInline(text))
 
 
-def words(text: str) -> str:
+def plain_words(text: str) -> str:
     """One paragraph of Markdown as plain text."""
     pieces = READER.parseInline(text)[0].children or ()
     return "".join(" " if piece.type == "softbreak" else piece.content for piece in pieces)
@@ -119,7 +119,7 @@ def body(markdown: str, figures: Sequence[Figure]) -> Body:
         at += 1
         if token.type == "heading_open":
             token.tag = tokens[at + 1].tag = "h2" if token.tag in ("h1", "h2") else "h3"
-            token.attrSet("id", page.anchor(words(content.content)))
+            token.attrSet("id", page.anchor(plain_words(content.content)))
         elif token.type == "fold":
             depth += (token.content == "<details>") - (token.content == "</details>")
             tag = _FOLD.fullmatch(token.content)
@@ -127,12 +127,14 @@ def body(markdown: str, figures: Sequence[Figure]) -> Body:
             if summary is None:
                 put(token.content + "\n" * (token.content == "</details>"))
             else:  # Its name is a heading where the fold is in no other.
-                heading = f'<h2 id="{page.anchor(words(summary))}">{inline(summary)}</h2>' if depth == 1 else ""
+                heading = (
+                    f'<h2 id="{page.anchor(plain_words(summary))}">{inline(summary)}</h2>' if depth == 1 else ""
+                )
                 put(f"<summary>{heading or inline(summary)}</summary>\n")
             continue
         elif token.type == "table_open":
             tables += 1
-            where = next(reversed(page.anchors.values()), words(page.title))
+            where = next(reversed(page.anchors.values()), plain_words(page.title))
             token.meta["label"] = f"{where}, table {tables}"
             _mark_cells(tokens, at - 1)
         body_tokens.append(token)
@@ -158,18 +160,18 @@ def _mark_cells(tokens: Sequence[Token], start: int) -> None:
             continue
         cell, number = tokens[at + 1], token.attrs.pop("style", "") == "text-align:right"
         if token.type == "th_open":
-            heads.append(words(cell.content))
+            heads.append(plain_words(cell.content))
             token.attrs["scope"] = "col"
         if number:
             token.attrs["class"] = "number"
         if token.type == "th_open":
             continue
-        value = sort_value(words(cell.content)) if number else None
+        value = sort_value(plain_words(cell.content)) if number else None
         if value is not None:
             token.attrs["data-sort"] = repr(value)
         token.attrs["data-head"] = heads[place]
         first = (cell.children or [cell])[0]
-        word, match = kind(cell.content), re.match("[a-z]+", first.content)
+        word, match = kind_of_text(cell.content), re.match("[a-z]+", first.content)
         if place and word and match and first.type == "text" and cell.children:
             rest = Token("text", "", 0, content=first.content[match.end() :])
             marked = Token("html_inline", "", 0, content=f'<span class="{word}">{match[0]}</span>')
@@ -224,12 +226,12 @@ READER.block.ruler.before("paragraph", "fold", _fold, {"alt": ["paragraph", "lis
 def page(templates: Path, markdown: str, figures: Sequence[Figure], status: str) -> str:
     """The report as HTML. `markdown`: the report as it is in Markdown; `status`: how the session ended."""
     content = body(markdown, figures)
-    style = css() + (templates / "report.css").read_text() + STYLE
+    style = style_sheet() + (templates / "report.css").read_text() + STYLE
     script = (templates / "report.js").read_text()
     names = {"title": content.title, "verdict": content.verdict, "content": content.content}
     marked = {name: Markup(text) for name, text in {**names, "style": style, "script": script}.items()}
     template = _jinja(templates).get_template("report.html.j2")
-    return template.render(kind=kind(status), policy=policy(style, script), **marked)
+    return template.render(kind=kind_of_text(status), policy=policy(style, script), **marked)
 
 
 def policy(style: str, script: str) -> str:

@@ -12,7 +12,7 @@ _KINDS = ("Cc", "Cf", "Cs", "Co", "Cn")
 """Controls, marks that change direction or have no width, halves of pairs, and what is no character."""
 
 
-def plain(text: object) -> str:
+def plain_text(text: object) -> str:
     """The text without escapes and control characters; line ends and tabs stay."""
     shown = _ESCAPES.sub("", str(text).replace("\r\n", "\n"))
     if shown.isprintable():  # Most texts are, and this is quick.
@@ -22,7 +22,7 @@ def plain(text: object) -> str:
 
 def one_line(text: object) -> str:
     """The same in one line."""
-    return " ".join(plain(text).split())
+    return " ".join(plain_text(text).split())
 
 
 def shortened(text: object, longest: int) -> str:
@@ -56,7 +56,7 @@ class Markdown(str):
     __slots__ = ()
 
 
-def printed(value: object) -> Markdown:
+def printed_value(value: object) -> Markdown:
     """What a template prints without a filter: escaped, in one line; a space at either end stays."""
     if isinstance(value, Markdown):
         return value
@@ -105,7 +105,7 @@ def block(lines: Sequence[str], language: str = "sh", most: int | None = None) -
     """Lines in a fenced block, of a shell where nothing else is said; the last `most` of them."""
     hidden = len(lines) - most if most is not None else 0
     visible = [f"... {hidden} lines before these are left out", *lines[hidden:]] if hidden > 0 else list(lines)
-    text = "\n".join(plain(line)[:LONGEST_LINE] for line in visible)
+    text = "\n".join(plain_text(line)[:LONGEST_LINE] for line in visible)
     return f"{_fence(text, 3)}{language}\n{text}\n{_fence(text, 3)}"
 
 
@@ -168,7 +168,7 @@ def columns(*titles: str) -> tuple[Column, ...]:
     return tuple(Column(title.removeprefix(">"), right=title.startswith(">")) for title in titles)
 
 
-def filled(heads: tuple[Column, ...], rows: Iterable[tuple[str, ...]]) -> Table | None:
+def filled_table(heads: tuple[Column, ...], rows: Iterable[tuple[str, ...]]) -> Table | None:
     """A table of these rows without the columns that say nothing; None where nothing is left.
 
     The first column names the rows and stays. Dashes, zeros and empty cells say nothing.

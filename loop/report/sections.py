@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loop.base.screen import Screen, fold, width
+from loop.base.screen import Screen, columns_of, fold
 from loop.report.figures.svg import Figure
 from loop.report.markdown import Table, block, paragraph, picture, prose, shortened
 
@@ -78,7 +78,7 @@ class Section:
             yield block(self.code, self.language, room.lines if self.language == "text" else None)
 
 
-def fitted(render: Callable[[Room], str]) -> str:
+def fitted_text(render: Callable[[Room], str]) -> str:
     """The fullest text that is not too large; else the narrowest, cut after its last whole fold."""
     text = ""
     for room in ROOMS:
@@ -116,7 +116,7 @@ def _indented(lines: Iterable[Line]) -> Iterator[tuple[str, str]]:
 
 def show(sections: Iterable[Section], screen: Screen) -> None:
     """Sections on a terminal, folded at its width; a table that is too wide comes in pieces."""
-    room = width(screen.out)
+    room = columns_of(screen.out)
     for number, section in enumerate(filter(None, sections)):
         heads = [text for text in (section.title, section.note) if text]
         screen.data("\n" * bool(number) + "\n".join(fold(shortened(text, LONGEST), room) for text in heads))
@@ -135,7 +135,7 @@ def show(sections: Iterable[Section], screen: Screen) -> None:
             screen.data(f"  {text}")
 
 
-def fields(section: Section) -> dict[str, Any]:
+def section_fields(section: Section) -> dict[str, Any]:
     """A section for programs."""
     return {
         "title": section.title,

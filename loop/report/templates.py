@@ -29,7 +29,7 @@ def jinja(
 
 def environment(templates: Path, room: Room = ROOMS[0]) -> Environment:
     """For Markdown: what a template prints goes through one of these filters, or is escaped."""
-    env = jinja(templates, autoescape=False, finalize=markdown.printed)
+    env = jinja(templates, autoescape=False, finalize=markdown.printed_value)
     filters: dict[str, Callable[..., str]] = {
         "text": lambda text: markdown.prose(shortened(text, room.letters)),
         "line": lambda text: markdown.paragraph(shortened(text, room.letters)),

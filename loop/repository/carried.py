@@ -22,7 +22,7 @@ CHECKED = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "transfer.fsckObjects", 
 """Objects of another machine are looked at before they are believed."""
 
 
-def carried(root: Path) -> tuple[str, ...]:
+def carried_files(root: Path) -> tuple[str, ...]:
     """Files of a checkout with its submodules, or of a folder outside git, as paths below it; with their history
     where `.git` is a folder.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from loop.base.errors import WorkFailed, remark
+from loop.base.errors import WorkFailed, remark_once
 
 QUIET = (
     *("core.hooksPath=/dev/null", "core.fsmonitor=false", "commit.gpgsign=false", "tag.gpgsign=false"),
@@ -74,7 +74,7 @@ def read_bytes(
             raise WorkFailed(f"git {arguments[0]} in {folder}: {message}") from error
 
 
-def shown(data: bytes) -> str:
+def shown_text(data: bytes) -> str:
     """What git prints for people, such as messages and patches. A line that is no UTF-8 is taken for Latin-1."""
     lines = []
     for line in data.splitlines(keepends=True):
@@ -92,7 +92,7 @@ def author(folder: Path) -> dict[str, str]:
         for variable, setting in (("GIT_AUTHOR_NAME", "user.name"), ("GIT_AUTHOR_EMAIL", "user.email"))
     )
     if not name or not address:
-        remark(
+        remark_once(
             "git does not know your name, so loop commits under its own"
             " (git config --global user.name NAME, and user.email ADDRESS)"
         )

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from loop.base.errors import LoopError, UsageError, WorkFailed, inert
+from loop.base.errors import LoopError, UsageError, WorkFailed, without_escapes
 from loop.model.bisect import Candidate
 from loop.model.record import Revision
-from loop.repository.git import git, read_bytes, shown
+from loop.repository.git import git, read_bytes, shown_text
 
 SHOWN = 20
 AS_IT_STOOD = "The checkout as it stood, with its uncommitted changes"
@@ -139,7 +139,7 @@ def is_shallow(folder: Path) -> bool:
     return git(folder, "rev-parse", "--is-shallow-repository").strip() == "true"
 
 
-def line(folder: Path, good: str, bad: str) -> list[Candidate]:
+def first_parents(folder: Path, good: str, bad: str) -> list[Candidate]:
     """Commits after `good` up to `bad`, oldest first, by first parents: one for every merge of a branch.
 
     Raises LoopError where there is no such line: the two are equal, swapped or unrelated, or the clone is shallow.
@@ -168,7 +168,7 @@ def commit(folder: Path, revision: str) -> Candidate:
     return next(_commits(folder, "-1", resolve(folder, revision)))
 
 
-def between(folder: Path, older: Sequence[str], newer: str) -> list[Candidate]:
+def commits_between(folder: Path, older: Sequence[str], newer: str) -> list[Candidate]:
     """All commits that a commit has and the older ones have not, those of merged branches too; parents first."""
     return list(_commits(folder, "--topo-order", newer, "--not", *older))
 
@@ -178,7 +178,7 @@ def is_ancestor(folder: Path, older: str, newer: str) -> bool:
     return git(folder, "rev-list", "--count", "--max-count=1", older, f"^{newer}").strip() == "0"
 
 
-def held(folder: Path, commit: str) -> dict[str, str]:
+def objects_of_commit(folder: Path, commit: str) -> dict[str, str]:
     """Path of every file, link and submodule of a commit to its object."""
     rows = git(folder, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
     pairs = (row.split("\t", 1) for row in rows if row)
@@ -211,13 +211,13 @@ def objects_of(folder: Path, names: Sequence[str]) -> dict[str, str]:
 def difference(folder: Path, older: str, newer: str) -> str:
     """What changed between two commits below a folder, as a patch."""
     words = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", older, newer, "--", ".")
-    return shown(read_bytes(folder, *words))
+    return shown_text(read_bytes(folder, *words))
 
 
 def _commits(folder: Path, *which: str) -> Iterator[Candidate]:
     words = read_bytes(folder, "log", "-z", "--reverse", f"--format={FIELDS}", *which).split(b"\0")
     for at in range(0, len(words) - 1, FIELDS.count("%x00") + 1):
-        name, tree, parents, author, date, subject = map(shown, words[at : at + 6])
+        name, tree, parents, author, date, subject = map(shown_text, words[at : at + 6])
         try:
             when = datetime.datetime.fromisoformat(date)
         except ValueError:  # Nothing, or a year that is none.
@@ -235,4 +235,4 @@ def _commits(folder: Path, *which: str) -> Iterator[Candidate]:
 
 def one_line(text: str) -> str:
     """A subject or a name without what a terminal acts on."""
-    return " ".join(inert(text).split())
+    return " ".join(without_escapes(text).split())

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from loop import __version__
 from loop.base.documents import sums, write_atomic
-from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, remark
+from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, remark_once
 from loop.repository.git import NONE, author, git, read_bytes
 from loop.repository.reading import AS_IT_STOOD, lines_changed, root_of
 
@@ -32,7 +32,7 @@ def fill_modules(checkout: Path, root: Path) -> None:
     From the user's checkout, or from what git keeps of a submodule that is not checked out now. Those that nobody
     ever fetched stay empty. Raises MissingSubmodule where a commit of theirs is not there.
     """
-    links, rows = wanted(root, "HEAD"), ""
+    links, rows = wanted_submodules(root, "HEAD"), ""
     if not links:
         return
     with contextlib.suppress(LoopError):  # It names none.
@@ -69,7 +69,7 @@ def _holds(source: Path, into: Path, commit: str) -> bool:
     return False
 
 
-def wanted(root: Path, commit: str) -> dict[str, str]:
+def wanted_submodules(root: Path, commit: str) -> dict[str, str]:
     """Path of each submodule at a commit to the commit that it names."""
     rows = git(root, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
     links = [row.split("\t", 1) for row in rows if row.startswith(LINK)]
@@ -170,7 +170,7 @@ class Worktree:
         Raises MissingSubmodule where a submodule of it is not in the user's checkout.
         """
         self._is_ours()
-        for place in wanted(self.root, "HEAD").keys() - wanted(self.root, commit).keys():
+        for place in wanted_submodules(self.root, "HEAD").keys() - wanted_submodules(self.root, commit).keys():
             shutil.rmtree(self.root / place, ignore_errors=True)
         git(self.root, "checkout", "--quiet", "--detach", "--force", commit)
         git(self.root, "clean", "--quiet", "--force", "-d")
@@ -179,7 +179,7 @@ class Worktree:
 
     def lacks(self) -> str:
         """What is told where submodules are empty, with what fills them; empty where none is."""
-        links = wanted(self.root, "HEAD") if self.repository is not None else {}
+        links = wanted_submodules(self.root, "HEAD") if self.repository is not None else {}
         places = [place for place in links if not (self.root / place / ".git").exists()]
         if not places:
             return ""
@@ -298,7 +298,7 @@ def _forget_gone(repository: Path, root: Path) -> None:
                 git(repository, "worktree", "remove", "--force", "--force", str(path))
 
 
-def find(target: Path, root: Path) -> Worktree | None:
+def find_worktree(target: Path, root: Path) -> Worktree | None:
     """The worktree that was made at `root` for a target; None where there is none, or git no longer knows it."""
     if not (root / ".git").exists():
         return None
@@ -314,7 +314,7 @@ def find(target: Path, root: Path) -> Worktree | None:
     return Worktree(root, root / inside, repository)
 
 
-def clear(target: Path, root: Path) -> None:
+def clear_place(target: Path, root: Path) -> None:
     """Take away whatever is at `root`, which was never whole."""
     if root.exists():
         remove(Worktree(root, root, top_of(target)))
@@ -394,7 +394,7 @@ def is_noted(tree: Worktree) -> bool:
     return _owner(tree.root) is not None
 
 
-def every(folder: Path) -> Iterator[KeptWorktree]:
+def every_worktree(folder: Path) -> Iterator[KeptWorktree]:
     """All folders there, by name. A link is none of ours."""
     for root in sorted(folder.iterdir()) if folder.is_dir() else ():
         if root.is_symlink() or not root.is_dir():
@@ -418,9 +418,9 @@ def _owner(root: Path) -> Path | None:
     """None where there is no note, or a damaged one: then the worktree is nobody's, and stays."""
     note = _note_of(root)
     try:
-        return Path(json.loads(sums.opened(note, sums.read_regular(note)))["session"])
+        return Path(json.loads(sums.without_checksum(note, sums.read_regular(note)))["session"])
     except OSError:
         return None
     except LoopError as error:
-        remark(error.message)
+        remark_once(error.message)
         return None

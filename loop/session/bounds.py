@@ -15,7 +15,7 @@ from loop.model.jobs import HostUse
 from loop.model.money import AiUse, Bill, RateCard
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Line, SessionHead, Status
-from loop.money.bill import Used, bill
+from loop.money.bill import Used, make_bill
 from loop.session.walk import Happening, StepBegan, StepDue, Ticked
 from loop.store import journal, sessions
 
@@ -159,7 +159,7 @@ class SessionLimits:
             raise UsageError(f"unknown cloud {self.watch!r} to watch", hint=f"LOOP_WATCH_PREEMPTION={close[0]}")
         if self.usd is None:
             return
-        at_once = charged(0.0, card, head)
+        at_once = charges_so_far(0.0, card, head)
         unpriced = [missing.reason for missing in at_once.unmeasured if missing.resource == "gpu"]
         if unpriced:
             raise UsageError(f"--max-usd {self.usd:g}: what the GPU costs is not known", hint=unpriced[0])
@@ -173,21 +173,21 @@ class SessionLimits:
 
         `ai`: what agents have used by now, where that is measured or stated. The watch over the machine has begun.
         """
-        hosts = hosts_of(journal.finished(lines))
+        hosts = hosts_of(journal.finished_steps(lines))
         limits = [(math.inf, "")]
         if self.minutes is not None:
             limits.append((self.minutes * 60, seconds_text(self.minutes * 60)))
         if self.usd is not None:
-            seconds = seconds_for(self.usd, lambda s: charged(s, card, head, ai, hosts).usd)
+            seconds = seconds_for(self.usd, lambda s: charges_so_far(s, card, head, ai, hosts).usd)
             used = f" beside ${ai.usd:.4f} of AI" if ai is not None and ai.usd else ""
             limits.append((seconds, f"${self.usd:g}, which lasts for {seconds_text(seconds)}{used}"))
         spent_s, watch = sessions.wall_seconds(lines), Watch(self.watch).start()
         return Bounds(*min(limits), spent_s, expected_steps(head.plan), watch)
 
 
-def charged(
+def charges_so_far(
     seconds: float, card: RateCard, head: SessionHead, ai: AiUse | None = None, hosts: Sequence[HostUse] = ()
 ) -> Bill:
     """What that many seconds of a session are charged, and what its AI and the machines of its jobs were."""
     used = Used(seconds=seconds, device=head.device, gpu=head.gpu, ai=ai, hosts=hosts)
-    return bill(used, card.attended(head.attended))
+    return make_bill(used, card.attended(head.attended))

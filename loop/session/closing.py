@@ -9,7 +9,7 @@ from loop.agents import proposing
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode
 from loop.base.places import shipped
-from loop.base.screen import Screen, table_lines, width
+from loop.base.screen import Screen, columns_of, table_lines
 from loop.debug.explaining import diagnoses
 from loop.learning import learnings, prediction
 from loop.learning.failures import Recall
@@ -19,9 +19,9 @@ from loop.model.exported import ExportedSession
 from loop.model.output import read_output
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
-from loop.money.bill import NO_AI, Used, bill, judged_before
+from loop.money.bill import NO_AI, Used, judged_before, make_bill
 from loop.optimize.edits import page_of
-from loop.optimize.keeping import gains
+from loop.optimize.keeping import kept_changes_gains
 from loop.optimize.section import changes_json
 from loop.report.figures.svg import Figure
 from loop.report.sections import show
@@ -45,12 +45,12 @@ def conclude(
 ) -> SessionRecord:
     """The final record, from the journal alone."""
     lines = folder.lines()
-    finished = journal.finished(lines)
+    finished = journal.finished_steps(lines)
     attempts = tuple(line.event for line in lines if isinstance(line.event, Finished))  # What was used was used.
     steps_s = sum(attempt.seconds for attempt in attempts)
     own_s = course.own_seconds(seconds, steps_s)
     seconds = steps_s + own_s
-    findings = learnings.collect(finished)
+    findings = learnings.collect_findings(finished)
     status, reason = learnings.session_status(finished, findings.verdicts)
     if ending.status is not None:
         status, reason = ending.status, ending.reason
@@ -61,7 +61,7 @@ def conclude(
     letter, why = course.grade(plan, status, reason, finished, objective, seconds)
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=head.target)
     rows = [row for row in rows if not row.recorded and row.id < head.id]
-    ai, no_ai = proposing.used(folder)
+    ai, no_ai = proposing.usage_of_session(folder)
     used = Used(seconds, head.device, head.gpu, ai, no_ai or NO_AI, hosts_of(finished))
     spared = () if status != "passed" or judged_before(rows, head.ground) else attempts
     today = datetime.datetime.now(datetime.UTC).date()
@@ -72,7 +72,7 @@ def conclude(
         seconds=seconds,
         own_seconds=own_s,
         verdicts=findings.verdicts,
-        bill=bill(used, card, spared, gains=gains(finished), today=today),
+        bill=make_bill(used, card, spared, gains=kept_changes_gains(finished), today=today),
         grade=letter,
         grade_reason=why,
         objective=objective,
@@ -136,18 +136,20 @@ def view_of(setting: Setting, record: SessionRecord, folder: SessionFolder) -> V
     )
 
 
-def tell(setting: Setting, record: SessionRecord, folder: SessionFolder, screen: Screen, *, as_json: bool) -> int:
+def tell_end(
+    setting: Setting, record: SessionRecord, folder: SessionFolder, screen: Screen, *, as_json: bool
+) -> int:
     """The first screen of its report, or one JSON object. The exit code by the gates.
 
     A terminal shows the end of it: so the verdict, its cause and what to do next stand there.
     """
     finished = folder.finished()
     if as_json:
-        screen.data(to_json(outcome(setting, record, folder)))
+        screen.data(to_json(session_outcome(setting, record, folder)))
     else:
         show(on_screen(View(record, finished)), screen)
     first = first_screen(record, finished)
-    columns = min(TABLE_WIDTH, width(screen.err)) if screen.err.isatty() else TABLE_WIDTH
+    columns = min(TABLE_WIDTH, columns_of(screen.err)) if screen.err.isatty() else TABLE_WIDTH
     lines: list[str] = []
     for section in first.further.values():
         lines += filter(None, [section.note, *(f"  {line}" for line in section.lines if section.note)])
@@ -182,7 +184,7 @@ def brief_page(folder: SessionFolder, finished: Sequence[Finished]) -> Path | No
     return page_of(folder.path / CHANGES, brief.brief) if brief and brief.brief else None
 
 
-def outcome(setting: Setting, record: SessionRecord, folder: SessionFolder) -> dict[str, Any]:
+def session_outcome(setting: Setting, record: SessionRecord, folder: SessionFolder) -> dict[str, Any]:
     """What `--json` prints of a session: facts, conclusion, steps, and the sections of its report."""
     head, finished = record.head, folder.finished()
     known = {**vars(head), **vars(record)}

@@ -41,11 +41,11 @@ def report(
     if record is None:
         raise UsageError(f"{folder.id} is not finished: it has no report yet", hint=folder.head().resume_command)
     if form == SUMMARY:  # It needs no definitions.
-        screen.data(first_screen.digest(record, folder.finished(), limit, link))
+        screen.data(first_screen.digest_of_session(record, folder.finished(), limit, link))
         return ExitCode.OK
     setting = read_setting(target)
     if form == "json":
-        text = json.dumps(closing.outcome(setting, record, folder), indent=1) + "\n"
+        text = json.dumps(closing.session_outcome(setting, record, folder), indent=1) + "\n"
     else:
         text, drawn = closing.render(setting, record, folder)
         figures = {figure.path: figure.file for figure in drawn}
@@ -73,7 +73,7 @@ def report(
 def find(root: Path, name: str) -> SessionFolder:
     """The folder of a session that loop ran. Raises LoopError; for one recorded elsewhere, with what shows it."""
     try:
-        return sessions.find(root, name)
+        return sessions.find_session(root, name)
     except LoopError:
         known = recorded.find(root, name)
         if known is None:

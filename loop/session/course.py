@@ -10,7 +10,7 @@ from loop.model.profile import Profile
 from loop.model.record import Finished, SessionHead, SessionRecord, Status, latest_attempts
 from loop.profile.model import ProfileOutput
 from loop.report import format as say
-from loop.report.markdown import columns, filled, plain, shortened
+from loop.report.markdown import columns, filled_table, plain_text, shortened
 from loop.report.sections import Section
 
 Recalled = Callable[[Finished], Sequence[str]]
@@ -49,7 +49,7 @@ def steps(view: View) -> Iterator[Section]:
     records = latest_attempts(view.finished)
     whole = sum(record.seconds for record in records)
     heads = columns("Step", "Status", ">Took", ">Of all steps", "Outcome")
-    table = filled(heads, [_step_row(record, whole) for record in records])
+    table = filled_table(heads, [_step_row(record, whole) for record in records])
     own = f"Between the steps `loop` itself took {say.seconds(view.record.own_seconds)}."
     yield Section("Each step", note=own if table else "No step has ended.", table=table)
 
@@ -72,7 +72,7 @@ def name_of(record: Finished) -> str:
     return f"{record.pattern}/{record.step}"
 
 
-def troubles(view: View) -> Iterator[Section]:
+def failed_steps(view: View) -> Iterator[Section]:
     """The steps that failed, with all that they said and printed."""
     for record in latest_attempts(view.finished):
         if record.status == "failed":
@@ -81,18 +81,20 @@ def troubles(view: View) -> Iterator[Section]:
             yield Section(
                 note=f"`{name_of(record)}` failed: {record.message}",
                 lines=(*cure, *recalled),
-                code=log(record),
+                code=step_log(record),
                 language="text",
             )
 
 
-def log(record: Finished) -> tuple[str, ...]:
+def step_log(record: Finished) -> tuple[str, ...]:
     """What a step printed: a traceback, the end of a command's output, or its message where that is long."""
     texts = [text for name in ("traceback", "output") if isinstance(text := record.output.get(name), str)]
     many = len(record.message.strip().splitlines()) > 1
     texts += [record.message] if many or len(record.message) > LONGEST_SAID else []
     lines = [line for text in texts for line in text.replace("\r\n", "\n").strip("\n").split("\n")]
-    return tuple(plain(line.rstrip("\r").rpartition("\r")[2]) for line in lines)  # A progress bar's last state.
+    return tuple(
+        plain_text(line.rstrip("\r").rpartition("\r")[2]) for line in lines
+    )  # A progress bar's last state.
 
 
 def environment(view: View) -> Iterator[Section]:

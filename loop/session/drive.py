@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError, Stopped
-from loop.base.interrupts import check, flagged
-from loop.base.machine_failures import behind
+from loop.base.interrupts import raise_if_signalled, signals_as_flags
+from loop.base.machine_failures import failure_behind
 from loop.base.screen import Screen, seconds_text
 from loop.model.record import Finished, Started, StepTick
 from loop.session.bounds import Bounds, Ending, broken_off
@@ -95,16 +95,16 @@ def drive(walk: Walk, show: Show, store: Callable[[Happening], Happening], bound
     last: Happening | None = None
     with closing(walk.events()) as events:
         try:
-            with flagged():
-                check()
+            with signals_as_flags():
+                raise_if_signalled()
                 for event in events:
                     last = store(event)
                     show.event(last)
                     bounds.hold(last, time.monotonic() - begun)
-                    check()
+                    raise_if_signalled()
         except (Stopped, LoopError, OSError, MemoryError) as error:
             events.close()
-            stop = error if isinstance(error, Stopped) else behind(error, walk.folders)
+            stop = error if isinstance(error, Stopped) else failure_behind(error, walk.folders)
             if stop is None:
                 raise
             ending = broken_off(stop)
@@ -140,7 +140,7 @@ def _open_step(walk: Walk, last: StepBegan | Ticked, ending: Ending) -> Finished
     )
 
 
-def into(folder: SessionFolder, journal: Journal) -> Callable[[Happening], Happening]:
+def store_into(folder: SessionFolder, journal: Journal) -> Callable[[Happening], Happening]:
     """A `store` that writes records to the journal, samples and signs of life beside it."""
     ticks = Ticks(folder.path / TICKS)
 

@@ -7,23 +7,23 @@ from dataclasses import dataclass
 
 from loop.base.errors import UsageError
 from loop.base.stats import geometric_mean
-from loop.bisect.section import answers, blamed, headline
+from loop.bisect.section import blamed_lines, headline, search_answers
 from loop.debug.explaining import diagnoses
-from loop.model.change import kept
+from loop.model.change import kept_gains
 from loop.model.exported import Diagnosis
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionRecord, latest_attempts
 from loop.model.verdict import SpeedVerdict
 from loop.money.section import money_line
 from loop.optimize import section as changes
-from loop.optimize.section import spared
+from loop.optimize.section import skips_judging
 from loop.report import format as say
 from loop.report.findings import mean_of, speed_verdicts
-from loop.report.markdown import Table, code, columns, filled, prose, shortened
+from loop.report.markdown import Table, code, columns, filled_table, prose, shortened
 from loop.report.sections import Room, Section, in_markdown
 from loop.session import course
 from loop.session.course import View
-from loop.session.objective import anything_judged, verdict
+from loop.session.objective import anything_judged, objective_verdict
 from loop.timing.against_known_good import CompareOutput
 
 LONGEST_REASON = 300
@@ -102,7 +102,7 @@ def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstSc
         further[f"what else is wrong with {diagnosis.variant}"] = Section(note=note, lines=lines)
     further["cost"] = Section(lines=tuple(_lines(record, finished)))
     # Of a session whose gates passed it is said, too, what became of its question.
-    ending, decisive = ENDINGS[record.status], decided(record, finished)
+    ending, decisive = ENDINGS[record.status], deciding_lines(record, finished)
     if record.status == "passed" and {v.verdict for v in speed_verdicts(record.verdicts)} == {"inconclusive"}:
         ending = "has no verdict"
     elif record.status == "passed" and record.objective is not None and record.objective.missed:
@@ -120,12 +120,12 @@ def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstSc
     )
 
 
-def decided(record: SessionRecord, finished: Sequence[Finished]) -> str:
+def deciding_lines(record: SessionRecord, finished: Sequence[Finished]) -> str:
     """Correctness first, then the best variant's speed, then whatever else decided the outcome."""
     wrong, speed, changed = list(_wrong(record, finished)), list(_speed(record)), list[str]()
     if outcomes := changes.outcomes(finished):
         counted = f"{outcomes.count('kept')} of {say.count(len(outcomes), 'change')} kept"
-        gains = (f"{_name(change.variant)} is {say.gained(change)}" for change in kept(finished))
+        gains = (f"{_name(change.variant)} is {say.gain_text(change)}" for change in kept_gains(finished))
         changed = [", ".join([counted, *gains])]
     reason = shortened(record.reason.rstrip("."), LONGEST_REASON)
     if record.status == "failed":
@@ -136,7 +136,7 @@ def decided(record: SessionRecord, finished: Sequence[Finished]) -> str:
         parts = [*changed, *speed]
     else:
         only = "no speed was measured" if anything_judged(finished) else "nothing was judged"
-        only = "only changes were timed: see Changes" if changes.timed(finished) else only
+        only = "only changes were timed: see Changes" if changes.has_timed_change(finished) else only
         parts = [reason, *changed, only]
     return "; ".join(parts)
 
@@ -196,16 +196,18 @@ def _causes(known: Sequence[Diagnosis], finished: Sequence[Finished]) -> list[tu
         for checks in output.variants:
             if checks.first_failure and checks.variant not in explained:
                 ranked.append((0, checks.variant, "First failure", checks.first_failure.message))
-    for variant, answer in answers(finished):
+    for variant, answer in search_answers(finished):
         if variant not in explained:
-            lines = [("Regression", headline(answer)), *(("Commit", commit) for commit in blamed(answer))]
+            lines = [("Regression", headline(answer)), *(("Commit", commit) for commit in blamed_lines(answer))]
             ranked += [(place, variant, *line) for place, line in enumerate(lines)]
     return [(variant, label, text) for _, variant, label, text in sorted(ranked, key=lambda line: line[0])]
 
 
 def not_exercised(record: SessionRecord, finished: Sequence[Finished]) -> tuple[str, ...]:
     """What was not run, and why; steps of the gate for changes only where a change came so far."""
-    skipped = (run for run in latest_attempts(finished) if run.status == "skipped" and not spared(run, finished))
+    skipped = (
+        run for run in latest_attempts(finished) if run.status == "skipped" and not skips_judging(run, finished)
+    )
     steps = (f"step {course.name_of(run)} was skipped: {run.skipped_because}" for run in skipped)
     return tuple(dict.fromkeys((*record.not_exercised, *steps)))
 
@@ -232,7 +234,7 @@ def variants(record: SessionRecord, finished: Sequence[Finished]) -> Table | Non
         right = _right(record, finished, name, wrong.get(name))
         rows.append((f"{name} ({role})" if role else name, _against_good(record, name), against, right))
     heads = columns("Variant", "Against the known good", f"Against {head.baseline}", "Right")
-    return filled(heads, [row for row in rows if row[1:] != (NOTHING,) * 3])
+    return filled_table(heads, [row for row in rows if row[1:] != (NOTHING,) * 3])
 
 
 def _right(record: SessionRecord, finished: Sequence[Finished], name: str, wrong: str | None) -> str:
@@ -289,7 +291,7 @@ def _known_good(finished: Sequence[Finished]) -> tuple[str, ...]:
 
 def _lines(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:
     """Objective and grade, cost, what was not exercised, and what this was of, a line each."""
-    if objective := verdict(record, finished):
+    if objective := objective_verdict(record, finished):
         yield f"Objective: {objective}."
     yield f"Grade {shortened(record.grade, 20)}: {shortened(record.grade_reason.rstrip('.'), SENTENCE)}."
     planned = say.seconds(60 * record.head.plan.plan.budget.minutes)
@@ -318,16 +320,18 @@ _LINK = re.compile(r"https?://[!-;=?-~]{1,290}")
 _CALL = re.compile(r"\\.|(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|(?P<call>@(?=\w)|#(?=\d))", re.DOTALL)
 
 
-def digest(record: SessionRecord, finished: Sequence[Finished], limit: int = LIMIT, link: str = "") -> str:
+def digest_of_session(
+    record: SessionRecord, finished: Sequence[Finished], limit: int = LIMIT, link: str = ""
+) -> str:
     """A session as Markdown of at most `limit` bytes. Raises UsageError where that is too few, or no link."""
     if limit < LEAST:
         raise UsageError(f"--limit {limit}: expected {LEAST} or more", hint=f"--limit {LIMIT} is a comment's")
     if link and not _LINK.fullmatch(link):
         raise UsageError(f"--link {shortened(link, 60)}: expected a web address", hint="--link https://...")
     screen, target = first_screen(record, finished), shortened(record.head.target, 40)
-    headline = quiet(prose(screen.headline))
+    headline = without_mentions(prose(screen.headline))
     if len(headline.encode()) > limit // 4:
-        headline = quiet(prose(f"`{target}` {ENDINGS[record.status]}."))
+        headline = without_mentions(prose(f"`{target}` {ENDINGS[record.status]}."))
     # By this comment a workflow finds its own comment again: `<!-- loop: my-kernel -->`.
     mark = f"<!-- loop: {re.sub(r'[^A-Za-z0-9._]+', '-', record.head.target)[:80].strip('-')} -->"
     title = prose(f"`{target}` on {shortened(course.device(record.head), 40)}")
@@ -339,11 +343,11 @@ def digest(record: SessionRecord, finished: Sequence[Finished], limit: int = LIM
     pieces = list(screen.sections.items())
     records = [record for record in latest_attempts(finished) if record.status == "failed"]
     titles = [f"what {course.name_of(record)} said" for record in records]
-    failed = zip(titles, course.troubles(View(record, finished)), strict=True)
+    failed = zip(titles, course.failed_steps(View(record, finished)), strict=True)
     pieces[IMPORTANT:IMPORTANT] = failed
     parts, omitted = [head], []
     for name, section in pieces:
-        texts = (f"\n{quiet(in_markdown([section], cut))}\n" for cut in ROOMS) if section else ()
+        texts = (f"\n{without_mentions(in_markdown([section], cut))}\n" for cut in ROOMS) if section else ()
         fitting = next(((n, text) for n, text in enumerate(texts) if len(text.encode()) <= room), None)
         if fitting:
             parts.append(fitting[1])
@@ -352,11 +356,11 @@ def digest(record: SessionRecord, finished: Sequence[Finished], limit: int = LIM
             omitted.append(name)
     names = [prose(shortened(name, 60)) for name in omitted[:2]]
     names += [f"{len(omitted) - 2} more"] if len(omitted) > 2 else []
-    note = f"\nShortened for length: {say.listed(names)}.\n" if omitted else ""
+    note = f"\nShortened for length: {say.listed_words(names)}.\n" if omitted else ""
     return "".join([*parts, note, foot])
 
 
-def quiet(text: str) -> str:
+def without_mentions(text: str) -> str:
     """Markdown in which no `@name` calls somebody and no `#12` points at an issue; code calls nobody anyway.
 
     A code host looks for both in what it shows: an empty HTML comment parts the two halves.

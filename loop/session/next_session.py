@@ -22,10 +22,10 @@ from loop.model.workloads import accepts, expand, weights
 from loop.optimize import candidate
 from loop.optimize.edits import changeable
 from loop.repository import takes_back
-from loop.session.opening import SessionRequest, make_head, resolve
+from loop.session.opening import SessionRequest, make_head, resolve_request
 from loop.steps.setting import Setting, choose_device, choose_emulated, choose_threads
 from loop.store import index, journal, past_changes
-from loop.store.rows import row
+from loop.store.rows import session_row
 
 BASELINE = Idea("baseline", "", ())
 TIMED = ("optimize", "tune")
@@ -76,7 +76,7 @@ class NextSession(Printed):
     """What else could be done, the most urgent first."""
 
 
-def propose(
+def propose_next(
     setting: Setting,
     where: Sequence[str],
     ended: Sequence[SessionRow] = (),
@@ -90,7 +90,7 @@ def propose(
     """
     known = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=setting.target.name)
     rows = [*(row for row in known if row.id not in {row.id for row in ended}), *ended]
-    now = present(setting, device)
+    now = present_target(setting, device)
     lost_ideas = past_changes.lost_ideas(setting.project.sessions, _head(BASELINE, setting, device))
     lost = Counter(change.variant for change in lost_ideas)
     mains = {name for name, variant in setting.target.variants.items() if variant.role == "main"}
@@ -135,7 +135,7 @@ def propose(
 def with_failing_seed(setting: Setting, head: SessionHead) -> tuple[SessionHead, str]:
     """The head with the seed at which one of its variants last failed, and a sentence on that; else as it is."""
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=head.target)
-    for failure in present(setting, head.device).failures(rows):
+    for failure in present_target(setting, head.device).failures(rows):
         variant, seed = failure.judgement.variant, failure.judgement.seed
         if variant in (*head.variants, *head.emulated) and failure.row.device == head.device:
             why = f"inputs as in {failure.row.id}, in which {variant} was wrong: seed {seed}"
@@ -143,7 +143,7 @@ def with_failing_seed(setting: Setting, head: SessionHead) -> tuple[SessionHead,
     return head, ""
 
 
-def present(setting: Setting, device: str = "auto") -> Present:
+def present_target(setting: Setting, device: str = "auto") -> Present:
     """The target as it is now, and what a session on this machine could judge of it."""
     target = setting.target
     chosen = choose_device(device, target, ())
@@ -178,7 +178,7 @@ def _head(idea: Idea, setting: Setting, device: str) -> SessionHead:
     if idea.repeats is not None:
         row = idea.repeats.row
         request = replace(request, device=row.device, threads=row.threads, seed=idea.repeats.judgement.seed)
-    return make_head(request, setting, resolve(request, setting))
+    return make_head(request, setting, resolve_request(request, setting))
 
 
 def _command(idea: Idea, setting: Setting, where: Sequence[str], there: Sequence[str]) -> str:
@@ -197,7 +197,7 @@ def _command(idea: Idea, setting: Setting, where: Sequence[str], there: Sequence
     folder, before = setting.project.target, list[str]()
     if idea.take:
         whole = Path(idea.take.patch).parent / candidate.KEPT
-        before = candidate.taking(folder, idea.take.branch, whole, idea.take.variant)
+        before = candidate.taking_command(folder, idea.take.branch, whole, idea.take.variant)
     elif idea.blamed and takes_back(folder, idea.blamed):  # Else it needs a hand.
         before = ["git", "-C", str(folder), "revert", "--no-edit", idea.blamed]
     return f"{shlex.join(before)} && {run}" if before else run
@@ -208,12 +208,12 @@ def proposal(setting: Setting, record: SessionRecord, lines: Sequence[Line]) -> 
 
     `lines`: its journal.
     """
-    head, finished = record.head, journal.finished(lines)
+    head, finished = record.head, journal.finished_steps(lines)
     try:
-        ended = row(head, record, lines)
+        ended = session_row(head, record, lines)
         own = head.device == choose_device("auto", setting.target, ())
         where = head.target_words if own else [*head.target_words, "--device", head.device]
-        proposed = propose(setting, where, [ended], "auto" if own else head.device, head.on_words)
+        proposed = propose_next(setting, where, [ended], "auto" if own else head.device, head.on_words)
     except LoopError as error:
         return f"{one_line(error.message)}\n{head.command()}"
     variant = setting.target.variants.get(proposed.variant or "")

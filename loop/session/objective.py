@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from loop.base.errors import UsageError
-from loop.base.expressions import Expression, ExpressionError, misses
+from loop.base.expressions import Expression, ExpressionError, failing_parts
 from loop.base.stats import geometric_mean
 from loop.learning import learnings
-from loop.model.change import kept
+from loop.model.change import kept_gains
 from loop.model.money import RateCard
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.plan import Plan, Reached
@@ -21,7 +21,7 @@ from loop.report import format as say
 from loop.report.findings import speed_verdicts, trusted_mean
 from loop.report.sections import Line, Section
 from loop.session.course import View
-from loop.store.rows import CHECKS, blamed, judged
+from loop.store.rows import CHECKS, blamed_commits, fields_of_verdicts
 
 
 def session_facts(card: RateCard, head: SessionHead) -> Callable[[Sequence[Finished]], Mapping[str, object]]:
@@ -76,8 +76,8 @@ def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[s
     or an interval says nothing. `gain`: product of the mean ratios of kept changes against what they replaced; 1
     where none was kept. `unexplained`: variants that are wrong, or slower than their known good, without a commit.
     """
-    verdicts = learnings.collect(finished).verdicts
-    row = judged(verdicts)
+    verdicts = learnings.collect_findings(finished).verdicts
+    row = fields_of_verdicts(verdicts)
     checked: dict[str, bool] = {}
     for output in outputs_of(finished, VerifyOutput):
         checked |= {**dict.fromkeys(output.right, True), **dict.fromkeys(output.wrong, False)}
@@ -85,7 +85,7 @@ def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[s
     slower, speeds = list(row["regressed"]), speed_verdicts(verdicts)
     means = {name: trusted_mean([speed for speed in speeds if speed.variant == name]) for name in variants}
     ratios = {name: mean for name, mean in means.items() if mean is not None and name not in wrong}
-    explained = dict(blamed(latest_attempts(finished)))
+    explained = dict(blamed_commits(latest_attempts(finished)))
     return {
         **{name: {"ratio": ratios.get(name), "right": checked.get(name)} for name in variants},
         "right": right,
@@ -93,7 +93,7 @@ def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[s
         "slower": slower,
         "undecided": list(row["unsure"]),
         "unexplained": [name for name in dict.fromkeys((*wrong, *slower)) if name not in explained],
-        "gain": math.prod(change.ratio for change in kept(finished)),
+        "gain": math.prod(change.ratio for change in kept_gains(finished)),
         "best": {"ratio": max(ratios.values(), default=None)},
     }
 
@@ -104,7 +104,7 @@ def anything_judged(finished: Sequence[Finished]) -> bool:
     verified = (output.of(checks.variant) for output in outputs for checks in output.variants)
     return (
         any(judgement.verdict != "not judged" for judgement in verified)
-        or bool(learnings.collect(finished).verdicts)
+        or bool(learnings.collect_findings(finished).verdicts)
         or any(record.output.get("tried") for record in finished)
     )
 
@@ -139,7 +139,7 @@ class Objective:
         """Whether it is reached by now; None where the plan states none. `session`: what is read by that name."""
         if self.plan.success is None:
             return None
-        parts = misses(Expression.parse(self.plan.success), self._values(finished, session))
+        parts = failing_parts(Expression.parse(self.plan.success), self._values(finished, session))
         return Reached(
             success=self.plan.success, missed=parts, judged=anything_judged(finished) or not self.needs_verdict
         )
@@ -175,7 +175,7 @@ def refuse_unless_met(head: SessionHead) -> None:
         "machine": head.machine,
         "revision": head.revision,
     }
-    missing = misses(Expression.parse(plan.requires), values)
+    missing = failing_parts(Expression.parse(plan.requires), values)
     if missing:
         what = "; ".join(part.words for part in missing)
         raise UsageError(f"plan {plan.name} requires what is not so: {what}", hint="loop plan list")
@@ -185,14 +185,14 @@ def goal_section(view: View) -> Iterator[Section]:
     """What the plan is for, and whether that was reached."""
     record, plan = view.record, view.head.plan.plan
     lines: list[Line] = []
-    if outcome := verdict(record, view.finished):
+    if outcome := objective_verdict(record, view.finished):
         lines.append(f"Objective: {outcome}.")
     if record.objective and record.objective.missed and plan.otherwise:
         lines.append(f"What answers a miss: {plan.otherwise}.")
     yield Section(plan.title, lines=tuple(lines))
 
 
-def verdict(record: SessionRecord, finished: Sequence[Finished]) -> str:
+def objective_verdict(record: SessionRecord, finished: Sequence[Finished]) -> str:
     """`5 % faster than at the start, nothing wrong: reached (1.07x)`; empty where a plan states no objective."""
     objective = record.objective
     if objective is None:

@@ -163,7 +163,7 @@ class SessionRequest:
     events: bool = False
 
 
-def resolve(request: SessionRequest, setting: Setting) -> ResolvedPlan:
+def resolve_request(request: SessionRequest, setting: Setting) -> ResolvedPlan:
     """The plan asked for, with everything it could reach, checked against the target."""
     if request.pattern:  # A plan of one pattern, on the target's first workloads.
         pattern = definitions.choose(setting.patterns, request.pattern, "pattern")
@@ -178,7 +178,7 @@ def resolve(request: SessionRequest, setting: Setting) -> ResolvedPlan:
         read = definitions.Read(plan, Document(plan.name), pattern.path)
     else:
         read = definitions.choose(setting.plans, request.plan or "baseline", "plan")
-    read, patterns = fitted(read, setting), dict(setting.patterns)
+    read, patterns = fitted_plan(read, setting), dict(setting.patterns)
     if request.theirs is not None:
         last = theirs.pattern(request.theirs)
         patterns[last.name] = definitions.Read(last, Document(last.name), read.path)
@@ -187,7 +187,7 @@ def resolve(request: SessionRequest, setting: Setting) -> ResolvedPlan:
     return resolve_plan(read, patterns, setting.plans, setting.target.variants)
 
 
-def fitted(read: definitions.Read[Plan], setting: Setting) -> definitions.Read[Plan]:
+def fitted_plan(read: definitions.Read[Plan], setting: Setting) -> definitions.Read[Plan]:
     """The plan with workload sets that the target has.
 
     A plan of the project's own has to name sets of its target: DefinitionError when it does not. One that ships

@@ -10,16 +10,16 @@ from typing import Any
 
 from loop.actions import ACTIONS
 from loop.bisect import section as bisecting
-from loop.jobs.folder import groups
-from loop.learning.prediction import predicted
+from loop.jobs.folder import devices_by_group
+from loop.learning.prediction import prediction_table
 from loop.model.change import jobs_of
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of, read_output
 from loop.model.record import Finished, latest_attempts
 from loop.money import section as spending
 from loop.optimize import section as changing
-from loop.profile.actions import facts_table, kernels, leaf, notes, parallelism_table, totals
+from loop.profile.actions import facts_table, kernels, leaf_words, notes, parallelism_table, totals
 from loop.profile.model import ParallelismOutput
-from loop.proving.actions import against_known_good, trust
+from loop.proving.actions import against_known_good, trust_sentences
 from loop.report import findings, sections
 from loop.report import format as say
 from loop.report.figures.ratios import ratios
@@ -52,7 +52,7 @@ def render_session(templates: Path, view: View) -> tuple[str, tuple[Figure, ...]
         "folds": folds,
         "baseline": view.head.baseline,
     }
-    text = sections.fitted(
+    text = sections.fitted_text(
         lambda room: environment(templates, room).get_template(TEMPLATE).render(view=values).rstrip() + "\n"
     )
     drawn = (picture, *(part.figure for parts in folds.values() for part in parts))
@@ -72,12 +72,12 @@ def on_screen(view: View) -> list[Section]:
 
 def in_json(view: View) -> list[dict[str, Any]]:
     """Every section for programs, with the fold in which it stands."""
-    return [{"fold": name, **sections.fields(section)} for name, section in folds_of(view)]
+    return [{"fold": name, **sections.section_fields(section)} for name, section in folds_of(view)]
 
 
 def correctness(view: View) -> Iterator[Section]:
     """What was verified."""
-    only_changes = changing.verified(view.finished)
+    only_changes = changing.has_verified_change(view.finished)
     return findings.correctness(
         view.finished, "Only changes were verified." if only_changes else "Nothing was verified."
     )
@@ -102,7 +102,7 @@ def speed(view: View) -> Iterator[Section]:
 def _why_not_timed(finished: Sequence[Finished]) -> str:
     """Only changes were, nothing is right, or the measuring step's own words."""
     measuring = [record for record in latest_attempts(finished) if record.action == "kernel.measure"]
-    if changing.timed(finished) and not measuring:
+    if changing.has_timed_change(finished) and not measuring:
         return "Only changes were timed."
     checked = [checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants]
     why = "no step of this session measured speed" if checked else "nothing was verified, so nothing was timed"
@@ -124,7 +124,7 @@ def known_good(view: View) -> Iterator[Section]:
         yield Section("Speed against the known good", note=note, table=table)
 
 
-def added(view: View, *, modelled: bool = False) -> Iterator[Section]:
+def added_sections(view: View, *, modelled: bool = False) -> Iterator[Section]:
     """What actions of the table of actions add to the report by themselves, in the order of the steps."""
     for record in latest_attempts(view.finished):
         action = ACTIONS.get(record.action)
@@ -135,9 +135,9 @@ def added(view: View, *, modelled: bool = False) -> Iterator[Section]:
                 yield section
 
 
-def modelled(view: View) -> Iterator[Section]:
+def modelled_gpus(view: View) -> Iterator[Section]:
     """What is said of GPUs that are not at hand."""
-    parts = list(added(view, modelled=True))
+    parts = list(added_sections(view, modelled=True))
     yield from parts or [Section(note="Nothing is modelled: no variant was compiled for a GPU.")]
 
 
@@ -155,14 +155,14 @@ def not_run(view: View) -> Iterator[Section]:
 
 def controls(view: View) -> Iterator[Section]:
     """What stands behind the verdicts."""
-    lines = trust(view.finished)
+    lines = trust_sentences(view.finished)
     yield Section(note="" if lines else "No control was run.", lines=lines)
 
 
 def jobs(view: View) -> Iterator[Section]:
     """Groups of devices that ran jobs."""
     lines = []
-    for name, ran in groups(jobs_of(view.finished)).items():
+    for name, ran in devices_by_group(jobs_of(view.finished)).items():
         devices = say.count(len({job.uuid for job in ran}), "device")
         lines.append(f"{name}: {devices}, {say.count(len(ran), 'job')}")
     if lines:
@@ -175,7 +175,7 @@ def bottleneck(view: View) -> Iterator[Section]:
     profiles = view.profiles
     fillings = [filling for output in outputs_of(view.finished, ParallelismOutput) for filling in output.fillings]
     yield Section(figure=roofline(profiles, view.head.baseline))
-    for end, where in map(leaf, profiles):
+    for end, where in map(leaf_words, profiles):
         when = f", for `{end.when}`" if end.when and end.when != "true" else ""
         lines = [f"Look with: {end.tool}"] if end.tool else []
         lines += [f"Fix: {end.fix}", f"Expected gain: {end.gain}"] if end.fix else []
@@ -203,7 +203,7 @@ def predictions(view: View) -> Iterator[Section]:
         "What was expected when the session began, from the sessions before it; from its authors' estimates where "
         "there were none. Four times in five the actual figure should lie in the interval."
     )
-    table = predicted(view.record, view.finished)
+    table = prediction_table(view.record, view.finished)
     after = (view.calibration,) if view.calibration and table else ()
     note = note if table else "This session stored no prediction."
     yield Section("Predicted and actual", note=note, table=table, after=after)
@@ -222,7 +222,7 @@ def grade(view: View) -> Iterator[Section]:
     yield Section(f"Grade {shortened(view.record.grade, LONGEST_GRADE)}", note=note, lines=rule)
 
 
-def again(view: View) -> Iterator[Section]:
+def how_to_repeat(view: View) -> Iterator[Section]:
     """The commands that give each number again, and where the records are."""
     head = view.head
     if view.record.status in ("aborted", "paused"):
@@ -244,18 +244,18 @@ FOLDS: dict[str, tuple[Part, ...]] = {
         correctness,
         speed,
         known_good,
-        added,
+        added_sections,
         regressions,
         lambda view: changing.sections(view.finished),
     ),
-    "Steps": (goal_section, course.steps, course.troubles, not_run),
+    "Steps": (goal_section, course.steps, course.failed_steps, not_run),
     "Environment": (course.environment,),
     "Controls": (controls,),
     "Jobs": (jobs,),
     "Bottleneck": (bottleneck,),
-    "Model of the GPU": (modelled,),
+    "Model of the GPU": (modelled_gpus,),
     "Money": (lambda view: spending.sections(view.record.bill, view.record.seconds, view.finished),),
     "Memory": (predictions, learnings),
-    "How to have each number again": (grade, again),
+    "How to have each number again": (grade, how_to_repeat),
 }
 """Every fold of the report, and the functions whose sections stand in it."""

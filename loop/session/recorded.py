@@ -7,7 +7,7 @@ from pathlib import Path
 from loop.base.documents import content_hash, sums, to_json
 from loop.base.errors import ExitCode, UsageError
 from loop.base.places import project, shipped
-from loop.base.screen import Screen, fold, width
+from loop.base.screen import Screen, columns_of, fold
 from loop.library.definitions import read_file
 from loop.model.base import Printed
 from loop.model.history import History, RecordedSession
@@ -65,7 +65,7 @@ def histories(name: str = SHIPPED) -> list[History]:
     return [read_file(path, History).value for path in files]
 
 
-def recorded(history: History) -> Iterator[RecordedSession]:
+def recorded_sessions(history: History) -> Iterator[RecordedSession]:
     """The sessions of a history: raw rows only, what is derived is left to be derived again."""
     digest = content_hash(history.source.encode())[:6]
     for position, row in enumerate(history.sessions, start=1):
@@ -86,7 +86,7 @@ def import_sessions(name: str, target: Path | None, screen: Screen, *, as_json: 
     """Make a session of each row of a history; nothing is written where any file has a mistake."""
     root, read = project(target, Path.cwd()).sessions, histories(name)
     new, known = list[str](), list[str]()
-    for session in (session for history in read for session in recorded(history)):
+    for session in (session for history in read for session in recorded_sessions(history)):
         folder = root / session.id
         (known if folder.exists() else new).append(session.id)
         try:
@@ -98,7 +98,7 @@ def import_sessions(name: str, target: Path | None, screen: Screen, *, as_json: 
         screen.data(to_json(Imported(imported=tuple(new), already=tuple(known))))
         return ExitCode.OK
     for history in read:
-        screen.say(fold(", ".join(filter(None, (history.source, history.when))), width(screen.err)))
+        screen.say(fold(", ".join(filter(None, (history.source, history.when))), columns_of(screen.err)))
     for name in new:
         screen.data(name)
     there = f", {len(known)} were there" if known else ""

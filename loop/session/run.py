@@ -11,8 +11,8 @@ from loop.agents import proposing
 from loop.agents.proposing import refuse_unready
 from loop.base.documents import to_json
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
-from loop.base.interrupts import flagged
-from loop.base.machine_failures import Folders, behind
+from loop.base.interrupts import signals_as_flags
+from loop.base.machine_failures import Folders, failure_behind
 from loop.base.places import WORKTREES, refuse_unnamed, state_folder
 from loop.base.screen import Screen
 from loop.learning.failures import Recall
@@ -25,15 +25,22 @@ from loop.money.bill import hourly_usd
 from loop.repository import revision, worktree
 from loop.session import closing
 from loop.session.bounds import Ending
-from loop.session.drive import Show, drive, into
+from loop.session.drive import Show, drive, store_into
 from loop.session.next_session import with_failing_seed
 from loop.session.objective import Objective, refuse_unless_met, session_facts
-from loop.session.opening import SessionRequest, announce, asks_for_changes, make_head, refuse_campaign, resolve
+from loop.session.opening import (
+    SessionRequest,
+    announce,
+    asks_for_changes,
+    make_head,
+    refuse_campaign,
+    resolve_request,
+)
 from loop.session.walk import Walk
 from loop.steps.context import Context, Past, Task, Workshop
 from loop.steps.setting import Setting, allow_session, open_bench, trusted_setting
 from loop.store import index, sessions
-from loop.store.journal import Journal, finished, last_closed
+from loop.store.journal import Journal, finished_steps, last_closed
 from loop.store.past_changes import known_good, lost_ideas, searches, tries
 from loop.store.sessions import CHANGES, SessionFolder
 
@@ -64,7 +71,7 @@ def tree_of(head: SessionHead, folder: SessionFolder) -> Path:
 def run_session(request: SessionRequest, screen: Screen) -> int:
     """Run a session from its first step; the exit code."""
     setting = trusted_setting(request.target, screen)
-    resolved = resolve(request, setting)
+    resolved = resolve_request(request, setting)
     head, inputs = make_head(request, setting, resolved), ""
     if request.seed is None:
         head, inputs = with_failing_seed(setting, head)
@@ -79,13 +86,13 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
     refuse_unless_met(head)
     if inputs:
         screen.say(inputs)
-    with flagged(), paused_by_machine(setting, f"go on with: {head.command()}"):
-        folder = sessions.create(setting.project.sessions, resolved.plan.name, head.started)
+    with signals_as_flags(), paused_by_machine(setting, f"go on with: {head.command()}"):
+        folder = sessions.create_session(setting.project.sessions, resolved.plan.name, head.started)
         head = head.model_copy(update={"id": folder.id})
         trust.grant_session(folder.path, head)
         with folder.begun(head):
             session = Session(request, setting, head, folder, screen)
-            return resumable(session, fresh=False)
+            return run_resumable(session, fresh=False)
 
 
 def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
@@ -93,15 +100,15 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
     if request.plan is not None:
         raise UsageError("a resumed session has its plan already", hint=f"loop run session --resume {name}")
     setting = trusted_setting(request.target, screen)
-    folder = sessions.find(setting.project.sessions, name)
+    folder = sessions.find_session(setting.project.sessions, name)
     again = f"go on with: loop run session --resume {name}"
-    with flagged(), paused_by_machine(setting, again), folder.lock():
+    with signals_as_flags(), paused_by_machine(setting, again), folder.lock():
         head, record = folder.head(), folder.record()
         request.asked.check(head, rates(setting.project))
         ended = last_closed(folder.lines())
         if record is not None and ended is not None and not ended.can_resume:
             screen.say(f"{folder.id} has ended already: {record.reason}")
-            return closing.tell(setting, record, folder, screen, as_json=request.json)
+            return closing.tell_end(setting, record, folder, screen, as_json=request.json)
         if head.target != setting.target.name:
             raise UsageError(
                 f"{folder.id} is a session of target {head.target}, not of {setting.target.name}",
@@ -121,7 +128,7 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
         }
         head = head.model_copy(update=now)
         folder.write_head(head)
-        return resumable(replace(session, head=head), fresh=fresh)
+        return run_resumable(replace(session, head=head), fresh=fresh)
 
 
 def ground_of(session: Session) -> str:
@@ -131,7 +138,7 @@ def ground_of(session: Session) -> str:
     """
     head, target, shop = session.head, session.setting.project.target, session.workshop
     now = targets.ground(session.setting.project)
-    if now == head.ground or worktree.find(target, shop.tree) is None:
+    if now == head.ground or worktree.find_worktree(target, shop.tree) is None:
         return now
     if session.request.decline:
         return head.ground
@@ -141,15 +148,15 @@ def ground_of(session: Session) -> str:
     )
 
 
-def resumable(session: Session, *, fresh: bool) -> int:
+def run_resumable(session: Session, *, fresh: bool) -> int:
     """Open, walk, close; whatever ends it before its time, say how to go on once that is mended.
 
     `fresh`: from the first step again.
     """
     try:
         with paused_by_machine(session.setting, f"go on with: {session.head.resume_command}"):
-            journal, ending = walked(session, fresh=fresh)
-            return closed(session, journal, ending)
+            journal, ending = walk_rest(session, fresh=fresh)
+            return close_session(session, journal, ending)
     except MachineFailure:
         raise
     except LoopError as error:
@@ -166,20 +173,20 @@ def paused_by_machine(setting: Setting, then: str) -> Iterator[None]:
     except MachineFailure:
         raise
     except (LoopError, OSError, MemoryError, RuntimeError) as error:
-        failure = behind(error, Folders.of(setting.project.sessions, setting.project.target))
+        failure = failure_behind(error, Folders.of(setting.project.sessions, setting.project.target))
         if failure is None:
             raise
         raise failure.then(then) from error
 
 
-def walked(session: Session, *, fresh: bool) -> tuple[Journal, Ending]:
+def walk_rest(session: Session, *, fresh: bool) -> tuple[Journal, Ending]:
     """Walk what has not been walked yet: the journal that was written, and how the walk ended."""
     head, setting, folder, request = session.head, session.setting, session.folder, session.request
     root, journal = setting.project.sessions, Journal(folder.path / "journal.jsonl")
     rows = index.rows(root, last=index.LOOKED_BACK)
-    proposing.add(folder, request.ai)
+    proposing.add_stated(folder, request.ai)
     card = rates(setting.project)
-    bounds = request.asked.bounds(head, card, journal.lines, proposing.used(folder)[0])
+    bounds = request.asked.bounds(head, card, journal.lines, proposing.usage_of_session(folder)[0])
     journal.append(Opened(resumed=bool(journal.lines), fresh=fresh, pid=os.getpid()))
     session.screen.say(announce(head))
     if request.events:
@@ -222,17 +229,17 @@ def walked(session: Session, *, fresh: bool) -> tuple[Journal, Ending]:
             context=Context(bench, task, past, bounds.watch),
             facts=session_facts(card, head),
             objective=Objective.of(head),
-            earlier=finished(journal.lines),
+            earlier=finished_steps(journal.lines),
             begun=[line.event for line in journal.lines if isinstance(line.event, Started)],
             folders=Folders.of(root, setting.project.target),
         )
         show = Show(session.screen, request.events, Recall(setting.project, head.id).lines)
-        ending = drive(walk, show, into(folder, journal), bounds)
+        ending = drive(walk, show, store_into(folder, journal), bounds)
     bounds.give_room()
     return journal, bounds.closed(ending)
 
 
-def closed(session: Session, journal: Journal, ending: Ending) -> int:
+def close_session(session: Session, journal: Journal, ending: Ending) -> int:
     """Write down how it ended and what it means, and say so; a worktree without an edit goes.
 
     The walk's own exit code if it did not run to its end, else what the gates say.
@@ -244,13 +251,13 @@ def closed(session: Session, journal: Journal, ending: Ending) -> int:
     folder.write_report(text, {figure.path: figure.file for figure in figures})
     journal.append(Closed(status=record.status, reason=record.reason))
     journal.close()
-    tree = worktree.find(setting.project.target, session.workshop.tree)
+    tree = worktree.find_worktree(setting.project.target, session.workshop.tree)
     if not record.can_resume and tree is not None and not tree.changed():
         worktree.remove(tree)
     if session.request.events:
-        outcome = closing.outcome(setting, record, folder)
+        outcome = closing.session_outcome(setting, record, folder)
         screen.data(to_json({"happening": "SessionEnded", **outcome}, None))
-    by_gates = closing.tell(setting, record, folder, screen, as_json=session.request.json)
+    by_gates = closing.tell_end(setting, record, folder, screen, as_json=session.request.json)
     if ending.status is not None and not closing.waiting_for(folder.finished()):
         screen.say(f"{ending.to_go_on}: {head.resume_command}")
     return ending.exit_code or by_gates

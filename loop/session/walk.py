@@ -16,7 +16,7 @@ from typing import Any
 from loop.actions import ACTIONS
 from loop.base.errors import ExitCode, LoopError, MachineFailure
 from loop.base.expressions import Expression, ExpressionError
-from loop.base.machine_failures import Folders, Gauge, behind
+from loop.base.machine_failures import Folders, Gauge, failure_behind
 from loop.base.processes import HEARTBEAT_S, Tick
 from loop.gate.verify import FIRST_CALLS
 from loop.model.measurement import Segment
@@ -104,7 +104,7 @@ FORMS = {
 """What may be asked for, and what it means that it does not hold."""
 
 
-def reason(step: Step, values: Mapping[str, object]) -> str:
+def reason_to_skip(step: Step, values: Mapping[str, object]) -> str:
     """Why a step is not to be done; empty where it is. Its own words go first."""
     for part in Expression.parse(step.when).parts if step.when else ():
         try:
@@ -248,7 +248,7 @@ class Walk:
         if earlier is not None and earlier.output.get("identity") is None:
             yield StepEnded(earlier, replayed=True)
             return earlier
-        because = reason(step, self._values(ran))
+        because = reason_to_skip(step, self._values(ran))
         if not because:
             yield StepDue(pattern.name, step.id)
         started = Started(
@@ -290,11 +290,11 @@ class Walk:
             result = yield from self._act(step, started, timer, gauge)
             outcome = self._judged(step, result, ran)
         except LoopError as error:
-            failure = behind(error, self.folders)
+            failure = failure_behind(error, self.folders)
             killed = error.exit_code == ExitCode.OVER_BUDGET
             outcome = Outcome("failed", error.message, step.mend or error.hint, killed=killed)
         except Exception as error:
-            failure = behind(error, self.folders)
+            failure = failure_behind(error, self.folders)
             self.bug = self.bug or failure is None
             message, trace = f"bug in loop: {type(error).__name__}: {error}", traceback.format_exc()
             outcome = Outcome("failed", message, REPORT_BUG, {"traceback": trace})

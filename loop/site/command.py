@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from loop import __version__
-from loop.base.documents.files import unusable
+from loop.base.documents.files import unusable_file
 from loop.base.errors import UsageError
-from loop.base.interrupts import check, flagged
+from loop.base.interrupts import raise_if_signalled, signals_as_flags
 from loop.base.places import shipped
 from loop.base.screen import Screen, seconds_text
 from loop.learning import prediction
@@ -53,7 +53,7 @@ def check_place(out: Path) -> Path:
     return place
 
 
-def write(place: Path, pages: Iterable[tuple[str, str]], facts: Mapping[str, Any]) -> int:
+def write_site(place: Path, pages: Iterable[tuple[str, str]], facts: Mapping[str, Any]) -> int:
     """Write a site and put it in its place, instead of the one that is there; how many files it has.
 
     `pages`: path to text. Whatever breaks it off, what was there before is there still, and nothing else is left.
@@ -64,7 +64,7 @@ def write(place: Path, pages: Iterable[tuple[str, str]], facts: Mapping[str, Any
     try:
         scratch.mkdir(parents=True)
         for path, text in pages:
-            check()
+            raise_if_signalled()
             (scratch / path).parent.mkdir(parents=True, exist_ok=True)
             (scratch / path).write_text(text, encoding="utf-8")
             written.append(path)
@@ -73,7 +73,7 @@ def write(place: Path, pages: Iterable[tuple[str, str]], facts: Mapping[str, Any
         (scratch / MARKER).write_text(json.dumps(fields, indent=1) + "\n", encoding="utf-8")
         _swap(scratch, place)
     except OSError as error:
-        raise unusable(place, "written", error) from error
+        raise unusable_file(place, "written", error) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return len(written) + 1
@@ -120,7 +120,7 @@ class BuiltSite(Printed):
 def build_site(out: Path, target: Path | None, screen: Screen) -> BuiltSite:
     """Write the catalogue into a folder. Raises LoopError for a folder that is something else."""
     begun, place = time.monotonic(), check_place(out)
-    contents = gather(read_setting(target), datetime.datetime.now(datetime.UTC))
+    contents = gather_contents(read_setting(target), datetime.datetime.now(datetime.UTC))
     facts = {
         "target": contents.target.name,
         "patterns": len(contents.patterns),
@@ -130,17 +130,17 @@ def build_site(out: Path, target: Path | None, screen: Screen) -> BuiltSite:
         "damaged": len(contents.damaged),
     }
     screen.status(f"writing {place}")
-    with flagged():
-        files = write(place, pages(shipped("templates") / "site", contents), facts)
+    with signals_as_flags():
+        files = write_site(place, pages(shipped("templates") / "site", contents), facts)
     where = {"out": str(place), "index": str(place / "index.html")}
     return BuiltSite.model_validate({**facts, **where, "files": files, "seconds": time.monotonic() - begun})
 
 
-def gather(setting: Setting, now: datetime.datetime) -> Contents:
+def gather_contents(setting: Setting, now: datetime.datetime) -> Contents:
     """What the catalogue of a project shows. A link that leads out of a session's folder is no report of it."""
     root = setting.project.sessions
-    rows, damaged = index.read(root)
-    known = prediction.gather(setting.project, setting.patterns)
+    rows, damaged = index.read_index(root)
+    known = prediction.gather_statistics(setting.project, setting.patterns)
     top = Path(os.path.realpath(root))
     places = {row.id: top / row.id / REPORT for row in rows if stem(row.id) == row.id}
     return Contents(

@@ -13,15 +13,15 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from loop.base.documents import content_hash, to_json
-from loop.base.screen import css, kind
-from loop.learning.prediction import PatternStatistics, lines
+from loop.base.screen import kind_of_text, style_sheet
+from loop.learning.prediction import PatternStatistics, statistics_lines
 from loop.model.index import SessionRow
 from loop.model.plan import Pattern, Plan
 from loop.model.target import CAbiVariant, Target
 from loop.report import format as say
 from loop.report.figures.svg import Figure
 from loop.report.html import inline, page
-from loop.report.markdown import plain
+from loop.report.markdown import plain_text
 from loop.report.templates import jinja
 from loop.store.index import SessionListing
 
@@ -46,11 +46,11 @@ LONGEST = 20_000
 """Characters of one text that a page shows."""
 
 
-def clean(text: str, longest: int = LONGEST) -> str:
+def clean_text(text: str, longest: int = LONGEST) -> str:
     """`text` without terminal escapes and what cannot be shown, and not endless; line ends and tabs stay."""
     text = text[: 2 * longest]
     if not text.isprintable():
-        text = "\n".join(line if line.isprintable() else plain(line) for line in text.split("\n"))
+        text = "\n".join(line if line.isprintable() else plain_text(line) for line in text.split("\n"))
     return text if len(text) <= longest else f"{text[:longest]} ... (cut)"
 
 
@@ -69,7 +69,7 @@ class Known:
     @property
     def statistics(self) -> Sequence[str]:
         """What the sessions say, in lines."""
-        return lines(self.known) if self.known else ()
+        return statistics_lines(self.known) if self.known else ()
 
     @property
     def share(self) -> str:
@@ -140,7 +140,7 @@ def report_page(templates: Path, report: Path, status: str) -> str:
     `templates`: the folder of report.html.j2; `report`: a path without links in it. Raises OSError where it cannot
     be read.
     """
-    text = clean(report.read_text(encoding="utf-8", errors="replace"), LARGEST)
+    text = clean_text(report.read_text(encoding="utf-8", errors="replace"), LARGEST)
     named = {path: alt for alt, path in reversed(_FIGURE.findall(text))}
     figures: list[Figure] = []  # Words stand in the place of one that is not there.
     for path, alt in named.items():
@@ -163,7 +163,7 @@ Judged = tuple[SessionRow, str, float | None]
 """A session that judged a variant; `wrong`, `right` or `not judged`; and the ratio, None where it has none."""
 
 
-def points(variant: str, rows: Sequence[SessionRow]) -> list[Judged]:
+def sessions_that_judged(variant: str, rows: Sequence[SessionRow]) -> list[Judged]:
     """The sessions that judged a variant, oldest first; a wrong one has no speed."""
     judged = list[Judged]()
     for row in rows:
@@ -173,7 +173,7 @@ def points(variant: str, rows: Sequence[SessionRow]) -> list[Judged]:
     return judged
 
 
-def place(row: SessionRow) -> str:
+def place_of_run(row: SessionRow) -> str:
     """Where a session ran, in a few words."""
     return row.environment.gpu or row.environment.processor or "an unknown machine"
 
@@ -181,7 +181,7 @@ def place(row: SessionRow) -> str:
 def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
     """Every file of the site: its path from the top, and its text. `templates`: the folder of home.html.j2."""
     env = environment(templates)
-    yield "style.css", css() + (templates / "style.css").read_text()
+    yield "style.css", style_sheet() + (templates / "style.css").read_text()
     yield "site.js", (templates / "site.js").read_text()
     for name, report in contents.reports.items():
         status = status_of(contents.by_id[name])
@@ -195,7 +195,7 @@ def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
 def _pages(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Path, template and values of each page."""
     target, newest = contents.target, tuple(reversed(contents.rows))
-    history = {name: points(name, contents.rows) for name in target.variants}
+    history = {name: sessions_that_judged(name, contents.rows) for name in target.variants}
     latest = {name: judged[-1] for name, judged in history.items() if judged}
     yield "index.html", "home", {"newest": newest[:NEWEST]}
     yield "patterns/index.html", "patterns", {}
@@ -241,19 +241,21 @@ def environment(templates: Path) -> Environment:
     """Jinja2 for HTML: what a template prints is cleaned and escaped; markup of templates stays as it is."""
     env = jinja(
         templates,
-        finalize=lambda value: clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
+        finalize=lambda value: (
+            clean_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+        ),
     )
     env.filters |= {
         "usd": say.usd,
-        "billed": say.billed,
+        "billed": say.billed_usd,
         "seconds": say.seconds,
         "minutes": say.minutes,
         "times": say.times,
         "day": say.day,
         "stem": stem,
         "status": status_of,
-        "kind": kind,
+        "kind": kind_of_text,
         "yaml": lambda value: to_json(value).strip(),
     }
-    env.globals |= {"page": page_path, "place": place}
+    env.globals |= {"page": page_path, "place": place_of_run}
     return env

@@ -73,7 +73,7 @@ class CFunction:
     """What is not known of it, in words: nothing calls it then."""
 
 
-def bare(text: str) -> str:
+def without_comments(text: str) -> str:
     """A source with spaces for each comment and each string but that of `extern "C"`, line by line."""
     return NOTE.sub(lambda match: match[0] if match[0] == '"C"' else re.sub(r"[^\n]", " ", match[0]), text)
 

@@ -19,7 +19,7 @@ from typing import Any
 from loop.base.documents import did_you_mean, to_json, write_atomic
 from loop.base.errors import UsageError
 from loop.base.places import MANIFEST
-from loop.base.processes import finish, python_path, run
+from loop.base.processes import python_path, run, run_to_end
 from loop.base.screen import Screen
 from loop.formats.python_text import read_text
 from loop.formats.target import NAMES
@@ -27,7 +27,7 @@ from loop.model.dtypes import ITEM_SIZES
 from loop.model.exported import MadeTarget
 from loop.model.workloads import RESERVED
 from loop.starting.manifest import manifest
-from loop.starting.source import BUILDS, Named, Start, identifier, named, of_source
+from loop.starting.source import BUILDS, Named, Start, function_at, identifier, of_source
 from loop.workers.judge_process import UNTIMED
 
 Likes = dict[str, list[dict[str, Any]]]
@@ -80,7 +80,7 @@ def init(request: InitRequest, screen: Screen) -> None:
     source = request.reference if start else request.source
     if source is None:
         raise UsageError("no function says what is right", request.again(folder, "--reference", "module:function"))
-    right = named(source)
+    right = function_at(source)
     copied = {**(start.copied if start else {}), **right.files}
     names = {stem: f"{stem}_of_target" if f"{stem}.py" in copied else stem for stem in FILES}
     facts = _tried(request, right, start, {"likes": likes, "fixed": fixed, **names})
@@ -148,7 +148,7 @@ def _tried(request: InitRequest, right: Named, start: Start | None, terms: dict[
         terms_file, result_file = Path(scratch) / "terms.json", Path(scratch) / "result.json"
         terms_file.write_text(json.dumps(terms))
         command = (sys.executable, "-m", "loop.starting.program", str(terms_file), str(result_file))
-        done = finish(run(command, limit_s=LIMIT_S, cwd=right.folder, env=env, note="trying it"))
+        done = run_to_end(run(command, limit_s=LIMIT_S, cwd=right.folder, env=env, note="trying it"))
         if not result_file.is_file():
             last = (done.errors.strip().splitlines() or [done.how])[-1]
             raise UsageError(f"{right.module}:{right.name} ended the process that tried it: {last}")

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from loop.calls.callee import outputs_of
 from loop.calls.torch_side import NAMES, same_bits
-from loop.starting.manifest import SINGLE, Sizes, edges, uneven
+from loop.starting.manifest import SINGLE, Sizes, edge_sizes, uneven_sizes
 from loop.starting.slots import Scalar, Slots
-from loop.starting.texts import Hypothesis, executed
-from loop.workers.messages import described
+from loop.starting.texts import Hypothesis, executed_names
+from loop.workers.messages import describe_error
 
 SEED = 7
 REFERENCE = "loop_starting_reference"
@@ -73,11 +73,11 @@ class Trial:
 
     def __init__(self, hypothesis: Hypothesis) -> None:
         self.hypothesis = hypothesis
-        space = executed(hypothesis.wrapper(""), "reference")
+        space = executed_names(hypothesis.wrapper(""), "reference")
         self.function = space[hypothesis.subject.function]
         module = sys.modules[REFERENCE] = types.ModuleType(REFERENCE)
         vars(module).update(space)
-        self.make = executed(hypothesis.generator(REFERENCE), "inputs")["make"]
+        self.make = executed_names(hypothesis.generator(REFERENCE), "inputs")["make"]
         self.attributes: dict[str, Scalar] = dict(hypothesis.attributes)
         self.outcomes: list[tuple[Dims, Outcome]] = []
         """Sizes that ran, and what came out."""
@@ -182,7 +182,7 @@ def facts_of(trial: Trial, base: Dims, sizes: Sizes, slots: Slots, *, vary: bool
             tolerance = 10.0 ** math.ceil(math.log10(LOST * lost))
             notes.append(f"tolerance {tolerance:g}: in float32 the function itself loses {lost:.1g}")
     except Exception as error:
-        notes.append(f"the reference runs in its own types alone, not in float64: {described(error)}")
+        notes.append(f"the reference runs in its own types alone, not in float64: {describe_error(error)}")
     is_plain = all(tensor.values in ("normal", "positive") and tensor.dims for tensor in hypothesis.inputs)
     return {
         "kind": hypothesis.subject.kind,
@@ -207,14 +207,14 @@ def _workloads(
     names = sizes.varied(vary=vary)
     loose = [name for name in names if all(trial.ran({**base, name: size}) for size in ODD)]
     bound = [name for name in names if name not in loose]
-    checked = [candidate for candidate in edges(base, loose) if trial.ran(candidate)]
+    checked = [candidate for candidate in edge_sizes(base, loose) if trial.ran(candidate)]
     alone = [*(bound if len(checked) >= FEW else names), *sorted(sizes.filter)]
     for name in alone:  # It depends on others, as heads and width do, or is a filter's own.
         single = [{**base, name: size} for size in SINGLE]
         checked += [candidate for candidate in single if candidate not in checked and trial.ran(candidate)][:4]
     if sizes.free and base not in checked:
         checked.append(base)
-    odd = uneven(main, [name for name in sizes.free if name in loose])
+    odd = uneven_sizes(main, [name for name in sizes.free if name in loose])
     quick = [main, odd] if odd != main and trial.ran(odd) else [main]
     if bound:
         notes.append(f"not every size of {', '.join(bound)} runs: those that do are checked")

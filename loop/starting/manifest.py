@@ -72,12 +72,12 @@ class Sizes:
         return [name for name in self.names if name in large or (name in self.free and name not in self.filter)]
 
 
-def uneven(sizes: Mapping[str, int], names: Sequence[str]) -> dict[str, int]:
+def uneven_sizes(sizes: Mapping[str, int], names: Sequence[str]) -> dict[str, int]:
     """Odd sizes of about a quarter, which no tile divides."""
     return {**sizes, **{name: sizes[name] // 4 + (1 if sizes[name] // 4 % 2 == 0 else 2) for name in names}}
 
 
-def edges(base: Mapping[str, int], names: Sequence[str]) -> Iterator[dict[str, int]]:
+def edge_sizes(base: Mapping[str, int], names: Sequence[str]) -> Iterator[dict[str, int]]:
     """Sizes at which a kernel may go wrong, all of these dimensions at once."""
     for values in EDGES if names else ():
         yield {**base, **{name: values[n % len(values)] for n, name in enumerate(names)}}

@@ -24,7 +24,7 @@ from loop.starting.facts import Lacking, Trial, facts_of
 from loop.starting.manifest import DIFFERENT, Sizes
 from loop.starting.slots import Option, Slots
 from loop.starting.texts import Hypothesis, Subject
-from loop.workers.messages import described
+from loop.workers.messages import describe_error
 
 LIMIT_S, MOST_TRIES = 40.0, 600
 """What is tried before `loop init` gives up, in all and with each set of sizes."""
@@ -92,7 +92,7 @@ def by_rank(options: Sequence[Sequence[Option]], total: int) -> Iterator[tuple[O
             yield (first, *rest)
 
 
-def search(subject: Subject, slots: Slots, sizes: Sizes) -> tuple[Trial, dict[str, int]]:
+def search_call(subject: Subject, slots: Slots, sizes: Sizes) -> tuple[Trial, dict[str, int]]:
     """What runs, and with which sizes: with finite outputs where anything gives them. Raises Lacking.
 
     The likeliest choice counts more than odd sizes. Equal sizes come last: there anything fits.
@@ -125,7 +125,7 @@ def search(subject: Subject, slots: Slots, sizes: Sizes) -> tuple[Trial, dict[st
     cause = min(errors, key=lambda failure: failure[0])[1]
     if isinstance(cause, Lacking):
         raise cause
-    text = described(cause)
+    text = describe_error(cause)
     if NO_GRAD in text:
         hint = "references run under torch.no_grad(): compute under `torch.enable_grad()`, and detach outputs"
         raise Lacking(f"{subject.full_name} does not run: {text}", hint)
@@ -152,7 +152,7 @@ def with_largest_indices(trial: Trial, slots: Slots, sizes: dict[str, int]) -> T
     return trial
 
 
-def started(terms: dict[str, Any]) -> dict[str, Any]:
+def started_target(terms: dict[str, Any]) -> dict[str, Any]:
     """The files and facts of a target. Raises Lacking."""
     slots = Slots(terms["likes"], terms["given"], terms["attributes"])
     subject = subject_of(terms, slots)
@@ -160,7 +160,7 @@ def started(terms: dict[str, Any]) -> dict[str, Any]:
     if not shapes:
         raise Lacking(f"no input of {subject.full_name} has a shape", "", ["--like x=N,M"])
     sizes = Sizes(shapes, terms["fixed"])
-    trial, base = search(subject, slots, sizes)
+    trial, base = search_call(subject, slots, sizes)
     trial = trial.settled(base)
     facts = facts_of(trial, base, sizes, slots, vary=not terms["compiled"])
     files = {terms["reference"]: trial.hypothesis.wrapper("What is right")}
@@ -177,11 +177,11 @@ def main(terms: dict[str, Any]) -> dict[str, Any]:
     sys.path.insert(0, terms["folder"])
     torch_side.use_threads(1)
     try:
-        return started(terms)
+        return started_target(terms)
     except Lacking as lacking:
         return {"lacks": str(lacking), "hint": lacking.hint, "like": list(lacking.like)}
     except Exception as error:
-        return {"lacks": f"{terms['module']}:{terms['name']}: {described(error)}", "hint": "", "like": []}
+        return {"lacks": f"{terms['module']}:{terms['name']}: {describe_error(error)}", "hint": "", "like": []}
 
 
 if __name__ == "__main__":

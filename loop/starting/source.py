@@ -17,7 +17,7 @@ from loop.base.documents import did_you_mean
 from loop.base.errors import UsageError
 from loop.builds.build import files_of
 from loop.formats.python_text import read_module, read_text
-from loop.starting.c_text import STREAM, CFunction, CParameter, bare, functions, uncalled
+from loop.starting.c_text import STREAM, CFunction, CParameter, functions, uncalled, without_comments
 
 TERMS = "const LoopTensor *loop_in, LoopTensor *loop_out, const double *loop_attributes, void *loop_stream"
 SCRATCH = re.compile(r"(?i).*(scratch|work|tmp|temp|buf|ws|cache).*")
@@ -254,7 +254,7 @@ def of_source(path: Path, function: str, constants: Mapping[str, Any]) -> Start:
     """
     if not path.is_file():
         raise UsageError(f"{path}: no such file", hint="loop init DIR --from file.cu --like x=N,M")
-    files, text = _with_headers(path), bare(read_text(path))
+    files, text = _with_headers(path), without_comments(read_text(path))
     entries = ENTRY.findall(text)
     entry = function if function in entries else _chosen(entries, path.stem)
     if not entry:
@@ -301,7 +301,7 @@ def _variant(path: Path, source: str, entry: str, files: Mapping[str, Path]) -> 
     device, compiler = BUILDS[path.suffix]
     flags = ["-O3", "'-arch={arch}'"]
     if compiler != "nvcc":
-        text = "\n".join(bare(read_text(file)) for file in files.values())
+        text = "\n".join(without_comments(read_text(file)) for file in files.values())
         needed = [flag for pattern, flag in FLAGS if re.search(pattern, text)]
         flags = ["-O3", *(flag for flag in needed if not (path.suffix == ".c" and "std=" in flag))]
     build = f"{{compiler: {compiler}, flags: [{', '.join(flags)}]}}"
@@ -342,7 +342,7 @@ class Named:
     """Files to copy, by their names in the target; none for an installed package."""
 
 
-def named(text: str) -> Named:
+def function_at(text: str) -> Named:
     """The function that `module:function` names, found as Python would find it from here; a file is a module, too.
 
     Raises UsageError for what is not there.

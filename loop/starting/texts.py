@@ -227,7 +227,7 @@ def _drawing(tensor: Drawn) -> str:
     }[tensor.values]
 
 
-def executed(text: str, name: str) -> dict[str, Any]:
+def executed_names(text: str, name: str) -> dict[str, Any]:
     """All that such a file defines."""
     space: dict[str, Any] = {"__name__": name}
     exec(compile(text, f"{name}.py", "exec"), space)

@@ -8,7 +8,7 @@ from loop.base.documents import did_you_mean, nearest
 from loop.base.errors import LoopError, UsageError
 from loop.base.places import Project, cache_folder, include_folder, project
 from loop.base.screen import Screen
-from loop.jobs.hosts import told
+from loop.jobs.hosts import lines_of_project_hosts
 from loop.library import definitions, targets, trust
 from loop.machine.gpus import gpus, no_gpu
 from loop.machine.machine import cores, machine
@@ -16,7 +16,7 @@ from loop.model.dtypes import Device
 from loop.model.plan import Pattern, Plan
 from loop.model.record import SessionHead
 from loop.model.target import CAbiVariant, Entry, Target
-from loop.model.workloads import WorkloadError, entry_of, expand, read_words, spelled
+from loop.model.workloads import WorkloadError, as_words, entry_of, expand, read_words
 from loop.workers.bench import Bench
 
 
@@ -52,11 +52,11 @@ def allow(project: Project, screen: Screen) -> None:
     """Ask before what a project runs is run for the first time; remembers a yes. Raises Untrusted."""
     if not trust.is_trusted(project):
         digest, machines = trust.definition_hash(project), trust.hosts_hash(project)
-        screen.say(f"{trust.shown(project)} would run:")
+        screen.say(f"{trust.shown_file(project)} would run:")
         for line in what_runs(project):
             screen.say(f"  {line}")
         if not screen.confirm("Allow it, until what they run changes?"):
-            raise trust.refusal(project)
+            raise trust.refusal_text(project)
         trust.grant(project, digest, machines)
 
 
@@ -78,7 +78,7 @@ def allow_session(folder: Path, head: SessionHead, setting: Setting, screen: Scr
 
 def what_runs(project: Project) -> list[str]:
     """Every command and code that the project's own definitions would run, and the machines that it names."""
-    return [*trust.what_runs(project), *(() if project.bundled else told(project.target))]
+    return [*trust.what_runs(project), *(() if project.bundled else lines_of_project_hosts(project.target))]
 
 
 def choose_device(wanted: str, target: Target, variants: Sequence[str] = ()) -> Device:
@@ -183,7 +183,7 @@ def with_given(setting: Setting, names: Sequence[str]) -> Setting:
             if workload.dtype not in target.tolerance:
                 raise WorkloadError("dtype", f"one of {', '.join(target.tolerance)}", repr(workload.dtype))
         except WorkloadError as error:
-            example = spelled(entry_of(target.signature, expand(target, target.workloads, dtype)[0]))
+            example = as_words(entry_of(target.signature, expand(target, target.workloads, dtype)[0]))
             hint = did_you_mean(error.key, error.known) or f"as in --workloads {example!r}"
             raise UsageError(f"--workloads {text!r}: {error}", hint) from error
     return replace(setting, target=target.model_copy(update={"workloads": sets}))

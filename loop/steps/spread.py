@@ -53,18 +53,18 @@ class Part:
     """Folder of the target below that."""
 
 
-def spread(
+def spread_action(
     context: Context, action: str, parts: Sequence[Part]
 ) -> Generator[Tick, None, tuple[list[dict[str, Any]], tuple[JobRun, ...]]]:
     """What an action found in each part, in order, and what became of the jobs.
 
     Raises WorkFailed where a part came to no result after all its tries.
     """
-    jobs = yield from done(context, action, parts)
-    return [found(job) for job in jobs], tuple(job.ran for job in jobs)
+    jobs = yield from ended_jobs(context, action, parts)
+    return [output_of_job(job) for job in jobs], tuple(job.ran for job in jobs)
 
 
-def done(
+def ended_jobs(
     context: Context, action: str, parts: Sequence[Part], group: str = ""
 ) -> Generator[Tick, None, list[JobFolder]]:
     """The jobs of these parts, each of which has ended; those of this session that had are not run again.
@@ -76,7 +76,7 @@ def done(
     jobs = [_job(context, action, part) for part in parts]
     if all(job.state == "done" for job in jobs):
         return jobs
-    runner = executor.opened(campaign.executor, campaign.width)
+    runner = executor.open_executor(campaign.executor, campaign.width)
     try:
         yield from executor.all_trusted(runner, list({job.id: job for job in jobs}.values()), group)
     finally:
@@ -106,9 +106,9 @@ def _job(context: Context, action: str, part: Part) -> JobFolder:
     words += [f"--samples=../{SAMPLES}"] if part.keeps else []
     words += [f"--variant={name}" for name in part.variants]
     words += [f"--workloads={name}" for name in part.sets] + [f"--checks={name}" for name in part.checks]
-    hashes = folder.hashes(root, files)
+    hashes = folder.content_hashes(root, files)
     job = Job(
-        id=folder.identity(words, hashes, within=task.session or f"{os.getpid()} {time.time()}"),
+        id=folder.job_identity(words, hashes, within=task.session or f"{os.getpid()} {time.time()}"),
         words=tuple(words),
         title=part.title,
         files=hashes,
@@ -122,7 +122,7 @@ def _job(context: Context, action: str, part: Part) -> JobFolder:
     return folder.prepare(job, root, files)
 
 
-def found(job: JobFolder) -> dict[str, Any]:
+def output_of_job(job: JobFolder) -> dict[str, Any]:
     """The output of a job's step. Raises WorkFailed where there is none."""
     answer = job.answer()
     if "error" in answer:

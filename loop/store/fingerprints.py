@@ -94,7 +94,7 @@ VARYING: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...
 
 def fingerprint(text: str) -> FailureSeen:
     """The fingerprint of an error text, of whatever length."""
-    return FailureSeen.of(normal(telling_line(text)) or "no message")
+    return FailureSeen.of(normal_line(telling_line(text)) or "no message")
 
 
 def telling_line(text: str) -> str:
@@ -102,17 +102,17 @@ def telling_line(text: str) -> str:
     ends = text if len(text) <= 2 * READ else f"{text[:READ]}\n{text[-READ:]}"
     lines = [line[:LONGEST_LINE].strip() for line in ends.splitlines()]
     for line in lines:
-        if tells(line):
+        if names_error(line):
             return line
     return next((line for line in reversed(lines) if line), "")
 
 
-def tells(line: str) -> bool:
+def names_error(line: str) -> bool:
     """Whether a line names an error."""
     return not NOISE.search(line) and bool(TELLING.search(line) or EXCEPTION.match(line))
 
 
-def normal(line: str) -> str:
+def normal_line(line: str) -> str:
     """One line without what differs from machine to machine and from run to run."""
     text = COLOUR.sub("", line[:LONGEST_LINE])
     if MEMORY.search(text):
@@ -148,7 +148,7 @@ def of_step(record: Finished) -> tuple[FailureSeen, ...]:
     for checks in (verified.control, *verified.variants) if verified else ():
         # By the kind of its failure: how many elements, and by how much, differs from run to run.
         if checks is not None and (failure := checks.first_failure) is not None:
-            kind = f"{failure.status}: {normal(failure.fault.text if failure.fault else failure.message)}"
+            kind = f"{failure.status}: {normal_line(failure.fault.text if failure.fault else failure.message)}"
             if failure.status in ("wrong", "tampered"):
                 kind = "inexact" if failure.status == "wrong" and not failure.wrong else failure.status
             wrong.append(FailureSeen.of(f"{checks.variant} {kind}", checks.variant))
@@ -158,11 +158,11 @@ def of_step(record: Finished) -> tuple[FailureSeen, ...]:
         return (FailureSeen.of(f"{record.action}: over its limit"),)
     command = read_output(record, CommandOutput)
     line = telling_line(command.output) if command else ""
-    if command and tells(line):
-        return (FailureSeen.of(normal(line)),)
+    if command and names_error(line):
+        return (FailureSeen.of(normal_line(line)),)
     if command and command.code:  # No line names the error: how it ended, and the last thing it said.
         how = describe_exit(command.code)
-        return (FailureSeen.of(f"{how}: {normal(line)}" if line else how),)
+        return (FailureSeen.of(f"{how}: {normal_line(line)}" if line else how),)
     return (fingerprint(record.message),)
 
 

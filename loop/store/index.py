@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loop import __version__
 from loop.base.documents import sums, write_atomic
-from loop.base.errors import LoopError, remark
+from loop.base.errors import LoopError, remark_once
 from loop.base.places import cache_folder
 
 if TYPE_CHECKING:
@@ -62,12 +62,12 @@ def rows(root: Path, *, last: int | None = None, target: str | None = None) -> "
     """
     entries = _entries(root)
     for entry in [entry for entry in entries if entry["problem"]][:NAMED]:
-        remark(f"left out: {entry['problem']}")
+        remark_once(f"left out: {entry['problem']}")
     chosen = [entry for entry in entries if target in (None, entry["target"])]
     return _rows(chosen, last)
 
 
-def read(root: Path) -> "tuple[list[SessionRow], list[SessionListing]]":
+def read_index(root: Path) -> "tuple[list[SessionRow], list[SessionListing]]":
     """All rows, and the folders that are damaged, of another format or copies."""
     entries = _entries(root)
     return _rows(entries), [SessionListing.of(entry) for entry in entries if entry["problem"]]
@@ -101,13 +101,13 @@ def _entries(root: Path) -> list[dict[str, Any]]:
     with contextlib.suppress(OSError):
         before = sums.read_regular(path)
     for line in before.splitlines():
-        body, _, whole = sums.parted(line)
+        body, _, whole = sums.split_checksum(line)
         entry = json.loads(body) if whole else {}
         if whole and stamps.get(entry["folder"]) == entry["stamp"]:
             lines[entry["folder"]], entries[entry["folder"]] = line, entry
     for name in sorted(stamps.keys() - entries.keys()):
         entries[name] = _entry(root / name, stamps[name])
-        lines[name] = sums.sealed(json.dumps(entries[name])).encode()
+        lines[name] = sums.with_checksum(json.dumps(entries[name])).encode()
     after = b"".join(line + b"\n" for line in lines.values())
     if after != before:
         with contextlib.suppress(LoopError, OSError):

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from loop.base.documents import sums
-from loop.base.documents.files import unusable
+from loop.base.documents.files import unusable_file
 from loop.base.errors import LoopError, WorkFailed
 from loop.model.record import Closed, Event, Finished, Line, Opened, Started
 
@@ -40,7 +40,7 @@ class Journal:
     def append(self, event: Event) -> Line:
         """Write one event and wait until it is on disk. Raises LoopError when the disk refuses."""
         line = Line(seq=len(self._lines) + 1, at=datetime.datetime.now(datetime.UTC), event=event)
-        data = sums.sealed(line.text(), self._sum).encode()
+        data = sums.with_checksum(line.text(), self._sum).encode()
         try:
             size, rest = self._file.seek(0, os.SEEK_END), memoryview(data + b"\n")
             try:
@@ -53,7 +53,7 @@ class Journal:
                 raise
         except OSError as error:
             raise unwritable(self.path, error) from error
-        self._sum = sums.parted(data, self._sum)[1]
+        self._sum = sums.split_checksum(data, self._sum)[1]
         self._lines.append(line)
         return line
 
@@ -62,7 +62,7 @@ class Journal:
         self._file.close()
 
 
-def read(path: Path) -> list[Line]:
+def read_journal(path: Path) -> list[Line]:
     """All whole lines of a journal; a torn last line is left out. Raises LoopError on a damaged one."""
     return [line for line, _ in _chain(path, _rows(path))]
 
@@ -95,7 +95,7 @@ def _chain(path: Path, rows: Sequence[bytes]) -> Iterator[tuple[Line, str]]:
     for number, row in enumerate(rows, start=1):
         what = f"{path}:{number}: damaged journal line"
         hint = f"the {number - 1} lines before it are whole; move the session aside, or cut the file there"
-        text, before, whole = sums.parted(row, before)
+        text, before, whole = sums.split_checksum(row, before)
         try:
             fields = json.loads(text)
             outer = {name: fields.pop(name) for name in ("format", "seq", "at")}
@@ -107,13 +107,13 @@ def _chain(path: Path, rows: Sequence[bytes]) -> Iterator[tuple[Line, str]]:
         if not whole:
             raise WorkFailed(f"{what}: its checksum does not match", hint=hint)
         yield line, before
-    _, checksum, whole = sums.parted(torn[:-1], before)
+    _, checksum, whole = sums.split_checksum(torn[:-1], before)
     if whole and checksum.encode() in torn:  # Its line end is another byte: a kill leaves less of a line.
         hint = f"the {len(rows)} lines before it are whole; end line {len(rows) + 1} with a line end"
         raise WorkFailed(f"{path}:{len(rows) + 1}: damaged line end", hint=hint)
 
 
-def finished(lines: Iterable[Line]) -> tuple[Finished, ...]:
+def finished_steps(lines: Iterable[Line]) -> tuple[Finished, ...]:
     """The steps that have ended, in order; those before a fresh start no longer count."""
     ended: list[Finished] = []
     for line in lines:
@@ -139,4 +139,4 @@ def last_closed(lines: Iterable[Line]) -> Closed | None:
 def unwritable(path: Path, error: OSError) -> LoopError:
     """What to tell a user whose disk refuses."""
     hint = "free some space, or choose another folder with LOOP_SESSIONS"
-    return unusable(path, "written", error, hint)
+    return unusable_file(path, "written", error, hint)

@@ -94,7 +94,7 @@ class StandingFailure:
         return "no other sources have passed that since"
 
 
-def standing(
+def standing_failures(
     rows: Sequence[SessionRow], ground: str, declared: Mapping[str, Collection[str]]
 ) -> tuple[StandingFailure, ...]:
     """What stands against the variants, the latest first.
@@ -136,10 +136,10 @@ def standing_in(rows: Sequence[SessionRow]) -> set[str]:
     every = [judgement for row in rows for judgement in row.judged]
     names = {check.partition(", ")[0] for judgement in every for check in judgement.wrong}
     declared = {judgement.variant: names for judgement in every}
-    return {failure.row.id for failure in standing(rows, "", declared)}
+    return {failure.row.id for failure in standing_failures(rows, "", declared)}
 
 
-def unjudged(
+def unjudged_sets(
     rows: Sequence[SessionRow], ground: str, declared: Mapping[str, Mapping[str, Collection[str]]]
 ) -> dict[str, tuple[str, ...]]:
     """Variant to the sets of workloads that no session judged on these files: `edges (2 of 12 workloads)`.

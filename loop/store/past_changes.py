@@ -10,7 +10,7 @@ from loop.model.output import VerifyOutput, by_run, outputs_of
 from loop.model.record import Finished, KnownGood, SessionHead
 from loop.store import index
 from loop.store.judgements import standing_in, wrong_builds
-from loop.store.sessions import SessionFolder, before, every, left_out
+from loop.store.sessions import SessionFolder, every_session, left_out, sessions_before
 
 
 def _earlier(
@@ -22,7 +22,7 @@ def _earlier(
     when it began.
     """
     own = alike(head)
-    for folder in before(root, head.id):
+    for folder in sessions_before(root, head.id):
         try:
             then = folder.head()
             if alike(then) == own:
@@ -86,13 +86,13 @@ def _ground(head: SessionHead) -> tuple[object, ...]:
     return head.target, head.device, device
 
 
-def needed(root: Path) -> set[str]:
+def sessions_needed(root: Path) -> set[str]:
     """Sessions that the next one looks back on.
 
     The last of each target and device, that of their known good, and those with a failure that still stands.
     """
     last: dict[str, SessionHead] = {}
-    for folder in every(root):
+    for folder in every_session(root):
         try:
             head = folder.head()
             last[repr(_ground(head))] = head
@@ -106,7 +106,7 @@ def needed(root: Path) -> set[str]:
     return sessions
 
 
-def environment(head: SessionHead) -> tuple[object, ...]:
+def toolchain_of(head: SessionHead) -> tuple[object, ...]:
     """What has to be the same for a change to lose again: target, device and toolchain."""
     machine, gpu = head.machine, head.device == "cuda"
     place = (machine.gpus[:1], machine.driver, machine.nvcc) if gpu else (machine.processor,)
@@ -116,7 +116,7 @@ def environment(head: SessionHead) -> tuple[object, ...]:
 def lost_ideas(root: Path, head: SessionHead) -> tuple[TriedChange, ...]:
     """Changes that earlier sessions in this environment took back, oldest first; each once, as judged last."""
     ideas: dict[str, TriedChange] = {}
-    for folder, _, steps in _earlier(root, head, environment):
+    for folder, _, steps in _earlier(root, head, toolchain_of):
         digests = {run: brief.digest for run, brief in by_run(steps, BriefOutput)}
         for run, decision in by_run(steps, DecisionOutput):
             tried, digest = decision.tried, digests.get(run, "")
@@ -129,7 +129,7 @@ def lost_ideas(root: Path, head: SessionHead) -> tuple[TriedChange, ...]:
 def searches(root: Path, head: SessionHead) -> tuple[PastSearch, ...]:
     """Searches of earlier sessions in this environment, oldest first."""
     past = []
-    for folder, _, steps in _earlier(root, head, environment):
+    for folder, _, steps in _earlier(root, head, toolchain_of):
         tried = {run: decision.tried for run, decision in by_run(steps, DecisionOutput)}
         back = {run: change.reason for run, change in tried.items() if change and change.outcome == "reverted"}
         for run, output in by_run(steps, BriefOutput):

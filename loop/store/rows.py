@@ -8,7 +8,7 @@ from typing import Any
 from loop.base.errors import LoopError
 from loop.base.stats import geometric_mean
 from loop.model.bisect import BisectOutput
-from loop.model.change import DecisionOutput, hosts_of, kept
+from loop.model.change import DecisionOutput, hosts_of, kept_gains
 from loop.model.history import RESOURCES, RecordedSession
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
 from loop.model.money import Charge, Unmeasured
@@ -19,7 +19,7 @@ from loop.model.verdict import Verdict
 from loop.store import journal
 from loop.store.fingerprints import failures_of
 from loop.store.judgements import judgements
-from loop.store.sessions import RECORDED, SessionFolder, cut, read_recorded
+from loop.store.sessions import RECORDED, SessionFolder, lines_lost, read_recorded
 
 WORST_FIRST: tuple[Status, ...] = ("failed", "aborted", "paused", "passed")
 OF_HEAD = (
@@ -46,14 +46,14 @@ def row_of(path: Path) -> tuple[SessionRow | None, str]:
         if head.id != path.name:  # It counts once, under its own name.
             return None, f"{path}: a copy of session {head.id}"
         lines, problem = journal.whole_lines(path / journal.NAME)
-        return row(head, record, lines), problem or cut(path, record, lines)
+        return session_row(head, record, lines), problem or lines_lost(path, record, lines)
     except LoopError as error:
         return None, error.message
 
 
-def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) -> SessionRow:
+def session_row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) -> SessionRow:
     """What a session says; without a record, one that has not ended."""
-    steps = latest_attempts(journal.finished(lines))
+    steps = latest_attempts(journal.finished_steps(lines))
     plan, runs = head.plan.plan, _runs(head, steps, lines)
     builds = {
         build["variant"]: build["build_id"]
@@ -75,7 +75,7 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
         **{name: getattr(head, name) for name in OF_HEAD},
         plan=plan.name,
         workloads=(*plan.workloads, *plan.checks),
-        kept=kept(steps),
+        kept=kept_gains(steps),
         left=next((decision.ground for decision in reversed(decisions) if decision.kept), ""),
         commit=head.revision.committed,
         base=head.revision.commit,
@@ -83,7 +83,7 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
         runs=runs,
         right=tuple(variant for variant, passed in right.items() if passed),
         judged=tuple(judgements(head, steps)),
-        blamed=dict(blamed(steps)),
+        blamed=dict(blamed_commits(steps)),
         otherwise=plan.otherwise or "",
         lasting=lasting,
         complete=set(plan.patterns) <= {run.pattern for run in runs if run.whole},
@@ -136,7 +136,7 @@ def _promises(steps: Sequence[Finished], builds: Mapping[str, str]) -> tuple[Pro
     return tuple(promises)
 
 
-def blamed(steps: Sequence[Finished]) -> Iterator[tuple[str, str]]:
+def blamed_commits(steps: Sequence[Finished]) -> Iterator[tuple[str, str]]:
     """Variants of which a search named one commit, with that commit."""
     for output in outputs_of(steps, BisectOutput):
         if output.answer is not None and len(output.answer.culprits) == 1:
@@ -157,11 +157,11 @@ def _ended(record: SessionRecord) -> dict[str, object]:
         **{name: getattr(record.bill, name) for name in billed},
         "missed": "; ".join(miss.words for miss in record.objective.missed) if record.objective else "",
         "speeds": speeds,
-        **judged(record.verdicts),
+        **fields_of_verdicts(record.verdicts),
     }
 
 
-def judged(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+def fields_of_verdicts(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """The fields of a row that rest on its verdicts: `ratios`, `unsure`, `regressed`, `incorrect`."""
     ratios: dict[str, list[float]] = {}
     for verdict in verdicts:

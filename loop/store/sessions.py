@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from loop.base.documents import sums, write_atomic
-from loop.base.errors import LoopError, UsageError, WorkFailed, remark
+from loop.base.errors import LoopError, UsageError, WorkFailed, remark_once
 from loop.base.locks import locked
 from loop.model.history import RecordedSession
 from loop.model.record import Finished, Line, Opened, SessionHead, SessionRecord
@@ -72,16 +72,16 @@ class SessionFolder:
 
     def lines(self) -> list[Line]:
         """Its journal. Raises LoopError where lines are damaged, or fewer than when its record was written."""
-        lines, record = journal.read(self.path / journal.NAME), None
+        lines, record = journal.read_journal(self.path / journal.NAME), None
         with contextlib.suppress(LoopError):  # A damaged record is named by who asks for it.
             record = self.record()
-        if lost := cut(self.path, record, lines):
+        if lost := lines_lost(self.path, record, lines):
             raise WorkFailed(lost, hint=f"move {self.path} aside")
         return lines
 
     def finished(self) -> tuple[Finished, ...]:
         """Its ended steps."""
-        return journal.finished(self.lines())
+        return journal.finished_steps(self.lines())
 
     @property
     def reserve(self) -> Path:
@@ -116,7 +116,7 @@ class SessionFolder:
         return f"{SAMPLES}/{name}.json"
 
 
-def cut(folder: Path, record: SessionRecord | None, lines: Sequence[Line]) -> str:
+def lines_lost(folder: Path, record: SessionRecord | None, lines: Sequence[Line]) -> str:
     """Which lines its journal had when its record was written, and has no more; empty as a rule."""
     if record is None or len(lines) >= record.lines:
         return ""
@@ -126,7 +126,7 @@ def cut(folder: Path, record: SessionRecord | None, lines: Sequence[Line]) -> st
 
 def left_out(error: LoopError) -> None:
     """Say that a damaged session, or a part of one, is left out of what is worked out from several."""
-    remark(f"left out: {error.message}")
+    remark_once(f"left out: {error.message}")
 
 
 def write_figures(beside: Path, figures: Mapping[str, str]) -> None:
@@ -139,7 +139,7 @@ def write_figures(beside: Path, figures: Mapping[str, str]) -> None:
         write_atomic(path, text)
 
 
-def create(root: Path, plan: str, now: datetime.datetime) -> SessionFolder:
+def create_session(root: Path, plan: str, now: datetime.datetime) -> SessionFolder:
     """A new, empty session folder, named by time and plan. Raises LoopError when it cannot be made."""
     stem = f"{now:%Y-%m-%d-%H%M%S}-{plan}"
     try:
@@ -153,7 +153,7 @@ def create(root: Path, plan: str, now: datetime.datetime) -> SessionFolder:
     raise WorkFailed(f"{root}: a hundred sessions began in this second", hint="try again")
 
 
-def every(root: Path) -> list[SessionFolder]:
+def every_session(root: Path) -> list[SessionFolder]:
     """All sessions in a folder, in the order in which they began."""
     if not root.is_dir():
         return []
@@ -166,19 +166,19 @@ def every(root: Path) -> list[SessionFolder]:
     return sorted((folder for folder in folders if (folder.path / HEAD).is_file()), key=age)
 
 
-def before(root: Path, session: str) -> list[SessionFolder]:
+def sessions_before(root: Path, session: str) -> list[SessionFolder]:
     """The last sessions before one, oldest first: what it saw when it began, however often it is resumed."""
-    folders = every(root)
+    folders = every_session(root)
     ids = [folder.id for folder in folders]
     return folders[: ids.index(session) if session in ids else None][-RECENT:]
 
 
-def find(root: Path, name: str) -> SessionFolder:
+def find_session(root: Path, name: str) -> SessionFolder:
     """A session by id, by the beginning of one, `last`, or `last~1` for the one before it.
 
     Raises LoopError when none or several match.
     """
-    folders = every(root)
+    folders = every_session(root)
     back = re.fullmatch(r"last(?:~(\d{1,6}))?", name)
     if back and int(back[1] or 0) < len(folders):
         return folders[-1 - int(back[1] or 0)]

@@ -29,14 +29,14 @@ class Ticks:
         if last is not None and same and (tick.note == last.note or tick.seconds - last.seconds < APART_S):
             return
         text = json.dumps(tick.model_dump(mode="json"))
-        self._left -= len(sums.sealed(text)) + 1
+        self._left -= len(sums.with_checksum(text)) + 1
         self._last = tick
         if self._left >= 0:
             with contextlib.suppress(OSError):
                 sums.append_sealed(self._path, text)
 
 
-def read(path: Path) -> list[StepTick]:
+def read_ticks(path: Path) -> list[StepTick]:
     """All that can be read; what is damaged is named and left out, and a file that is not there holds none."""
     with contextlib.suppress(OSError):
         return list(sums.sealed_lines(path, StepTick))

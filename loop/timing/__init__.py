@@ -4,7 +4,7 @@ Begin with the way of a verdict, two files. `samples` says which samples, segmen
 log ratio of each round. `verdicts` makes a measurement of them, with its interval, and a word of that
 (`by_interval`), or of the blocks of the sequential rule (`by_evidence`, asked by a `Contest` after each block).
 What is `same` counts only where the slowed copy of the variant was seen to be slower. `doubts` turns what was
-noticed beside the samples into `invalid`; it knows what no call can be faster than.
+noticed beside the samples into `invalid_verdict`; it knows what no call can be faster than.
 
 Samples come from two files. `schedule` says how many rounds there is time for, has a fresh process for each side,
 and lets sides take turns. `timed_call` makes one side's call, in the judge's memory and by its clock. The judge

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from loop.base.stats import geometric_mean, median, times
 from loop.gate.kernel import workloads
-from loop.gate.verification import untaken
+from loop.gate.verification import untaken_workloads
 from loop.model.base import Model
 from loop.model.measurement import BASELINE, Segment, SideSensors
 from loop.model.output import MeasureOutput, outputs_of
@@ -19,10 +19,10 @@ from loop.report import format as say
 from loop.steps.context import Context, Result, Working
 from loop.timing import schedule
 from loop.timing.doubts import doubts
-from loop.timing.readiness import hold_device, ready, warnings, with_warnings
+from loop.timing.readiness import hold_device, ready_variants, warnings, with_warnings
 from loop.timing.samples import EMPTY, Pair, Terms, log_ratios
-from loop.timing.verdicts import by_interval, confidence, measurements, noise, tally
-from loop.workers.bench import fitting
+from loop.timing.verdicts import by_interval, confidence, measurements, noise_between_rounds, tally_words
+from loop.workers.bench import fitting_workloads
 
 
 def how_called(output: MeasureOutput) -> Iterator[str]:
@@ -33,7 +33,7 @@ def how_called(output: MeasureOutput) -> Iterator[str]:
         yield "an empty call: " + ", ".join(f"{way} {say.latency(us)}" for way, us in output.empty_us.items())
 
 
-def sensed(segments: Sequence[Segment]) -> tuple[SideSensors, ...]:
+def sensed_clocks(segments: Sequence[Segment]) -> tuple[SideSensors, ...]:
     """A GPU's clocks while each side was timed, in the order in which the sides were first timed."""
     sides = []
     for name in dict.fromkeys(segment.side for segment in segments if segment.sensors):
@@ -60,7 +60,7 @@ def sensor_lines(finished: Sequence[Finished], baseline: str) -> tuple[str, ...]
             least, middle, most = sensors.sm_clock_mhz
             clock = f"{middle} MHz" if least == most else f"{middle} MHz ({least} to {most})"
         if sensors.throttled:
-            reasons = say.listed([f"{reason} in {number}" for reason, number in sensors.throttled.items()])
+            reasons = say.listed_words([f"{reason} in {number}" for reason, number in sensors.throttled.items()])
             throttled = f"held back: {reasons} of {say.count(sensors.segments, 'segment')}"
         name = baseline if sensors.side == "baseline" else sensors.side
         lines.append(f"{name}: {clock}, {throttled}")
@@ -83,7 +83,7 @@ class MeasureTerms(Model):
 
 def measure(context: Context, arguments: MeasureTerms) -> Working[MeasureOutput]:
     """The baseline and every variant that was found right, turn about, in fresh processes."""
-    state = yield from ready(context)
+    state = yield from ready_variants(context)
     skipped = tuple(
         f"speed of {name}: it was not found right" for name in context.task.variants if name not in state.right
     )
@@ -97,7 +97,7 @@ def measure(context: Context, arguments: MeasureTerms) -> Working[MeasureOutput]
     with ExitStack() as stack:
         shared = yield from hold_device(bench, stack)
         every = [baseline, *sides]
-        room = fitting(bench, workloads(context, context.task.plan.workloads), every, wide=True)
+        room = fitting_workloads(bench, workloads(context, context.task.plan.workloads), every, wide=True)
         pairs = [Pair(side, side.name, BASELINE, "baseline") for side in sides]
         timings = yield from schedule.measure(bench, every, room.workloads, terms)
         warned = warnings(bench, shared, timings)
@@ -117,7 +117,11 @@ def measure(context: Context, arguments: MeasureTerms) -> Working[MeasureOutput]
         not_exercised=(
             *skipped,
             *(f"speed on {text}" for text in room.left_out),
-            *(f"speed of {side.name} on {text}" for side in sides for text in untaken(side, room.workloads)),
+            *(
+                f"speed of {side.name} on {text}"
+                for side in sides
+                for text in untaken_workloads(side, room.workloads)
+            ),
             *bench.notes,
         ),
         measurements=measured,
@@ -126,9 +130,11 @@ def measure(context: Context, arguments: MeasureTerms) -> Working[MeasureOutput]
         empty_us={EMPTY[way]: seconds * 1e6 for way, seconds in floors.items()},
         outputs=timings.outputs,
         threads=bench.threads,
-        block_sd=noise(log_ratios(timings.of(w.name), *p.sides) for p in pairs for w in room.workloads),
+        block_sd=noise_between_rounds(
+            log_ratios(timings.of(w.name), *p.sides) for p in pairs for w in room.workloads
+        ),
         warnings=warned,
-        sensors=sensed(timings.segments),
+        sensors=sensed_clocks(timings.segments),
     )
     return Result(output, samples={"measure": timings.segments})
 
@@ -149,5 +155,5 @@ def _describe(verdicts: Sequence[Verdict]) -> str:
         mean = times(geometric_mean([verdict.ratio for verdict in mine]))
         unclear = any(verdict.verdict == "inconclusive" for verdict in mine)
         ratio = "" if unclear else f", {mean} the baseline's speed"
-        texts.append(f"{name} {tally(mine)} of {len(mine)}{ratio}")
+        texts.append(f"{name} {tally_words(mine)} of {len(mine)}{ratio}")
     return "; ".join(texts)

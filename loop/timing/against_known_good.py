@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import Field
 
 from loop.base.processes import Tick
-from loop.base.stats import clipped, geometric_mean, times
+from loop.base.stats import geometric_mean, times, winsorised
 from loop.gate.kernel import KnownGoodGone, known_good_build, workloads
 from loop.gate.verify import Job, verify
 from loop.model.base import Model
@@ -25,10 +25,10 @@ from loop.model.workloads import accepts, operations
 from loop.steps.context import Context, Result, Working
 from loop.timing import samples, schedule, verdicts
 from loop.timing.doubts import doubts
-from loop.timing.readiness import ReadyVariants, hold_device, ready, warnings, with_warnings
+from loop.timing.readiness import ReadyVariants, hold_device, ready_variants, warnings, with_warnings
 from loop.timing.samples import MIN_ROUNDS, Pair, Terms, Timings
-from loop.timing.verdicts import measurements, noise
-from loop.workers.bench import Side, fitting
+from loop.timing.verdicts import measurements, noise_between_rounds
+from loop.workers.bench import Side, fitting_workloads
 
 
 class CompareOutput(Output):
@@ -73,17 +73,17 @@ def itself(candidate: Side, workloads: Sequence[Workload]) -> Rival:
     return Rival(candidate.renamed(f"{candidate.name} again"), workloads)
 
 
-def slowed(candidate: Side, share: float, workloads: Sequence[Workload]) -> Rival:
+def slowed_down(candidate: Side, share: float, workloads: Sequence[Workload]) -> Rival:
     """The same binary, made slower by a share of its time: the positive control."""
     return Rival(candidate.renamed(f"{candidate.name} slowed by {share:.0%}", slow=share), workloads)
 
 
-def hopeful(words: Collection[verdicts.Word], logs: Sequence[Sequence[float]]) -> bool:
+def is_hopeful(words: Collection[verdicts.Word], logs: Sequence[Sequence[float]]) -> bool:
     """Whether more blocks may keep a candidate: nowhere certainly faster or slower, and faster in the mean.
 
     `words`: its verdict on each workload so far; `logs`: log ratios of the blocks of each.
     """
-    means = [clipped(values).mean for values in logs if values]
+    means = [winsorised(values).mean for values in logs if values]
     return {"inconclusive"} <= {*words} <= {"inconclusive", "same"} and fmean(means) > HOPEFUL
 
 
@@ -126,7 +126,7 @@ class Contest:
         pairs = [(workload, rival) for rival in self.rivals for workload in rival.workloads]
         words = [self.decision(timings, *pair).verdict for pair in pairs]
         failed = any(self.told_apart(timings, rival) for rival in self.controls[:1])
-        return not failed and hopeful(words, [self.logs(timings, *pair) for pair in pairs])
+        return not failed and is_hopeful(words, [self.logs(timings, *pair) for pair in pairs])
 
     def _sides(self, rival: Rival) -> tuple[str, str]:
         """Reference and candidate by name; a slowed side is a candidate itself, everything else a reference."""
@@ -167,7 +167,7 @@ class Contest:
             inconclusive=words.count("inconclusive"),
             false=tuple(f"{word} on {place}" for place, word in self.told_apart(timings, rival).items()),
             blocks=max(map(len, logs), default=0),
-            block_sd=noise(logs),
+            block_sd=noise_between_rounds(logs),
         )
 
     def positive_control(self, timings: Timings) -> PositiveControl:
@@ -186,7 +186,7 @@ class Contest:
         )
 
 
-def together(contests: Iterable[Contest], timings: Timings) -> Mapping[str, Sequence[str]]:
+def pending_of_all(contests: Iterable[Contest], timings: Timings) -> Mapping[str, Sequence[str]]:
     """What is still to be timed of all of them: every contest gets its share of each round."""
     pending: dict[str, list[str]] = {}
     for contest in contests:
@@ -210,7 +210,7 @@ class CompareTerms(Model):
 
 def compare(context: Context, arguments: CompareTerms) -> Working[CompareOutput]:
     """Each compiled variant that is right, and each candidate: null control, positive control, known good."""
-    state = yield from ready(context)
+    state = yield from ready_variants(context)
     if state.builds is None:
         return Result(CompareOutput(ok=False, message=f"nothing to compare: {state.why_not}", hint=state.hint))
     builds = {name: build for name, build in state.builds.items() if build.compiled or arguments.candidate}
@@ -267,7 +267,7 @@ def _contests(
     candidates = [bench.side(b.variant, b) for b in right if types & set(bench.target.variants[b.variant].dtypes)]
     controlled = candidates if bench.device == "cpu" else candidates[:1]
     timed = [side for side in candidates for _ in range(4 if side in controlled else 2)]
-    room = fitting(bench, chosen, timed, wide=True)
+    room = fitting_workloads(bench, chosen, timed, wide=True)
     names = ", ".join(side.name for side in candidates)
     missing += [f"{names} against itself and its known good on {text}" for text in room.left_out]
     if len(candidates) > len(controlled):
@@ -291,7 +291,7 @@ def _contests(
             missing.append(f"{name} against its known good: {gone}")
         if candidate in controlled:  # The slowdown is tried on the longest workload.
             longest = max(accepted, key=partial(operations, bench.target))
-            controls = [itself(candidate, accepted), slowed(candidate, SLOWDOWN, [longest])]
+            controls = [itself(candidate, accepted), slowed_down(candidate, SLOWDOWN, [longest])]
         if rivals or controls:
             contests.append(Contest(candidate, rivals, arguments.candidate, controls, most))
     return contests
@@ -321,8 +321,8 @@ def _time(
         def pending(timings: Timings) -> Mapping[str, Sequence[str]]:
             late = timings.rounds >= arguments.least and monotonic() - begun > limit_s
             if arguments.more_s and (late or timings.rounds >= arguments.rounds):
-                return together([contest for contest in contests if contest.promising(timings)], timings)
-            return together(essential if late else contests, timings)
+                return pending_of_all([contest for contest in contests if contest.promising(timings)], timings)
+            return pending_of_all(essential if late else contests, timings)
 
         timings = yield from schedule.measure(context.bench, sides, [*timed.values()], terms, pending)
     return timings, warnings(context.bench, shared, timings)
@@ -343,7 +343,7 @@ def _judge(
         if place in places:
             what = f"against itself {controlled.candidate.name} came out {apart} on {place}"
             reason = f"{what}: timing cannot be trusted on this machine now"
-            judged.append(verdicts.invalid(name, place, "self", "differs from itself", reason))
+            judged.append(verdicts.invalid_verdict(name, place, "self", "differs from itself", reason))
     if judged:
         return measured, judged
     positive = controlled.positive_control(timings)
@@ -371,5 +371,5 @@ def _describe(contest: Contest, judged: Sequence[Verdict], timings: Timings) -> 
     speeds = [verdict for verdict in judged if isinstance(verdict, SpeedVerdict)]
     if speeds:
         mean = times(geometric_mean([speed.ratio for speed in speeds]), 3)
-        parts.append(f"against the known good {verdicts.tally(speeds)}, {mean}")
+        parts.append(f"against the known good {verdicts.tally_words(speeds)}, {mean}")
     return f"{contest.candidate.name} {'; '.join(parts)}"

@@ -11,10 +11,10 @@ from loop.model.dtypes import Dtype
 from loop.model.measurement import BASELINE, Check, Measurement, Segment
 from loop.model.profile import DeviceFacts
 from loop.model.verdict import Against, NoSpeedVerdict
-from loop.model.workloads import counted, operations, tensor_bytes
+from loop.model.workloads import counted_work, operations, tensor_bytes
 from loop.timing import samples
 from loop.timing.samples import MIN_ROUNDS, MemoryProbe, Pair, Timings
-from loop.timing.verdicts import invalid
+from loop.timing.verdicts import invalid_verdict
 from loop.workers.bench import Bench
 from loop.workers.judge_process import Way
 
@@ -119,7 +119,7 @@ def beyond_gpu_memory(seconds: float, moved: float, whose: str, gpu: DeviceFacts
     return objection
 
 
-def impossible(bench: Bench, measurement: Measurement, kind: str) -> Generator[Tick, None, str]:
+def why_impossible(bench: Bench, measurement: Measurement, kind: str) -> Generator[Tick, None, str]:
     """Why a measurement cannot be true; empty when it can. `kind`: of the candidate's side, as in `c_abi`."""
     seconds, workload, target = measurement.candidate_us * 1e-6, measurement.workload, bench.target
     objection = ""
@@ -138,7 +138,7 @@ def impossible(bench: Bench, measurement: Measurement, kind: str) -> Generator[T
         if bench.gpu and stated:  # The manifest's figure, its clock and accumulation at their best.
             peak = Ceiling(stated, 1.0, bench.gpu.source)
         objection = objection or beyond_arithmetic(measurement.flops_per_s, peak)
-        moved, whose = counted(target.bytes, workload), "the manifest's `bytes`"
+        moved, whose = counted_work(target.bytes, workload), "the manifest's `bytes`"
         if moved is None:
             sizes, whose = tensor_bytes(target, workload), "its output"
             moved = sum(sizes.get(name, 0) for name in target.signature.outputs)
@@ -177,15 +177,15 @@ def every_doubt(
     kinds = {(pair.variant, pair.against): str(pair.candidate.kind) for pair in pairs}
     for measurement in sorted(measured, key=lambda each: -operations(bench.target, each.workload)):
         key = (measurement.variant, measurement.against)
-        if reason := (yield from impossible(bench, measurement, kinds.get(key, ""))):
+        if reason := (yield from why_impossible(bench, measurement, kinds.get(key, ""))):
             place = measurement.workload.name
-            verdicts.append(invalid(measurement.variant, place, measurement.against, "impossible", reason))
+            verdicts.append(invalid_verdict(measurement.variant, place, measurement.against, "impossible", reason))
     for name in dict.fromkeys(segment.workload for segment in timings.segments):
         segments = timings.of(name)
         for pair in pairs:
             why = samples.held_back(segments, *pair.sides)
             if why and len(samples.log_ratios(segments, *pair.sides)) < MIN_ROUNDS:
-                verdicts.append(invalid(pair.variant, name, pair.against, "held back", why))
+                verdicts.append(invalid_verdict(pair.variant, name, pair.against, "held back", why))
     return verdicts
 
 
@@ -193,27 +193,27 @@ def _noticed(
     timings: Timings, against: Against, names: Mapping[str, str], lying: Mapping[str, str]
 ) -> Iterator[NoSpeedVerdict]:
     """Doubts of each side. `names`: side to its variant; `lying`: side to what is wrong with its clock."""
-    remembering = {place: remembers(probes) for place, probes in timings.probes.items()}
+    remembering = {place: remembers_results(probes) for place, probes in timings.probes.items()}
     for (side, workload), reason in remembering.items():
         # Where the baseline looks like it, too, it is the machine.
         if reason and side in names and (side == BASELINE or not remembering.get((BASELINE, workload))):
-            yield invalid(names[side], workload, against, "remembers", reason)
+            yield invalid_verdict(names[side], workload, against, "remembers", reason)
     for side, variant in names.items():
         places = list(dict.fromkeys(segment.workload for segment in timings.segments if segment.side == side))
         if places and lying.get(side):
-            yield invalid(variant, places[0], against, "clock", lying[side])
+            yield invalid_verdict(variant, places[0], against, "clock", lying[side])
         for workload in places:
             own = [segment for segment in timings.of(workload) if segment.side == side]
-            if reason := defers(own):
-                yield invalid(variant, workload, against, "defers", reason)
+            if reason := defers_work(own):
+                yield invalid_verdict(variant, workload, against, "defers", reason)
             # While another side is timed, the variant's processes are stopped. A disturbed one tells of a busy
             # machine, and slow calls accuse nobody.
             busy = samples.warning(segment for segment in timings.of(workload) if segment.side != side)
             if not busy and (reason := unproven(timings.unproven(side, workload))):
-                yield invalid(variant, workload, against, "foresees", reason)
+                yield invalid_verdict(variant, workload, against, "foresees", reason)
 
 
-def remembers(probes: Sequence[MemoryProbe]) -> str:
+def remembers_results(probes: Sequence[MemoryProbe]) -> str:
     """Why a variant seems to keep earlier results; empty when it does not. `probes`: one a process.
 
     More than half of the processes that had a core to themselves have to show it: even they may be interrupted.
@@ -256,7 +256,7 @@ def clock_lies(lags: Sequence[tuple[float, float]], usual_s: float = 0.0) -> str
     return f"its clock was changed, or it works on another stream: {clocks}"
 
 
-def defers(segments: Sequence[Segment]) -> str:
+def defers_work(segments: Sequence[Segment]) -> str:
     """Why a side seems to compute when its result is looked at; empty when it does not.
 
     More than half of its rounds have to show it: one in which the system came between says nothing.

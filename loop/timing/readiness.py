@@ -37,7 +37,7 @@ class ReadyVariants:
     hint: str | None = None
 
 
-def ready(context: Context) -> Generator[Tick, None, ReadyVariants]:
+def ready_variants(context: Context) -> Generator[Tick, None, ReadyVariants]:
     """The variants that were found right in this session, with the builds that were checked."""
     verified = context.latest("kernel.verify")
     checks = VerifyOutput.model_validate(verified) if verified else None
@@ -117,7 +117,7 @@ def warn_after(bench: Bench, busy: int | None = None) -> str:
     children = {child.pid for child in psutil.Process().children(recursive=True)}
     held = sum(user.memory_bytes or 0 for user in users)
     company = Company(
-        others=nvml.strangers(others, children, set(psutil.pids())),
+        others=nvml.other_users(others, children, set(psutil.pids())),
         loose_bytes=(bench.sensors.memory() or (0, 0))[1] - held,
         busy_percent=busy,
     )

@@ -9,7 +9,7 @@ scattered by 175 % (sd), and by 9 % where only samples without a wait count.
 **The GPU.** A round does not count where the GPU held one side back and the other not: by a reason to throttle, or
 by clocks that differ.
 
-**Work that is left** until a result is looked at counts as work of the call (`charged`).
+**Work that is left** until a result is looked at counts as work of the call (`charge_left_work`).
 """
 
 import math
@@ -162,7 +162,7 @@ class Pair:
         return self.reference, self.candidate.name
 
 
-def called(side: Side, device: Device, *, captured: bool) -> str:
+def how_called(side: Side, device: Device, *, captured: bool) -> str:
     """How a side's calls are made; `captured`: whether a CUDA graph replays them."""
     kind = side.kind
     if kind == "command":
@@ -181,7 +181,7 @@ class Sample(NamedTuple):
     share: float
 
 
-def disturbed(whole: float, waited: float | None) -> bool:
+def is_disturbed(whole: float, waited: float | None) -> bool:
     """Whether a sample says more of the machine than of the call; both in seconds."""
     return waited is not None and waited > CLEAN * whole
 
@@ -193,7 +193,7 @@ def samples(segment: Segment) -> list[Sample]:
     return [Sample(took, min(wait / max(took, 1e-12), 1.0)) for took, wait in pairs]
 
 
-def counted(segments: Iterable[Segment]) -> list[list[Sample]]:
+def counted_samples(segments: Iterable[Segment]) -> list[list[Sample]]:
     """The samples that count of a side in one round, segment by segment: those that nothing disturbed.
 
     Segments with too few of them are left out. Where all have too few, their clean samples count together. Where
@@ -213,7 +213,9 @@ def counted(segments: Iterable[Segment]) -> list[list[Sample]]:
 
 def log_time(segments: Iterable[Segment]) -> float:
     """Logarithm of the seconds of a side's call in one round: the mean over its segments' medians."""
-    return statistics.fmean(math.log(median([sample.seconds for sample in group])) for group in counted(segments))
+    return statistics.fmean(
+        math.log(median([sample.seconds for sample in group])) for group in counted_samples(segments)
+    )
 
 
 def rounds_of(
@@ -267,7 +269,7 @@ def spoilt_by_others(reference: Sequence[Segment], candidate: Sequence[Segment])
     """Whether a round does not count: other programs took the core from one side more than from the other."""
     left = []
     for side in (reference, candidate):
-        chosen = [sample for group in counted(side) for sample in group]
+        chosen = [sample for group in counted_samples(side) for sample in group]
         seconds = max(sum(sample.seconds for sample in chosen), 1e-12)
         left.append(max(1 - sum(sample.share * sample.seconds for sample in chosen) / seconds, 1e-3))
     return min(left) < LEAST or abs(math.log(left[0] / left[1])) > APART
@@ -317,7 +319,7 @@ def held_back(segments: Iterable[Segment], reference: str, candidate: str) -> st
     return None
 
 
-def charged(
+def charge_left_work(
     segments: Sequence[Segment], handed: Mapping[tuple[str, str, int], Sequence[float]], number: int
 ) -> list[Segment]:
     """The segments of one round and workload, each sample longer by what its side left for later.

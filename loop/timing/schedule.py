@@ -21,13 +21,13 @@ from loop.base.processes import Tick, kill_group
 from loop.base.stats import FEWEST
 from loop.calls.arena import CAPTURED, MOST_CALLS, Values
 from loop.calls.call import Call
-from loop.gate.verify import LONGEST_S, call_limit_s, judged
+from loop.gate.verify import LONGEST_S, call_limit_s, check_of
 from loop.machine.machine import cores
 from loop.model.causes import Cause
 from loop.model.measurement import BASELINE, DeviceReading, Segment
 from loop.model.target import Workload
 from loop.model.workloads import accepts
-from loop.timing.samples import JudgedSample, Pending, Terms, Timings, called, charged
+from loop.timing.samples import JudgedSample, Pending, Terms, Timings, charge_left_work, how_called
 from loop.timing.timed_call import SECRET, SegmentSamples, TimedCall
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
 from loop.workers.judge_messages import Compare
@@ -238,7 +238,7 @@ class TimingRound:
             for place, name in enumerate([*order, *reversed(order)][: turn * len(names)]):
                 at = turn * done + place // len(names)
                 segments.append((yield from self._segment(name, workload, timings, judged=at == judged[name])))
-            timings.segments += charged(segments, timings.handed, self.number)
+            timings.segments += charge_left_work(segments, timings.handed, self.number)
         return rounds
 
     @contextmanager
@@ -261,7 +261,7 @@ class TimingRound:
         if sampled.own:
             timings.own_clock.add(name)
         captured = bool(self.workers[name].arena.words[CAPTURED])
-        timings.ways[name] = called(self.sides[name], self.bench.device, captured=captured)
+        timings.ways[name] = how_called(self.sides[name], self.bench.device, captured=captured)
         timings.clocks.setdefault(name, []).extend(sampled.clocks)
         timings.handed.setdefault((name, workload.name, self.number), []).extend(sampled.handed)
         if sampled.output is not None and not timed.is_program:
@@ -295,7 +295,7 @@ class TimingRound:
                 unwritten=any(sampled.unwritten for sampled in same),
                 writes=tuple(dict.fromkeys(text for sampled in same for text in sampled.writes)),
             )
-            check = judged(self.sides[side], workload, "contiguous", noticed, finding)
+            check = check_of(self.sides[side], workload, "contiguous", noticed, finding)
             timings.outputs += 1
             if not check.passed:
                 timings.wrong.append((side, check))

@@ -12,7 +12,7 @@ from loop.base.stats import times
 from loop.formats.evaluators import EVALUATORS
 from loop.formats.model import ForeignTask
 from loop.formats.table import made_of
-from loop.formats.theirs import LIMIT_S, ForeignAnswer, Verdict, agree, causes, judged
+from loop.formats.theirs import LIMIT_S, ForeignAnswer, Verdict, ask_evaluator, causes, verdicts_agree
 from loop.library.definitions import read_file
 from loop.machine.gpus import gpus
 from loop.model.base import Model
@@ -57,7 +57,7 @@ class Both(Model):
     @property
     def same(self) -> bool | None:
         """Whether both say the same; None where there are not two."""
-        return agree(self.ours, self.theirs)
+        return verdicts_agree(self.ours, self.theirs)
 
 
 class TheirsOutput(Output):
@@ -82,7 +82,7 @@ def theirs(context: Context, arguments: EvaluatorTerms) -> Working[TheirsOutput]
             verdict = Verdict(status="not available", why="it is the task's own reference")
             if name in answers:
                 verdict = yield from verdict_of(task, answers[name], arguments)
-            both.append(two(task, name, context.finished, verdict))
+            both.append(two_verdicts(task, name, context.finished, verdict))
     words = {True: "both say the same", False: "they differ"}
     texts, missing = [], []
     for each in both:
@@ -103,10 +103,10 @@ def verdict_of(task: ForeignTask, answer: Path, terms: EvaluatorTerms) -> Genera
     asked = ForeignAnswer(
         task, answer.absolute(), checkout, python, bool(gpus().usable), terms.limit_s, terms.cases
     )
-    return (yield from judged(asked, evaluator))
+    return (yield from ask_evaluator(asked, evaluator))
 
 
-def two(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Verdict) -> Both:
+def two_verdicts(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Verdict) -> Both:
     """Our verdict from the steps so far, beside theirs."""
     outputs = outputs_of(finished, MeasureOutput)
     ratios = [each.ratio for output in outputs for each in output.measurements if each.variant == name]
@@ -124,7 +124,7 @@ def two(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Ver
 HEADS = ("answer", "ours", "theirs", "agree")
 
 
-def line(both: Both) -> tuple[str, ...]:
+def verdict_row(both: Both) -> tuple[str, ...]:
     """Two verdicts as a row below `HEADS`."""
     ratio = f", {times(both.ratio)}" if both.ratio is not None else ""
     speedup = f", {times(both.theirs.speedup)}" if both.theirs.speedup is not None else ""
@@ -146,7 +146,7 @@ def reasons(every: Sequence[Both]) -> Iterator[str]:
 
 def section(output: TheirsOutput) -> Section:
     """Both verdicts as a table, with the reasons of each."""
-    table = Table(tuple(map(Column, HEADS)), tuple(map(line, output.both)))
+    table = Table(tuple(map(Column, HEADS)), tuple(map(verdict_row, output.both)))
     return Section("Their verdict", tuple(reasons(output.both)), table, screen=True)
 
 

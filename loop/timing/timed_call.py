@@ -18,7 +18,7 @@ from loop.calls.arena import CAPTURED, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTA
 from loop.calls.call import Call, LibraryTerms, step_of
 from loop.calls.invocation import Waits
 from loop.model.dtypes import ITEM_SIZES, Device, is_floating
-from loop.timing.samples import MemoryProbe, disturbed
+from loop.timing.samples import MemoryProbe, is_disturbed
 from loop.workers.bench import Side
 from loop.workers.judge_process import Orders
 from loop.workers.messages import StageCall, Unstage
@@ -281,7 +281,7 @@ class TimedCall:
             if known or (not late and (not self.replays or self.returns)):
                 spent += yield from self._hand_over(sampled, calls, chosen, bring=known or self._soon())
             spent += whole
-            sound += 0.0 if disturbed(whole, waited) else whole
+            sound += 0.0 if is_disturbed(whole, waited) else whole
             late = spent >= MOST_DISTURBED * seconds or early >= MOST_READY * seconds
 
     def _timed(self, waits: Waits, calls: int) -> Generator[Tick, None, tuple[float, float | None]]:
@@ -330,7 +330,7 @@ class TimedCall:
     def _note(self, sampled: SegmentSamples, whole: float, waited: float | None, calls: int) -> None:
         if self.replays:
             own_s = self.arena.words[OWN_NS] / 1e9
-            if not disturbed(whole, waited):
+            if not is_disturbed(whole, waited):
                 sampled.clocks.append((max(whole - LAUNCH_S * self._passes(), own_s), own_s))
             whole = min(own_s, whole) or whole
         sampled.seconds.append(whole / calls)
@@ -386,7 +386,7 @@ class TimedCall:
             whole, waited = yield from self._timed(waits, calls)
             once = self._own(whole) / (calls * self._passes())  # A GPU's calls are sized by the GPU's clock.
             rough, spent = min(rough, once), spent + whole
-            if not disturbed(whole, waited):
+            if not is_disturbed(whole, waited):
                 sound, sounds = min(sound, once), sounds + 1
                 if seconds and not self.replays:
                     calls = self._calls_at_once(sound)
@@ -443,7 +443,7 @@ class TimedCall:
                         for _ in range(PROBE_CALLS):
                             yield from self._ready(windows, turns)
                             whole, waited = yield from self._timed(waits, calls)
-                            clean = bool(self.replays) or not disturbed(whole, waited)
+                            clean = bool(self.replays) or not is_disturbed(whole, waited)
                             samples.append((self._own(whole - min(waited or 0.0, 0.99 * whole)) / calls, clean))
                         (fresh_s, first), (again_s, second) = samples[:2]
                         drawn.append(MemoryProbe(fresh_s, again_s, first and second))

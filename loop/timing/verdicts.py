@@ -2,7 +2,7 @@
 
 Against the baseline a few rounds give an interval, and the interval gives the word (`by_interval`). Two of our
 own binaries are judged block by block until the evidence is enough, by the sequential rule (`by_evidence`). A
-timing that cannot be trusted has no speed at all (`invalid`; `doubts` has the reasons).
+timing that cannot be trusted has no speed at all (`invalid_verdict`; `doubts` has the reasons).
 
 **The sequential rule.** A value is the log ratio of one block, log(reference time / candidate time): above 0 the
 candidate is faster.
@@ -20,7 +20,7 @@ statistic, and let the effect mean/sigma be normal with variance g. Then, with w
 In r nothing divides by a spread that may be zero, and e stays below 2 (1 + n g)^((n-1)/2) for t without end.
 
 **Outliers.** Each value further than three robust deviations from the median of all blocks is first pulled to
-that distance (`stats.clipped`): the size of an outlier does not matter, and one block in five moves the mean by
+that distance (`stats.winsorised`): the size of an outlier does not matter, and one block in five moves the mean by
 little. Where more than three blocks in ten lie beyond, the median itself is in doubt, and nothing is pulled in.
 Of normal values the clip touches 3 in 1,000, so the bound on e holds nearly as before. For other noise it is
 simulated, not proven, with a look after every block up to the limit (`tests/bench/VERDICT.md`): heavy tails, one
@@ -40,12 +40,22 @@ from dataclasses import dataclass
 from statistics import stdev
 from typing import Literal
 
-from loop.base.stats import CONFIDENCE, FEWEST, Clipped, clipped, median, ratio_interval, significant, t_cdf, times
+from loop.base.stats import (
+    CONFIDENCE,
+    FEWEST,
+    Clipped,
+    median,
+    ratio_interval,
+    significant,
+    t_cdf,
+    times,
+    winsorised,
+)
 from loop.model.causes import Cause
 from loop.model.measurement import Measurement
 from loop.model.target import Target, Workload
 from loop.model.verdict import Against, NoSpeedVerdict, SpeedVerdict, is_vague
-from loop.model.workloads import counted
+from loop.model.workloads import counted_work
 from loop.timing import samples
 from loop.timing.samples import MIN_ROUNDS, Pair, Timings, log_ratios
 
@@ -71,13 +81,15 @@ def measurements(
     for pair in pairs:
         for workload in timed:
             if len(log_ratios(timings.of(workload.name), *pair.sides)) >= MIN_ROUNDS:
-                flops, moved = counted(target.flops, workload), counted(target.bytes, workload)
-                measurement = measured(timings, pair, workload, flops=flops, moved=moved, confidence=confidence)
+                flops, moved = counted_work(target.flops, workload), counted_work(target.bytes, workload)
+                measurement = measure_pair(
+                    timings, pair, workload, flops=flops, moved=moved, confidence=confidence
+                )
                 measurements.append(measurement)
     return tuple(measurements)
 
 
-def measured(
+def measure_pair(
     timings: Timings,
     pair: Pair,
     workload: Workload,
@@ -97,7 +109,7 @@ def measured(
     def latency_s(side: str) -> float:
         """Seconds of one call: the geometric mean of the segments' medians, outliers pulled in as in the ratio."""
         logs = [samples.log_time([segment]) for segment in segments if segment.side == side]
-        return math.exp(clipped(logs).mean)
+        return math.exp(winsorised(logs).mean)
 
     def peak(side: str) -> int | None:
         peaks = timings.peaks.get((side, workload.name))
@@ -109,7 +121,7 @@ def measured(
         workload=workload,
         against=pair.against,
         rounds=len(logs),
-        outliers=clipped(logs).beyond,
+        outliers=winsorised(logs).beyond,
         ratio=ratio,
         interval=(low, high),
         ranged=ranged,
@@ -125,9 +137,9 @@ def measured(
     )
 
 
-def noise(logs_by_workload: Iterable[Sequence[float]]) -> float | None:
+def noise_between_rounds(logs_by_workload: Iterable[Sequence[float]]) -> float | None:
     """Median over workloads of the standard deviation of a round's log ratio; None without two rounds."""
-    deviations = [stdev(clipped(logs).values) for logs in logs_by_workload if len(logs) > 1]
+    deviations = [stdev(winsorised(logs).values) for logs in logs_by_workload if len(logs) > 1]
     return median(deviations) if deviations else None
 
 
@@ -200,13 +212,13 @@ def speed_verdict(measurement: Measurement, word: Word, reason: str, e_value: fl
     )
 
 
-def tally(verdicts: Sequence[SpeedVerdict]) -> str:
+def tally_words(verdicts: Sequence[SpeedVerdict]) -> str:
     """`faster on 2, same on 1`."""
     words = [verdict.verdict for verdict in verdicts]
     return ", ".join(f"{word} on {words.count(word)}" for word in dict.fromkeys(words))
 
 
-def invalid(variant: str, workload: str, against: Against, cause: Cause, reason: str) -> NoSpeedVerdict:
+def invalid_verdict(variant: str, workload: str, against: Against, cause: Cause, reason: str) -> NoSpeedVerdict:
     """A verdict on a timing that cannot be trusted."""
     return NoSpeedVerdict(
         variant=variant, workload=workload, against=against, verdict="invalid", cause=cause, reason=reason
@@ -271,7 +283,7 @@ def by_evidence(
     decision = far_off(logs, needed_evidence(workloads, candidate))
     if decision is not None:
         return decision
-    kept, needed = clipped(logs), needed_evidence(workloads)
+    kept, needed = winsorised(logs), needed_evidence(workloads)
     faster, slower = _evidence(kept, math.log1p(MARGIN) + allowed)
     if len(logs) >= MIN_BLOCKS:
         same, when = min(_evidence(kept, allowed - math.log1p(SAME))), f"to 1 after {len(logs)} blocks"
@@ -295,7 +307,7 @@ def by_evidence(
     return Decision("inconclusive", nearest, reason)
 
 
-def conclude(logs: Sequence[float], workloads: int = 1, allowed: float = 0.0, candidate: int = 0) -> Decision:
+def conclude_now(logs: Sequence[float], workloads: int = 1, allowed: float = 0.0, candidate: int = 0) -> Decision:
     """The verdict when there is no time for another block: `inconclusive` where nothing is evident."""
     decision = by_evidence(logs, workloads, allowed, candidate, most=0)
     assert decision is not None
@@ -311,7 +323,7 @@ def far_off(logs: Sequence[float], needed: float) -> Decision | None:
         return None
     sides: tuple[tuple[Word, Sequence[float]], ...] = (("faster", logs), ("slower", [-value for value in logs]))
     for word, values in sides:
-        evidence = e_value(clipped(values).values, FAR, FAR_G)
+        evidence = e_value(winsorised(values).values, FAR, FAR_G)
         if evidence >= needed:
             reason = f"more than twice as {word.replace('er', '')}: evidence {evidence:,.0f} to 1"
             return Decision(word, evidence, f"{reason} after {len(logs)} blocks")

@@ -21,7 +21,7 @@ from loop.calls.torch_side import NAMES, TORCH_DTYPES, bytes_of, same_bits, seed
 from loop.model.causes import Cause
 from loop.model.signature import Fill
 from loop.workers.judge_messages import Begin, Expect
-from loop.workers.messages import described
+from loop.workers.messages import describe_error
 
 MOST_DRAWN = 256 << 20
 """Bytes that several draws of all inputs may take together: larger inputs are drawn once."""
@@ -128,9 +128,9 @@ class Asking:
         self.passes = terms.generator.passes if terms.generator else "positional"
         """How inputs reach the function."""
         arguments = terms.modules.arguments if terms.modules else None
-        self.reference = torch_side.find(terms.reference.python)
+        self.reference = torch_side.find_function(terms.reference.python)
         self.plain, self.form, self.maker, self.generator, self.checker, self.arguments = (
-            torch_side.find(function.python) if function else None
+            torch_side.find_function(function.python) if function else None
             for function in (terms.plain, terms.form, terms.inputs, terms.generator, terms.checker, arguments)
         )
 
@@ -218,7 +218,9 @@ class Asking:
 
     def _drawn(self, request: Expect, seed: int) -> Apart:
         """What the generator makes under a seed, taken apart."""
-        draw = partial(drawn, self.generator, request.parameters, seed, self.passes, "cpu", request.call.dtype)
+        draw = partial(
+            draw_inputs, self.generator, request.parameters, seed, self.passes, "cpu", request.call.dtype
+        )
         apart: Apart = self._asked("generator", draw, request.call)
         return apart
 
@@ -334,10 +336,10 @@ class Asking:
             raise
         except Exception as error:
             cause: Cause = "raised" if what in OF_ONE_CALL else "unusable"
-            raise Refused(f"the {what} on {call.key}: {described(error)}", cause) from error
+            raise Refused(f"the {what} on {call.key}: {describe_error(error)}", cause) from error
 
 
-def drawn(
+def draw_inputs(
     generator: Any, parameters: Mapping[str, Any], seed: int, passes: str, device: str, dtype: str = "float32"
 ) -> Apart:
     """What a generator makes under a seed, taken apart. All random numbers are seeded.

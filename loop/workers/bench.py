@@ -35,10 +35,10 @@ from loop.workers.program import (
     Refusal,
     Worker,
     WorkerLost,
+    memory_bounds,
     passed_on,
     thread_environment,
     timed_cores,
-    within,
 )
 from loop.workers.workload_call import (
     expectation,
@@ -48,7 +48,7 @@ from loop.workers.workload_call import (
     make_call,
     terms_of_judge,
     under_two_seeds,
-    widen,
+    widen_call,
 )
 
 JUDGE_LIMIT_S = 120.0
@@ -243,7 +243,7 @@ class Bench:
             return known[1].but(output=known[1].output.but(path=path), parts=parts)
         if not wide:
             return call
-        return widen(call, fills(self.target, workload), f"{self._secret} {workload.seed}", self.device)
+        return widen_call(call, fills(self.target, workload), f"{self._secret} {workload.seed}", self.device)
 
     def side(self, name: str, build: Build | None = None, *, emulated: bool = False) -> Side:
         """A variant by name, with its build when it is compiled; `baseline` is the target's baseline."""
@@ -290,7 +290,7 @@ class Bench:
         `under`: the command line of a tool that starts it, such as a profiler.
         """
         threads = side.threads or (cores() if side.emulated else self.threads)
-        environment = {**({} if side.emulated else within(self.device)), **side.environment}
+        environment = {**({} if side.emulated else memory_bounds(self.device)), **side.environment}
         forked = self.forks and isinstance(side.terms, FunctionTerms) and not under
         nursery = self.nursery if forked else None
         worker = Worker(threads, environment=environment, under=under, nursery=nursery)
@@ -382,7 +382,7 @@ class Bench:
         """Those of the named variants that the emulator can run, as they are built for it."""
         variants = {name: self.target.emulation(name) for name in names if name in self.target.emulated}
         if self.sanitize:
-            return {name: program.sanitized(variant) for name, variant in variants.items()}
+            return {name: program.sanitized_build(variant) for name, variant in variants.items()}
         return variants
 
     @property
@@ -523,7 +523,7 @@ class Fitting(NamedTuple):
         return f"{message or 'nothing has room'}; left out: {self.left_out[0]}{more}"
 
 
-def fitting(
+def fitting_workloads(
     bench: Bench, workloads: Sequence[Workload], sides: Sequence[Side], *, wide: bool = False, apart: bool = False
 ) -> Fitting:
     """Those that all sides have room for at once, by a lower bound; all, where nobody tells how much there is.

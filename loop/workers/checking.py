@@ -103,7 +103,7 @@ class CallCheck:
                 self.reads = self._reads()
             elif self.prepared.prefills and not self.slow:
                 (output,) = self.outputs.values()
-                self.unwritten = self._make(output.around, memory.draw(MIXED)) != output.data
+                self.unwritten = self._make(output.around, memory.draw_guard(MIXED)) != output.data
             if not self.reads and not (self.again and self.slow):
                 self._enclosed()
                 self.writes = self.prepared.own_strays()
@@ -132,7 +132,7 @@ class CallCheck:
 
     def _keep(self, kind: str) -> None:
         """Make a call with a kind of bytes around all tensors, and keep its output."""
-        around = tuple(memory.draw(kind) for _ in self.prepared.names)
+        around = tuple(memory.draw_guard(kind) for _ in self.prepared.names)
         data = self._make(around)
         output = next((output for output in self.outputs.values() if output.data == data), None)
         if output:
@@ -245,7 +245,7 @@ def observe(loaded: Loaded, request: Observe) -> tuple[Kernel, ...]:
     run = prepared.bind()  # It holds addresses: `prepared` has to outlive it.
     run()
     if request.how == "trace":
-        return traced(prepared)
+        return trace_kernels(prepared)
     driver = None
     with contextlib.suppress(OSError):  # Without a driver there is nothing to mark.
         driver = ctypes.CDLL(DRIVER)
@@ -265,7 +265,7 @@ def _synchronise() -> None:
         torch.cuda.synchronize()
 
 
-def traced(prepared: Prepared) -> tuple[Kernel, ...]:
+def trace_kernels(prepared: Prepared) -> tuple[Kernel, ...]:
     """Kernels of one prepared call by torch's profiler.
 
     The second of two sessions counts: the first sets the profiler up. Raises Refused where torch has no GPU.

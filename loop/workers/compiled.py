@@ -36,4 +36,4 @@ def under_compile(target: Any) -> Any:
     return UnderCompile
 
 
-baseline = under_compile(torch_side.find(os.environ["LOOP_COMPILES"]))
+baseline = under_compile(torch_side.find_function(os.environ["LOOP_COMPILES"]))

@@ -122,7 +122,7 @@ def _sizes(sizes: Mapping[str, int | str], keywords: Mapping[str, Any]) -> dict[
     return known
 
 
-def returning(
+def as_returning(
     function: Function,
     inputs: Mapping[str, Sequence[str] | None],
     outputs: Mapping[str, tuple[Sequence[str], str]],

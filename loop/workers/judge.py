@@ -156,7 +156,7 @@ class Judge:
             again = [self._formed(output.double(), call) for output in outputs.values()]
         else:
             first, again = [*native.values()], [*self._in_own_types(call, tensors, later=True)[0].values()]
-        if not all(map(truth.same, first, again)):
+        if not all(map(truth.same_answer, first, again)):
             raise Refused(f"the reference is not deterministic: two answers to {call.key} differ")
 
     def _in_own_types(
@@ -288,7 +288,7 @@ class Judge:
         dtype = right.part.dtype if call.structure else call.dtype
         exact = partial(self._output, call, n)
         try:
-            each, largest, mean = truth.moved(exact, inputs.tensors, right.reference, dtype)
+            each, largest, mean = truth.input_rounding_effect(exact, inputs.tensors, right.reference, dtype)
         except Refused:  # It runs in its own types alone: how it is conditioned is not known.
             return replace(right, rounded=True, tail=None)
         factor = truth.roundings(dtype, terms)
@@ -297,8 +297,8 @@ class Judge:
         lost = 0.0 if self.plain else MAX_SLACK * right.plain_max
         own = None if self.plain or answer.in_own_types else self._own_type(inputs, right, n)
         if own is not None:
-            lost = MAX_SLACK * truth.errors(own, right.reference)[0]
-            tail += truth.beyond(right.tolerance, right.reference, own, MAX_SLACK)
+            lost = MAX_SLACK * truth.largest_and_mean_error(own, right.reference)[0]
+            tail += truth.tail_beyond(right.tolerance, right.reference, own, MAX_SLACK)
         if right.tail is not None:
             tail += right.tail
         largest = min(max(largest * factor, lost), IMPLAUSIBLE * truth.largest_of(right.reference))
@@ -313,7 +313,7 @@ class Judge:
         """
         scale = max(map(truth.largest_of, [right.reference, *inputs.tensors]))
         error = (output.double() - right.reference).abs()
-        wrong = truth.outside(output, right.reference, right.allowed)
+        wrong = truth.outside_tolerance(output, right.reference, right.allowed)
         if not bool((wrong & (error <= NOISY * scale)).any()):
             return right
         most = torch.zeros_like(right.reference)
@@ -334,7 +334,7 @@ class Judge:
 
         They say nothing where the reference overflows in the call's own type and gives the very same.
         """
-        wrong = truth.outside(output, right.reference, right.allowed)
+        wrong = truth.outside_tolerance(output, right.reference, right.allowed)
         own = self._own_type(inputs, right, n) if bool((wrong & ~output.isfinite()).any()) else None
         if own is None or not bool(truth.overflows(own, right.reference).any()):
             return ""
@@ -359,7 +359,7 @@ class Judge:
         """Known faults that explain the wrong ones of some outputs of one name."""
         held, rtol = [], right.tolerance.rtol
         for output in map(Tensor.double, outputs):
-            wrong = truth.outside(output, right.reference, right.facing(output).allowed)
+            wrong = truth.outside_tolerance(output, right.reference, right.facing(output).allowed)
             if bool(wrong.any()):
                 held.append(suspects.WrongOutput(right.reference, right.allowed, rtol, output, wrong))
 
@@ -372,8 +372,8 @@ class Judge:
         own = [(words, partial(self.asking.ask, "fault", fault, exact, call)) for words, fault in faults]
         of_call = suspects.of_call(reference, call, tensors, self.signature, right.reference, plain=plain)
         results = suspects.of_results(right.reference, whole=right.is_whole)
-        fits = suspects.fits(held, itertools.chain(own, of_call, results))
-        return suspects.fits(held, held[0].multiplied()) if fits == {} else fits
+        fits = suspects.fitting_suspects(held, itertools.chain(own, of_call, results))
+        return suspects.fitting_suspects(held, held[0].multiplied()) if fits == {} else fits
 
     def _formed(self, output: Tensor, call: Call) -> Tensor:
         """An output as it is compared."""

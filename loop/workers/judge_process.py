@@ -17,7 +17,15 @@ from loop.model.dtypes import Device
 from loop.workers.judge_messages import Begin, Examine, Expect
 from loop.workers.messages import Obey, Request
 from loop.workers.nursery import PATIENT, Nursery
-from loop.workers.program import START_LIMIT_S, Program, Refusal, Worker, WorkerLost, thread_environment, within
+from loop.workers.program import (
+    START_LIMIT_S,
+    Program,
+    Refusal,
+    Worker,
+    WorkerLost,
+    memory_bounds,
+    thread_environment,
+)
 
 WATCHED_S = 20e-3
 """After so long a wait the judge looks whether the worker still lives, and lets others draw on the screen."""
@@ -204,7 +212,7 @@ class JudgeProcess:
     def program(self) -> Program:
         """Its process."""
         if self._program is None:
-            environment = {**thread_environment(cores()), **UNTIMED, **within(self.device)}
+            environment = {**thread_environment(cores()), **UNTIMED, **memory_bounds(self.device)}
             self._killed = killed_for_memory()
             self._program = Program("loop.workers.judge_program", environment=environment, nursery=self.nursery)
         return self._program

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from loop.base.processes import keep_freed_memory
-from loop.calls.own_modules import search
+from loop.calls.own_modules import search_folder
 from loop.workers import judge_messages
 from loop.workers.messages import Request, answer, serve
 
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> None:
         nonlocal judge
         from loop.workers.judge import Judge
 
-        search(request.folder)
+        search_folder(request.folder)
         judge = Judge(request)
 
     def examine(request: judge_messages.Examine) -> object:

@@ -71,10 +71,10 @@ def answer(answers: Answers, request: Request[Any]) -> object:
         return No(str(error)[:LONGEST], error.cause, error.code, error.seed)
     except Exception as error:
         declined = isinstance(error, NotImplementedError)  # As an error number of a C kernel does.
-        return No(described(error), "declined" if declined else "raised", type(error).__name__)
+        return No(describe_error(error), "declined" if declined else "raised", type(error).__name__)
 
 
-def described(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """An exception in one line: type, first line of its text, and where in the target's own files."""
     folders = FOLDERS or [sys.path[0] or os.curdir]
     frames = traceback.extract_tb(error.__traceback__)
@@ -104,7 +104,7 @@ def reply_line(reply: object) -> str:
 def read_request(line: str, known: Mapping[str, type[Request[Any]]]) -> Any:
     """The request in a line, of those that are known by name."""
     message = json.loads(line)
-    return read(known[message.pop("request")], message)
+    return read_typed(known[message.pop("request")], message)
 
 
 def read_reply(line: bytes, kind: Any) -> Any:
@@ -112,35 +112,35 @@ def read_reply(line: bytes, kind: Any) -> Any:
     message = json.loads(line)
     status = message.pop("status", None) if isinstance(message, dict) else None
     if status == "refused":
-        return read(No, message)
+        return read_typed(No, message)
     if status != "ok" or message.keys() != {"reply"}:
         raise ValueError(f"unknown status {status!r:.100}")
-    return read(kind, message["reply"])
+    return read_typed(kind, message["reply"])
 
 
 @cache
-def hints(kind: type) -> dict[str, Any]:
+def field_types(kind: type) -> dict[str, Any]:
     """The fields of a message, or of plain data in it, with their types."""
     return {name: hint for name, hint in get_type_hints(kind).items() if name in kind.__annotations__}
 
 
-def read(kind: Any, value: Any) -> Any:
+def read_typed(kind: Any, value: Any) -> Any:
     """JSON as a type that messages have. Raises ValueError for anything else."""
     parts, origin = get_args(kind), get_origin(kind)
     if origin is tuple and type(value) is list:
-        return tuple(read(parts[0], item) for item in value)
+        return tuple(read_typed(parts[0], item) for item in value)
     if origin is dict and type(value) is dict:
-        return {name: read(parts[1], item) for name, item in value.items()}
+        return {name: read_typed(parts[1], item) for name, item in value.items()}
     if origin is Literal and type(value) is str and value in parts:
         return value
     if origin in (Union, UnionType):
         for part in parts:
             with contextlib.suppress(ValueError):
-                return read(part, value)
+                return read_typed(part, value)
     elif isinstance(kind, type) and issubclass(kind, Plain):
-        fields: dict[str, Any] = hints(kind)  # type: ignore[arg-type]
+        fields: dict[str, Any] = field_types(kind)  # type: ignore[arg-type]
         if type(value) is dict and value.keys() == fields.keys():
-            return kind(**{name: read(hint, value[name]) for name, hint in fields.items()})
+            return kind(**{name: read_typed(hint, value[name]) for name, hint in fields.items()})
     elif hasattr(kind, "model_validate"):  # A noun of `loop.model`, as the judge gives and is given some.
         return kind.model_validate(value)
     elif kind is Any or type(value) is kind or (type(value) is int and kind is float):

@@ -152,7 +152,7 @@ class Forked(Child):
         return ForkedProcess(pid, output, errors)
 
 
-def numbered(words: Sequence[str], handles: Sequence[int]) -> list[str]:
+def number_descriptors(words: Sequence[str], handles: Sequence[int]) -> list[str]:
     """Arguments of a worker, with the number of the Nth descriptor for `@N`."""
     return [str(handles[int(word[1:])]) if word.startswith("@") else word for word in words]
 
@@ -206,7 +206,7 @@ def main() -> None:
     libc.mmap(None, random.SystemRandom().randrange(1, MOST_PAGES) * PAGE_BYTES, 0, private_anonymous, -1, 0)
     torch.set_num_threads(int(order["environment"]["OMP_NUM_THREADS"]))  # It read our number on import.
     programs = {module.__name__: module.main for module in (judge_program, worker_program)}
-    programs[order["module"]](numbered(order["arguments"], handles[3:]))
+    programs[order["module"]](number_descriptors(order["arguments"], handles[3:]))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from loop.base.errors import WorkFailed
-from loop.base.processes import MEMORY, Child, Tick, describe_exit, finish, is_stopped, python_path, run
+from loop.base.processes import MEMORY, Child, Tick, describe_exit, is_stopped, python_path, run, run_to_end
 from loop.calls.arena import Arena, Bell
 from loop.calls.invocation import LOST, STRAY
 from loop.machine.machine import available_memory
@@ -21,7 +21,7 @@ from loop.model.causes import Cause
 from loop.model.dtypes import Device
 from loop.model.target import CAbiVariant
 from loop.workers.messages import No, Request, read_reply, request_line
-from loop.workers.nursery import THREADS, Forked, Nursery, numbered
+from loop.workers.nursery import THREADS, Forked, Nursery, number_descriptors
 
 FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g1")
 LIBRARIES = ("libasan.so", "libubsan.so")
@@ -48,7 +48,7 @@ LEAST_MEMORY = 1 << 30
 R = TypeVar("R")
 
 
-def sanitized(variant: CAbiVariant) -> CAbiVariant:
+def sanitized_build(variant: CAbiVariant) -> CAbiVariant:
     """The variant as it is built with the sanitizers."""
     recipe = variant.build.model_copy(update={"flags": (*variant.build.flags, *FLAGS)})
     return variant.model_copy(update={"build": recipe})
@@ -58,7 +58,7 @@ def environment(compiler: str) -> dict[str, str]:
     """What a process needs that loads such a build. Raises LoopError when the compiler has no sanitizers."""
     paths = []
     for name in LIBRARIES:
-        answer = finish(run([compiler, f"-print-file-name={name}"], limit_s=ASK_LIMIT_S))
+        answer = run_to_end(run([compiler, f"-print-file-name={name}"], limit_s=ASK_LIMIT_S))
         paths.append(answer.output.strip())
         if "/" not in paths[-1]:
             raise WorkFailed(f"{compiler} has no {name}", hint="install the compiler's sanitizers")
@@ -118,7 +118,7 @@ class Program:
                 with contextlib.suppress(ConnectionError):  # It is lost: workers are started one by one.
                     child = Forked(nursery, [module, *words], environment, request_read, inherited)
             self.child = child or Child(
-                [*under, sys.executable, "-P", "-m", module, *numbered(words, inherited)],
+                [*under, sys.executable, "-P", "-m", module, *number_descriptors(words, inherited)],
                 env={"PYTHONPATH": python_path(), **passed_on(), **environment},
                 stdin=request_read,
                 pass_fds=inherited,
@@ -229,7 +229,7 @@ def passed_on() -> dict[str, str]:
     return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
 
 
-def within(device: Device) -> dict[str, str]:
+def memory_bounds(device: Device) -> dict[str, str]:
     """Variables that bind a program on a CPU to the memory that there is now, and at least to `LEAST_MEMORY`."""
     return {MEMORY: str(max(available_memory(), LEAST_MEMORY))} if device == "cpu" else {}
 

@@ -16,7 +16,7 @@ from loop.calls.call import Call, Refused, attribute_number
 from loop.calls.torch_side import TORCH_DTYPES
 from loop.model.signature import Signature, Tolerance
 from loop.workers.judge_messages import Agreement, Relate
-from loop.workers.messages import described
+from loop.workers.messages import describe_error
 
 Asked = tuple[list[Tensor], dict[str, Any]]
 Property = Generator[Asked, Tensor, tuple[Tensor, Tensor] | None]
@@ -50,7 +50,7 @@ class Relations:
             return self._next(torch_side.read_tensor(self.derived.output, request.output).double())
         self.call, self.asked, self.name = request.call, 0, request.property
         inputs = [torch_side.read_tensor(tensor).double() for tensor in self.call.inputs]
-        function, place = torch_side.find(self.name), (self.name, self.call.key)
+        function, place = torch_side.find_function(self.name), (self.name, self.call.key)
         try:
             if place not in self.losses:
                 torch.manual_seed(request.seed)
@@ -61,7 +61,7 @@ class Relations:
         except Refused:
             raise
         except Exception as error:
-            raise Refused(f"property {self.name} on {self.call.key}: {described(error)}") from error
+            raise Refused(f"property {self.name} on {self.call.key}: {describe_error(error)}") from error
         return self._next(None)
 
     def _lost_by_plain(self, going: Property) -> float:
@@ -90,7 +90,7 @@ class Relations:
             self.going = None
             return None if end.value is None else self._agreement(*end.value)
         except Exception as error:
-            raise Refused(f"property {self.name} on {self.call.key}: {described(error)}") from error
+            raise Refused(f"property {self.name} on {self.call.key}: {describe_error(error)}") from error
         self.asked += 1
         self.derived = self._derive(inputs, attributes)
         return self.derived

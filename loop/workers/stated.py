@@ -25,10 +25,10 @@ from torch import OutOfMemoryError, Tensor
 from loop.base.processes import bound_memory
 from loop.calls import torch_side
 from loop.calls.callee import Apart, digest, outputs_of, put_together, take_apart
-from loop.calls.own_modules import search
+from loop.calls.own_modules import search_folder
 from loop.calls.torch_side import same_bits
-from loop.mistakes.functions import floating
-from loop.workers.asking import as_given, complaint_of, drawn
+from loop.mistakes.functions import floating_places
+from loop.workers.asking import as_given, complaint_of, draw_inputs
 
 SEED = 42
 """Stands before each constructor."""
@@ -47,7 +47,7 @@ class StatedTask:
     def __init__(self, terms: dict[str, Any]) -> None:
         self.terms = terms
         self.generator, self.reference, self.arguments, self.checker = (
-            torch_side.find(terms[name]) if terms[name] else None
+            torch_side.find_function(terms[name]) if terms[name] else None
             for name in ("generator", "reference", "arguments", "checker")
         )
 
@@ -60,7 +60,7 @@ class StatedTask:
 
     def draw(self, values: dict[str, Any], seed: int) -> Apart:
         """Inputs of a case under a seed, on the device; a generator that has a seed of its own is given that."""
-        apart = drawn(self.generator, values, seed, self.terms["passes"], self.terms["device"])
+        apart = draw_inputs(self.generator, values, seed, self.terms["passes"], self.terms["device"])
         return replace(apart, tensors=tuple(tensor.to(self.terms["device"]) for tensor in apart.tensors))
 
     def call(self, function: Any, apart: Apart, *, exact: bool = False) -> Any:
@@ -110,7 +110,7 @@ class StatedTask:
         return denied
 
 
-def copied(apart: Apart) -> Apart:
+def copied_inputs(apart: Apart) -> Apart:
     """The same inputs, for a function that may change them."""
     return replace(apart, tensors=tuple(tensor.clone() for tensor in apart.tensors))
 
@@ -122,12 +122,12 @@ def verdict(task: StatedTask, name: str) -> dict[str, Any]:
     """
     same, begun = True, time.monotonic()
     try:
-        answer, reference = task.function(torch_side.find(name)), task.function(task.reference)
+        answer, reference = task.function(torch_side.find_function(name)), task.function(task.reference)
         for case, trial in itertools.product(task.terms["cases"], range(task.terms["trials"])):
             if trial >= FEW_TRIALS and time.monotonic() - begun > LONG_S:
                 continue
             apart = task.draw(case["given"], SEED + trial * SEED_APART)
-            kept = copied(apart)
+            kept = copied_inputs(apart)
             expected = task.call(reference, kept)
             output = task.call(answer, apart)
             if why := task.denied(kept, expected, output):
@@ -151,8 +151,10 @@ def looked_at(task: StatedTask) -> dict[str, Any]:
     for case in task.terms["cases"]:
         apart = task.draw(case["given"], SEED)
         if not looked["inputs"]:
-            output = take_apart(task.call(task.function(task.reference), copied(apart)))
-            shapes = [[list(each.tensors[n].shape) for n in floating(each.tensors)] for each in (apart, output)]
+            output = take_apart(task.call(task.function(task.reference), copied_inputs(apart)))
+            shapes = [
+                [list(each.tensors[n].shape) for n in floating_places(each.tensors)] for each in (apart, output)
+            ]
             looked["inputs"], looked["outputs"] = shapes[0], shapes[1][:1]
             looked["findings"] += _exactness(task, apart)
         looked["findings"] += _variation(task, case, apart)
@@ -182,7 +184,7 @@ def _variation(task: StatedTask, case: dict[str, Any], first: Apart) -> Iterator
 
 def _exactness(task: StatedTask, apart: Apart) -> Iterator[dict[str, str]]:
     """Whether the reference passes its own rule beside itself in float64."""
-    own = outputs_of(task.call(task.function(task.reference), copied(apart)))
+    own = outputs_of(task.call(task.function(task.reference), copied_inputs(apart)))
     try:
         exact = outputs_of(task.call(task.function(task.reference, exact=True), apart, exact=True))
     except Exception as error:
@@ -217,7 +219,7 @@ def in_own_process(task: StatedTask, name: str) -> dict[str, Any]:
 def main(terms: dict[str, Any]) -> dict[str, Any]:
     """Look at the task, or judge answers."""
     bound_memory()
-    search(terms["folder"])
+    search_folder(terms["folder"])
     torch_side.use_threads(terms["threads"])
     began, task = time.monotonic(), StatedTask(terms)
     if terms["answers"]:

@@ -94,7 +94,7 @@ def _size(values: Tensor) -> Tensor:
     return values.abs().nan_to_num(0.0, 0.0, 0.0)
 
 
-def fits(outputs: Sequence[WrongOutput], suspects: Iterable[Suspect]) -> dict[str, bool] | None:
+def fitting_suspects(outputs: Sequence[WrongOutput], suspects: Iterable[Suspect]) -> dict[str, bool] | None:
     """The suspects that explain all of these outputs of a call, and whether they explain also the right elements.
 
     None where too little is wrong to tell.
@@ -122,7 +122,7 @@ def functions(faults: Mapping[str, PythonFunction]) -> list[tuple[str, torch_sid
     functions = []
     for as_if, function in faults.items():
         try:
-            functions.append((as_if, torch_side.find(function.python)))
+            functions.append((as_if, torch_side.find_function(function.python)))
         except Refused as missing:
             raise Refused(f"faults: {as_if}: {missing}") from missing
     return functions

@@ -101,7 +101,7 @@ class Truth:
         """The same, with less allowed where more elements of an output are off than rounding explains."""
         if self.tail is None:
             return self
-        crowds = beyond(self.tolerance, self.reference, output) / (TIMES * self.tail + FEW)
+        crowds = tail_beyond(self.tolerance, self.reference, output) / (TIMES * self.tail + FEW)
         most = crowds.max()
         if most <= 1:
             return self
@@ -114,7 +114,7 @@ class Truth:
     def outside(self, output: Tensor, allowed: Tensor | None = None) -> Tensor:
         """Which elements of an output are wrong. The tolerance may forgive a share of elements that are not too
         far off. `allowed`: errors in place of its own."""
-        wrong = outside(output, self.reference, self.allowed if allowed is None else allowed)
+        wrong = outside_tolerance(output, self.reference, self.allowed if allowed is None else allowed)
         if self.also is not None:
             wrong &= output.double() != self.also
         few = int(wrong.sum()) <= (1 - self.tolerance.matched) * wrong.numel()
@@ -132,22 +132,22 @@ def truth_of(
     floating = is_floating(part.dtype)
     plain_max, plain_mean, lost, tolerance, tail = 0.0, 0.0, False, stated, None
     if plain is not None:
-        plain_max, plain_mean = errors(plain, reference)
+        plain_max, plain_mean = largest_and_mean_error(plain, reference)
         lost = bool(overflows(plain, reference).any())
-        tolerance = tightened(stated, reference, plain_mean, part.dtype) if floating else stated
+        tolerance = tightened_tolerance(stated, reference, plain_mean, part.dtype) if floating else stated
     allowed = allowed_by(tolerance, reference)
     before = None if tolerance is stated else allowed_by(stated, reference)
     if floating:
         allowed.clamp_(min=MAX_SLACK * plain_max)
         if plain is not None and (stated.atol or stated.rtol) and tolerance.atol < MAX_SLACK * plain_max:
-            tail = beyond(tolerance, reference, plain, MAX_SLACK)
+            tail = tail_beyond(tolerance, reference, plain, MAX_SLACK)
     most = most_lost(reference, plain_max, plain_mean, part.dtype if floating else "float64")
     return Truth(
         part, names, reference, plain_max, plain_mean, most, allowed, tolerance, lost, stated=before, tail=tail
     )
 
 
-def beyond(stated: Tolerance, reference: Tensor, output: Tensor, times: float = 1.0) -> Tensor:
+def tail_beyond(stated: Tolerance, reference: Tensor, output: Tensor, times: float = 1.0) -> Tensor:
     """The tail of an output's errors beyond a tolerance, multiplied by `times`."""
     errors = []
     for values, right in parts(output, reference):
@@ -164,7 +164,7 @@ def parts(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
         yield tuple(tensor[first : first + step].double() for tensor in flat)
 
 
-def same(answer: Tensor, other: Tensor) -> bool:
+def same_answer(answer: Tensor, other: Tensor) -> bool:
     """Whether two answers are of one shape and equal, NaN in the same places, but for the order of sums.
 
     A library may choose the order by where a tensor lies. It changes the last bits.
@@ -208,7 +208,7 @@ def rounding_may_explain(truth: Truth, outputs: list[Tensor]) -> bool:
     """Whether no output has a NaN or infinity out of place, or is further off than any rounding goes."""
     most = IMPLAUSIBLE * largest_of(truth.reference)
     for output in outputs:
-        if errors(output, truth.reference)[0] > most:
+        if largest_and_mean_error(output, truth.reference)[0] > most:
             return False
         if any(bool((a.isfinite() != b.isfinite()).any()) for a, b in parts(output, truth.reference)):
             return False
@@ -221,7 +221,7 @@ def largest_of(reference: Tensor) -> float:
     return max((float(size.max()) for size in sizes), default=0.0)
 
 
-def outside(output: Tensor, reference: Tensor, allowed: Tensor) -> Tensor:
+def outside_tolerance(output: Tensor, reference: Tensor, allowed: Tensor) -> Tensor:
     """Which elements are not within their allowed error; NaN is right only where the reference is NaN."""
     wrong = torch.empty(reference.shape, dtype=torch.bool, device=reference.device)
     flat, first = wrong.view(-1), 0
@@ -238,7 +238,7 @@ def allowed_by(tolerance: Tolerance, reference: Tensor) -> Tensor:
     return allowed.nan_to_num_(0.0, 0.0, 0.0).mul_(tolerance.rtol).add_(tolerance.atol)
 
 
-def tightened(stated: Tolerance, reference: Tensor, lost: float, dtype: str) -> Tolerance:
+def tightened_tolerance(stated: Tolerance, reference: Tensor, lost: float, dtype: str) -> Tolerance:
     """A tolerance, with a smaller `atol` where zeros would be right by it though the output is more than noise.
 
     `lost`: the mean error of the plain implementation, or of the reference in its own types. 0 says that nothing
@@ -267,7 +267,7 @@ def zeros_pass(tolerance: Tolerance, reference: Tensor) -> bool:
     return bool(reference.numel()) and wrong <= (1 - tolerance.matched) * reference.numel()
 
 
-def errors(output: Tensor, reference: Tensor) -> tuple[float, float]:
+def largest_and_mean_error(output: Tensor, reference: Tensor) -> tuple[float, float]:
     """Largest and mean absolute error over the elements that are finite on both sides."""
     largest, total, count = 0.0, 0.0, 0
     for values, right in parts(output, reference):
@@ -284,7 +284,7 @@ def distance(truths: Sequence[Truth], others: Sequence[Truth]) -> float:
     most = 0.0
     for truth, other in zip(truths, others, strict=True):
         if truth.reference.shape == other.reference.shape:
-            difference, _ = errors(other.reference.to(truth.reference.device), truth.reference)
+            difference, _ = largest_and_mean_error(other.reference.to(truth.reference.device), truth.reference)
             lost = truth.plain_max + other.plain_max
             if not truth.is_whole:
                 lost += torch.finfo(getattr(torch, truth.part.dtype)).eps * largest_of(truth.reference)
@@ -302,7 +302,7 @@ def most_lost(reference: Tensor, plain_max: float, plain_mean: float, dtype: str
     )
 
 
-def number(value: Tensor) -> float | None:
+def json_number(value: Tensor) -> float | None:
     """A scalar for JSON: None stands for NaN, the largest double for infinity."""
     plain = float(value)
     return None if math.isnan(plain) else max(min(plain, sys.float_info.max), -sys.float_info.max)
@@ -314,7 +314,7 @@ def finding(truth: Truth, output: Tensor, *, bounded: bool) -> Finding:
     `bounded`: it may lose no more than the plain implementation does.
     """
     wrong = truth.outside(output)
-    largest, mean = errors(output, truth.reference)
+    largest, mean = largest_and_mean_error(output, truth.reference)
     count, message, (most, most_in_mean) = int(wrong.sum()), "", truth.most
     if bounded and not truth.is_whole and largest > most:
         message = f"largest error {largest:.2g} against {truth.plain_max:.2g} of the plain implementation"
@@ -348,7 +348,7 @@ def finding(truth: Truth, output: Tensor, *, bounded: bool) -> Finding:
         step = -(-size // MAP_PARTS)
         for first in range(0, size, step):
             length = min(step, size - first)
-            largest_there = number(error.narrow(axis, first, length).max())
+            largest_there = json_number(error.narrow(axis, first, length).max())
             wrong_there, last = int(wrong.narrow(axis, first, length).sum()), first + length - 1
             stretches.append(Span(first=first, last=last, count=wrong_there, largest=largest_there))
         maps[name] = tuple(stretches)
@@ -370,11 +370,11 @@ def _mismatch(truth: Truth, output: Tensor, how_much: Tensor) -> Mismatch:
     if index:
         low, high = max(0, index[-1] - BESIDE), min(output.shape[-1], index[-1] + BESIDE + 1)
         rows = truth.reference[tuple(index[:-1])], output[tuple(index[:-1])]
-        beside = [(number(rows[0][i]), number(rows[1][i])) for i in range(low, high)]
+        beside = [(json_number(rows[0][i]), json_number(rows[1][i])) for i in range(low, high)]
     return Mismatch(
         index=dict(zip(truth.dimensions, index, strict=True)),
-        expected=number(truth.reference.reshape(-1)[flat]),
-        got=number(output.reshape(-1)[flat]),
+        expected=json_number(truth.reference.reshape(-1)[flat]),
+        got=json_number(output.reshape(-1)[flat]),
         allowed=float(truth.allowed.reshape(-1)[flat]),
         around=tuple(beside),
     )
@@ -427,7 +427,7 @@ AnswerTo = Callable[[list[Tensor]], Tensor]
 """The exact answer to other inputs."""
 
 
-def moved(
+def input_rounding_effect(
     answer: AnswerTo, inputs: Sequence[Tensor], reference: Tensor, dtype: str
 ) -> tuple[Tensor, float, float]:
     """How far the exact `answer` moves from `reference` when every input is rounded: by element, most, on average.

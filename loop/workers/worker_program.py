@@ -24,7 +24,7 @@ from loop.calls.call import FunctionTerms, LibraryTerms, Refused
 from loop.calls.external import External
 from loop.calls.invocation import Loaded, Nothing, Places, Prepared, Run, Stage
 from loop.calls.library import Compiled
-from loop.calls.own_modules import search
+from loop.calls.own_modules import search_folder
 from loop.calls.seal import Seal
 from loop.workers import checking, messages
 from loop.workers.checking import CallCheck
@@ -112,7 +112,7 @@ class WorkerProgram:
         if isinstance(terms, LibraryTerms):
             loaded = library(terms)
         elif isinstance(terms, FunctionTerms):
-            search(request.folder)
+            search_folder(request.folder)
             loaded = torch_call.Importable(terms, request.device)
         else:
             loaded = External(terms, request.folder)
@@ -259,7 +259,7 @@ def main(arguments: Sequence[str]) -> None:
         reply = answer(answers, request)
         # Under a tool no other request comes, and the tool tells what happened.
         if isinstance(reply, No) and not isinstance(request, messages.Observe) and (why := invocation.why_lost()):
-            invocation.leave(reply.message, why)
+            invocation.end_process(reply.message, why)
         return reply
 
     answers: Answers = {

@@ -65,7 +65,7 @@ def expectation(
             device="cpu" if target.checker else device,  # A checker gets tensors as the generator made them.
         )
     filled = fills(target, workload)
-    return request.but(values=filled, call=widen(call, filled, secret, device) if wide else call)
+    return request.but(values=filled, call=widen_call(call, filled, secret, device) if wide else call)
 
 
 def function_terms(target: Target, name: str) -> FunctionTerms:
@@ -143,7 +143,7 @@ def under_two_seeds(workload: Workload) -> tuple[Workload, Workload]:
     return workload.model_copy(update={"seed": first}), workload.model_copy(update={"seed": first + 1})
 
 
-def widen(call: Call, fills: tuple[Fill, ...], seed: str, device: Device) -> Call:
+def widen_call(call: Call, fills: tuple[Fill, ...], seed: str, device: Device) -> Call:
     """The same call with room in the files of inputs that are plain normals, and a window drawn from `seed`."""
     draw, inputs = random.Random(seed), []
     for tensor, fill in zip(call.inputs, fills, strict=True):

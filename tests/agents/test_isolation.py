@@ -16,11 +16,11 @@ def seen(preset: Preset, place: Path, script: str) -> subprocess.CompletedProces
         (place / name).mkdir()
     (place / "notes" / "brief.md").write_text("the brief")
     (place / "secret").write_text("a secret")
-    words = proposing.under(*(place / name for name in ("root", "locks", "notes")), preset)
+    words = proposing.isolated_command(*(place / name for name in ("root", "locks", "notes")), preset)
     return subprocess.run([*words, "sh", "-c", script], capture_output=True, text=True, cwd=place, check=False)
 
 
-@pytest.mark.skipif(not proposing.works(), reason="needs bwrap")
+@pytest.mark.skipif(not proposing.namespaces_work(), reason="needs bwrap")
 def test_a_known_program_sees_what_it_needs_and_no_secret(tmp_path: Path) -> None:
     """It can read the brief and loop, and write to its folder and the locks."""
     script = f"cat {tmp_path}/notes/brief.md {tmp_path}/secret; ls {PACKAGE}/cli"

@@ -13,14 +13,14 @@ from loop.agents.proposing import (
     Errand,
     Errands,
     Preset,
-    children,
-    filled,
+    child_processes,
+    fill_places,
     refuse_unready,
     run_errand,
     sweep_orphans,
 )
 from loop.base.errors import UsageError
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.model.campaign import Campaign
 
 CLAUDE_END = '{"type":"result","subtype":"success","is_error":false,"total_cost_usd":0.125,"usage":{}}'
@@ -34,7 +34,7 @@ def errand(
     page = folder / "0001-brief.md"
     page.write_text("make ours faster\n")
     sent = Errand(Preset(command, ended=ended), page, folder, folder / "answer.json", limit_s, quiet_s, **fields)  # type: ignore[arg-type]
-    found = finish(run_errand(sent))
+    found = run_to_end(run_errand(sent))
     assert isinstance(found, Errands)
     return found
 
@@ -44,7 +44,7 @@ def test_a_proposer_reads_the_brief_and_its_places(tmp_path: Path) -> None:
     found = errand(tmp_path, "cat; echo {workdir} {brief} {json}")
     assert "make ours faster" in found.output
     assert f"{tmp_path} {tmp_path}/0001-brief.md {tmp_path}/0001-brief.json" in found.output
-    assert "'/a b/c' $HOME {x}" == filled("{workdir} $HOME {x}", {"workdir": "/a b/c"})
+    assert "'/a b/c' $HOME {x}" == fill_places("{workdir} $HOME {x}", {"workdir": "/a b/c"})
 
 
 def test_it_sees_no_secret_but_those_that_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,7 @@ def test_one_that_said_it_had_ended_is_ended(
 
 def test_a_daemon_without_parent_and_environment_is_swept(tmp_path: Path) -> None:
     """It left its group and emptied its environment: it became a child of ours, and is ended."""
-    before = children()
+    before = child_processes()
     code = (
         "import os,sys,time\n"
         "if os.fork(): os._exit(0)\n"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from loop.base.expressions import ALLOWED, Expression, ExpressionError, misses
+from loop.base.expressions import ALLOWED, Expression, ExpressionError, failing_parts
 from loop.model.base import Model
 from tests.effort import MOST_CALLS, counted
 
@@ -212,4 +212,4 @@ def test_hostile_text_is_refused_without_much_work(text: str) -> None:
 )
 def test_what_does_not_hold_is_told_by_itself(text: str, expected: list[str]) -> None:
     """Each part of it, with what there is."""
-    assert expected == [miss.words for miss in misses(Expression.parse(text), VALUES)]
+    assert expected == [miss.words for miss in failing_parts(Expression.parse(text), VALUES)]

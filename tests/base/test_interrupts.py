@@ -11,7 +11,7 @@ import pytest
 
 from loop.base import interrupts
 from loop.base.errors import ExitCode, Stopped
-from loop.base.interrupts import SIGNALS, check, flagged
+from loop.base.interrupts import SIGNALS, raise_if_signalled, signals_as_flags
 from tests.conftest import ROOT
 
 
@@ -19,11 +19,11 @@ from tests.conftest import ROOT
 def test_nothing_is_raised_before_somebody_looks(number: signal.Signals) -> None:
     """Then the signal is named."""
     before = signal.getsignal(number)
-    with flagged():
+    with signals_as_flags():
         signal.raise_signal(number)
         done = sum(range(1000))
         with pytest.raises(Stopped, match=f"interrupted by {number.name}") as raised:
-            check()
+            raise_if_signalled()
     assert (499500, ExitCode.INTERRUPTED) == (done, raised.value.exit_code)
     assert before == signal.getsignal(number)
 
@@ -33,22 +33,22 @@ def test_one_that_nobody_saw_is_raised_at_the_end() -> None:
     passed = []
 
     def inner() -> None:
-        with flagged():
-            with flagged():
+        with signals_as_flags():
+            with signals_as_flags():
                 signal.raise_signal(signal.SIGINT)
             passed.append("inner")
 
     with pytest.raises(Stopped):
         inner()
     assert ["inner"] == passed
-    check()
+    raise_if_signalled()
 
 
 def test_none_is_lost_in_a_fork() -> None:
     """Python drops what a handler raises there."""
 
     def fork() -> None:
-        with flagged():
+        with signals_as_flags():
             timer = threading.Timer(0.0, os.kill, (os.getpid(), signal.SIGINT))
             timer.start()
             subprocess.run(["true"], check=True)
@@ -64,7 +64,7 @@ def test_a_later_one_ends_the_process(tmp_path: Path) -> None:
     script = (
         "import signal, time; from loop.base import interrupts\n"
         "interrupts.ONE_S = 0.2\n"
-        "with interrupts.flagged():\n"
+        "with interrupts.signals_as_flags():\n"
         "    signal.raise_signal(signal.SIGTERM); signal.raise_signal(signal.SIGTERM); print('both', flush=True)\n"
         "    time.sleep(0.3); signal.raise_signal(signal.SIGTERM); print('never')\n"
     )

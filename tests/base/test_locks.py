@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.locks import Held, held, locked, own_folder
+from loop.base.locks import Held, is_locked, locked, own_folder
 from tests.conftest import ROOT
 
 HOLDER = """
@@ -45,13 +45,13 @@ def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
 def test_whether_a_lock_is_held_can_be_asked(tmp_path: Path) -> None:
     """Without making a file, writing to it or keeping it."""
     path = tmp_path / "lock"
-    assert not held(path)
+    assert not is_locked(path)
     assert not path.exists()
     with locked(path):
         before = path.read_text()
-        assert held(path)
+        assert is_locked(path)
         assert before == path.read_text()
-    assert not held(path)
+    assert not is_locked(path)
     with locked(path):
         pass
 

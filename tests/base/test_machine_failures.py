@@ -9,7 +9,7 @@ import pytest
 
 from loop.base.errors import CannotStart, UsageError
 from loop.base.locks import Held
-from loop.base.machine_failures import LEAST_BYTES, Folders, Gauge, behind, glance
+from loop.base.machine_failures import LEAST_BYTES, Folders, Gauge, failure_behind, write_error_of
 
 ROOM = SimpleNamespace(f_blocks=1 << 20, f_bfree=1 << 19, f_bavail=1 << 19, f_frsize=4096, f_flag=0)
 
@@ -28,7 +28,7 @@ def test_little_room_is_a_full_disk(
 ) -> None:
     """One that does not tell its size is not full."""
     monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(**{**vars(ROOM), **state}))
-    assert expected == glance(tmp_path)
+    assert expected == write_error_of(tmp_path)
 
 
 def test_only_our_own_folders_have_to_be_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def raised(error: BaseException, cause: BaseException) -> BaseException:
 def test_a_folder_that_failed_is_named(number: int, advice: str, tmp_path: Path) -> None:
     """Also where the error was put into other words meanwhile; exit 75."""
     error = raised(UsageError("it cannot be written"), oserror(number, tmp_path / "cache" / "a" / "b"))
-    found = behind(error, Folders((tmp_path / "cache",)))
+    found = failure_behind(error, Folders((tmp_path / "cache",)))
     assert found is not None
     assert (75, f"{tmp_path / 'cache'}: {os.strerror(number)}") == (found.exit_code, found.message)
     assert advice.format(tmp_path / "cache") in (found.hint or "")
@@ -161,7 +161,7 @@ def test_a_folder_that_failed_is_named(number: int, advice: str, tmp_path: Path)
 )
 def test_what_the_machine_ran_out_of_is_named(error: BaseException, advice: str) -> None:
     """With the limit that may be raised."""
-    found = behind(error, Folders())
+    found = failure_behind(error, Folders())
     assert found is not None
     assert advice in (found.hint or "")
 
@@ -179,4 +179,4 @@ def test_what_the_machine_ran_out_of_is_named(error: BaseException, advice: str)
 )
 def test_everything_else_is_somebody_elses(error: BaseException) -> None:
     """A user's own file that may not be read, a lock that is held, a bug."""
-    assert behind(error, Folders((Path("/cache"),))) is None
+    assert failure_behind(error, Folders((Path("/cache"),))) is None

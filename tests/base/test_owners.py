@@ -8,8 +8,8 @@ import pytest
 
 from loop.base import places
 from loop.base.documents import content_hash, sums
-from loop.base.errors import forget
-from loop.base.places import cache_folder, private_folder, state_folder, stranger
+from loop.base.errors import forget_remarks
+from loop.base.places import cache_folder, private_folder, state_folder, who_else_may_write
 from tests.targets import build_one, compiled, open_bench, write_target
 
 SOMEBODY = 12345
@@ -36,7 +36,7 @@ def place(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is said again; temporary files lie in the test's own folder, the way to which is closed."""
-    forget()
+    forget_remarks()
     private_folder.cache_clear()
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
@@ -51,16 +51,18 @@ def _from(top: Path, way):  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
 def test_what_everybody_can_write_is_refused(place: Path, mode: int) -> None:
     """With the mode; the sticky bit protects entries that are there, no new ones."""
-    assert "" == stranger(place)
+    assert "" == who_else_may_write(place)
     place.chmod(mode)
-    assert f"everybody can write {place} (mode {mode:04o})" == stranger(place)
+    assert f"everybody can write {place} (mode {mode:04o})" == who_else_may_write(place)
 
 
 def test_what_belongs_to_another_user_is_refused(place: Path) -> None:
     """Also a folder above, whatever its mode."""
     (place / "inner").mkdir(mode=0o700)
     given_away(place)
-    assert f"{place} belongs to user {SOMEBODY}" == stranger(place) == stranger(place / "inner")
+    assert (
+        f"{place} belongs to user {SOMEBODY}" == who_else_may_write(place) == who_else_may_write(place / "inner")
+    )
 
 
 def test_a_planted_link_is_refused_wherever_it_leads(place: Path, tmp_path: Path) -> None:
@@ -69,9 +71,9 @@ def test_a_planted_link_is_refused_wherever_it_leads(place: Path, tmp_path: Path
     (tmp_path / "mine").mkdir(mode=0o700)
     link = place / "loop"
     link.symlink_to(tmp_path / "mine")
-    assert "" == stranger(link)
+    assert "" == who_else_may_write(link)
     given_away(link)
-    assert f"{link} belongs to user {SOMEBODY}" == stranger(link) == stranger(link / "inner")
+    assert f"{link} belongs to user {SOMEBODY}" == who_else_may_write(link) == who_else_may_write(link / "inner")
 
 
 @pytest.mark.parametrize(("folder", "name"), [(cache_folder, "LOOP_CACHE"), (state_folder, "LOOP_STATE")])
@@ -105,7 +107,7 @@ def test_a_build_that_another_user_made_is_built_again(tmp_path: Path, capfd: py
         evil = library.read_bytes() + b"evil"
         library.write_bytes(evil)
         record = library.parent / "build.json"
-        fields = json.loads(sums.opened(record, record.read_bytes()))
+        fields = json.loads(sums.without_checksum(record, record.read_bytes()))
         sums.write_sealed(record, {**fields, "sha256": content_hash(evil)})
         given_away(library)
         given_away(record)

@@ -10,12 +10,12 @@ import psutil
 import pytest
 
 from loop.base.errors import LoopError
-from loop.base.processes import Capped, Completed, Tick, finish, python_path, run, together
+from loop.base.processes import Capped, Completed, Tick, python_path, run, run_side_by_side, run_to_end
 
 
 def shell(script: str, *arguments: str, limit_s: float = 20.0, env: dict[str, str] | None = None) -> Completed:
     """A shell script, run to its end."""
-    done: Completed = finish(run(["/bin/sh", "-c", script, "sh", *arguments], limit_s=limit_s, env=env))
+    done: Completed = run_to_end(run(["/bin/sh", "-c", script, "sh", *arguments], limit_s=limit_s, env=env))
     return done
 
 
@@ -50,7 +50,7 @@ def test_nasty_children_are_gone_after_the_limit(script: str, tmp_path: Path) ->
 def test_a_missing_command_is_said_with_what_to_do() -> None:
     """The message names the command, the hint says what to check."""
     with pytest.raises(LoopError, match="cannot start no-such-command-here: No such file") as caught:
-        finish(run(["no-such-command-here"], limit_s=1))
+        run_to_end(run(["no-such-command-here"], limit_s=1))
     assert "check that `no-such-command-here` is installed and on the PATH" == caught.value.hint
 
 
@@ -80,7 +80,7 @@ def test_waits_run_side_by_side_and_answer_in_order() -> None:
     """As many at a time as are allowed, the next as soon as one has ended."""
     log: list[str] = []
     waits = (counted(name, ticks, log) for name, ticks in (("a", 5), ("b", 1), ("c", 1)))
-    assert ["a", "b", "c"] == finish(together(waits, 2))
+    assert ["a", "b", "c"] == run_to_end(run_side_by_side(waits, 2))
     assert ["a begins", "b begins", "b ends", "c begins", "c ends", "a ends"] == log
 
 

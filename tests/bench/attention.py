@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from loop.base.places import cache_folder, include_folder, shipped
-from loop.base.processes import finish, together
+from loop.base.processes import run_side_by_side, run_to_end
 from loop.builds.build import build
 from loop.calls.call import LoopTensor, describe
 from loop.library.definitions import read_file
@@ -213,7 +213,9 @@ def libraries(names: Sequence[str], *flags: str) -> dict[str, Ours]:
         for name, one in kernels.items()
         if one.architecture in (None, capability)
     }
-    builds = finish(together((build(name, one, folder, **terms) for name, one in ready.items()), cores()))
+    builds = run_to_end(
+        run_side_by_side((build(name, one, folder, **terms) for name, one in ready.items()), cores())
+    )
     return {one.variant: Ours(one.variant, one.library, ready[one.variant].entry) for one in builds}
 
 

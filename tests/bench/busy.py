@@ -20,17 +20,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from loop.base.processes import finish
-from loop.base.stats import clipped
+from loop.base.processes import run_to_end
+from loop.base.stats import winsorised
 from loop.calls.call import LibraryTerms
 from loop.machine.machine import cores, machine
 from loop.model.measurement import Segment
 from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.timing import samples, schedule, verdicts
-from loop.timing.against_known_good import Contest, Rival, itself, slowed
+from loop.timing.against_known_good import Contest, Rival, itself, slowed_down
 from loop.timing.samples import Pair, Terms, Timings
-from loop.timing.verdicts import noise
+from loop.timing.verdicts import noise_between_rounds
 from loop.workers.bench import Bench, Side
 from tests.bench.gate import built, open_bench
 from tests.bench.rig import busy_programs
@@ -62,7 +62,7 @@ def record(rounds: int) -> None:
     began: list[float] = []
 
     def measure(bench: Bench, side: Side, workload: Workload) -> None:
-        sides = [side, itself(side, [workload]).side, slowed(side, SLOWER, [workload]).side]
+        sides = [side, itself(side, [workload]).side, slowed_down(side, SLOWER, [workload]).side]
         open_ = {workload.name: [one.name for one in sides]}
 
         def pending(timings: Timings) -> Mapping[str, Sequence[str]]:
@@ -72,7 +72,7 @@ def record(rounds: int) -> None:
             return open_
 
         terms = Terms(rounds, float("inf"), int(time.time()))
-        found = finish(schedule.measure(bench, sides, [workload], terms, pending))
+        found = run_to_end(schedule.measure(bench, sides, [workload], terms, pending))
         assert isinstance(found, Timings)
         _store(found, [*began, time.monotonic()], [one.name for one in sides])
 
@@ -178,7 +178,7 @@ def measured(recorded: Mapping[str, Any], rival: str, seed: int) -> str:
     pair = Pair(_side(name), name, rival, "baseline")
     if len(samples.log_ratios(segments, rival, name)) < 2:
         return "inconclusive"
-    return verdicts.by_interval(verdicts.measured(Timings(segments), pair, workload)).verdict
+    return verdicts.by_interval(verdicts.measure_pair(Timings(segments), pair, workload)).verdict
 
 
 def _side(name: str) -> Side:
@@ -221,10 +221,10 @@ def _noise(recorded: Mapping[str, Any], rivals: Mapping[str, str]) -> list[str]:
             found = next(replay(one, rival, 0))[1]
             segments += [segment.model_copy(update={"round": number}) for segment in found]
         logs = samples.log_ratios(segments, rival, recorded["sides"][0])
-        kept = clipped(logs)
+        kept = winsorised(logs)
         lines.append(
             f"- {title}: {len(logs)} of {len(recorded['rounds'])} rounds count, median ratio "
-            f"{math.exp(median(logs)):.3f}, block sd {noise([logs]) or 0.0:.1%} with "
+            f"{math.exp(median(logs)):.3f}, block sd {noise_between_rounds([logs]) or 0.0:.1%} with "
             f"{kept.beyond} outliers pulled in."
         )
     return lines
@@ -237,9 +237,9 @@ def live(count: int) -> list[str]:
 
     def measure(bench: Bench, side: Side, workload: Workload) -> None:
         for number in range(count):
-            contest = Contest(side, [slowed(side, SLOWER, [workload])])
+            contest = Contest(side, [slowed_down(side, SLOWER, [workload])])
             terms = Terms(verdicts.MAX_BLOCKS, VERDICT_S, int(time.time()))
-            found = finish(schedule.measure(bench, contest.sides, [workload], terms, contest.pending))
+            found = run_to_end(schedule.measure(bench, contest.sides, [workload], terms, contest.pending))
             assert isinstance(found, Timings)
             # A slowed side counts as the candidate in a contest: it is slower where ours is faster.
             said = contest.decision(found, workload, contest.rivals[0]).verdict

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loop.base.errors import LoopError
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.gate.verify import Job, verify
 from loop.machine.machine import cores, machine
 from loop.model.workloads import expand
@@ -45,7 +45,7 @@ class Outcome:
 def outcome(bench: Bench, name: str, rounds: int = 2) -> Outcome:
     """Check one cheat, then time it beside the honest variant that is written as it is."""
     (side,) = make_sides(bench, name)
-    (checks,) = finish(verify(bench, [Job(side, expand(bench.target, ["some"], "float32"))]))
+    (checks,) = run_to_end(verify(bench, [Job(side, expand(bench.target, ["some"], "float32"))]))
     if checks.first_failure:
         failure = checks.first_failure
         return Outcome(name, "rejected", f"{failure.status}: {failure.message}")
@@ -61,10 +61,10 @@ def timed(bench: Bench, name: str, rounds: int) -> Outcome:
     honest = honest_like(name)
     sides = make_sides(bench, honest, name)
     try:
-        timings = finish(measure(bench, sides, [BIG], Terms(rounds, 60.0, 1, least=rounds)))
+        timings = run_to_end(measure(bench, sides, [BIG], Terms(rounds, 60.0, 1, least=rounds)))
     except Untimed as error:
         return Outcome(name, "not timed" if name in str(error) else "GAINS", str(error))
-    doubts = finish(every_doubt(bench, timings, (), [Pair(side, side.name, honest, "self") for side in sides]))
+    doubts = run_to_end(every_doubt(bench, timings, (), [Pair(side, side.name, honest, "self") for side in sides]))
     doubts = [one for one in doubts if "held back" not in one.reason]  # Of other programs, not of a side.
     if own := [one for one in doubts if one.variant == name]:
         return Outcome(name, own[0].verdict, own[0].reason)

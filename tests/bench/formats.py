@@ -51,22 +51,24 @@ def tasks_below(path: Path, wanted: str | None = None) -> Iterator[ForeignTask |
         try:
             yield table.load(place, wanted)
         except LoopError as error:
-            names = [known.name for known, _ in table.claimed(place, wanted)]
+            names = [known.name for known, _ in table.claiming_formats(place, wanted)]
             yield Unreadable(" and ".join(names), place, error)
 
 
 def _places(path: Path, wanted: str | None) -> Iterator[Path]:
     """Files and folders that look like tasks; nothing inside a task is one."""
-    if table.claimed(path, wanted):
+    if table.claiming_formats(path, wanted):
         yield path
         return
     for folder, names, files in os.walk(path):
         here = Path(folder)
         names[:] = sorted(name for name in names if not name.startswith((".", "__")))
-        inside = [name for name in names if table.claimed(here / name, wanted)]
+        inside = [name for name in names if table.claiming_formats(here / name, wanted)]
         yield from (here / name for name in inside)
         names[:] = [name for name in names if name not in inside]
-        yield from (here / name for name in sorted(files, key=_by_number) if table.claimed(here / name, wanted))
+        yield from (
+            here / name for name in sorted(files, key=_by_number) if table.claiming_formats(here / name, wanted)
+        )
 
 
 def _by_number(name: str) -> tuple[int, str]:

@@ -18,16 +18,16 @@ from statistics import median
 from typing import Any
 
 from loop.base.places import include_folder, project
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.builds.build import build
 from loop.library import targets
 from loop.machine.machine import machine
 from loop.model.dtypes import Device
 from loop.model.workloads import expand
 from loop.timing import schedule, verdicts
-from loop.timing.against_known_good import Contest, itself, slowed
+from loop.timing.against_known_good import Contest, itself, slowed_down
 from loop.timing.samples import Terms, Timings
-from loop.timing.verdicts import noise
+from loop.timing.verdicts import noise_between_rounds
 from loop.workers.bench import Bench, Side
 
 SLOWDOWNS = (0.05, 0.02)
@@ -67,10 +67,10 @@ def study(bench: Bench, side: Side, sets: Sequence[str], times: int) -> dict[str
     long = long_enough(bench, side, workloads)
     for number in range(times):
         begun = time.perf_counter()
-        rivals = [itself(side, workloads), *(slowed(side, share, long) for share in SLOWDOWNS)]
+        rivals = [itself(side, workloads), *(slowed_down(side, share, long) for share in SLOWDOWNS)]
         contest = Contest(side, rivals)
         terms = Terms(verdicts.MAX_BLOCKS, LIMIT_S, seed + number)
-        timings = finish(schedule.measure(bench, contest.sides, contest.workloads, terms, contest.pending))
+        timings = run_to_end(schedule.measure(bench, contest.sides, contest.workloads, terms, contest.pending))
         assert isinstance(timings, Timings)
         if timings.wrong:
             sys.exit(f"a timed output was wrong: {timings.wrong[0]}")
@@ -87,7 +87,7 @@ def words(tallies: dict[str, Tally]) -> str:
 def long_enough(bench: Bench, side: Side, workloads: Sequence[Any]) -> list[Any]:
     """Workloads whose calls take long enough to be slowed by a known share."""
     terms = Terms(2, 10.0, 1)
-    timings = finish(schedule.measure(bench, [side], workloads, terms))
+    timings = run_to_end(schedule.measure(bench, [side], workloads, terms))
     assert isinstance(timings, Timings)
     calls = {w.name: median(s for one in timings.of(w.name) for s in one.seconds) for w in workloads}
     return [w for w in workloads if bench.device == "cuda" or calls[w.name] >= MIN_CALL_S]
@@ -103,7 +103,7 @@ def count(tallies: dict[str, Tally], contest: Contest, timings: Timings) -> None
             tally.words[contest.decision(timings, workload, rival).verdict] += 1
             tally.blocks.append(len(logs))
             tally.seconds.append(len(logs) * (2 * a_block + START_S))
-            tally.noise.append(noise([logs]) or 0.0)
+            tally.noise.append(noise_between_rounds([logs]) or 0.0)
 
 
 START_S = 0.08
@@ -119,7 +119,7 @@ def open_bench(device: Device, threads: int, folder: Path) -> Bench:
 def built(bench: Bench, name: str) -> Side:
     """A compiled variant, ready to be timed."""
     variant = bench.compiled((name,))[name]
-    made = finish(build(name, variant, bench.folder, cache=bench.cache, include=bench.include, limit_s=600))
+    made = run_to_end(build(name, variant, bench.folder, cache=bench.cache, include=bench.include, limit_s=600))
     return bench.side(name, made)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.gate.verify import Job, verify
 from loop.machine.machine import cores, machine
 from loop.model.measurement import VariantChecks
@@ -55,13 +55,13 @@ def check(bench: Bench, names: Sequence[str], name: str, seeds: int, rows: dict[
     for first in range(0, seeds, SEEDS_AT_ONCE):
         begun, some = time.monotonic(), range(first, min(first + SEEDS_AT_ONCE, seeds))
         chosen = [one for seed in some for one in expand(bench.target, [name], "float32", seed)]
-        for found in finish(verify(bench, [Job(side, chosen) for side in sides])):
+        for found in run_to_end(verify(bench, [Job(side, chosen) for side in sides])):
             row = rows.setdefault(found.variant if name != "large" else f"{found.variant}, largest", Row())
             for seed in some:
                 mine = tuple(one for one in found.checks if one.workload.base_seed == seed)
                 row.add(seed, found.model_copy(update={"checks": mine}))
         for workload in chosen:
-            finish(bench.discard(workload))
+            run_to_end(bench.discard(workload))
         print(f"{name}, seeds to {some[-1]}: {time.monotonic() - begun:.1f} s", file=sys.stderr, flush=True)
 
 

@@ -20,15 +20,15 @@ from typing import Any
 
 import psutil
 
-from loop.agents.proposing import Errand, Preset, children, run_errand, sweep_orphans
+from loop.agents.proposing import Errand, Preset, child_processes, run_errand, sweep_orphans
 from loop.base.documents import write_atomic
-from loop.base.processes import finish
-from loop.base.stats import clipped, ratio_interval
+from loop.base.processes import run_to_end
+from loop.base.stats import ratio_interval, winsorised
 from loop.machine.machine import machine
 from loop.model.verdict import SpeedVerdict
 from loop.optimize import keeping
 from loop.timing import samples, verdicts
-from loop.timing.against_known_good import hopeful
+from loop.timing.against_known_good import is_hopeful
 from tests.bench.busy import RECORDED, replay
 from tests.bench.optimize_live import live
 from tests.bench.optimize_live import page as live_page
@@ -78,7 +78,7 @@ def judged(logs: Sequence[float], true: float, scatter: float, number: int, draw
     """Whether the shipped rules keep it, as the `number`-th of its campaign; if not clear it is timed further."""
     drawn = [rounds(logs, true, scatter, draw) for _ in range(WORKLOADS)]
     found = [decided(one, number, range(verdicts.MIN_BLOCKS, verdicts.MAX_BLOCKS + 1)) for one in drawn]
-    if hopeful(
+    if is_hopeful(
         [one.verdict for one, _ in found], [one[:count] for one, (_, count) in zip(drawn, found, strict=True)]
     ):
         more = range(verdicts.MAX_BLOCKS, ROUNDS + 1)
@@ -88,7 +88,7 @@ def judged(logs: Sequence[float], true: float, scatter: float, number: int, draw
         ]
     speeds = []
     for place, (one, (decision, count)) in enumerate(zip(drawn, found, strict=True)):
-        ratio, low, high = ratio_interval(clipped(one[:count]).values)
+        ratio, low, high = ratio_interval(winsorised(one[:count]).values)
         speeds.append(
             SpeedVerdict(
                 variant="cpu", workload=f"w{place}", against="known_good", verdict=decision.verdict, ratio=ratio,
@@ -166,14 +166,14 @@ def nasty(key: str) -> dict[str, Any]:
     name, _, deadline = key.partition(" | ")
     limit_s = float(deadline)
     before = {one.pid for one in psutil.process_iter()}
-    own = children()
+    own = child_processes()
     with tempfile.TemporaryDirectory(prefix="loop-nasty-") as folder:
         work = Path(folder) / "work"
         work.mkdir()
         page = Path(folder) / "brief.md"
         page.write_text("brief\n")
         begun = time.monotonic()
-        found = finish(run_errand(Errand(Preset(NASTY[name]), page, work, work / "answer", limit_s, 60)))
+        found = run_to_end(run_errand(Errand(Preset(NASTY[name]), page, work, work / "answer", limit_s, 60)))
         sweep_orphans(own)
         late = time.monotonic() - begun - limit_s
     left = [one for one in psutil.process_iter(["cmdline"]) if one.pid not in before]

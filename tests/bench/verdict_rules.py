@@ -17,7 +17,7 @@ from loop.timing.verdicts import (
     MIN_BLOCKS,
     SAME_EVIDENCE,
     by_evidence,
-    conclude,
+    conclude_now,
     e_value,
     needed_evidence,
 )
@@ -121,13 +121,13 @@ def check(logs: Array, calls: Calls) -> None:
     for row in random.Random(len(logs)).sample(range(len(logs)), CHECKED):
         series = logs[row].tolist()
         count = next((n for n in range(1, MAX_BLOCKS + 1) if by_evidence(series[:n])), MAX_BLOCKS)
-        found = (conclude(series[:count]).verdict, count)
+        found = (conclude_now(series[:count]).verdict, count)
         if found != (WORDS[calls.words[row]], calls.blocks[row]):
             sys.exit(f"the vectorised rule is not the rule: {found} in row {row}")
 
 
 def clip(values: Array) -> tuple[Array, Array]:
-    """`stats.clipped`, a row a series: the values, and how many were not pulled in."""
+    """`stats.winsorised`, a row a series: the values, and how many were not pulled in."""
     middle = np.median(values, axis=1, keepdims=True)
     away = abs(values - middle)
     reach = np.maximum(CLIP * 1.4826 * np.median(away, axis=1, keepdims=True), NEAR)

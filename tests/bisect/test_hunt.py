@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import MachineFailure
-from loop.base.processes import Tick, finish
+from loop.base.processes import Tick, run_to_end
 from loop.bisect.candidates import Line, Untestable, read_line
 from loop.bisect.hunt import Hunt
 from loop.bisect.trying import ProbeMemory, Prober, Tries
@@ -72,7 +72,7 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> Line:
 def hunted(line: Line, prober: Simulated, memory: Path) -> BisectAnswer:
     """The answer of a search."""
     prober.path = memory
-    found = finish(Hunt(line, prober).run())
+    found = run_to_end(Hunt(line, prober).run())
     assert isinstance(found, BisectAnswer)
     return found
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from loop.base.places import include_folder, project
-from loop.base.processes import finish
-from loop.bisect.candidates import Builder, Line, Untestable, programs, read_line, sources
+from loop.base.processes import run_to_end
+from loop.bisect.candidates import Builder, Line, Untestable, program_names, read_line, sources
 from loop.bisect.hunt import own_tree
 from loop.library import targets
 from loop.repository.worktree import Worktree
@@ -48,8 +48,8 @@ def built(folder: Path, cache: Path, line: Line, *numbers: int) -> Iterator[tupl
         found: Builder = builder(folder, cache, tree)
         for number in numbers:
             with contextlib.suppress(Untestable):
-                finish(found.build(line.ends[number]))
-            yield programs(line, found)
+                run_to_end(found.build(line.ends[number]))
+            yield program_names(line, found)
         assert "scale.c" in sources(line, found)
 
 
@@ -105,5 +105,5 @@ def test_a_compiler_that_only_one_commit_asks_for_breaks_that_one(broken: Path, 
     with own_tree(line) as tree:
         found = builder(broken, tmp_path / "cache", tree)
         with pytest.raises(Untestable, match="gcc-of-tomorrow: no such compiler"):
-            finish(found.build(line.ends[3]))
-        finish(found.build(line.ends[4]))
+            run_to_end(found.build(line.ends[3]))
+        run_to_end(found.build(line.ends[4]))

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from loop.base.errors import UsageError
-from loop.base.processes import finish
-from loop.bisect.actions import bisect, lines, regressions
+from loop.base.processes import run_to_end
+from loop.bisect.actions import bisect, lines_to_search, regressions
 from loop.bisect.command import BisectRequest, line_of
 from loop.bisect.hunt import Regression
 from loop.gate.emulating import emulate
@@ -64,13 +64,13 @@ def now(bench: Bench, *, gpu: bool = False, sessions: Sequence[SessionRow] = ())
     before = make_context(bench, "ours", emulated=("gpu",) if gpu else ())
     working = emulate(before, Lasting()) if gpu else verify(before, VerifyTerms(seeds=1))
     step = "emulate" if gpu else "verify"
-    record: Finished = make_finished(step, output=finish(working).output)
+    record: Finished = make_finished(step, output=run_to_end(working).output)
     return make_context(bench, "ours", emulated=before.task.emulated, finished=(record,), sessions=tuple(sessions))
 
 
 def found(context: Context) -> BisectOutput:
     """What the step finds."""
-    output = finish(bisect(context, NoArguments())).output
+    output = run_to_end(bisect(context, NoArguments())).output
     assert isinstance(output, BisectOutput)
     return output
 
@@ -129,9 +129,9 @@ def test_good_ends_are_sessions_that_found_the_variant_right(bench: Bench) -> No
         ],
     )
     (one,) = regressions(context)
-    assert [commits[1], commits[0]] == [line.good.commit for line in lines(context, one)[0]]
+    assert [commits[1], commits[0]] == [line.good.commit for line in lines_to_search(context, one)[0]]
     dirty = now(bench, sessions=[right_at(None, base=commits[2])])
-    assert [commits[2]] == [line.good.commit for line in lines(dirty, one)[0]]
+    assert [commits[2]] == [line.good.commit for line in lines_to_search(dirty, one)[0]]
 
 
 def test_a_search_begins_where_a_session_last_found_the_variant_good(

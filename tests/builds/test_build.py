@@ -11,9 +11,9 @@ import pytest
 
 from loop.base.documents import content_hash, sums
 from loop.base.places import include_folder
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.builds import build as building
-from loop.builds.build import build, ground
+from loop.builds.build import build, ground_without_flags
 from loop.gate.kernel import SourceLimits, build_variants, load, sources
 from loop.model.measurement import Build
 from loop.steps.context import Context, NoArguments, Task
@@ -90,7 +90,7 @@ def test_two_clones_do_not_replace_each_others_builds(
         places = ((folder, include_folder()), (tmp_path / "clone" / "project", tmp_path / "clone" / "include"))
         variant, cache = make_variant(flags=(flag,)), tmp_path / "cache"
         return [
-            finish(building.build("right", variant, place, cache=cache, include=include, limit_s=60.0))
+            run_to_end(building.build("right", variant, place, cache=cache, include=include, limit_s=60.0))
             for place, include in places
         ]
 
@@ -105,16 +105,16 @@ def test_a_forged_record_does_not_pass_the_worker(tmp_path: Path) -> None:
     target = write_target(tmp_path / "tiny", {"right": compiled(), "other": compiled(build={"flags": ["-O1"]})})
     with open_bench(tmp_path / "tiny", target, tmp_path / "cache") as bench:
         context = make_context(bench, "right", "other")
-        right, other = finish(build_variants(context, NoArguments())).output.builds
+        right, other = run_to_end(build_variants(context, NoArguments())).output.builds
         shutil.copy(other.library, right.library)
         record = Path(right.library).parent / "build.json"
-        fields = json.loads(sums.opened(record, record.read_bytes()))
+        fields = json.loads(sums.without_checksum(record, record.read_bytes()))
         forged = content_hash(Path(right.library).read_bytes())
         sums.write_sealed(record, {**fields, "sha256": forged})
         (answer,) = (bench.cache / "questions").glob(f"*/{right.build_id}.json")
-        told = json.loads(sums.opened(answer, answer.read_bytes()))
+        told = json.loads(sums.without_checksum(answer, answer.read_bytes()))
         sums.write_sealed(answer, {**told, "library": forged})
-        output = finish(load(make_context(bench, "right"), NoArguments())).output
+        output = run_to_end(load(make_context(bench, "right"), NoArguments())).output
     expected = f"right stale binary: built from {other.build_id[:12]}, the sources are {right.build_id[:12]}"
     assert (False, expected) == (output.ok, output.message)
 
@@ -131,8 +131,8 @@ def test_built_variants_load(tmp_path: Path, build_cache: Path) -> None:
     target = write_target(tmp_path / "tiny", {"right": compiled(), "broken": broken})
     write(tmp_path / "tiny", **{"broken.cpp": "int f() { return }\n"})
     with open_bench(tmp_path / "tiny", target, build_cache) as bench:
-        assert finish(load(make_context(bench, "right"), NoArguments())).output.ok
-        output = finish(build_variants(make_context(bench, "broken", "right"), NoArguments())).output
+        assert run_to_end(load(make_context(bench, "right"), NoArguments())).output.ok
+        output = run_to_end(build_variants(make_context(bench, "broken", "right"), NoArguments())).output
     assert (False, ["right"]) == (output.ok, [one.variant for one in output.builds])
     assert output.message.startswith("broken: broken.cpp:1:18: ")
 
@@ -144,7 +144,7 @@ def test_sources_of_two_units_or_with_framework_headers_are_told(tmp_path: Path,
     (tmp_path / "tiny" / "ATen").mkdir()
     write(tmp_path / "tiny", **{"more.cpp": '#include "ATen/all.h"\n', "ATen/all.h": "\n"})
     with open_bench(tmp_path / "tiny", target, build_cache) as bench:
-        output = finish(sources(make_context(bench, "two"), SourceLimits())).output
+        output = run_to_end(sources(make_context(bench, "two"), SourceLimits())).output
     assert (False, 2, ("ATen/all.h",)) == (output.ok, output.units, output.framework_headers)
     assert output.message.startswith("two has 2 translation units: include them from one file; framework headers")
 
@@ -170,7 +170,7 @@ def test_the_ground_of_a_search_is_the_same_for_all_its_values(folder: Path, tmp
     def stood_on(*flags: str) -> str:
         variant, tuned = make_variant(flags=(*FLAGS, *flags)), [flag for flag in flags if "TILE" in flag]
         terms = {"cache": tmp_path / "cache", "include": include_folder(), "limit_s": 60.0}
-        return str(finish(ground("right", variant, folder, tuned, **terms)))
+        return str(run_to_end(ground_without_flags("right", variant, folder, tuned, **terms)))
 
     assert (first := stood_on("-DTILE_ROWS=16")) == stood_on("-DTILE_ROWS=64")
     assert first != stood_on("-DTILE_ROWS=16", "-DOTHER=1")
@@ -184,7 +184,7 @@ def test_what_a_killed_build_left_in_the_cache_is_swept(folder: Path, tmp_path: 
     for name in (".making-abc", ".old-abc", "0123"):
         (cache / name).mkdir(parents=True)
         (cache / name / "kernel.so").write_bytes(b"half")
-    made = finish(build("x", make_variant(), folder, cache=cache, include=include_folder(), limit_s=60))
+    made = run_to_end(build("x", make_variant(), folder, cache=cache, include=include_folder(), limit_s=60))
     assert {"0123", made.build_id, "questions"} == {one.name for one in cache.iterdir()}
     assert "half" == (cache / "0123" / "kernel.so").read_text()
 

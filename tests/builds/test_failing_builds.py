@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.places import include_folder
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.builds import build as building
 from loop.builds.build import BuildFailed, first_error
 from tests.builds.project import TINY, entries, failure, make_variant, write
@@ -29,7 +29,7 @@ def test_a_compiler_that_takes_too_long_is_ended(folder: Path, tmp_path: Path) -
     )
     slow.chmod(0o755)
     with pytest.raises(BuildFailed, match=r"the compiler was killed after 0\.\d s") as caught:
-        finish(
+        run_to_end(
             building.build(
                 "right",
                 make_variant(compiler=str(slow)),

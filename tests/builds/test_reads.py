@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from loop.base.places import include_folder
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.builds import build, known_builds
 from loop.builds.build import BuildFailed
 from loop.machine import machine
@@ -135,7 +135,7 @@ def made_of(one: CAbiVariant, folder: Path, cache: Path) -> Build:
     """Its build, as the next command gets it."""
     forget()
     terms: dict[str, Any] = {"cache": cache / "builds", "include": include_folder(), "limit_s": 600.0}
-    made: Build = finish(build.build("one", one, folder, **terms))
+    made: Build = run_to_end(build.build("one", one, folder, **terms))
     return made
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.builds.known_builds import LOG
-from loop.builds.resources import asks_for_report, defined_names, parse, read_report, same_code
+from loop.builds.resources import asks_for_report, defined_names, parse_report, read_report, same_code
 from tests.makers import make_build
 
 REPORT = """\
@@ -42,7 +42,7 @@ ptxas info    : Used 32 registers, 4096 bytes smem, 368 bytes cmem[0], 8 bytes c
 
 def test_every_kernel_of_every_architecture_is_read() -> None:
     """With what it takes; warnings and times say nothing."""
-    found = {(one.architecture, one.symbol): one for one in parse(REPORT)}
+    found = {(one.architecture, one.symbol): one for one in parse_report(REPORT)}
     spill = found["sm_80", "_Z5spillILi90EEvPf"]
     assert (64, 1112, 1540, 712, 0) == (
         spill.registers,
@@ -73,7 +73,7 @@ def test_flags_that_ask_for_a_report(flags: list[str], expected: bool) -> None:
 def test_a_log_that_was_cut_is_noticed(tmp_path: Path) -> None:
     """Kernels may be missing from it."""
     (tmp_path / LOG).write_text(f"{OLDER}\n... 4711 bytes left out ...\n{REPORT}")
-    assert finish(read_report(make_build(library=str(tmp_path / "kernel.so"))))[1]
+    assert run_to_end(read_report(make_build(library=str(tmp_path / "kernel.so"))))[1]
 
 
 SOURCE = """
@@ -99,7 +99,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_defined_names_are_demangled(library: Path) -> None:
     """Exported or not; what is only used is not there."""
-    names = finish(defined_names(library))
+    names = run_to_end(defined_names(library))
     assert {"float tiny::rows<float, 16>(float)", "hidden(int)", "shown"} <= set(names)
     assert not [name for name in names if "missing" in name]
 

@@ -4,7 +4,7 @@ import numpy
 import pytest
 
 from loop.calls.call import DTYPES
-from loop.calls.memory import HIGH, KINDS, LOW, MIXED, NAN, SMALL, Buffer, Guard, draw
+from loop.calls.memory import HIGH, KINDS, LOW, MIXED, NAN, SMALL, Buffer, Guard, draw_guard
 from loop.model.dtypes import FLOATS
 
 COUNT = 700
@@ -12,7 +12,7 @@ COUNT = 700
 
 def contents(kind: str, dtype: str) -> numpy.ndarray:
     """A guard's contents as numbers, float64."""
-    data = Buffer(64, dtype=dtype).contents_of(draw(kind), COUNT * DTYPES[dtype][1])
+    data = Buffer(64, dtype=dtype).contents_of(draw_guard(kind), COUNT * DTYPES[dtype][1])
     if dtype == "bfloat16":
         data = (numpy.frombuffer(data, numpy.uint16).astype(numpy.uint32) << 16).tobytes()
     with numpy.errstate(invalid="ignore"):
@@ -38,9 +38,9 @@ def test_each_kind_is_what_it_says(dtype: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_contents_differ_from_call_to_call_and_from_place_to_place(kind: str) -> None:
     """The same guard of the same tensor is the same bytes again; everything else is other bytes."""
-    memory, guard = Buffer(64), draw(kind)
+    memory, guard = Buffer(64), draw_guard(kind)
     known = memory.contents_of(guard, 4096)
-    assert known == memory.contents_of(guard, 4096) != memory.contents_of(draw(kind), 4096)
+    assert known == memory.contents_of(guard, 4096) != memory.contents_of(draw_guard(kind), 4096)
     words = numpy.frombuffer(known, numpy.uint32)
     assert len(set(words[:256].tolist())) > 100
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from loop.calls.call import Refused
-from loop.calls.own_modules import search
-from loop.calls.torch_side import find
+from loop.calls.own_modules import search_folder
+from loop.calls.torch_side import find_function
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +19,7 @@ def target(tmp_path: Path) -> Path:
     (folder / "helper_of_test.py").write_text("MINE = 'target'\n")
     (folder / "inner_of_test" / "kernel.py").write_text("MINE = 'inner'\n")
     (folder / "torch.py").write_text("raise ImportError('this is not torch')\n")
-    search(str(folder))
+    search_folder(str(folder))
     return folder
 
 
@@ -31,21 +31,21 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_lies_beside_a_file_is_imported() -> None:
-    assert "target" == find("wants_of_test:MINE")
-    assert "inner" == find("inner_of_test.kernel:MINE")
+    assert "target" == find_function("wants_of_test:MINE")
+    assert "inner" == find_function("inner_of_test.kernel:MINE")
 
 
 def test_a_copy_hides_the_folder_itself(tmp_path: Path) -> None:
     (tmp_path / "copy").mkdir()
     (tmp_path / "copy" / "helper_of_test.py").write_text("MINE = 'copy'\n")
-    search(str(tmp_path / "copy"))
-    assert "copy" == find("wants_of_test:MINE")
+    search_folder(str(tmp_path / "copy"))
+    assert "copy" == find_function("wants_of_test:MINE")
 
 
 def test_a_name_that_is_taken_is_told_with_both_files(target: Path) -> None:
     """Torch is imported before the folder is searched, and stays."""
     with pytest.raises(Refused, match=r"has the name of .*torch/__init__\.py: rename it") as caught:
-        find("torch:mine")
+        find_function("torch:mine")
     assert str(target / "torch.py") in str(caught.value)
 
 
@@ -55,4 +55,4 @@ def test_pythons_own_module_is_not_judged_in_place_of_a_file(name: str, place: s
     (target / place).parent.mkdir(exist_ok=True)
     (target / place).write_text("def mul(a, b):\n    return a + b\n")
     with pytest.raises(Refused, match=f"{place} has the name of .*: rename it"):
-        find(name)
+        find_function(name)

@@ -8,7 +8,16 @@ import torch
 from torch import Tensor
 
 from loop.workers.attention import eager
-from loop.workers.truth import MAX_FLOOR, MAX_SLACK, MEAN_FLOOR, MEAN_SLACK, errors, most_lost, moved, roundings
+from loop.workers.truth import (
+    MAX_FLOOR,
+    MAX_SLACK,
+    MEAN_FLOOR,
+    MEAN_SLACK,
+    input_rounding_effect,
+    largest_and_mean_error,
+    most_lost,
+    roundings,
+)
 
 Tensors = tuple[Tensor, Tensor, Tensor]
 Formula = Callable[[Tensor], Tensor]
@@ -41,8 +50,8 @@ def test_honest_rounding_of_sixteen_elements_is_never_wrong() -> None:
     for seed in range(1000):
         tensors = draw(seed, 1, 1, 4, 4)
         reference = plain(*(one.double() for one in tensors))
-        lost, mean = errors(tensor_cores(*tensors), reference)
-        plain_max, plain_mean = errors(plain(*tensors), reference)
+        lost, mean = largest_and_mean_error(tensor_cores(*tensors), reference)
+        plain_max, plain_mean = largest_and_mean_error(plain(*tensors), reference)
         most, most_in_mean = most_lost(reference, plain_max, plain_mean, "float16")
         rejected += lost > most or mean > most_in_mean
         alone += lost > MAX_SLACK * plain_max + MAX_FLOOR or mean > MEAN_SLACK * plain_mean + MEAN_FLOOR
@@ -81,8 +90,10 @@ SOUND: dict[str, tuple[Formula, Formula]] = {
 def worth(exact: Formula, written: Formula, x: Tensor) -> float:
     """The largest error over what rounding may do."""
     reference = exact(x.double())
-    _, largest, _ = moved(lambda inputs: exact(inputs[0]), [x], reference, str(x.dtype).removeprefix("torch."))
-    lost, _ = errors(written(x), reference)
+    _, largest, _ = input_rounding_effect(
+        lambda inputs: exact(inputs[0]), [x], reference, str(x.dtype).removeprefix("torch.")
+    )
+    lost, _ = largest_and_mean_error(written(x), reference)
     return lost / (largest * roundings("float32", x.shape[-1]))
 
 
@@ -116,7 +127,7 @@ def test_a_jump_is_no_rounding() -> None:
     def gather(inputs: list[Tensor]) -> Tensor:
         return table[inputs[0].floor().long().clamp(0, 9)]
 
-    assert 0.0 == moved(gather, [index], gather([index.double()]), "float32")[1]
+    assert 0.0 == input_rounding_effect(gather, [index], gather([index.double()]), "float32")[1]
 
 
 @pytest.mark.parametrize(("size", "share"), [(4, 1.0), (65, 1e-3)])
@@ -124,7 +135,7 @@ def test_more_than_rounding_stays_wrong(size: int, share: float) -> None:
     """A thousandth of the largest value in one element, and a mean that grows by all of that of many."""
     tensors = draw(1, 1, 2, size, 64)
     reference = plain(*(one.double() for one in tensors))
-    plain_max, plain_mean = errors(plain(*tensors), reference)
+    plain_max, plain_mean = largest_and_mean_error(plain(*tensors), reference)
     most, most_in_mean = most_lost(reference, plain_max, plain_mean, "float16")
     assert most < 2e-3 * float(reference.abs().max())
     assert most_in_mean < 1.8 * plain_mean + 1e-6

@@ -26,7 +26,7 @@ def test_nothing_is_broken_that_nobody_touched() -> None:
     [
         (time, "perf_counter_ns", "time.perf_counter_ns"),
         (json, "dumps", "json.dumps"),
-        (memory, "differing", "loop.calls.memory.differing"),
+        (memory, "differing_positions", "loop.calls.memory.differing_positions"),
         (invocation.Waits, "read", "loop.calls.invocation.Waits.read"),
     ],
 )
@@ -39,7 +39,10 @@ def test_what_is_replaced_is_named(space: Any, name: str, said: str, monkeypatch
 
 @pytest.mark.parametrize(
     ("function", "said"),
-    [(memory.differing, "loop.calls.memory.differing (code)"), (Path.read_bytes, "Path.read_bytes (code)")],
+    [
+        (memory.differing_positions, "loop.calls.memory.differing_positions (code)"),
+        (Path.read_bytes, "Path.read_bytes (code)"),
+    ],
 )
 def test_other_code_in_the_same_function_is_named(
     function: Callable[..., Any], said: str, monkeypatch: pytest.MonkeyPatch

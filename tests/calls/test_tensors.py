@@ -8,7 +8,7 @@ import numpy
 import pytest
 from numpy.lib.stride_tricks import as_strided
 
-from loop.calls.call import POISON, extent, gather, scatter, strides_of
+from loop.calls.call import POISON, elements_spanned, gather, scatter, strides_of
 
 LAYOUTS = ("contiguous", "strided", "misaligned", "transposed")
 NUMPY = {4: numpy.uint32, 2: numpy.uint16, 8: numpy.uint64}
@@ -39,7 +39,7 @@ def test_every_element_has_a_place_of_its_own(layout: str) -> None:
             for index in itertools.product(*map(range, shape))
         }
         assert int(numpy.prod(shape)) == len(places), shape
-        assert extent(shape, strides) == max(places, default=-1) + 1, shape
+        assert elements_spanned(shape, strides) == max(places, default=-1) + 1, shape
         assert all(stride > 0 for stride in strides), shape
 
 
@@ -49,9 +49,9 @@ def test_scattered_elements_are_where_numpy_looks_for_them(layout: str, item: in
     """What numpy sees through the strides is the tensor; all else is poison."""
     for shape in shapes(item):
         values, strides = numbers(shape, item), strides_of(shape, layout)
-        poison = bytes([POISON]) * (extent(shape, strides) * item)
+        poison = bytes([POISON]) * (elements_spanned(shape, strides) * item)
         spread = scatter(values.tobytes(), shape, strides, item, poison)
-        assert extent(shape, strides) * item == len(spread), shape
+        assert elements_spanned(shape, strides) * item == len(spread), shape
         memory = numpy.frombuffer(bytearray(spread) or bytearray(item), NUMPY[item])
         view = as_strided(memory, shape, [stride * item for stride in strides])
         assert numpy.array_equal(values, view), shape

@@ -39,7 +39,7 @@ class Idle:
 def make(folder: Path, name: str) -> JobFolder:
     """A job that was sent to l4."""
     job = prepare(Job(id=name, words=("status",)))
-    noted.write(job, make_sent(folder))
+    noted.note_place(job, make_sent(folder))
     return job
 
 
@@ -79,7 +79,7 @@ def test_a_job_that_is_gone_there_is_over_here(tmp_path: Path) -> None:
     with pytest.raises(MachineFailure, match="its folder is not there any more"):
         _brought_back(job, make_sent(tmp_path), make_host(tmp_path), cast(There, Idle()), seen, Screen(quiet=True))
     assert (75, True) == (job.rc, (tmp_path / "stopped").exists())
-    assert [] == [*noted.away()]
+    assert [] == [*noted.jobs_sent_away()]
 
 
 @pytest.mark.parametrize(("tree", "root", "is_away"), [("code-1", "/code", True), ("code-2", "/code", False)])
@@ -99,7 +99,10 @@ def test_a_stop_that_fails_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
     host = make_host(tmp_path)
     broken = Listed("l4", host.host.model_copy(update={"stop": "false"}), host.path)
     assert 1 == _brought_back(job, make_sent(tmp_path), broken, cast(There, Idle()), seen, Screen())
-    assert ([], True) == ([*noted.away()], "l4 STILL RUNS AND COSTS $1.00 an hour" in capsys.readouterr().err)
+    assert ([], True) == (
+        [*noted.jobs_sent_away()],
+        "l4 STILL RUNS AND COSTS $1.00 an hour" in capsys.readouterr().err,
+    )
 
 
 def test_a_machine_stays_while_its_results_are_there_alone(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from loop.jobs import remote
-from loop.store.sessions import SessionFolder, every
+from loop.store.sessions import SessionFolder, every_session
 from tests.jobs.sshd import Server, missing
 from tests.optimize.test_session import SIZES, SLOW, commit_plan, git
 from tests.projects import KERNEL, LOOP, add_commands, loop, make_project
@@ -86,7 +86,7 @@ def sleeping(server: Server) -> bool:
 
 def sessions(project: Path) -> list[SessionFolder]:
     """What is here."""
-    return every(project / "sessions")
+    return every_session(project / "sessions")
 
 
 def test_a_session_on_a_host_is_here_when_it_ends(project: Path, server: Server, tmp_path: Path) -> None:
@@ -244,4 +244,4 @@ def test_a_machine_is_set_up_by_a_copy(tmp_path: Path, monkeypatch: pytest.Monke
             env={"PATH": os.environ["PATH"]},
         ).stdout
         assert str(made.home) in where
-        assert remote.digest(remote.package()) == (made.home / remote.DIGEST).read_text()
+        assert remote.package_digest(remote.package_files()) == (made.home / remote.DIGEST).read_text()

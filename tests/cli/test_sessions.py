@@ -15,7 +15,7 @@ from tests.projects import make_project
 
 def make_session(root: Path, target_folder: str, status: str | None) -> str:
     """A session of a target that ended so, or has not ended; its id."""
-    folder = sessions.create(root, "baseline", NOON)
+    folder = sessions.create_session(root, "baseline", NOON)
     head = make_session_head(id=folder.id, target_folder=target_folder)
     folder.write_head(head)
     (folder.path / "journal.jsonl").touch()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from loop.cloud import CLOUDS, Watch, make_cloud
-from loop.cloud.clouds import Aws, NoReply, find, terms
+from loop.cloud.clouds import Aws, NoReply, find_cloud, terms_of_machine
 from tests.fake_cloud import TROUBLES, FakeCloud, fake_cloud, servers
 
 NAMES = tuple(CLOUDS)
@@ -35,7 +35,7 @@ def wait(watch: Watch, until: str) -> None:
 def test_a_cloud_is_found_by_its_own_server(name: str, fake: FakeCloud) -> None:
     """And by no other's."""
     fake.name = name
-    here = find(LATE_S)
+    here = find_cloud(LATE_S)
     assert here is not None
     assert name == here.name
 
@@ -104,6 +104,6 @@ def test_a_server_that_falls_silent_for_long_is_said(fake: FakeCloud) -> None:
 def test_a_spot_machine_is_told_from_one_on_demand(name: str, fake: FakeCloud) -> None:
     """By its own metadata server; the price of its hour rests on that."""
     fake.name = name
-    assert f"{name} on_demand" == terms()
+    assert f"{name} on_demand" == terms_of_machine()
     fake.spot = True
-    assert f"{name} spot" == terms()
+    assert f"{name} spot" == terms_of_machine()

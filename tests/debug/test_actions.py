@@ -9,7 +9,7 @@ import pytest
 
 from loop.actions import ACTIONS
 from loop.base.errors import LoopError
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.debug.rules import LEAST
 from loop.model.debugging import DebugOutput, Explanation
 from loop.model.output import Output
@@ -34,7 +34,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
 def run(context: Context, action: str, **terms: Any) -> Output:
     """What an action finds."""
     done = ACTIONS[action]
-    return finish(done.run(context, done.arguments.model_validate(terms))).output
+    return run_to_end(done.run(context, done.arguments.model_validate(terms))).output
 
 
 def debugged(bench: Bench, *names: str, steps: Sequence[str] = STEPS, budget_s: float = 20.0) -> dict[str, Any]:

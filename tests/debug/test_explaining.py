@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loop.actions import ACTIONS
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.library.definitions import read_file
 from loop.machine.machine import cores
 from loop.model.debugging import DebugOutput, Explanation
@@ -68,7 +68,7 @@ def open_matmul(folder: Path, cache: Path, faults: dict[str, Any]) -> Bench:
 def step(context: Context, action: str) -> Finished:
     """A step that has come to its end."""
     does = ACTIONS[action]
-    output = finish(does.run(context, does.arguments.model_validate({}))).output
+    output = run_to_end(does.run(context, does.arguments.model_validate({}))).output
     return make_finished(action, action=action, pattern="defensive-debugging", output=output)
 
 

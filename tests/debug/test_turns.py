@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from loop.actions import ACTIONS
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.model.debugging import EarlierTry, TurnOutput
 from loop.model.record import KnownGood
 from loop.workers.bench import Bench
@@ -36,7 +36,7 @@ def tried(build_id: str, **fields: Any) -> EarlierTry:
 def turn(bench: Bench, *tries: EarlierTry, hypothesis: str = "") -> TurnOutput:
     """What is said before a turn."""
     context = make_context(bench, "odd", tries=tries, hypothesis=hypothesis)
-    output = finish(ACTIONS["debug.hypotheses"].run(context, ACTIONS["debug.hypotheses"].arguments())).output
+    output = run_to_end(ACTIONS["debug.hypotheses"].run(context, ACTIONS["debug.hypotheses"].arguments())).output
     assert isinstance(output, TurnOutput)
     return output
 
@@ -70,7 +70,7 @@ def scope(bench: Bench, *names: str, **builds: str) -> TurnOutput:
     """What is said of these variants, where those builds were good."""
     good = {name: KnownGood(session="s", build_id=build, commit=None) for name, build in builds.items()}
     context = make_context(bench, *names, known_good=good)
-    output = finish(ACTIONS["debug.scope"].run(context, ACTIONS["debug.scope"].arguments())).output
+    output = run_to_end(ACTIONS["debug.scope"].run(context, ACTIONS["debug.scope"].arguments())).output
     assert isinstance(output, TurnOutput)
     return output
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.timing.readiness import warn_after, warn_before
 from loop.workers.bench import Bench
 from tests.device.fakes import GIB, FakeMachine, fake_bench
@@ -26,7 +26,7 @@ def test_another_process_is_named_with_its_memory(fake: FakeMachine, bench: Benc
     """The first process of this system, say, holds 10 GiB; it is there before and after."""
     fake.load(f"0 1:{10 * GIB}")
     expected = f"NVIDIA H200 is not ours alone: another process (pid 1) holds 10240 MiB of it: {NOISY}"
-    assert (expected, expected) == (finish(warn_before(bench)), warn_after(bench))
+    assert (expected, expected) == (run_to_end(warn_before(bench)), warn_after(bench))
 
 
 def test_a_gpu_that_computes_is_waited_for_then_told(fake: FakeMachine, bench: Bench) -> None:
@@ -35,8 +35,8 @@ def test_a_gpu_that_computes_is_waited_for_then_told(fake: FakeMachine, bench: B
     waiting = warn_before(bench)
     assert "waiting for the GPU to rest, 97 % busy" == next(waiting).note
     fake.load("3")
-    assert "" == finish(waiting)
+    assert "" == run_to_end(waiting)
     fake.load("97")
-    said = finish(warn_before(bench))
+    said = run_to_end(warn_before(bench))
     assert f"somebody computes on it, 97 % of the time before anything was timed: {NOISY}" in said
     assert "" == warn_after(bench)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import LoopError
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.gate import verify
 from loop.gate.verify import Job
 from loop.model.measurement import VariantChecks
@@ -40,7 +40,7 @@ def some(bench: Bench, name: str = "some") -> tuple[Workload, ...]:
 def checked(bench: Bench, sides: Sequence[Side], **terms: float) -> tuple[VariantChecks, ...]:
     """All of them in one verification."""
     jobs = [Job(side, some(bench), layouts=False, **terms) for side in sides]  # type: ignore[arg-type]
-    found: tuple[VariantChecks, ...] = finish(verify.verify(bench, jobs))
+    found: tuple[VariantChecks, ...] = run_to_end(verify.verify(bench, jobs))
     return found
 
 
@@ -63,10 +63,10 @@ def test_what_crashes_while_it_is_timed_is_named(bench: Bench) -> None:
     """With the driver's words, and a command that runs it alone; the next measurement is fine."""
     right, crashes = make_sides(bench, "right", "crashes")
     with pytest.raises(LoopError, match="crashes could not be timed on N16 M64 float32: the device was lost") as e:
-        finish(schedule.measure(bench, [right, crashes], some(bench, "timed"), Terms(2, 60.0, 1, 1e-3)))
+        run_to_end(schedule.measure(bench, [right, crashes], some(bench, "timed"), Terms(2, 60.0, 1, 1e-3)))
     assert "`loop kernels verify crashes` runs it alone" == e.value.hint
     again = [right, right.renamed("again")]
-    assert 2 == finish(schedule.measure(bench, again, some(bench, "timed"), Terms(2, 60.0, 1, 1e-3))).rounds
+    assert 2 == run_to_end(schedule.measure(bench, again, some(bench, "timed"), Terms(2, 60.0, 1, 1e-3))).rounds
 
 
 @pytest.mark.slow
@@ -85,5 +85,5 @@ def test_the_processes_of_a_round_end_with_it(bench: Bench, monkeypatch: pytest.
     monkeypatch.setattr(TimingRound, "time", counted)
     (right,) = make_sides(bench, "right")
     sides = [right, right.renamed("again")]
-    finish(schedule.measure(bench, sides, some(bench, "timed"), Terms(3, 60.0, 1, 1e-3)))
+    run_to_end(schedule.measure(bench, sides, some(bench, "timed"), Terms(3, 60.0, 1, 1e-3)))
     assert [4, 2] == living

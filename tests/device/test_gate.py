@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 from loop.base.places import include_folder
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.gate.verify import Job, verify
 from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.timing import schedule
-from loop.timing.against_known_good import Contest, itself, slowed
+from loop.timing.against_known_good import Contest, itself, slowed_down
 from loop.timing.samples import Terms, Timings
 from loop.workers.bench import Bench, Side
 from tests.device.make_target import make_target
@@ -42,7 +42,7 @@ def side(bench: Bench, name: str) -> Side:
 @pytest.mark.parametrize("name", ["right", "synchronises", "torch"])
 def test_honest_variants_are_right(bench: Bench, name: str) -> None:
     """On every shape; strided inputs are handled or declined."""
-    (found,) = finish(verify(bench, [Job(side(bench, name), some(bench))]))
+    (found,) = run_to_end(verify(bench, [Job(side(bench, name), some(bench))]))
     assert [(None, True)] == [(found.first_failure, found.right)]
 
 
@@ -52,7 +52,7 @@ def test_honest_variants_are_right(bench: Bench, name: str) -> None:
 )
 def test_dishonest_variants_are_not(bench: Bench, name: str, statuses: set[str]) -> None:
     """Work on another stream, no work at all, and a crash."""
-    (found,) = finish(verify(bench, [Job(side(bench, name), some(bench), layouts=False, enough=True)]))
+    (found,) = run_to_end(verify(bench, [Job(side(bench, name), some(bench), layouts=False, enough=True)]))
     assert found.first_failure is not None
     print(name, found.first_failure.message)
     assert found.first_failure.status in statuses
@@ -72,7 +72,7 @@ FAULT = "CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encounte
 def test_a_fault_is_named_where_it_happened_and_nowhere_else(bench: Bench, name: str, said: str) -> None:
     """What comes before it is right, the processes that come after it are healthy; so is the next variant."""
     jobs = [Job(side(bench, one), some(bench), layouts=False) for one in (name, "right")]
-    found, right = finish(verify(bench, jobs))
+    found, right = run_to_end(verify(bench, jobs))
     for check in found.checks:
         print(name, check.status, check.message)
     assert ["right", "right", "crashed", "crashed"] == [check.status for check in found.checks]
@@ -84,9 +84,9 @@ def test_a_fault_is_named_where_it_happened_and_nowhere_else(bench: Bench, name:
 def test_a_slowdown_is_seen_and_none_is_invented(bench: Bench) -> None:
     """A variant against itself, and against itself with every twentieth call made twice: nothing false is said."""
     chosen, timed = side(bench, "right"), some(bench, "timed")
-    contest = Contest(chosen, [itself(chosen, timed), slowed(chosen, 0.05, timed)])
+    contest = Contest(chosen, [itself(chosen, timed), slowed_down(chosen, 0.05, timed)])
     terms = Terms(60, 60.0, 1)
-    timings = finish(schedule.measure(bench, contest.sides, timed, terms, contest.pending))
+    timings = run_to_end(schedule.measure(bench, contest.sides, timed, terms, contest.pending))
     assert isinstance(timings, Timings)
     alike, slow = ([contest.decision(timings, w, rival).verdict for w in timed] for rival in contest.rivals)
     print(alike, slow, timings.rounds)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.gate.verify import Job, verify
 from loop.model.workloads import expand
 from tests.device.fakes import FakeMachine, fake_bench
@@ -25,6 +25,6 @@ def test_an_access_outside_of_device_memory_is_wrong(
     """A write by what it leaves, a read by what the output follows."""
     with fake_bench(fake, tmp_path / "target", entry) as bench:
         workloads = expand(bench.target, ["some"], "float32", 5)[:1]
-        (found,) = finish(verify(bench, [Job(make_sides(bench, entry)[0], workloads, layouts=False)]))
+        (found,) = run_to_end(verify(bench, [Job(make_sides(bench, entry)[0], workloads, layouts=False)]))
     assert "wrong" == found.checks[0].status
     assert found.checks[0].message.replace("3 bytes", "4 bytes").startswith(said)

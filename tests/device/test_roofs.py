@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.model.measurement import Measurement
-from loop.timing.doubts import impossible
+from loop.timing.doubts import why_impossible
 from loop.workers.bench import Bench
 from tests.device.fakes import FakeMachine, fake_bench
 from tests.makers import make_measurement, make_workload
@@ -29,19 +29,23 @@ def claim(us: float, rows: int = 1, flops_per_s: float | None = None) -> Measure
 @pytest.mark.slow
 def test_an_empty_kernel_is_measured_in_a_graph(bench: Bench) -> None:
     """What is quicker is impossible, from C and from Python; what is as quick is not."""
-    floors = finish(bench.floors())
+    floors = run_to_end(bench.floors())
     empty_us = floors.call_s["kernel"] * 1e6
     assert 0 < empty_us < 1e3
     for kind in ("c_abi", "python"):
-        assert finish(impossible(bench, claim(empty_us / 1e4, 0), kind)).startswith("faster than an empty call: ")
-        assert "" == finish(impossible(bench, claim(empty_us + 1.0, 0), kind))
+        assert run_to_end(why_impossible(bench, claim(empty_us / 1e4, 0), kind)).startswith(
+            "faster than an empty call: "
+        )
+        assert "" == run_to_end(why_impossible(bench, claim(empty_us + 1.0, 0), kind))
 
 
 def test_bytes_and_operations_have_the_roof_of_the_gpu_at_hand(bench: Bench) -> None:
     """A gigabyte in a microsecond; ten times what four multiprocessors do; and what they do."""
-    assert finish(impossible(bench, claim(1.0, 1 << 18), "command")).startswith("faster than memory: 1.07e+03 MB")
+    assert run_to_end(why_impossible(bench, claim(1.0, 1 << 18), "command")).startswith(
+        "faster than memory: 1.07e+03 MB"
+    )
     most = 2048 * 4 * 1.98e9
-    said = finish(impossible(bench, claim(10.0, 1, 10 * most), "command"))
+    said = run_to_end(why_impossible(bench, claim(10.0, 1, 10 * most), "command"))
     assert said.startswith("faster than the device: ")
     assert "4 multiprocessors of compute capability 9.0" in said
-    assert "" == finish(impossible(bench, claim(10.0, 1, most), "command"))
+    assert "" == run_to_end(why_impossible(bench, claim(10.0, 1, most), "command"))

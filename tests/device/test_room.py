@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.gate import kernel
 from loop.model.measurement import BASELINE
 from loop.model.output import VerifyOutput
 from loop.model.target import Workload
 from loop.model.workloads import expand
-from loop.workers.bench import CONTEXT_BYTES, Bench, fitting
+from loop.workers.bench import CONTEXT_BYTES, Bench, fitting_workloads
 from tests.device.fakes import GIB, FakeGpu, FakeMachine, fake_bench
 from tests.targets import make_context, make_sides
 
@@ -44,10 +44,10 @@ def test_a_workload_without_room_is_named_with_its_bytes(fake: FakeMachine, benc
     """And what is free; where there is room, or nobody tells, nothing is left out."""
     (right,) = make_sides(bench, "right")
     sides = [right, bench.side(BASELINE)]
-    assert (both(bench), ()) == ((room := fitting(bench, both(bench), sides)).workloads, room.left_out)
+    assert (both(bench), ()) == ((room := fitting_workloads(bench, both(bench), sides)).workloads, room.left_out)
     free = 2 * CONTEXT_BYTES + HUGE_BYTES
     leave(fake, free)
-    room = fitting(bench, both(bench), sides)
+    room = fitting_workloads(bench, both(bench), sides)
     assert [SMALL] == [one.name for one in room.workloads]
     size = 8 * HUGE_BYTES + 2 * CONTEXT_BYTES
     (said,) = room.left_out
@@ -55,7 +55,7 @@ def test_a_workload_without_room_is_named_with_its_bytes(fake: FakeMachine, benc
     assert f"1.0 GiB ({free} bytes) of NVIDIA H200 are free" in said
     assert f"fine; left out: {said}" == room.said_after("fine")
     bench._sensors = (None,)
-    assert both(bench) == fitting(bench, both(bench), sides).workloads
+    assert both(bench) == fitting_workloads(bench, both(bench), sides).workloads
 
 
 @pytest.mark.slow
@@ -65,7 +65,7 @@ def test_verification_goes_on_with_the_others(fake: FakeMachine, bench: Bench) -
     One side after the other has its tensors: room for one is enough.
     """
     leave(fake, CONTEXT_BYTES + HUGE_BYTES)
-    output = finish(kernel.verify(make_context(bench, "right"), kernel.VerifyTerms())).output
+    output = run_to_end(kernel.verify(make_context(bench, "right"), kernel.VerifyTerms())).output
     assert isinstance(output, VerifyOutput)
     assert {SMALL} == {check.workload.name for check in output.variants[0].checks}
     assert output.variants[0].right

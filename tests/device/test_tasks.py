@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.places import include_folder
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.gate.verify import Job, verify
 from loop.model.workloads import expand
 from loop.timing.samples import Terms
@@ -39,12 +39,13 @@ def test_what_is_right_passes_on_a_gpu_and_what_is_wrong_is_found(name: str, sha
     workloads = expand(bench.target, ["some"], "float32", 5)
     right, *wrong = bench.target.variants_on("cuda")
     found = {
-        one.variant: one for one in finish(verify(bench, [Job(bench.side(v), workloads) for v in (right, *wrong)]))
+        one.variant: one
+        for one in run_to_end(verify(bench, [Job(bench.side(v), workloads) for v in (right, *wrong)]))
     }
     assert found[right].right, found[right].checks[0].message
     assert not [one for one in wrong if found[one].right]
     sides = [bench.side("baseline"), bench.side(right)]
-    timings = finish(measure(bench, sides, workloads, Terms(2, 10.0, 5, 1e-3)))
+    timings = run_to_end(measure(bench, sides, workloads, Terms(2, 10.0, 5, 1e-3)))
     assert timings.outputs
     assert not timings.wrong, timings.wrong[0][1].message
 
@@ -68,6 +69,6 @@ def test_the_right_answer_is_worked_out_on_the_gpu_or_else_on_the_cpu(
     called = target.reference.model_copy(update={"python": f"{file.name}:reference"})
     bench = replace(shared, target=target.model_copy(update={"reference": called}), _nursery=shared.nursery)
     right = next(iter(bench.target.variants_on("cuda")))
-    (found,) = finish(verify(bench, [Job(bench.side(right), expand(bench.target, ["some"], "float32", 5))]))
+    (found,) = run_to_end(verify(bench, [Job(bench.side(right), expand(bench.target, ["some"], "float32", 5))]))
     assert found.right, found.checks[0].message
     assert set(places.read_text().split()) == {"cuda" if knows == "any device" else "cpu"}

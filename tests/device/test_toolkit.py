@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.gate import environment, kernel
 from loop.gate.model import TorchOutput
 from loop.profile import inspection
@@ -33,13 +33,13 @@ def test_code_that_the_driver_cannot_run_is_not_compiled(old_driver: FakeMachine
     """The variant's build fails with what is needed; others go on, also those that are only looked at."""
     with fake_bench(old_driver, tmp_path / "target", "right") as bench, old_driver.here():
         context = make_context(bench, "right", "torch")
-        output = finish(kernel.build_variants(context, NoArguments())).output
+        output = run_to_end(kernel.build_variants(context, NoArguments())).output
         assert (False, f"right: {NEWER}") == (output.ok, output.message)
         assert str(output.hint).startswith(MEND)
         assert [] == old_driver.compiled
-        assert ("torch",) == kernel.usable(context, finish(kernel.builds(context))[0])
+        assert ("torch",) == kernel.usable_variants(context, run_to_end(kernel.builds(context))[0])
         findings = KernelFindings("sm_90", None)
-        finish(inspection.compiled(context, {"right"}, findings))
+        run_to_end(inspection.compiled_variants(context, {"right"}, findings))
         assert len(old_driver.compiled) == 2
 
 
@@ -95,7 +95,7 @@ def test_a_missing_nvcc_is_told_with_what_to_install(
         context = make_context(bench, "right")
 
         def build() -> tuple[bool, str, str | None]:
-            output = finish(kernel.build_variants(context, NoArguments())).output
+            output = run_to_end(kernel.build_variants(context, NoArguments())).output
             return output.ok, output.message, output.hint
 
         lacks = "right: nvcc: no such compiler on the PATH"
@@ -111,7 +111,7 @@ def test_a_missing_nvcc_is_told_with_what_to_install(
             made.touch()
         newest = tmp_path / "usr" / "cuda-13.0" / "bin" / "nvcc"
         assert f"{newest} is there: put its folder on the PATH, or name it in target.yaml" == build()[2]
-        extension = finish(environment.extension(context, NoArguments())).output
+        extension = run_to_end(environment.extension(context, NoArguments())).output
         assert (False, "right needs a build: nvcc: no such compiler on the PATH") == (
             extension.ok,
             extension.message,

@@ -7,7 +7,7 @@ import pytest
 from loop.base.errors import Untrusted, UsageError
 from loop.base.places import WORKTREES, project, state_folder
 from loop.driving import tools
-from loop.driving.tools import WaitingChange, change_brief, change_edit, waiting
+from loop.driving.tools import WaitingChange, change_brief, change_edit, waiting_session
 from loop.library import trust
 from loop.model.change import Brief
 from loop.optimize.edits import page_of
@@ -49,7 +49,7 @@ def test_a_brief_shows_files_of_the_worktree_only(
 ) -> None:
     """Not the folder that it names, nothing absolute, nothing above, and nothing through a link."""
     name = file.replace("SECRET", str(secret))
-    monkeypatch.setattr(tools, "waiting", lambda *_: found)
+    monkeypatch.setattr(tools, "waiting_session", lambda *_: found)
     found = asked(tmp_path, secret, name)
     if file == "id_rsa":
         answer = change_brief("last", None)
@@ -72,10 +72,10 @@ def test_a_session_of_a_target_that_nobody_allowed_is_not_read(tmp_path: Path) -
     folder.write_record(make_record(HEAD))
     (folder.path / "journal.jsonl").touch()
     with pytest.raises(Untrusted):
-        waiting("last", here.target)
+        waiting_session("last", here.target)
     trust.grant(here, trust.definition_hash(here))
     with pytest.raises(UsageError, match="waits for no change"):
-        waiting("last", here.target)
+        waiting_session("last", here.target)
 
 
 def test_a_worktree_lies_in_the_folder_of_worktrees(tmp_path: Path) -> None:

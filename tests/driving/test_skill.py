@@ -10,7 +10,7 @@ import typer.main
 import yaml
 
 from loop.cli import ALL, app
-from loop.driving.install import section, skill
+from loop.driving.install import agents_section, skill
 
 TEXT = skill()
 ALLOWED = {"name", "description", "license", "compatibility", "metadata", "allowed-tools"}
@@ -18,7 +18,7 @@ ALLOWED = {"name", "description", "license", "compatibility", "metadata", "allow
 
 def commands() -> Iterator[str]:
     """Every command in the skill and in the section for AGENTS.md."""
-    for text in (TEXT, section(Path("SKILL.md"))):
+    for text in (TEXT, agents_section(Path("SKILL.md"))):
         for block in re.findall(r"^ *```sh\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL):
             yield from (line.strip().rpartition("&& ")[2] for line in block.splitlines())
         yield from (one for one in re.findall(r"`(loop [^`]+)`", text) if "..." not in one)

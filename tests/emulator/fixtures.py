@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from loop.base.places import include_folder
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.builds.build import build
 from loop.model.target import BuildRecipe, CAbiVariant
 
@@ -27,7 +27,7 @@ def compiled(source: Path, cache: Path, *flags: str) -> Path:
     fields = {"kind": "c_abi", "title": "fixtures", "device": "cpu", "dtypes": ("float32",), "entry": "none"}
     variant = CAbiVariant.model_validate({**fields, "sources": (source.name,), "build": recipe})
     folder = {"cache": cache / "builds", "include": include_folder(), "limit_s": 300.0}
-    return Path(finish(build(source.name, variant, source.parent, **folder)).library)
+    return Path(run_to_end(build(source.name, variant, source.parent, **folder)).library)
 
 
 class Fixtures:

@@ -28,7 +28,7 @@ from loop.base import errors
 from loop.base.documents import content_hash, sums
 from loop.base.errors import LoopError
 from loop.base.places import include_folder, project
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.bisect.trying import memory_of
 from loop.builds.build import build
 from loop.cli import app
@@ -162,7 +162,7 @@ def shown(here: World, path: Path, chosen: Callable[[str], bool] = lambda name: 
     for name, read in _readers(here, path).items():
         if not chosen(name):
             continue
-        errors.forget()
+        errors.forget_remarks()
         said = io.StringIO()
         with contextlib.redirect_stderr(said):
             code, out = _tried(read, said)
@@ -244,7 +244,7 @@ def _library(here: World) -> str:
     variant = targets.target(chosen).value.variants["ours"]
     assert isinstance(variant, CAbiVariant)
     cache = here.top / "cache" / "builds"
-    made = finish(build("ours", variant, chosen.target, cache=cache, include=include_folder(), limit_s=60))
+    made = run_to_end(build("ours", variant, chosen.target, cache=cache, include=include_folder(), limit_s=60))
     sys.stderr.write(made.note or "")
     known = made.model_dump(exclude={"note", "cached", "seconds", "library"})
     seconds = made.seconds if made.cached else "made anew: kernel.so, build.json"

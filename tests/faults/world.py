@@ -20,7 +20,7 @@ from loop.base.processes import name_of
 from loop.library.trust import definition_hash
 from loop.model.record import Finished
 from loop.store import journal
-from loop.store.sessions import SessionFolder, every
+from loop.store.sessions import SessionFolder, every_session
 from tests.conftest import ROOT
 from tests.projects import KERNEL, LOOP, PATTERN, PLAN, TARGET, make_project
 
@@ -122,7 +122,7 @@ class World:
 
     def folders(self) -> list[SessionFolder]:
         """Sessions that have begun."""
-        return every(self.sessions)
+        return every_session(self.sessions)
 
     def ran(self, step: int) -> int:
         """How often a step was run."""

@@ -46,7 +46,7 @@ def test_a_mistake_in_a_function_of_any_structure() -> None:
         return data["places"] + 1, 2.0 * data["values"]
 
     given = {"places": torch.arange(3), "values": torch.ones(3)}
-    whole, wrong = functions.erring(honest, {"make": "zeros", "tolerance": TOLERANCE})(given)
+    whole, wrong = functions.erring_function(honest, {"make": "zeros", "tolerance": TOLERANCE})(given)
     assert ([1, 2, 3], [0.0, 0.0, 0.0]) == (whole.tolist(), wrong.tolist())
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from loop.formats.model import ForeignTask
-from loop.formats.theirs import Verdict, agree, causes
+from loop.formats.theirs import Verdict, causes, verdicts_agree
 from loop.model.output import Ours
 from tests.formats.test_reading import task_of
 
@@ -28,7 +28,7 @@ def task(**changes: object) -> ForeignTask:
 )
 def test_two_verdicts_agree_only_where_there_are_two(ours: str, theirs: str, same: bool | None) -> None:
     """A verdict that is not there is neither the same nor another."""
-    assert same is agree(ours, Verdict.model_validate({"status": theirs}))
+    assert same is verdicts_agree(ours, Verdict.model_validate({"status": theirs}))
 
 
 @pytest.mark.parametrize(

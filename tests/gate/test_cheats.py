@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.gate.verify import Job, verify
 from loop.model.workloads import expand
 from loop.timing.doubts import every_doubt
@@ -34,7 +34,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
 def timings(bench: Bench) -> Timings:
     """All those that do nothing to others, timed in one round."""
     sides = make_sides(bench, "honest", "c_honest", "quick", "c_quick", *LATER, *BEFORE, *SELECTED, *CLOCKS)
-    found: Timings = finish(measure(bench, sides, [BIG], Terms(1, 120.0, 1, least=1)))
+    found: Timings = run_to_end(measure(bench, sides, [BIG], Terms(1, 120.0, 1, least=1)))
     return found
 
 
@@ -42,7 +42,9 @@ def doubted(bench: Bench, timings: Timings) -> set[str]:
     """Sides of which timing says that they are wrong or cannot be believed."""
     names = dict.fromkeys(one.side for one in timings.segments)
     sides = make_sides(bench, *names)
-    doubts = finish(every_doubt(bench, timings, (), [Pair(side, side.name, side.name, "self") for side in sides]))
+    doubts = run_to_end(
+        every_doubt(bench, timings, (), [Pair(side, side.name, side.name, "self") for side in sides])
+    )
     return {one.variant for one in doubts}
 
 
@@ -64,7 +66,7 @@ def test_what_was_not_computed_in_its_time_is_wrong_or_paid_for(bench: Bench, ti
         return name in doubted(bench, found) or seconds(found, name) > 0.9 * seconds(found, honest)
 
     def again() -> Timings:
-        found: Timings = finish(measure(bench, make_sides(bench, name, honest), [BIG], Terms(2, 60.0, 2)))
+        found: Timings = run_to_end(measure(bench, make_sides(bench, name, honest), [BIG], Terms(2, 60.0, 2)))
         return found
 
     assert told(timings) or told(again())
@@ -75,7 +77,7 @@ def test_what_was_not_computed_in_its_time_is_wrong_or_paid_for(bench: Bench, ti
 def test_replies_that_a_variant_writes_are_told_from_its_workers(bench: Bench, name: str) -> None:
     """No error of ours: a status of the check."""
     (side,) = make_sides(bench, name)
-    (checks,) = finish(verify(bench, [Job(side, expand(bench.target, ["some"], "float32"), enough=True)]))
+    (checks,) = run_to_end(verify(bench, [Job(side, expand(bench.target, ["some"], "float32"), enough=True)]))
     assert checks.first_failure is not None
     assert "tampered" == checks.first_failure.status
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.gate.sanitizing import Examination, examine
 from loop.model.sanitizing import SanitizerTool
 from loop.model.target import Workload
@@ -41,7 +41,7 @@ def shapes(bench: Bench) -> tuple[Workload, ...]:
     """Two, five and three rows, their inputs written."""
     found = expand(bench.target, ["some"], "float32")
     for one in found:
-        finish(bench.expect(one))
+        run_to_end(bench.expect(one))
     return found
 
 
@@ -54,7 +54,7 @@ def under(
 ) -> Examination:
     """What a tool comes to on a variant."""
     (side,) = make_sides(bench, name)
-    found: Examination = finish(examine(bench, side, tool, shapes, limit_s))
+    found: Examination = run_to_end(examine(bench, side, tool, shapes, limit_s))
     return found
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.gate.kernel import VerifyTerms, verify
 from loop.machine.machine import cores
 from loop.model.output import VerifyOutput
@@ -49,7 +49,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
 
 def verified(bench: Bench, variant: str, **terms: Any) -> VerifyOutput:
     """What a session that times one thread on the set `some` finds."""
-    found = finish(verify(make_context(bench, variant), VerifyTerms(**terms)))
+    found = run_to_end(verify(make_context(bench, variant), VerifyTerms(**terms)))
     assert isinstance(found.output, VerifyOutput)
     return found.output
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.gate.emulating import emulate
 from loop.model.output import VerifyOutput
 from loop.steps.taken_over import Lasting
@@ -84,7 +84,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
 
 def found(bench: Bench, *names: str, **fields: Any) -> VerifyOutput:
     """What emulating these variants finds."""
-    output = finish(emulate(make_context(bench, "ours", emulated=names, **fields), Lasting())).output
+    output = run_to_end(emulate(make_context(bench, "ours", emulated=names, **fields), Lasting())).output
     assert isinstance(output, VerifyOutput)
     return output
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.gate.verify import Job, verify
 from loop.machine.machine import cores
 from loop.model.target import Workload
@@ -49,16 +49,16 @@ def workloads(bench: Bench, *sets: str, seed: int = 0) -> tuple[Workload, ...]:
 def failures(bench: Bench, sides: Sequence[Side], seeds: int, name: str = "some") -> dict[str, str]:
     """Candidates that verification rejects or sees nothing of, and why."""
     chosen = [one for seed in range(seeds) for one in workloads(bench, name, seed=seed)]
-    found = finish(verify(bench, [Job(side, chosen) for side in sides]))
+    found = run_to_end(verify(bench, [Job(side, chosen) for side in sides]))
     said = {one.variant: one.first_failure.message for one in found if one.first_failure}
     return {**{one.variant: one.tally for one in found if not one.right}, **said}
 
 
 def doubts(bench: Bench, sides: Sequence[Side], rounds: int) -> dict[str, str]:
     """Candidates whose timing is not trusted, and why."""
-    timings = finish(measure(bench, sides, workloads(bench, "timed"), Terms(rounds, 60.0, 1)))
+    timings = run_to_end(measure(bench, sides, workloads(bench, "timed"), Terms(rounds, 60.0, 1)))
     pairs = [Pair(side, side.name, side.name, "self") for side in sides]
-    return {one.variant: one.reason for one in finish(every_doubt(bench, timings, (), pairs))}
+    return {one.variant: one.reason for one in run_to_end(every_doubt(bench, timings, (), pairs))}
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.gate import verify as verification
 from loop.gate.kernel import VerifyTerms, verify
 from loop.model.output import VerifyOutput
@@ -40,7 +40,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
 def verified(bench: Bench, *variants: str, seeds: int = 2, others_s: float = 5, **fields: Any) -> VerifyOutput:
     """What verifying these variants finds."""
     terms = VerifyTerms(seeds=seeds, others_s=others_s)
-    found = finish(verify(make_context(bench, *variants, **fields), terms))
+    found = run_to_end(verify(make_context(bench, *variants, **fields), terms))
     assert isinstance(found.output, VerifyOutput)
     return found.output
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.gate.kernel import KnownGoodGone, known_good_build
 from loop.model.measurement import Build
 from loop.model.record import KnownGood
@@ -55,7 +55,7 @@ def edit(bench: Bench, text: str = "#define SCALE 2.5f\n") -> None:
 def earlier(bench: Bench, now: Build, good: KnownGood | None, name: str = "right") -> Build:
     """The known good of a variant whose build is now another."""
     context = make_context(bench, name, known_good={name: good} if good else {})
-    made: Build = finish(known_good_build(context, name, now))
+    made: Build = run_to_end(known_good_build(context, name, now))
     return made
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.gate.verify import LAYOUTS, Job, verify
 from loop.model.dtypes import Dtype
 from loop.model.measurement import Check, VariantChecks
@@ -21,7 +21,7 @@ def workloads(bench: Bench, *dtypes: Dtype) -> list[Workload]:
 
 def checks_of(bench: Bench, name: str, chosen: list[Workload]) -> VariantChecks:
     """What verifying one variant finds."""
-    (found,) = finish(verify(bench, [Job(bench_side, chosen) for bench_side in make_sides(bench, name)]))
+    (found,) = run_to_end(verify(bench, [Job(bench_side, chosen) for bench_side in make_sides(bench, name)]))
     assert isinstance(found, VariantChecks)
     return found
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.gate.model import PropertiesOutput
 from loop.gate.properties import properties
 from loop.gate.verify import Job, verify
@@ -34,7 +34,7 @@ def checked(bench: Bench, name: str, **changes: Any) -> VariantChecks:
     alone = replace(side, terms=side.terms.but(entry=part.entry))
     judged = bench.part(part)
     workloads = expand(judged.target, judged.target.workloads, "float32", 7)
-    (found,) = finish(verify(judged, [Job(alone, workloads, layouts=False)]))
+    (found,) = run_to_end(verify(judged, [Job(alone, workloads, layouts=False)]))
     assert isinstance(found, VariantChecks)
     return found
 
@@ -83,6 +83,6 @@ def test_properties_that_hold_are_counted(
     named = [f"tiny_functions:{name}" for name in names]
     target = write_target(tmp_path, {"right": compiled()}, properties=named)
     with open_bench(tmp_path, target, build_cache) as bench:
-        output = finish(properties(make_context(bench, "right"), Lasting())).output
+        output = run_to_end(properties(make_context(bench, "right"), Lasting())).output
     assert isinstance(output, PropertiesOutput)
     assert (True, expected) == (output.ok, output.message)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from loop.actions import ACTIONS
-from loop.base.processes import finish
-from loop.gate.sanitizing import FOUND, TOOLS, SanitizeTerms, few
+from loop.base.processes import run_to_end
+from loop.gate.sanitizing import FOUND, TOOLS, SanitizeTerms, least_work
 from loop.model.record import Finished
 from loop.model.sanitizing import SanitizeOutput
 from loop.model.target import Workload
@@ -66,7 +66,7 @@ def sanitized(
         bench, *variants, finished=finished, **{"checks": ("edges",), "budget_s": 60.0, **fields}
     )
     arguments = SanitizeTerms.model_validate(terms or {})
-    found = finish(ACTIONS["kernel.sanitize"].run(context, arguments)).output
+    found = run_to_end(ACTIONS["kernel.sanitize"].run(context, arguments)).output
     assert isinstance(found, SanitizeOutput)
     return found
 
@@ -150,7 +150,7 @@ def workload(name: str, size: int = 4, **attributes: Any) -> Workload:
 def names(*candidates: Workload, most: float = 1000, count: int = 3) -> list[str]:
     """Names of those that are chosen; the work of a workload is its size."""
     work = {one.name: float(one.sizes["N"]) for one in candidates}
-    return [one.name for one in few(candidates, work, most, count)]
+    return [one.name for one in least_work(candidates, work, most, count)]
 
 
 def test_every_flag_choice_and_type_is_there() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from loop.base.errors import WorkFailed
-from loop.base.processes import finish
-from loop.gate.kernel import VerifyTerms, dealt, verify
+from loop.base.processes import run_to_end
+from loop.gate.kernel import VerifyTerms, deal_out, verify
 from loop.gate.model import ShareOutput
-from loop.gate.verification import merged
-from loop.jobs.local import parted
+from loop.gate.verification import merge_shares
+from loop.jobs.local import core_parts
 from loop.model.campaign import Campaign
 from loop.model.measurement import Check, VariantChecks
 from loop.model.output import VerifyOutput
@@ -34,14 +34,14 @@ def share(*sides: VariantChecks) -> ShareOutput:
 
 def test_work_is_dealt_out_like_cards() -> None:
     """The largest first, each to the share that has least: every place once, and sums that differ little."""
-    assert [[0, 3, 4], [1, 2]] == dealt([5.0, 4.0, 3.0, 2.0, 1.0], 2)
-    assert [[0], [1]] == dealt([1.0, 1.0], 2)
+    assert [[0, 3, 4], [1, 2]] == deal_out([5.0, 4.0, 3.0, 2.0, 1.0], 2)
+    assert [[0], [1]] == deal_out([1.0, 1.0], 2)
 
 
 def test_merged_checks_stand_in_the_order_of_one_job() -> None:
     """By the list of workloads, whichever job made them; those on another number of threads come after."""
     first, second = share(checks(C), checks(C, threads=1)), share(checks(A, B), checks(A, B, threads=1))
-    (every,), control = merged([first, second], [A, B, C])
+    (every,), control = merge_shares([first, second], [A, B, C])
     assert [(None, "a"), (None, "b"), (None, "c"), (1, "a"), (1, "b"), (1, "c")] == [
         (check.threads, check.workload.name) for check in every.checks
     ]
@@ -51,17 +51,17 @@ def test_merged_checks_stand_in_the_order_of_one_job() -> None:
 def test_a_share_that_judges_nothing_leaves_the_others() -> None:
     """Where no share judges anything there is no result."""
     lost = share(checks(A, status="not judged"))
-    (every,), _ = merged([lost, share(checks(B))], [A, B])
+    (every,), _ = merge_shares([lost, share(checks(B))], [A, B])
     assert (1, True) == (every.count("not judged"), every.right)
     with pytest.raises(WorkFailed, match="not judged"):
-        merged([lost, lost], [A, B])
+        merge_shares([lost, lost], [A, B])
 
 
 def test_each_gpu_has_cores_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """In parts of one size; where there are too few, all are shared."""
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(900, 909)))  # No processor has so many.
-    assert [[900, 901, 902, 903], [904, 905, 906, 907]] == parted(2)
-    assert [[]] * 9 == parted(9)
+    assert [[900, 901, 902, 903], [904, 905, 906, 907]] == core_parts(2)
+    assert [[]] * 9 == core_parts(9)
 
 
 @pytest.mark.slow
@@ -76,7 +76,7 @@ def test_the_answer_is_that_of_one_piece(
 
         def found(**more: Any) -> VerifyOutput:
             context = make_context(bench, *names, **more)
-            return finish(verify(context, VerifyTerms(seeds=2))).output  # type: ignore[no-any-return]
+            return run_to_end(verify(context, VerifyTerms(seeds=2))).output  # type: ignore[no-any-return]
 
         whole = found()
         apart = found(campaign=Campaign(executor="local", width=2))

@@ -8,8 +8,8 @@ import pytest
 
 from loop.base.errors import DefinitionError
 from loop.base.places import project
-from loop.base.processes import finish
-from loop.gate.verification import untaken
+from loop.base.processes import run_to_end
+from loop.gate.verification import untaken_workloads
 from loop.gate.verify import Job, verify
 from loop.library.targets import target as read_target
 from loop.model.target import Workload
@@ -46,7 +46,7 @@ def workloads(bench: Bench) -> tuple[Workload, ...]:
 def tallies(bench: Bench, *names: str) -> dict[str, str]:
     """Every state of each variant with its count."""
     jobs = [Job(side, workloads(bench)) for side in make_sides(bench, *names)]
-    return {found.variant: found.tally for found in finish(verify(bench, jobs))}
+    return {found.variant: found.tally for found in run_to_end(verify(bench, jobs))}
 
 
 @pytest.mark.slow
@@ -77,8 +77,8 @@ def test_what_is_not_taken_is_named_beside_what_was_not_exercised(bench: Bench) 
     """With the condition that leaves it out."""
     (side,) = make_sides(bench, "fragile")
     said = f"2 workloads: not supported, N=5, N=3 (`takes: {EVEN}`)"
-    assert (said,) == untaken(side, workloads(bench))
-    assert () == untaken(make_sides(bench, "all")[0], workloads(bench))
+    assert (said,) == untaken_workloads(side, workloads(bench))
+    assert () == untaken_workloads(make_sides(bench, "all")[0], workloads(bench))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import LoopError
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.gate import verify as verification
 from loop.gate.verify import Job, verify
 from loop.model.measurement import VariantChecks
@@ -39,7 +39,7 @@ def checked(shared: Bench, folder: Path, name: str) -> dict[str, VariantChecks]:
     workloads = expand(bench.target, ["some"], "float32", 5)
     builds = make_builds(bench, *bench.target.variants)
     jobs = [Job(bench.side(one, builds.get(one)), workloads) for one in (*bench.target.variants, "baseline")]
-    return {one.variant: one for one in finish(verify(bench, jobs))}
+    return {one.variant: one for one in run_to_end(verify(bench, jobs))}
 
 
 QUICK = ("residual", "cache", "model", "gather")
@@ -78,7 +78,7 @@ def test_timed_outputs_are_judged(name: str, shared: Bench, folder: Path) -> Non
     builds = make_builds(bench, *chosen)
     sides = [bench.side(one, builds.get(one)) for one in ("baseline", *chosen)]
     workloads = expand(bench.target, ["some"], "float32", 5)
-    timings = finish(measure(bench, sides, workloads, Terms(1, 10.0, 5, 1e-3, least=1)))
+    timings = run_to_end(measure(bench, sides, workloads, Terms(1, 10.0, 5, 1e-3, least=1)))
     assert len(sides) <= timings.outputs
     assert not timings.wrong, timings.wrong[0][1].message
 
@@ -125,9 +125,9 @@ def test_what_is_wrong_with_the_target_itself_is_said(name: str, shared: Bench, 
     (workload,) = expand(bad, ["some"], "float32", 5)
     if expected:
         with pytest.raises(LoopError) as raised:
-            finish(bench.expect(workload, twice=True))
+            run_to_end(bench.expect(workload, twice=True))
         assert expected in raised.value.message
     else:
-        finish(bench.expect(workload, twice=True))
+        run_to_end(bench.expect(workload, twice=True))
         (note,) = bench.notes
         assert note.startswith("the reference in float64: it runs in its own types alone (AssertionError")

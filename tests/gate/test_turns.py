@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.gate.verify import Job, WrongTurns, cause_of, verify
 from loop.model.measurement import VariantChecks
 from loop.model.workloads import expand
@@ -115,7 +115,7 @@ def checked(bench: Bench, *names: str, seed: int = 0) -> dict[str, VariantChecks
     """What verifying these variants finds, each workload with two sets of values."""
     chosen = [one for more in (0, 1) for one in expand(bench.target, ["some"], "float32", seed + more)]
     jobs = [Job(side, chosen) for side in make_sides(bench, *names)]
-    return {one.variant: one for one in finish(verify(bench, jobs))}
+    return {one.variant: one for one in run_to_end(verify(bench, jobs))}
 
 
 def causes(found: dict[str, VariantChecks]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loop.base.processes import Tick, finish
+from loop.base.processes import Tick, run_to_end
 from loop.gate import kernel, verification
 from loop.gate.verify import Job, verify
 from loop.library.definitions import read_file
@@ -40,8 +40,8 @@ def verified(bench: Bench, *names: str) -> VerifyOutput:
     """What a step says of these variants on the workloads of the tiny target."""
     chosen = expand(bench.target, ["some"], "float32", 0)
     jobs = [Job(side, chosen, layouts=False) for side in make_sides(bench, *names, "right")]
-    *found, control = finish(verify(bench, jobs))
-    return verification.verified(found, control, names, seed=0, command=lambda *words: " ".join(words))
+    *found, control = run_to_end(verify(bench, jobs))
+    return verification.verification_output(found, control, names, seed=0, command=lambda *words: " ".join(words))
 
 
 def counts(checks: VariantChecks) -> dict[str, int]:
@@ -93,8 +93,8 @@ def test_an_attribute_without_effect_on_small_sizes_alone_is_no_blind_spot(tmp_p
         chosen = expand(target, ["quick"], "float32", 0)
         with open_bench(folder, target, tmp_path) as bench:
             for workload in chosen:
-                finish(bench.expect(workload))
-            told = finish(kernel.look(bench, chosen))
+                run_to_end(bench.expect(workload))
+            told = run_to_end(kernel.look_at_values(bench, chosen))
         assert ignored == ("eps" in told.ignored)
 
 
@@ -139,7 +139,7 @@ def test_one_output_for_all_values_is_wrong_though_it_is_within_the_tolerance(
     with open_bench(tmp_path, target, build_cache) as bench:
         chosen = [one for seed in (0, 1) for one in expand(target, ["some"], "float32", seed)]
         jobs = [Job(side, chosen, layouts=False) for side in make_sides(bench, *variants)]
-        found = {one.variant: one for one in finish(verify(bench, jobs))}
+        found = {one.variant: one for one in run_to_end(verify(bench, jobs))}
     checks = found["constant"].checks
     assert [("right", ""), ("wrong", "one output")] == [(one.status, one.cause) for one in checks]
     assert "gave for other values the very output that it gave" in checks[1].message

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import LoopError
-from loop.base.processes import Tick, finish
+from loop.base.processes import Tick, run_to_end
 from loop.gate import verify as verification
 from loop.gate.verify import Job, verify
 from loop.model.dtypes import Layout
@@ -38,7 +38,7 @@ def checks_of(
     bench: Bench, sides: Sequence[Side], chosen: Sequence[Workload], *, layouts: bool = False
 ) -> list[VariantChecks]:
     """What verifying these sides finds."""
-    return list(finish(verify(bench, [Job(side, chosen, layouts=layouts) for side in sides])))
+    return list(run_to_end(verify(bench, [Job(side, chosen, layouts=layouts) for side in sides])))
 
 
 def check(bench: Bench, name: str) -> dict[str, Check]:

@@ -36,10 +36,10 @@ def maker(folder: Path) -> tuple[Make, tuple[str, ...]]:
     source.mkdir()
     (source / "a.txt").write_text("a")
     command.write_text(STANDS_IN)
-    files = jobs.hashes(source)
+    files = jobs.content_hashes(source)
 
     def made(word: str, **settings: object) -> JobFolder:
-        fields = {"id": jobs.identity([word], files), "words": (word,), "files": files, **settings}
+        fields = {"id": jobs.job_identity([word], files), "words": (word,), "files": files, **settings}
         return jobs.prepare(Job.model_validate(fields), source, [source / "a.txt"], parent=folder / "jobs")
 
     return made, (sys.executable, "-S", "-P", str(command))

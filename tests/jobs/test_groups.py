@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import WorkFailed
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.jobs import executor
 from loop.jobs.executor import Executor
 from tests.jobs.small import Make, make
@@ -23,12 +23,12 @@ def test_what_is_timed_stays_within_one_group(make: Make, tmp_path: Path) -> Non
     two[1].where = two[1].where.model_copy(update={"driver": "535"})
     jobs = [make(f"nap {number}", needs_gpu=True, times=True) for number in range(4)]
     with contextlib.closing(Executor(two)) as runner:
-        finish(executor.all_trusted(runner, jobs, wanted := two[0].where.group))
+        run_to_end(executor.all_trusted(runner, jobs, wanted := two[0].where.group))
     assert {("GPU-0", "done")} == {(job.where.uuid, job.state) for job in jobs if job.where}
-    assert [] == executor.strangers(jobs, wanted)
+    assert [] == executor.jobs_on_other_devices(jobs, wanted)
     last = make("nap last", needs_gpu=True, times=True)
     with contextlib.closing(Executor(two[1:])) as runner:
-        finish(executor.all_trusted(runner, [last], wanted))
+        run_to_end(executor.all_trusted(runner, [last], wanted))
     assert "failed" == last.state
     with pytest.raises(WorkFailed, match="ratios of two kinds of devices are not mixed"):
         last.answer()
@@ -46,6 +46,6 @@ def test_a_machine_without_the_compiler_costs_a_retry_elsewhere(
     monkeypatch.setattr("loop.jobs.executor.shutil.which", which)
     jobs = [make(f"nap {number}", needs_gpu=True, programs=("nvcc",)) for number in range(4)]
     with contextlib.closing(Executor(slots(2, 0, tmp_path))) as runner:  # Each is a machine of its own.
-        finish(executor.all_done(runner, jobs))
+        run_to_end(executor.all_done(runner, jobs))
     assert {("GPU-1", "done")} == {(job.where.uuid, job.state) for job in jobs if job.where}
     assert "is begun again: no nvcc on " in capsys.readouterr().err

@@ -65,7 +65,7 @@ def test_a_misspelt_file_is_refused_at_its_line(tmp_path: Path, text: str, place
 
 def test_a_file_that_others_can_change_is_refused(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It names commands that run as its user."""
-    monkeypatch.setattr(hosts, "stranger", lambda path: f"everybody can write {path}")
+    monkeypatch.setattr(hosts, "who_else_may_write", lambda path: f"everybody can write {path}")
     with pytest.raises(UsageError) as wrong:
         hosts.hosts(None)
     assert f"chmod go-w {own}" == wrong.value.hint
@@ -83,5 +83,5 @@ def test_what_a_projects_file_runs_is_told(tmp_path: Path, monkeypatch: pytest.M
         f"host l4: ssh theirs, and there python3, in place of your own l4 of {users}",
         "host l4: go",
         "host l4: halt",
-    ] == [*hosts.told(project.parent)]
+    ] == [*hosts.lines_of_project_hosts(project.parent)]
     assert {"l4": "theirs"} == {name: listed.host.ssh for name, listed in hosts.hosts(project.parent).items()}

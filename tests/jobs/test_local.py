@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loop.base.errors import WorkFailed
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.jobs import executor, local
 from loop.jobs.executor import Executor
 from loop.jobs.folder import MOST_TRIES, JobFolder
@@ -29,7 +29,7 @@ def slots(gpus: int, processors: int, locks: Path) -> list[LocalSlot]:
 def done(jobs: list[JobFolder], gpus: int, processors: int, locks: Path) -> None:
     """All of them done by an executor with so many slots."""
     with contextlib.closing(Executor(slots(gpus, processors, locks))) as runner:
-        finish(executor.all_done(runner, jobs))
+        run_to_end(executor.all_done(runner, jobs))
 
 
 def overlaps(one: JobFolder, other: JobFolder) -> bool:
@@ -114,7 +114,7 @@ def test_a_job_that_still_runs_is_waited_for(make: Make, tmp_path: Path) -> None
         next(working)
     (job.path / "src" / "go").touch()
     job.cancel()  # The first head's own end reaches it only now.
-    finish(working)
+    run_to_end(working)
     first.close()
     second.close()
     assert ("done", 2) == (job.state, job.tries)

@@ -44,7 +44,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def work(jobs: list[JobFolder], cluster: Any, kills: int) -> None:
     """All of them done while nodes die, and others come."""
-    runner, begun = executor.opened("ray", 4), time.monotonic()
+    runner, begun = executor.open_executor("ray", 4), time.monotonic()
     chosen = random.Random(7)
     try:
         for _ in executor.all_done(runner, jobs):
@@ -102,7 +102,7 @@ def test_jobs_do_not_wait_for_ever_for_nodes(make: Make, monkeypatch: pytest.Mon
 @pytest.mark.filterwarnings("ignore")
 def test_a_job_that_is_cancelled_ends(make: Make, cluster: Any) -> None:
     """Its command is told to end; the others go on."""
-    jobs, runner = [make("sleep"), make("nap 1")], executor.opened("ray", 2)
+    jobs, runner = [make("sleep"), make("nap 1")], executor.open_executor("ray", 2)
     try:
         for job in jobs:
             runner.submit(job)

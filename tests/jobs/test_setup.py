@@ -28,11 +28,11 @@ def test_two_machines_know_that_they_run_the_same_loop(tmp_path: Path) -> None:
     two.write_text("2")
     names = ("loop/a.py", "kernels/attention/x.h", "kernels/include/y.h")
     files = dict.fromkeys(names, one)
-    same = remote.digest(files)
-    assert same == remote.digest({f"loop/_data/{n}" if n[0] == "k" else n: one for n in names})
-    assert same == remote.digest({**files, "kernels/attention/x.h": two})
+    same = remote.package_digest(files)
+    assert same == remote.package_digest({f"loop/_data/{n}" if n[0] == "k" else n: one for n in names})
+    assert same == remote.package_digest({**files, "kernels/attention/x.h": two})
     for name in ("loop/a.py", "kernels/include/y.h"):
-        assert same != remote.digest({**files, name: two})
+        assert same != remote.package_digest({**files, name: two})
 
 
 def test_the_torch_of_our_own_environment_there_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,9 +45,9 @@ def test_the_torch_of_our_own_environment_there_is_known(tmp_path: Path, monkeyp
     ours.parent.mkdir(parents=True)
     ours.symlink_to("/bin/echo")  # It prints what it is given, so it "has" a torch.
     monkeypatch.setattr(Connection, "run", run)
-    assert "" == remote.ask(connection(python="/no/python"))["torch"]
+    assert "" == remote.ask_machine(connection(python="/no/python"))["torch"]
     (tmp_path / remote.MADE_BY).write_text("/no/python")
-    assert "" != remote.ask(connection(python="/no/python"))["torch"]
+    assert "" != remote.ask_machine(connection(python="/no/python"))["torch"]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_the_torch_of_our_own_environment_there_is_known(tmp_path: Path, monkeyp
 )
 def test_what_is_missing_is_named(facts: dict[str, str], says: str) -> None:
     """With what mends it; `loop` runs all the same."""
-    (line,) = remote.lacks(connection(gpus=[0]), {**FIT, **facts})
+    (line,) = remote.missing_there(connection(gpus=[0]), {**FIT, **facts})
     assert says in line
     remote.refuse_unfit(connection(), {**FIT, **facts})
 

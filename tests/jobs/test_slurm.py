@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import WorkFailed
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.jobs import executor, slurm
 from loop.jobs.folder import MOST_TRIES, JobFolder
 from tests.jobs.small import Make, make
@@ -45,8 +45,8 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def all_done(jobs: list[JobFolder]) -> None:
     """All of them done by Slurm, two at a time."""
-    with contextlib.closing(executor.opened("slurm", 2)) as runner:
-        finish(executor.all_done(runner, jobs))
+    with contextlib.closing(executor.open_executor("slurm", 2)) as runner:
+        run_to_end(executor.all_done(runner, jobs))
 
 
 @needs_slurm
@@ -90,7 +90,7 @@ def test_a_job_is_lost_only_by_an_answer_of_slurms(
 def test_a_task_that_vanishes_or_is_requeued_costs_a_retry(make: Make, cluster: None) -> None:
     """A task that is killed is begun again by us, one that is requeued by Slurm; a cancelled one is not."""
     jobs = [make(f"once {word}") for word in ("killed", "requeued", "cancelled")]
-    runner = executor.opened("slurm", 2)
+    runner = executor.open_executor("slurm", 2)
     working = executor.all_done(runner, jobs)
     end = time.monotonic() + 60
     while {"running"} != {job.state for job in jobs[:2]}:
@@ -102,7 +102,7 @@ def test_a_task_that_vanishes_or_is_requeued_costs_a_retry(make: Make, cluster: 
     runner.cancel(jobs[2])
     for job in jobs[:2]:
         (job.path / "src" / "go").touch()
-    finish(working)
+    run_to_end(working)
     runner.close()
     assert ["done", "done", "cancelled"] == [job.state for job in jobs]
     assert [2, 2] == [job.tries for job in jobs[:2]]

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import UsageError, WorkFailed
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.jobs import remote, ssh
 from loop.jobs.executor import all_done
-from loop.jobs.folder import HEARTBEAT, PID, Job, JobFolder, hashes, prepare
+from loop.jobs.folder import HEARTBEAT, PID, Job, JobFolder, content_hashes, prepare
 from loop.jobs.hosts import Host, Listed
 from loop.jobs.remote import Connection
 from loop.jobs.there import There
@@ -43,7 +43,7 @@ def test_a_part_of_a_step_runs_there(machine: Server, tmp_path: Path) -> None:
     target = make_project(tmp_path / "project")
     words = ("run", "step", "kernel.build", "--json", "--target=.", "--device=cpu", "--variant=ours")
     files = sorted(path for path in target.iterdir())
-    job = prepare(Job(id="part", words=words, files=hashes(target, files)), target, files)
+    job = prepare(Job(id="part", words=words, files=content_hashes(target, files)), target, files)
     executor = opened(HOST)
     executor.submit(job)
     assert "done" == wait(executor, job, ended)
@@ -101,7 +101,7 @@ def test_another_loop_there_is_refused(machine: Server) -> None:
         with Connection(HOST) as connection, pytest.raises(UsageError) as wrong:
             There(connection).ready()
         assert (says, "loop hosts setup l4") == (wrong.value.message, wrong.value.hint)
-    digest.write_text(remote.digest(remote.package()))
+    digest.write_text(remote.package_digest(remote.package_files()))
 
 
 def test_a_folder_in_which_a_job_runs_is_not_replaced(machine: Server, tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_two_machines_share_the_jobs_and_one_is_lost(
         second.stop()
         executor.cancel(ends)
         wait(executor, ends, ended)
-        finish(all_done(executor, jobs))
+        run_to_end(all_done(executor, jobs))
         assert {"first"} == {job.where.host for job in jobs if job.where}
         assert "failed" == wait(executor, stays, ended)
         assert stays.refused

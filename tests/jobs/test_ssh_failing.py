@@ -11,10 +11,10 @@ import pytest
 
 from loop.base.errors import LoopError, MachineFailure
 from loop.base.places import project
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.jobs import ssh
 from loop.jobs.executor import Executor, all_done
-from loop.jobs.folder import Job, JobFolder, hashes, prepare
+from loop.jobs.folder import Job, JobFolder, content_hashes, prepare
 from loop.jobs.hosts import Listed
 from loop.jobs.remote import Unreachable
 from loop.jobs.ssh import SshSlot
@@ -68,7 +68,7 @@ def test_machines_that_stay_away_end_the_work(word: str) -> None:
         contextlib.closing(executor_of(Fails(**gone))) as executor,
         pytest.raises(MachineFailure, match="l4 does"),
     ):
-        finish(all_done(executor, [make(word)]))
+        run_to_end(all_done(executor, [make(word)]))
 
 
 def test_a_machine_that_a_person_has_to_mend_is_set_aside() -> None:
@@ -76,11 +76,11 @@ def test_a_machine_that_a_person_has_to_mend_is_set_aside() -> None:
     full = Fails(submit=MachineFailure("the disk of l4 is full", ""))
     jobs = [make("one"), make("two")]
     with contextlib.closing(executor_of(full, Fails())) as executor:
-        finish(all_done(executor, jobs))
+        run_to_end(all_done(executor, jobs))
     assert ["done", "done"] == [job.state for job in jobs]
     assert 2 >= sum(job.tries for job in jobs)
     with contextlib.closing(executor_of(full)) as executor, pytest.raises(MachineFailure, match="full"):
-        finish(all_done(executor, [make("three")]))
+        run_to_end(all_done(executor, [make("three")]))
 
 
 def test_every_target_of_a_job_is_allowed_there(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_every_target_of_a_job_is_allowed_there(tmp_path: Path) -> None:
     target = make_project(tmp_path / "source" / "today")
     source = target.parent
     files = [path for path in sorted(source.rglob("*")) if path.is_file()]
-    job = prepare(Job(id="probe", words=QUICK, files=hashes(source, files)), source, files)
+    job = prepare(Job(id="probe", words=QUICK, files=content_hashes(source, files)), source, files)
     told = Hosted.model_validate_json(ssh.environment(HOST, job)[VARIABLE])
     assert (definition_hash(project(target, target)),) == told.trusted
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from loop.base.places import include_folder, project
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.builds import build
 from loop.calls.call import LoopTensor
 from loop.library import targets
@@ -36,7 +36,7 @@ def kernel(request: pytest.FixtureRequest, build_cache: Path, tmp_path_factory: 
         recipe = BuildRecipe(compiler="g++", flags=(*PORTABLE, *target.tuned("cpu")))
         variant = variant.model_copy(update={"build": recipe})
     options = {"cache": build_cache / "builds", "include": include_folder(), "limit_s": 120.0}
-    made = finish(build.build("cpu", variant, bundled.target, **options))
+    made = run_to_end(build.build("cpu", variant, bundled.target, **options))
     library = ctypes.CDLL(made.library)
     library.loop_error.restype = ctypes.c_char_p
     return library

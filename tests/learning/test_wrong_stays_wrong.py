@@ -12,7 +12,7 @@ from loop.model.index import SessionRow
 from loop.model.measurement import VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.record import Line
-from loop.store.rows import row
+from loop.store.rows import session_row
 from tests.makers import NOON, make_check, make_finished, make_record, make_session_head
 
 VARIANTS = ("fast", "slow")
@@ -113,7 +113,7 @@ class Project:
         )
         status = "failed" if wrong else "passed"
         line = Line(seq=1, at=head.started, event=make_finished(output=output, status=status))
-        made = row(head, make_record(head, status=status), [line])
+        made = session_row(head, make_record(head, status=status), [line])
         self.rows.append(made.model_copy(update={"ratios": dict.fromkeys(right, 2.0)}))
 
     def advised(self) -> Idea:

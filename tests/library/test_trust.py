@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.errors import forget
+from loop.base.errors import forget_remarks
 from loop.base.places import JOBS, Project, project, state_folder
-from loop.library.trust import definition_hash, grant, hosts_hash, is_trusted, refusal, what_runs
+from loop.library.trust import definition_hash, grant, hosts_hash, is_trusted, refusal_text, what_runs
 from tests.makers import make_pattern
 from tests.targets import compiled, external, importable, write_target
 
@@ -112,7 +112,7 @@ def test_what_runs_is_asked_about_again(change: Change, tmp_path: Path) -> None:
     chosen = make_granted(tmp_path / "one")
     change(chosen.target)
     assert not is_trusted(chosen)
-    assert "changed since it was allowed" in refusal(chosen).message
+    assert "changed since it was allowed" in refusal_text(chosen).message
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_damaged_memory_trusts_nothing(text: str, tmp_path: Path, capsys: pyte
     """That is said; and it can be written anew."""
     chosen = make_granted(tmp_path / "one")
     (state_folder() / "trusted.json").write_text(text)
-    forget()
+    forget_remarks()
     assert not is_trusted(chosen)
     assert "trusted.json: damaged" in capsys.readouterr().err
     grant(chosen, definition_hash(chosen))

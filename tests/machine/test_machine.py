@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.machine import machine
 from loop.profile import roof
 
@@ -15,16 +15,16 @@ from loop.profile import roof
 def test_a_roof_is_what_this_processor_reaches(build_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of multiply-adds and of bytes. That tests run beside it makes no difference here."""
     monkeypatch.setattr(roof, "QUIET", 0.0)
-    reach = finish(roof.measure_roof(build_cache, "float64", 1, 1 << 16))
+    reach = run_to_end(roof.measure_roof(build_cache, "float64", 1, 1 << 16))
     assert min(reach.flops_per_s, reach.bytes_per_s) > 1e8
     assert "measured here on 1 thread" in reach.source
 
 
 def test_the_load_is_who_else_waits_for_a_core(tmp_path: Path) -> None:
     """By the kernel's own count, less this program, for each core; nothing where nobody counts."""
-    assert None is machine.load(2, tmp_path, lambda seconds: None)
+    assert None is machine.load_per_core(2, tmp_path, lambda seconds: None)
     (tmp_path / "loadavg").write_text("0.10 0.20 0.30 6/200 1234\n")
-    assert 2.5 == machine.load(2, tmp_path, lambda seconds: None)
+    assert 2.5 == machine.load_per_core(2, tmp_path, lambda seconds: None)
 
 
 def test_torch_is_told_without_importing_it() -> None:

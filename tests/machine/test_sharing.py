@@ -2,23 +2,23 @@
 
 import pytest
 
-from loop.machine.nvml import MUCH_BYTES, Company, User, strangers
+from loop.machine.nvml import MUCH_BYTES, Company, User, other_users
 
 OURS, HERE = frozenset({10, 11}), frozenset({1, 2, 10, 11, 40})
 
 
 def test_our_own_processes_are_no_strangers() -> None:
     """Everybody else is."""
-    assert () == strangers([User(10, None), User(11, None)], OURS, HERE)
-    assert (User(40, None),) == strangers([User(10, None), User(40, None)], OURS, HERE)
+    assert () == other_users([User(10, None), User(11, None)], OURS, HERE)
+    assert (User(40, None),) == other_users([User(10, None), User(40, None)], OURS, HERE)
 
 
 def test_numbers_from_outside_a_container_may_be_ours() -> None:
     """As many as we have processes that were not seen, the smallest first; the rest is somebody else's."""
     outside = [User(9001, 500), User(9002, 9000), User(9003, 600)]
-    assert (User(9002, 9000),) == strangers(outside, OURS, HERE)
-    assert () == strangers(outside[:2], OURS, HERE)
-    assert (User(9002, 9000),) == strangers([User(10, None), User(11, None), User(9002, 9000)], OURS, HERE)
+    assert (User(9002, 9000),) == other_users(outside, OURS, HERE)
+    assert () == other_users(outside[:2], OURS, HERE)
+    assert (User(9002, 9000),) == other_users([User(10, None), User(11, None), User(9002, 9000)], OURS, HERE)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from loop.model.target import Target, Workload
-from loop.model.workloads import WorkloadError, entry_of, expand, read_words, single, spelled
+from loop.model.workloads import WorkloadError, as_words, entry_of, expand, read_words, single
 
 SIGNATURE: dict[str, Any] = {
     "inputs": {"x": "B N", "y": "B M"},
@@ -109,7 +109,7 @@ def test_a_workload_is_had_again_by_its_words(entry: dict[str, Any]) -> None:
     for kind in ({}, {"values": "wide", "dtype": "float16", "side": "right"}):
         (one,) = expanded({**entry, **kind}, seed=7)
         target = make_target({"B": 1, "S": 1})
-        words = spelled(entry_of(target.signature, one))
+        words = as_words(entry_of(target.signature, one))
         assert one == single(target, read_words(words), "float64", one.base_seed)
         assert 7 == one.base_seed
 

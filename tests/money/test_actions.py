@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from loop.actions import ACTIONS
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.cloud import Watch
 from loop.money.model import KeepOutput, PivotOutput, PreemptionOutput
 from loop.money.section import decisions
@@ -38,7 +38,7 @@ def output(bench: Bench, action: str, arguments: dict[str, Any], **fields: Any) 
     kind = ACTIONS[action]
     machine = make_machine(gpus=("NVIDIA L4",))
     context = make_context(bench, **{"card": make_card(), "machine": machine, "session": "now", **fields})
-    return finish(kind.run(context, kind.arguments.model_validate(arguments))).output
+    return run_to_end(kind.run(context, kind.arguments.model_validate(arguments))).output
 
 
 def keep(bench: Bench, arguments: dict[str, Any] | None = None, **fields: Any) -> KeepOutput:

@@ -17,7 +17,7 @@ SPARED = make_built(make_build(cached=True, seconds=6.0))
 
 def bill(seconds: float, device: Device, *given: Any, **named: Any) -> Bill:
     """The bill of a session that took so long."""
-    return billing.bill(Used(seconds, device), *given, **named)
+    return billing.make_bill(Used(seconds, device), *given, **named)
 
 
 def test_who_is_stated_to_attend_is_charged_for_every_second() -> None:

@@ -8,7 +8,7 @@ import pytest
 from loop.base.errors import LoopError
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
 from loop.money import decisions as keeping
-from loop.money.decisions import decide
+from loop.money.decisions import decide_keep_or_stop
 from loop.money.model import StopCost
 from tests.makers import NOON, make_build, make_built, make_card, make_finished
 
@@ -21,7 +21,7 @@ def given(usd: float) -> StopCost:
 @pytest.mark.parametrize(("hours", "said"), [(4.0, "keep"), (4.0001, "stop"), (0.0, "keep")])
 def test_equal_sides_mean_to_keep(hours: float, said: str) -> None:
     """A stop has to be worth something: 4 h x $0.20 is what it costs."""
-    assert said == decide(hours, 0.2, given(0.8)).decision
+    assert said == decide_keep_or_stop(hours, 0.2, given(0.8)).decision
 
 
 def row(name: str = "a", *, hour: float = 0, built: bool = True, **fields: Any) -> SessionRow:
@@ -80,15 +80,15 @@ def test_who_waits_is_the_card_s_business_unless_somebody_says() -> None:
 
 def test_a_machine_is_kept_while_a_stop_costs_more_than_the_usual_gap() -> None:
     """The ways with their dollars; the decision is that of the money."""
-    decision, lines = keeping.leave(0.7, given(1.2), 0.5, None)
+    decision, lines = keeping.leave_options(0.7, given(1.2), 0.5, None)
     assert "keep" == decision
     assert "B keep it until the next session, as gaps were so far (30 min): $0.35" == lines[1]
     assert "C keep it for 1.7 h, then stop it: at most $2.40" == lines[2]
-    assert "stop" == keeping.leave(0.7, given(1.2), 5.0, None)[0]
+    assert "stop" == keeping.leave_options(0.7, given(1.2), 5.0, None)[0]
 
 
 def test_a_machine_is_stopped_where_nobody_knows_when_it_is_needed() -> None:
     """Nor what a restart costs: that it costs money is all that is known."""
     for stop, gap in ((None, None), (given(0.8), None), (None, 0.1)):
-        assert "stop" == keeping.leave(0.7, stop, gap, None)[0]
-    assert "unknown" in keeping.leave(0.7, None, None, None)[1][0]
+        assert "stop" == keeping.leave_options(0.7, stop, gap, None)[0]
+    assert "unknown" in keeping.leave_options(0.7, None, None, None)[1][0]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from loop.model.index import SessionRow
-from loop.money.decisions import no_progress, stop_rules, weigh, weigh_all, worse
+from loop.money.decisions import no_progress, stop_rules, verdicts_got_worse, weigh_all, weigh_option
 from loop.money.model import MachineOption, Options
 from tests.money.test_keep_or_stop import row
 
@@ -20,7 +20,7 @@ def of(*options: MachineOption, value_usd: float | None = None) -> Options:
 
 def test_an_expected_value_is_probability_times_value_less_cost() -> None:
     """At both ends of the cost."""
-    found = weigh(option(probability=0.5, value_usd=600))
+    found = weigh_option(option(probability=0.5, value_usd=600))
     assert (50.0, 150.0) == found.expected_usd
     assert "pays even at its highest cost" == found.note
 
@@ -52,10 +52,10 @@ def test_two_sessions_without_a_better_ratio_are_enough() -> None:
 def test_a_fix_that_makes_a_right_variant_wrong_is_a_reason_to_stop() -> None:
     """Its files have to have changed; who was wrong before did not get worse."""
     wrong = {"ratio": None, "incorrect": ("cpu",), "status": "failed"}
-    assert worse([session("a"), session("b", **wrong)]).holds
-    assert False is worse([session("a", **wrong), session("b", **wrong)]).holds
+    assert verdicts_got_worse([session("a"), session("b", **wrong)]).holds
+    assert False is verdicts_got_worse([session("a", **wrong), session("b", **wrong)]).holds
     same = session("b", **wrong).model_copy(update={"ground": "a"})
-    assert False is worse([session("a"), same]).holds
+    assert False is verdicts_got_worse([session("a"), same]).holds
 
 
 def test_a_met_rule_is_said_first() -> None:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from loop.model.campaign import Proposal
-from loop.model.change import Brief, BriefOutput, DecisionOutput, JudgedOutput, TriedChange, kept
+from loop.model.change import Brief, BriefOutput, DecisionOutput, JudgedOutput, TriedChange, kept_gains
 from loop.model.record import Finished
-from loop.optimize.section import outcomes, sections, spared
+from loop.optimize.section import outcomes, sections, skips_judging
 from tests.makers import make_finished, make_record, make_report
 
 
@@ -84,7 +84,7 @@ def test_gains_of_one_variant_are_multiplied_and_those_of_searches_stand_apart()
         finished(4, "change.decide", decision(4, kept=True, gain=1.1)),
         finished(5, "change.decide", decision(5, kept=True, variant="gpu", gain=1.2)),
     ]
-    found = [(one.variant, one.tuning, one.changes, one.ratio) for one in kept(records)]
+    found = [(one.variant, one.tuning, one.changes, one.ratio) for one in kept_gains(records)]
     assert [("cpu", None, 2, 3.0), ("cpu", "tile", 1, 1.1), ("gpu", None, 1, 1.2)] == found
     assert ("kept", "reverted", "kept", "kept", "kept") == outcomes(records)
 
@@ -104,6 +104,6 @@ def test_a_step_that_no_change_came_to_is_not_missing(outputs: tuple[Any, ...], 
     before = [finished(1, actions[type(one).__name__], one) for one in outputs]
     skipped = make_finished("verify", run=1, action="change.verify", status="skipped")
     elsewhere = finished(2, "change.brief", BriefOutput(ok=True, message="", edited=True))
-    assert expected == spared(skipped, [*before, skipped, elsewhere])
+    assert expected == skips_judging(skipped, [*before, skipped, elsewhere])
     text = make_report(make_record(), [*before, skipped, elsewhere])
     assert expected == ("step baseline-first/verify was skipped" not in text)

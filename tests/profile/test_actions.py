@@ -11,7 +11,7 @@ from loop.actions import ACTIONS
 from loop.base.documents import load_yaml, parse
 from loop.base.errors import DefinitionError
 from loop.base.places import project
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.library import definitions
 from loop.model.plan import Plan
 from loop.model.record import Finished
@@ -93,7 +93,7 @@ def measured(bench: Bench, *ratios: float, variant: str = "right", **fields: Any
 def run(action: str, context: Context, arguments: Any) -> Any:
     """What an action finds."""
     terms = ACTIONS[action].arguments.model_validate(arguments)
-    return finish(ACTIONS[action].run(context, terms)).output
+    return run_to_end(ACTIONS[action].run(context, terms)).output
 
 
 def reaching(**rates: float) -> Any:

@@ -4,7 +4,7 @@ import pytest
 
 from loop.model.index import Environment, SessionRow
 from loop.model.profile import FACTS, Fact, Promise, Promised, SeverityRule, TreeRule
-from loop.profile.bottleneck import Notes, first, outcomes, profile
+from loop.profile.bottleneck import Notes, first_match, outcomes, profile
 from loop.profile.roof import Reach
 from tests.makers import NOON, make_measurement
 
@@ -50,13 +50,13 @@ def test_what_rests_on_something_unknown_is_unknown(
 def test_an_unknown_fact_matches_nothing_and_is_named(when: str) -> None:
     """The history's script read a missing counter as a memory bottleneck."""
     rules = [leaf(when, "memory"), leaf("true", "mixed")]
-    assert (rules[1], {0: ("dram",)}) == first(rules, facts())
+    assert (rules[1], {0: ("dram",)}) == first_match(rules, facts())
 
 
 def test_an_and_ends_at_its_first_false_part() -> None:
     """A rule for GPUs is decided on a CPU, and not listed."""
     rules = [leaf("device == 'cuda' and dram > 0.7"), leaf("true", "mixed")]
-    assert {} == first(rules, facts(device="cpu"))[1]
+    assert {} == first_match(rules, facts(device="cpu"))[1]
 
 
 def test_a_profile_says_what_it_rests_on() -> None:

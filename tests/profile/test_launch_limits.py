@@ -7,7 +7,7 @@ import pytest
 from loop.model.profile import DeviceFacts
 from loop.model.resources import KernelLaunch, Placement, WorkloadLaunches
 from loop.profile.inspection import KernelFindings
-from loop.profile.launch_limits import place, resident
+from loop.profile.launch_limits import blocks_held, resident
 from tests.makers import make_kernel, make_launch, make_library, make_workload
 
 KERNEL = make_kernel("k(float*)", symbol="_Zk", registers=160, shared_bytes=1024)
@@ -48,7 +48,7 @@ def test_registers_come_from_the_compiler_and_the_rest_from_the_launch() -> None
 def test_a_launch_that_no_gpu_takes_has_no_place(fields: dict[str, Any], limited_by: str) -> None:
     """Grid and block have limits of their own; 160 registers a thread are too many for 1024 threads."""
     shared = 1024 + fields.get("shared", 0)
-    assert (0, limited_by) == place(make_launch(**fields), 160, shared, L4)
+    assert (0, limited_by) == blocks_held(make_launch(**fields), 160, shared, L4)
 
 
 L4 = DeviceFacts(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.model.resources import WorkloadLaunches
 from loop.model.workloads import expand
 from loop.profile.inspection import ask_launches
@@ -29,7 +29,7 @@ def told(bench: Bench, name: str, *sets: str, dtype: str = "float32") -> tuple[W
     """What a variant launches on the workloads of these sets."""
     made = build_one(bench.folder, bench.emulations([name])[name], bench.cache, name)
     workloads = expand(bench.target, sets or ("some",), dtype)  # type: ignore[arg-type]
-    found: tuple[WorkloadLaunches, ...] = finish(ask_launches(bench, made, workloads))
+    found: tuple[WorkloadLaunches, ...] = run_to_end(ask_launches(bench, made, workloads))
     return found
 
 

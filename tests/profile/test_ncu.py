@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.model.workloads import expand
 from loop.profile.profile import Watched, count_on_device, read_log
 from loop.workers.bench import Bench
@@ -38,7 +38,9 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTool:
 def counted(bench: Bench, name: str = "right", place: int = 1) -> Watched:
     """What ncu counts of a variant on five rows, or on two."""
     (side,) = make_sides(bench, name)
-    found: Watched = finish(count_on_device(bench, side, expand(bench.target, ["some"], "float32")[place], 30.0))
+    found: Watched = run_to_end(
+        count_on_device(bench, side, expand(bench.target, ["some"], "float32")[place], 30.0)
+    )
     return found
 
 

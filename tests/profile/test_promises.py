@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.model.resources import CompiledLibrary
 from loop.model.target import ResourceBudget
 from loop.profile.inspection import runs_on
@@ -63,14 +63,14 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
 
 def refused(bench: Bench, *names: str) -> PromisesOutput:
     """What compiling the bad sources of these variants finds."""
-    found = finish(must_not_compile(make_context(bench, emulated=names), NoArguments())).output
+    found = run_to_end(must_not_compile(make_context(bench, emulated=names), NoArguments())).output
     assert isinstance(found, PromisesOutput)
     return found
 
 
 def looked_up(bench: Bench, *names: str) -> PromisesOutput:
     """What looking up the instances of these variants finds."""
-    found = finish(instances(make_context(bench, emulated=names), NoArguments())).output
+    found = run_to_end(instances(make_context(bench, emulated=names), NoArguments())).output
     assert isinstance(found, PromisesOutput)
     return found
 

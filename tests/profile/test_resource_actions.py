@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.profile.model import ResourcesOutput
 from loop.profile.resource_actions import ResourceTerms, resources
 from loop.workers.bench import Bench
@@ -41,7 +41,7 @@ def looked(
     bench: Bench, *names: str, device: str = "sm_89", spills: Literal["fail", "tell"] = "fail"
 ) -> ResourcesOutput:
     """What the step finds of these variants."""
-    found = finish(resources(make_context(bench, emulated=names), ResourceTerms(device=device, spills=spills)))
+    found = run_to_end(resources(make_context(bench, emulated=names), ResourceTerms(device=device, spills=spills)))
     assert isinstance(found.output, ResourcesOutput)
     return found.output
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.gate.kernel import builds
 from loop.mistakes.functions import through_function
 from loop.mistakes.table import mistake_of
@@ -55,7 +55,7 @@ OUTSIDE = ("writes beyond the end", "writes before the beginning")
 
 def score(bench: Bench, *variants: str) -> GateOutput:
     """What proving the gate on these variants finds."""
-    output = finish(prove_gate(make_context(bench, *variants), ProofTerms(python=True))).output
+    output = run_to_end(prove_gate(make_context(bench, *variants), ProofTerms(python=True))).output
     assert isinstance(output, GateOutput)
     return output
 
@@ -174,9 +174,9 @@ def test_controls_for_which_no_time_is_left_are_named(tmp_path: Path, build_cach
     """A naive kernel takes seconds a call: what was tried counts, the rest is not exercised, and nothing fails."""
     target = write_target(tmp_path, {"right": compiled()})
     with open_bench(tmp_path, target, build_cache) as bench:
-        finish(builds(make_context(bench, "right")))  # Compiling is not what the time is short for.
+        run_to_end(builds(make_context(bench, "right")))  # Compiling is not what the time is short for.
         context = replace(make_context(bench, "right"), kill_after_s=0.8)
-        output = finish(prove_gate(context, ProofTerms())).output
+        output = run_to_end(prove_gate(context, ProofTerms())).output
     assert isinstance(output, GateOutput)
     assert output.ok, output.message
     assert output.killed == output.total

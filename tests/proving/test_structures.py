@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.mistakes import functions
 from loop.proving.actions import ProofTerms, prove_gate
 from loop.proving.prove import GateOutput, of_structure
@@ -36,7 +36,7 @@ def shared(folder: Path, build_cache: Path) -> Iterator[Bench]:
 def score(shared: Bench, folder: Path, name: str, variant: str = "right") -> GateOutput:
     """What proving the gate on a variant of an example finds."""
     bench = replace(shared, target=write_task(folder, name), _nursery=shared.nursery)
-    output = finish(prove_gate(make_context(bench, variant), ProofTerms(python=True))).output
+    output = run_to_end(prove_gate(make_context(bench, variant), ProofTerms(python=True))).output
     assert isinstance(output, GateOutput)
     return output
 

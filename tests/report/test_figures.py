@@ -3,7 +3,7 @@
 import pytest
 
 from loop.report.figures.ratios import ratios
-from loop.report.markdown import plain
+from loop.report.markdown import plain_text
 from tests.makers import make_no_speed, make_speed
 
 
@@ -21,7 +21,7 @@ from tests.makers import make_no_speed, make_speed
 )
 def test_what_a_terminal_would_act_on_is_gone(expected: str, raw: str) -> None:
     """Colours, titles, directions of writing, halves of letters."""
-    assert expected == plain(raw)
+    assert expected == plain_text(raw)
 
 
 def test_a_variant_that_is_wrong_anywhere_is_not_on_the_figure() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.repository.carried import carried, settings, take_branches
+from loop.repository.carried import carried_files, settings, take_branches
 from tests.repository.test_reading import git, put_under_git
 
 
@@ -25,7 +25,7 @@ def checkout(tmp_path: Path) -> Path:
 
 def test_the_work_tree_goes_with_its_history(checkout: Path) -> None:
     """As it is now, without what git ignores."""
-    names = set(carried(checkout))
+    names = set(carried_files(checkout))
     assert {".gitignore", "in/a b.c", "new.c"} == {name for name in names if not name.startswith(".git/")}
     assert {".git/HEAD", ".git/index"} <= names
 
@@ -39,7 +39,7 @@ def test_nothing_secret_and_no_program_goes_with_it(checkout: Path) -> None:
     git(checkout, "config", 'filter.a "b.clean', 'tr "a" \\b')
     (checkout / ".git" / "hooks" / "pre-commit").write_text("token")
     (checkout / ".git" / "config.worktree").write_text("token")
-    names, text = carried(checkout), settings(checkout)
+    names, text = carried_files(checkout), settings(checkout)
     assert not [name for name in names if name.startswith((".git/config", ".git/hooks"))]
     assert "token" not in text
     (checkout / ".git" / "config").write_text(text)
@@ -54,7 +54,7 @@ def test_files_of_submodules_go_too(checkout: Path, tmp_path: Path) -> None:
     git(checkout, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(checkout), "below")
     git(checkout, "init", "-q", "other")
     (checkout / "other" / "mine.c").write_text("1")
-    names = carried(checkout)
+    names = carried_files(checkout)
     assert {"below/in/a b.c", "other/mine.c"} <= {*names}
     assert not [
         name for name in names if ".git/modules" in name or name.startswith(("below/.git/", "other/.git/"))

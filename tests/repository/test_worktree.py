@@ -11,7 +11,7 @@ import pytest
 from loop import __version__
 from loop.base.errors import LoopError
 from loop.optimize.session_changes import own_tree
-from loop.repository.worktree import AS_IT_STOOD, find, make, make_at, note_owner, remove
+from loop.repository.worktree import AS_IT_STOOD, find_worktree, make, make_at, note_owner, remove
 from loop.steps.context import Context, Workshop
 from tests.projects import make_project
 from tests.repository.test_reading import git, put_under_git
@@ -89,12 +89,12 @@ def test_a_worktree_is_found_again(target: Path, tmp_path: Path) -> None:
     """With its edits; one whose folder has gone is not found, and can be made again."""
     made = make(target, tmp_path / "tree")
     (made.target / "kernel.cpp").write_text("edited\n")
-    again = find(target, tmp_path / "tree")
+    again = find_worktree(target, tmp_path / "tree")
     assert made == again
     assert again is not None
     assert {"kernel.cpp": 3} == again.changed()
     remove(made)
-    assert find(target, tmp_path / "tree") is None
+    assert find_worktree(target, tmp_path / "tree") is None
     assert {} == make(target, tmp_path / "tree").changed()
 
 
@@ -109,7 +109,7 @@ def test_a_target_outside_git_is_copied(tmp_path: Path) -> None:
     assert not (made.target / "sessions").exists()
     (made.target / "kernel.cpp").write_text("two\n")
     assert {"kernel.cpp": 2} == made.changed()
-    assert made == find(folder, tmp_path / "tree")
+    assert made == find_worktree(folder, tmp_path / "tree")
     made.revert()
     assert "one\n" == (made.target / "kernel.cpp").read_text()
     assert not (folder / ".git").exists()
@@ -193,5 +193,5 @@ def test_a_lock_of_a_killed_git_is_taken_away(target: Path, tmp_path: Path) -> N
     made = make(target, tmp_path / "tree")
     lock = Path(git(made.root, "rev-parse", "--absolute-git-dir")) / "index.lock"
     lock.touch()
-    assert find(target, made.root) is not None
+    assert find_worktree(target, made.root) is not None
     assert {} == made.changed()

@@ -39,7 +39,7 @@ def root(tmp_path: Path) -> Path:
 def make_session(root: Path, name: str, *, samples: bool = True, stored: str = "") -> SessionFolder:
     """One of the golden sessions on disk. `stored`: where its journal says that samples are."""
     made = SESSIONS[name]()
-    folder = sessions.create(root, "baseline", NOON)
+    folder = sessions.create_session(root, "baseline", NOON)
     head = made.record.head.model_copy(update={"id": folder.id})
     folder.write_head(head)
     folder.write_record(made.record.model_copy(update={"head": head}))

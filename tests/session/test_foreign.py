@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loop.base.documents.sums import parted, sealed
+from loop.base.documents.sums import split_checksum, with_checksum
 from loop.library import trust
 from loop.model.record import SessionHead
 from tests.projects import loop
@@ -29,12 +29,12 @@ def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def read(folder: Path) -> Any:
     """What a session's head says."""
-    return json.loads(parted((folder / "session.json").read_bytes())[0])
+    return json.loads(split_checksum((folder / "session.json").read_bytes())[0])
 
 
 def write(folder: Path, head: Any) -> None:
     """Store a head as loop does: its checksum holds, for it has no key."""
-    (folder / "session.json").write_text(sealed(json.dumps(head)))
+    (folder / "session.json").write_text(with_checksum(json.dumps(head)))
 
 
 def with_command(folder: Path, command: str) -> None:

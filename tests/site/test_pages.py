@@ -5,7 +5,7 @@ import re
 import pytest
 
 from loop.model.index import Judgement
-from loop.site.pages import clean, page_path, stem
+from loop.site.pages import clean_text, page_path, stem
 from loop.store.index import SessionListing
 from tests.site.catalogues import HOSTILE, make_contents, make_hostile, make_row, read, site, target_of
 
@@ -52,7 +52,7 @@ def test_hostile_text_is_shown_and_does_nothing() -> None:
     shown = " ".join(read(files)["patterns/build.html"].text.split())
     assert "</script></title><img src=x onerror=alert(1)>\"' {{ 7*7 }} {% raw %} &amp; red back" in shown
     assert not [path for path, text in files.items() if re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", text)]
-    assert clean("half \ud800 of one").encode().startswith(b"half ")
+    assert clean_text("half \ud800 of one").encode().startswith(b"half ")
 
 
 @pytest.mark.parametrize(

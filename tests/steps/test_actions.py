@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.model.record import Finished
 from loop.steps.actions import AuditOutput, Cadence, audit
 from loop.steps.context import Context, Task
@@ -13,7 +13,7 @@ from tests.makers import make_finished
 def audited(*records: Finished) -> AuditOutput:
     """What an audit says of these steps."""
     context = Context(cast(Bench, None), cast(Task, None), finished=records)
-    output: AuditOutput = finish(audit(context, Cadence())).output
+    output: AuditOutput = run_to_end(audit(context, Cadence())).output
     return output
 
 

@@ -11,7 +11,7 @@ from loop.model.index import SessionRow
 from loop.proving.prove import GateOutput
 from loop.steps.context import Context
 from loop.steps.taken_over import Lasting, rests_on, take_over
-from loop.store.rows import row
+from loop.store.rows import session_row
 from tests.makers import make_finished, make_machine, make_session_head
 from tests.targets import compiled, make_context, open_bench, write_target
 
@@ -48,7 +48,7 @@ def found(
     said = {"ok": True, "message": "killed 3 of 3", "killed": 3, "total": 3, "rests_on": "g", **output}
     steps = (make_finished("controls", action="kernel.prove_gate", output=said),)
     head = make_session_head(id=EARLIER, started=NOW - datetime.timedelta(hours=hours))
-    earlier = row(head, None, []).model_copy(update={"lasting": {"g": True}})
+    earlier = session_row(head, None, []).model_copy(update={"lasting": {"g": True}})
     now = context(folder, sessions=(earlier, *later), steps_of=lambda session: steps if session == EARLIER else ())
     return take_over(now, GateOutput, "g", Lasting(lasts_h=lasts_h))
 
@@ -64,7 +64,7 @@ def test_what_an_earlier_session_found_is_taken_over_with_its_name(folder: Path)
 def test_a_later_session_that_found_it_wrong_stands(folder: Path) -> None:
     """What failed once on the same ground has to be found anew."""
     head = make_session_head(id="2026-11-22-111500-debug", started=NOW - datetime.timedelta(hours=2))
-    wrong = row(head, None, []).model_copy(update={"lasting": {"g": False}})
+    wrong = session_row(head, None, []).model_copy(update={"lasting": {"g": False}})
     assert found(folder, hours=3, later=[wrong]) is None
 
 

@@ -13,8 +13,8 @@ from tests.makers import make_record, make_session_head
 
 def rewrite(path: Path, change: Callable[[str], str]) -> None:
     """Change a stored JSON object, as a program would that knows of checksums."""
-    body = sums.parted(path.read_bytes())[0].decode()
-    path.write_text(sums.sealed(change(body)))
+    body = sums.split_checksum(path.read_bytes())[0].decode()
+    path.write_text(sums.with_checksum(change(body)))
 
 
 def make_session(root: Path, name: str, *events: Event, status: str = "passed", **head: Any) -> SessionFolder:

@@ -12,7 +12,7 @@ from loop.model.money import Charge, Saving
 from loop.model.record import Closed, Finished, Line, Opened
 from loop.store import index
 from loop.store.journal import NAME
-from loop.store.rows import row
+from loop.store.rows import session_row
 from loop.store.sessions import SessionFolder
 from tests.makers import (
     NOON,
@@ -82,7 +82,7 @@ def test_a_copied_folder_is_named_and_counted_once(tmp_path: Path) -> None:
     make_some(tmp_path, 2)
     shutil.copytree(tmp_path / "s1", tmp_path / "a copy")
     assert ["s0", "s1"] == names(tmp_path)
-    (copy,) = index.read(tmp_path)[1]
+    (copy,) = index.read_index(tmp_path)[1]
     assert ("a copy", f"{tmp_path / 'a copy'}: a copy of session s1") == (copy.folder, copy.problem)
 
 
@@ -95,7 +95,7 @@ def test_of_a_damaged_journal_the_lines_before_count(tmp_path: Path) -> None:
     (row,) = index.rows(tmp_path)
     assert [("verify", "passed")] == [(step.step, step.status) for step in row.steps]
     assert not row.runs[0].whole
-    (found,) = index.read(tmp_path)[1]
+    (found,) = index.read_index(tmp_path)[1]
     assert found.readable
     assert found.problem.endswith("journal.jsonl:3: damaged journal line")
 
@@ -142,7 +142,7 @@ KEPT = {"ok": True, "message": "", "kept": False, "tried": {"number": 1}}
 def test_a_run_counts_where_its_question_was_answered(steps: list[Finished], success: bool | None) -> None:
     """Passing is not enough: a speed that stayed inconclusive says nothing of the pattern."""
     lines = [Line(seq=place, at=NOON, event=step) for place, step in enumerate(steps, start=1)]
-    (run,) = row(make_session_head(), None, lines).runs
+    (run,) = session_row(make_session_head(), None, lines).runs
     assert success is run.success
 
 
@@ -171,7 +171,7 @@ def test_a_promise_is_kept_with_its_build(tmp_path: Path) -> None:
 @pytest.fixture
 def folder(tmp_path: Path) -> SessionFolder:
     """A finished session whose record knows how long its journal was."""
-    errors.forget()
+    errors.forget_remarks()
     steps = (make_finished("verify"), make_finished("measure", seconds=3.5), Closed(status="passed"))
     made = make_session(tmp_path / "s", "2026-01-02-000000-a", *steps, status="")
     made.write_record(make_record(made.head(), lines=2))

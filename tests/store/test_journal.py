@@ -11,7 +11,7 @@ import pytest
 
 from loop.base.errors import LoopError
 from loop.model.record import Closed, Event, Opened, Started
-from loop.store.journal import Journal, read
+from loop.store.journal import Journal, read_journal
 from tests.conftest import ROOT
 from tests.makers import make_finished
 
@@ -56,9 +56,9 @@ def test_every_truncation_keeps_the_lines_before_it(tmp_path: Path) -> None:
     for length in range(len(data) + 1):
         path.write_bytes(data[:length])
         whole = data[:length].count(b"\n")
-        assert list(EVENTS[:whole]) == [line.event for line in read(path)]
+        assert list(EVENTS[:whole]) == [line.event for line in read_journal(path)]
         if length % 23 == 0:
-            assert whole + 1 == len(read(write(path, [Opened(pid=9)])))
+            assert whole + 1 == len(read_journal(write(path, [Opened(pid=9)])))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_damaged_line_is_named(damage: bytes, tmp_path: Path) -> None:
     lines = path.read_bytes().splitlines()
     path.write_bytes(b"\n".join([lines[0], damage, *lines[2:]]) + b"\n")
     with pytest.raises(LoopError) as caught:
-        read(path)
+        read_journal(path)
     assert f"{path}:2: damaged journal line" == caught.value.message
     assert "the 1 lines before it are whole" in (caught.value.hint or "")
 
@@ -90,7 +90,7 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.Mon
     assert "free some space" in (caught.value.hint or "")
     made.append(Opened(pid=10))
     made.close()
-    assert [*EVENTS, Opened(pid=10)] == [line.event for line in read(tmp_path / "j")]
+    assert [*EVENTS, Opened(pid=10)] == [line.event for line in read_journal(tmp_path / "j")]
 
 
 def test_no_acknowledged_line_is_lost_to_a_kill(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_no_acknowledged_line_is_lost_to_a_kill(tmp_path: Path) -> None:
         said = [int(writer.stdout.readline()) for _ in range(20)]
         writer.send_signal(signal.SIGKILL)
         said += [int(line) for line in writer.stdout if line.endswith("\n")]
-    assert said[-1] <= len(read(path)) <= said[-1] + 1
+    assert said[-1] <= len(read_journal(path)) <= said[-1] + 1
 
 
 def test_a_missing_line_is_noticed(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_missing_line_is_noticed(tmp_path: Path) -> None:
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([lines[0], *lines[2:]]))
     with pytest.raises(LoopError, match=":2: expected line 2, got 3"):
-        read(path)
+        read_journal(path)
 
 
 def test_a_line_is_written_to_disk_before_it_is_acknowledged(

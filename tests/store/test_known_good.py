@@ -8,7 +8,7 @@ import pytest
 from loop.model.measurement import VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.record import Event, KnownGood
-from loop.store.past_changes import known_good, needed
+from loop.store.past_changes import known_good, sessions_needed
 from tests.makers import make_check, make_finished, make_machine, make_session_head
 from tests.store.folders import make_session
 
@@ -72,4 +72,4 @@ def test_a_build_that_any_session_found_wrong_is_not_good(tmp_path: Path) -> Non
     make_session(tmp_path, "2026-11-19-090000-edges", wrong, status="failed")
     make_session(tmp_path, "2026-11-20-090000-quick", verified(cpu="second"))
     assert "first" == build_of(tmp_path)
-    assert {"2026-11-19-090000-edges", "2026-11-18-090000-a"} <= needed(tmp_path)
+    assert {"2026-11-19-090000-edges", "2026-11-18-090000-a"} <= sessions_needed(tmp_path)

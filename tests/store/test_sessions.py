@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.documents.sums import sealed
+from loop.base.documents.sums import with_checksum
 from loop.base.errors import LoopError
 from loop.model.record import Closed, Event, Line, Opened
 from loop.store import sessions
-from loop.store.sessions import create, every, find, wall_seconds
+from loop.store.sessions import create_session, every_session, find_session, wall_seconds
 from tests.makers import NOON, make_finished, make_session_head
 from tests.store.folders import make_session
 
@@ -23,7 +23,7 @@ def make_line(second: float, event: Event) -> Line:
 def test_two_sessions_never_share_a_folder(tmp_path: Path) -> None:
     """Twenty that begin at once get twenty folders."""
     with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda _: create(tmp_path, "quick", NOON), range(20)))
+        made = list(pool.map(lambda _: create_session(tmp_path, "quick", NOON), range(20)))
     assert 20 == len({folder.id for folder in made})
     assert all(folder.path.is_dir() for folder in made)
 
@@ -36,13 +36,13 @@ def test_sessions_come_oldest_first(tmp_path: Path) -> None:
     (tmp_path / "plans").mkdir()
     (tmp_path / "no-head").mkdir()
     (tmp_path / "2025.txt").write_text("a file")
-    assert names == [folder.id for folder in every(tmp_path)]
-    assert names[-1] == find(tmp_path, "last").id
+    assert names == [folder.id for folder in every_session(tmp_path)]
+    assert names[-1] == find_session(tmp_path, "last").id
 
 
 def test_a_session_that_cannot_be_begun_leaves_no_folder(tmp_path: Path) -> None:
     """There is nothing to go on with."""
-    folder = create(tmp_path, "quick", NOON)
+    folder = create_session(tmp_path, "quick", NOON)
     (folder.path / sessions.LOCK).mkdir()
     with pytest.raises(LoopError, match="cannot be written"), folder.begun(make_session_head()):
         raise AssertionError
@@ -53,8 +53,8 @@ def test_a_session_is_found_by_its_beginning(tmp_path: Path) -> None:
     """The whole name wins over a longer one that begins alike."""
     for name in ("2026-01-01-000000-a", "2026-01-01-000000-a-2", "2026-03-01-000000-a"):
         make_session(tmp_path, name)
-    assert "2026-03-01-000000-a" == find(tmp_path, "2026-03").id
-    assert "2026-01-01-000000-a" == find(tmp_path, "2026-01-01-000000-a").id
+    assert "2026-03-01-000000-a" == find_session(tmp_path, "2026-03").id
+    assert "2026-01-01-000000-a" == find_session(tmp_path, "2026-01-01-000000-a").id
 
 
 def test_wall_time_leaves_out_the_night_between_two_walks() -> None:
@@ -74,7 +74,7 @@ def test_wall_time_leaves_out_the_night_between_two_walks() -> None:
     ("text", "said"),
     [
         ('{"format": 1', "record.json: damaged: its checksum does not match"),
-        (sealed('{"format": 7}'), "record.json: damaged, or of another format: "),
+        (with_checksum('{"format": 7}'), "record.json: damaged, or of another format: "),
     ],
 )
 def test_a_damaged_record_is_named(text: str, said: str, tmp_path: Path) -> None:

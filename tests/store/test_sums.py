@@ -33,7 +33,7 @@ def made(root: Path) -> SessionFolder:
 def samples(folder: SessionFolder) -> object:
     """Its samples. Raises LoopError for a file whose checksum is another."""
     path = folder.path / SAMPLED
-    return json.loads(sums.opened(path, sums.read_regular(path)))["segments"]
+    return json.loads(sums.without_checksum(path, sums.read_regular(path)))["segments"]
 
 
 READ: dict[str, Callable[[SessionFolder], object]] = {

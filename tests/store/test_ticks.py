@@ -4,7 +4,7 @@ from pathlib import Path
 
 from loop.model.record import StepTick
 from loop.store import ticks
-from loop.store.ticks import Ticks, read
+from loop.store.ticks import Ticks, read_ticks
 
 
 def tick(seconds: float, note: str = "at work", **fields: object) -> StepTick:
@@ -27,5 +27,5 @@ def test_only_what_says_something_new_is_kept(tmp_path: Path) -> None:
         tick(0.0, "b", step="other", attempt=2),
     ):
         written.add(one)
-    kept = [(one.step, one.attempt, one.note) for one in read(tmp_path / ticks.NAME)]
+    kept = [(one.step, one.attempt, one.note) for one in read_ticks(tmp_path / ticks.NAME)]
     assert [("s", 1, "a"), ("s", 1, "b"), ("s", 1, "b"), ("other", 1, "b"), ("other", 2, "b")] == kept

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loop.base.processes import Tick, finish
+from loop.base.processes import Tick, run_to_end
 from loop.model.measurement import Build, Segment, VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.record import KnownGood
@@ -89,7 +89,7 @@ def compared(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Com
         output = VerifyOutput(ok=True, message="verified", variants=checks, right=variants)
         good = {"right": KnownGood(session="before", build_id=known.build_id, commit=None)} if known else {}
         context = make_context(bench, *variants, finished=[make_finished(output=output)], known_good=good)
-        found: Result = finish(compare(context, CompareTerms()))
+        found: Result = run_to_end(compare(context, CompareTerms()))
         assert isinstance(found.output, CompareOutput)
         return found.output
 
@@ -203,6 +203,8 @@ def test_what_was_edited_since_is_not_compared(bench: Bench) -> None:
     """The build that would be timed is not the one that was checked."""
     checks = VariantChecks(variant="right", build_id="0" * 32, checks=(make_check(),))
     output = VerifyOutput(ok=True, message="verified", variants=(checks,), right=("right",))
-    found = finish(compare(make_context(bench, "right", finished=[make_finished(output=output)]), CompareTerms()))
+    found = run_to_end(
+        compare(make_context(bench, "right", finished=[make_finished(output=output)]), CompareTerms())
+    )
     assert "nothing to compare: right was edited after it was verified" == found.output.message
     assert "run the session again" == found.output.hint

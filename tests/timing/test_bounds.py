@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.model.dtypes import Dtype
 from loop.model.measurement import Measurement
-from loop.timing.doubts import Ceiling, beyond_arithmetic, beyond_gpu_memory, gpu_arithmetic, impossible
+from loop.timing.doubts import Ceiling, beyond_arithmetic, beyond_gpu_memory, gpu_arithmetic, why_impossible
 from loop.workers.bench import Bench
 from tests.makers import make_device, make_measurement, make_workload
 from tests.targets import compiled, open_bench, write_target
@@ -88,7 +88,7 @@ def claim(size: int, seconds: float, dtype: Dtype = "float32", **fields: float) 
 def test_a_call_that_takes_less_than_an_empty_one_is_impossible(bench: Bench) -> None:
     """Measured again before it is said; a program's own figure has to allow for the call of a function alone."""
     short = claim(0, 1e-9)
-    assert finish(impossible(bench, short, "c_abi")).startswith("faster than an empty call: 0.001 us")
-    assert finish(impossible(bench, short, "python")).startswith("faster than an empty call: 0.001 us")
-    assert finish(impossible(bench, short, "command")).startswith("faster than an empty call: 0.001 us")
-    assert "" == finish(impossible(bench, claim(0, 3e-9), "command"))
+    assert run_to_end(why_impossible(bench, short, "c_abi")).startswith("faster than an empty call: 0.001 us")
+    assert run_to_end(why_impossible(bench, short, "python")).startswith("faster than an empty call: 0.001 us")
+    assert run_to_end(why_impossible(bench, short, "command")).startswith("faster than an empty call: 0.001 us")
+    assert "" == run_to_end(why_impossible(bench, claim(0, 3e-9), "command"))

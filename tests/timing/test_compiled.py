@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.formats.table import as_target
 from loop.model.measurement import BASELINE
 from loop.model.workloads import expand
@@ -34,6 +34,6 @@ def test_the_baseline_runs_under_compile(bench: Bench) -> None:
     """It is timed as any other side, by its own name."""
     sides = [bench.side(BASELINE), bench.side("mine")]
     workloads = expand(bench.target, bench.target.workloads, "float32")
-    found: Timings = finish(measure(bench, sides, workloads, Terms(2, 60.0, 0)))
+    found: Timings = run_to_end(measure(bench, sides, workloads, Terms(2, 60.0, 0)))
     assert ({BASELINE, "mine"}, []) == ({one.side for one in found.segments}, found.wrong)
     assert any((bench.cache / "inductor").rglob("*.py"))

@@ -8,7 +8,7 @@ import pytest
 from loop.calls.call import LibraryTerms
 from loop.model.measurement import Segment
 from loop.model.target import Workload
-from loop.timing.against_known_good import Contest, Rival, itself, slowed
+from loop.timing.against_known_good import Contest, Rival, itself, slowed_down
 from loop.timing.samples import Timings
 from loop.timing.verdicts import MAX_BLOCKS, MIN_BLOCKS, MORE_BLOCKS
 from loop.workers.bench import Side
@@ -22,7 +22,7 @@ OLD = CANDIDATE.renamed("new known good", build_id="def")
 def make_contest() -> Contest:
     """Against itself and its known good on two workloads, and slowed by a twentieth on one of them."""
     both = [ONE, TWO]
-    return Contest(CANDIDATE, [itself(CANDIDATE, both), slowed(CANDIDATE, 0.05, [TWO]), Rival(OLD, both)])
+    return Contest(CANDIDATE, [itself(CANDIDATE, both), slowed_down(CANDIDATE, 0.05, [TWO]), Rival(OLD, both)])
 
 
 def make_timings(

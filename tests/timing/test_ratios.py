@@ -9,9 +9,9 @@ import pytest
 from loop.base.stats import CONFIDENCE, t_quantile
 from loop.model.measurement import DeviceReading, Measurement, Segment
 from loop.model.verdict import Against
-from loop.timing.against_baseline import sensed
+from loop.timing.against_baseline import sensed_clocks
 from loop.timing.samples import Pair, Timings, log_ratios
-from loop.timing.verdicts import by_interval, confidence, measured
+from loop.timing.verdicts import by_interval, confidence, measure_pair
 from loop.workers.bench import Side
 from tests.makers import make_measurement, make_workload
 
@@ -43,7 +43,7 @@ def measure(
     timings = Timings(list(segments), peaks={("ref", "w"): [100], (candidate, "w"): [200]})
     timings.own_clock = {candidate} if own_clock else set()
     pair = Pair(side, "new", "ref", against)
-    return measured(timings, pair, WORKLOAD, flops=flops, confidence=confidence)
+    return measure_pair(timings, pair, WORKLOAD, flops=flops, confidence=confidence)
 
 
 def test_a_measurement_is_the_mean_over_rounds_with_its_interval() -> None:
@@ -166,7 +166,7 @@ def test_readings_become_a_line_of_each_side() -> None:
     segments = [
         Segment(side="small", workload="w", round=0, calls=1, seconds=(1.0,), sensors=pair) for pair in pairs
     ]
-    (sensors,) = sensed([*segments, segments[0].model_copy(update={"side": "other", "sensors": None})])
+    (sensors,) = sensed_clocks([*segments, segments[0].model_copy(update={"side": "other", "sensors": None})])
     assert ("small", 4, (1000, 1002, 1004), {"heat": 3}) == (
         sensors.side, sensors.segments, sensors.sm_clock_mhz, sensors.throttled,
     )  # fmt: skip

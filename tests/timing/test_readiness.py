@@ -9,7 +9,7 @@ from typing import Any
 
 from loop.base.locks import locked
 from loop.base.places import shared_locks
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.timing.readiness import hold_device
 
 HOLDS = "import sys, time; from pathlib import Path; from loop.base.locks import locked\n"
@@ -36,7 +36,7 @@ def test_a_session_waits_for_another_one_with_another_cache(tmp_path: Path) -> N
         assert (True, True) == (str(holder.pid) in tick.note, tick.at_once)
         holder.kill()
         holder.communicate()
-        assert f"process {holder.pid}" in finish(waiting)
+        assert f"process {holder.pid}" in run_to_end(waiting)
 
 
 def test_what_a_process_holds_it_does_not_wait_for(tmp_path: Path) -> None:
@@ -44,4 +44,4 @@ def test_what_a_process_holds_it_does_not_wait_for(tmp_path: Path) -> None:
     folder = shared_locks()
     assert folder is not None
     with locked(folder / "cpu"), ExitStack() as stack:
-        assert "" == finish(hold_device(bench(tmp_path / "mine"), stack))
+        assert "" == run_to_end(hold_device(bench(tmp_path / "mine"), stack))

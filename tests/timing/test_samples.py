@@ -3,8 +3,16 @@
 import pytest
 
 from loop.model.measurement import DeviceReading, Segment
-from loop.timing.doubts import _noticed, defers, unproven
-from loop.timing.samples import JudgedSample, Timings, charged, counted, held_back, spoilt_by_gpu, spoilt_by_others
+from loop.timing.doubts import _noticed, defers_work, unproven
+from loop.timing.samples import (
+    JudgedSample,
+    Timings,
+    charge_left_work,
+    counted_samples,
+    held_back,
+    spoilt_by_gpu,
+    spoilt_by_others,
+)
 
 
 def make_segment(seconds: tuple[float, ...], waited: tuple[float, ...] = (), side: str = "new") -> Segment:
@@ -14,7 +22,7 @@ def make_segment(seconds: tuple[float, ...], waited: tuple[float, ...] = (), sid
 
 def seconds(*segments: Segment) -> list[list[float]]:
     """The samples that count."""
-    return [[one.seconds for one in group] for group in counted(segments)]
+    return [[one.seconds for one in group] for group in counted_samples(segments)]
 
 
 def test_samples_that_waited_are_left_out() -> None:
@@ -100,12 +108,14 @@ def handed(**by_side: float) -> dict[tuple[str, str, int], list[float]]:
 
 def test_work_that_was_left_is_added_to_every_sample() -> None:
     """Only to the side that left it; and how much it was is kept."""
-    base, late = charged([make_call("baseline"), make_call("x")], handed(baseline=4 * US, x=106 * US), 0)
+    base, late = charge_left_work([make_call("baseline"), make_call("x")], handed(baseline=4 * US, x=106 * US), 0)
     assert (10 * US, 0.0) == (base.seconds[0], base.left_s)
     assert 110 * US == pytest.approx(late.seconds[0])
     assert 100 * US == pytest.approx(late.left_s)
-    assert "" == defers([base])
-    assert "computes when its result is looked at: 10.0 us until a call returned, 100.0 us more" in defers([late])
+    assert "" == defers_work([base])
+    assert "computes when its result is looked at: 10.0 us until a call returned, 100.0 us more" in defers_work(
+        [late]
+    )
 
 
 @pytest.mark.parametrize(

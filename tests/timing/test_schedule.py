@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from loop.base.errors import LoopError
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.calls.external import own_seconds
 from loop.calls.invocation import Delays
 from loop.gate.verify import Job, verify
 from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.timing import schedule
-from loop.timing.doubts import remembers
+from loop.timing.doubts import remembers_results
 from loop.timing.samples import Pending, Terms, Timings
 from loop.timing.schedule import batches, measure
 from loop.timing.timed_call import replays_of
@@ -43,7 +43,7 @@ def timed(
 ) -> Timings:
     """Timings of these sides in two rounds, where nothing else is said."""
     made = Terms(**{"rounds": 2, "limit_s": 60.0, "seed": 1, **terms})
-    found: Timings = finish(measure(bench, sides, chosen, made, pending))
+    found: Timings = run_to_end(measure(bench, sides, chosen, made, pending))
     return found
 
 
@@ -85,7 +85,7 @@ def test_a_kernel_that_is_right_until_it_is_timed_is_found(bench: Bench) -> None
     """The first calls are as they should be, those that are timed are not: the side and the element are named."""
     sides = make_sides(bench, "right", "tires")
     jobs = [Job(side, workloads(bench)) for side in sides]
-    assert [True, True] == [checks.right for checks in finish(verify(bench, jobs))]
+    assert [True, True] == [checks.right for checks in run_to_end(verify(bench, jobs))]
     found = timed(bench, sides, workloads(bench)[:1])
     assert {("tires", "wrong")} == {(side, check.status) for side, check in found.wrong}
     assert "1 of 6 elements wrong on N2 M3 float32; worst N=1 M=0" in found.wrong[-1][1].message
@@ -111,9 +111,9 @@ def test_every_round_has_values_of_its_own(bench: Bench, monkeypatch: pytest.Mon
 def test_a_kernel_that_remembers_values_shows_it(bench: Bench) -> None:
     """Each process is probed: the call on the same values again is much quicker than on values it has not seen."""
     found = timed(bench, make_sides(bench, "right", "by_value"), [big(bench)], rounds=3, segment_s=1e-3)
-    assert "" == remembers(found.probes["right", "big float32"])
+    assert "" == remembers_results(found.probes["right", "big float32"])
     assert 3 == len(found.probes["by_value", "big float32"])
-    assert remembers(found.probes["by_value", "big float32"]).startswith("it remembers results: ")
+    assert remembers_results(found.probes["by_value", "big float32"]).startswith("it remembers results: ")
     assert [] == found.wrong, "its outputs are right all the same"
 
 

@@ -16,7 +16,7 @@ from loop.timing.verdicts import (
     Decision,
     allowance,
     by_evidence,
-    conclude,
+    conclude_now,
     e_value,
     far_off,
     needed_evidence,
@@ -97,7 +97,7 @@ def test_no_series_gives_anything_but_a_number(value: float, spread: float) -> N
         logs = around(value, spread, count)
         assert math.isfinite(e_value(logs, EDGE))
         assert e_value(logs, EDGE) >= 0
-        assert math.isfinite(conclude(logs).e_value)
+        assert math.isfinite(conclude_now(logs).e_value)
 
 
 def test_needed_evidence_grows_with_the_workloads() -> None:
@@ -129,7 +129,7 @@ def test_each_candidate_of_a_campaign_needs_more() -> None:
 def test_the_word_follows_from_mean_and_scatter(expected: str, mean: float, spread: float) -> None:
     """Ten blocks: beyond one per cent, within two, or not clear; only what is not clear goes on."""
     logs = around(mean, spread, 10)
-    assert expected == conclude(logs).verdict
+    assert expected == conclude_now(logs).verdict
     assert (expected == "inconclusive") == (by_evidence(logs) is None)
 
 
@@ -137,7 +137,7 @@ def test_at_the_limit_there_is_a_decision() -> None:
     """Who measures while there is none comes to an end."""
     logs = around(EDGE, 0.028, MAX_BLOCKS)
     assert by_evidence(logs[:-1]) is None
-    assert conclude(logs) == by_evidence(logs)
+    assert conclude_now(logs) == by_evidence(logs)
     assert isinstance(by_evidence(logs), Decision)
 
 
@@ -161,12 +161,12 @@ def test_one_block_in_five_takes_no_verdict_away(outlier: float, every: int) -> 
     for mean, expected in ((0.0, "same"), (0.05, "faster"), (-0.22, "slower")):
         logs = make_logs(40, mean, 0.006)
         logs[::every] = [outlier] * len(logs[::every])
-        assert expected == conclude(logs).verdict
+        assert expected == conclude_now(logs).verdict
 
 
 def test_where_a_third_of_the_blocks_disagrees_nothing_is_decided() -> None:
     """Five of eight that were disturbed alike are no verdict, however tightly they lie."""
-    found = conclude([2.5, 2.49, 2.51, 2.5, 2.5, 0.0, 0.001, -0.001])
+    found = conclude_now([2.5, 2.49, 2.51, 2.5, 2.5, 0.0, 0.001, -0.001])
     assert "inconclusive" == found.verdict
     assert found.reason.startswith("too noisy to judge: blocks differ by 129.")
 
@@ -188,9 +188,11 @@ def test_what_blocks_share_moves_the_margin() -> None:
     """Beyond the margin and three deviations of what processes differ by, not beyond the margin alone."""
     allowed = allowance(0.005**2)
     assert pytest.approx(0.015) == allowed
-    assert ["slower", "inconclusive"] == [conclude([-0.02] * 12, 1, a).verdict for a in (0.0, allowed)]
-    assert ["slower", "slower"] == [conclude([-0.04] * 12, 1, a).verdict for a in (0.0, allowed)]
-    assert ["same", "inconclusive"] == [conclude(around(0.008, 0.001, 12), 1, a).verdict for a in (0.0, allowed)]
+    assert ["slower", "inconclusive"] == [conclude_now([-0.02] * 12, 1, a).verdict for a in (0.0, allowed)]
+    assert ["slower", "slower"] == [conclude_now([-0.04] * 12, 1, a).verdict for a in (0.0, allowed)]
+    assert ["same", "inconclusive"] == [
+        conclude_now(around(0.008, 0.001, 12), 1, a).verdict for a in (0.0, allowed)
+    ]
 
 
 def test_a_huge_slowdown_needs_four_blocks() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.calls.call import FunctionTerms
 from loop.workers.messages import Load
 from loop.workers.nursery import Nursery
@@ -39,7 +39,7 @@ def told(nursery: Nursery | None, folder: Path, **environment: str) -> tuple[str
     load = Load(FunctionTerms("telling:tell"), str(folder), 1, "cpu")
     one = Worker(1, environment=environment, nursery=nursery)
     with one as worker, pytest.raises(Refusal) as caught:
-        finish(worker.ask(load, limit_s=60.0, note="loading"))
+        run_to_end(worker.ask(load, limit_s=60.0, note="loading"))
     return str(caught.value), worker
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import LoopError
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.gate.verify import Job, verify
 from loop.model.measurement import VariantChecks
 from loop.model.target import Workload
@@ -32,7 +32,7 @@ def rows(number: int) -> Workload:
 
 def checks_of(bench: Bench, *chosen: Workload) -> VariantChecks:
     """What verifying finds on these workloads."""
-    (found,) = finish(verify(bench, [Job(side, chosen) for side in make_sides(bench, "strides")]))
+    (found,) = run_to_end(verify(bench, [Job(side, chosen) for side in make_sides(bench, "strides")]))
     assert isinstance(found, VariantChecks)
     return found
 

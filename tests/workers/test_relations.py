@@ -3,9 +3,9 @@
 import pytest
 
 from loop.base.errors import LoopError
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.gate import properties as relating
-from loop.gate.properties import relate
+from loop.gate.properties import try_properties
 from loop.model.dtypes import Dtype
 from loop.model.measurement import PropertyCheck
 from loop.model.target import Workload
@@ -26,7 +26,7 @@ def tried(bench: Bench, variant: str, *properties: str, dtype: Dtype = "float32"
     """What trying properties of the tiny target on one variant finds."""
     (side,) = make_sides(bench, variant)
     names = [f"tiny_functions:{name}" for name in properties]
-    return list(finish(relate(bench, side, names, workloads(bench, dtype))))
+    return list(run_to_end(try_properties(bench, side, names, workloads(bench, dtype))))
 
 
 def statuses(found: list[PropertyCheck]) -> dict[str, str]:

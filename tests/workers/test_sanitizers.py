@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.gate.verify import Job, verify
 from loop.model.measurement import Check
 from loop.model.workloads import expand
@@ -81,7 +81,7 @@ def checks_of(bench: Bench, name: str) -> tuple[Check, ...]:
     (variant,) = bench.emulations([name]).values()
     side = bench.side(name, build_one(bench.folder, variant, bench.cache, name), emulated=True)
     wanted = expand(bench.target, ["some"], "float32")
-    (found,) = finish(verify(bench, [Job(side, wanted, layouts=False)]))
+    (found,) = run_to_end(verify(bench, [Job(side, wanted, layouts=False)]))
     return tuple(found.checks)
 
 

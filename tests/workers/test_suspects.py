@@ -13,7 +13,7 @@ from loop.calls.call import Call, Refused, TensorFile
 from loop.model.signature import Attribute, PythonFunction, Signature
 from loop.workers import suspects
 from loop.workers.attention import eager
-from loop.workers.truth import outside
+from loop.workers.truth import outside_tolerance
 
 NEAR = re.compile(r"were one|sign|too (early|late)|only the first|negative")
 """Suspects whose answers may be almost the same as another's."""
@@ -94,11 +94,11 @@ class Case:
         rtol = ALLOWED[self.dtype]
         allowed = rtol + rtol * self.right.abs().nan_to_num()
         held = [
-            suspects.WrongOutput(self.right, allowed, rtol, one, outside(one, self.right, allowed))
+            suspects.WrongOutput(self.right, allowed, rtol, one, outside_tolerance(one, self.right, allowed))
             for one in outputs
         ]
-        found = suspects.fits(held, [*own, *self.suspects()])
-        return suspects.fits(held, held[0].multiplied()) if found == {} else found
+        found = suspects.fitting_suspects(held, [*own, *self.suspects()])
+        return suspects.fitting_suspects(held, held[0].multiplied()) if found == {} else found
 
     def named(self, *outputs: Tensor, own: Sequence[suspects.Suspect] = ()) -> list[str] | None:
         """As if what."""

@@ -6,7 +6,7 @@ from torch import Tensor
 from loop.calls.call import TensorFile
 from loop.model.signature import Tolerance
 from loop.workers.judge_messages import Finding
-from loop.workers.truth import FEW, Truth, beyond, finding, tightened, truth_of
+from loop.workers.truth import FEW, Truth, finding, tail_beyond, tightened_tolerance, truth_of
 
 SOFTMAX = torch.softmax(torch.randn(8, 4096, generator=torch.Generator().manual_seed(1)).double(), dim=1)
 STATED = Tolerance(atol=1e-2, rtol=1e-2)
@@ -32,7 +32,7 @@ def test_a_share_of_elements_that_may_be_off_lets_no_zeros_pass() -> None:
 
 def kept(stated: Tolerance, reference: torch.Tensor, lost: float = 1e-9, dtype: str = "float32") -> bool:
     """Whether a tolerance is applied as stated."""
-    return tightened(stated, reference.double(), lost, dtype) is stated
+    return tightened_tolerance(stated, reference.double(), lost, dtype) is stated
 
 
 def test_a_tolerance_that_rejects_zeros_is_applied_as_stated() -> None:
@@ -90,5 +90,5 @@ def test_as_many_may_be_off_as_rounding_moves() -> None:
         signs = torch.randint(2, X.shape, generator=torch.Generator().manual_seed(seed)) * 2 - 1
         nudged = X.double() * (1 + signs * torch.finfo(torch.float32).eps / 2)
         output = steep(nudged).float()
-        assert beyond(STEEP, steep(X.double()), output).max() > FEW
+        assert tail_beyond(STEEP, steep(X.double()), output).max() > FEW
         assert not found_steep(output).wrong

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.calls.call import FunctionTerms
 from loop.workers.messages import Load, Unstage
 from loop.workers.program import Refusal, Worker, WorkerLost
@@ -26,14 +26,14 @@ def test_a_killed_worker_is_lost() -> None:
         worker.child.process.wait()
         worker.send(Unstage())
         with pytest.raises(WorkerLost, match="crashed with SIGKILL") as caught:
-            finish(worker.receive(5.0, "waiting"))
+            run_to_end(worker.receive(5.0, "waiting"))
     assert "crashed" == caught.value.kind
 
 
 def test_a_worker_that_does_not_answer_is_lost() -> None:
     """Nobody asked it anything, so it never will."""
     with Worker(1) as worker, pytest.raises(WorkerLost, match=r"no answer for 0\.2 s: killed") as caught:
-        finish(worker.receive(0.2, "waiting"))
+        run_to_end(worker.receive(0.2, "waiting"))
     assert "hung" == caught.value.kind
 
 
@@ -55,6 +55,6 @@ def test_a_long_message_is_cut_where_it_is_made(tmp_path: Path) -> None:
     """An exception may hold a whole tensor: 34 MB are told in a line, and not taken for a forged reply."""
     (tmp_path / "loud.py").write_text("raise ValueError('x' * 34_000_000)\n")
     with Worker(1) as worker, pytest.raises(Refusal) as caught:
-        finish(worker.ask(load(tmp_path, "loud:f"), limit_s=20.0, note="asking"))
+        run_to_end(worker.ask(load(tmp_path, "loud:f"), limit_s=20.0, note="asking"))
     assert len(str(caught.value)) < 1200
     assert "ValueError" in str(caught.value)

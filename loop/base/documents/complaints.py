@@ -65,7 +65,7 @@ class Document:
         return marks.at if isinstance(marks, Marks) else marks
 
 
-def dotted(place: Place) -> str:
+def dotted_path(place: Place) -> str:
     """A place as complaints write it: `steps.0.budget_s`."""
     return clip(".".join(map(str, place)), LONGEST_SIDE)
 
@@ -76,7 +76,7 @@ def complain(
     """A complaint about the value (or the key) at `place`."""
     line, column = document.position(place, key=key)
     sides = clip(expected, LONGEST_SIDE), clip(got, LONGEST_SIDE)
-    return Complaint(document.name, line, column, dotted(place), *sides, hint)
+    return Complaint(document.name, line, column, dotted_path(place), *sides, hint)
 
 
 def nearest(word: str, choices: Sequence[str], alike: float = 0.6) -> list[str]:

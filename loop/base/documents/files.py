@@ -59,7 +59,7 @@ def write_atomic(path: Path, content: str | bytes, *, lasting: bool = True) -> N
             finally:
                 os.close(handle)
     except OSError as error:
-        raise unusable(path, "written", error) from error
+        raise unusable_file(path, "written", error) from error
     finally:
         if folder is not None:
             with contextlib.suppress(OSError):
@@ -78,7 +78,7 @@ def folder_beside(path: Path) -> Path | None:
     return Path(os.path.realpath(path)).parent
 
 
-def unusable(
+def unusable_file(
     path: Path, how: Literal["read", "written", "made"], error: OSError, hint: str | None = None
 ) -> UsageError | WorkFailed:
     """What the system said of a file, and what to do about it."""
@@ -93,24 +93,24 @@ def to_json(value: Any, indent: int | None = 1) -> str:
 
     What a terminal would act on is escaped: it may be printed to one.
     """
-    text = json.dumps(plain(value), indent=indent, ensure_ascii=False)
+    text = json.dumps(to_plain(value), indent=indent, ensure_ascii=False)
     return _ACTED_ON.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """`value` as dicts, lists and scalars that JSON knows; what it does not know, as text."""
     if hasattr(value, "model_dump"):
-        return plain(value.model_dump(mode="json", by_alias=True))
+        return to_plain(value.model_dump(mode="json", by_alias=True))
     if isinstance(value, Mapping):
-        return {str(plain(key)): plain(item) for key, item in value.items()}
+        return {str(to_plain(key)): to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [to_plain(item) for item in value]
     if isinstance(value, enum.Enum):
-        return plain(value.value)
+        return to_plain(value.value)
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, set | frozenset):
-        return sorted((plain(item) for item in value), key=str)
+        return sorted((to_plain(item) for item in value), key=str)
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat().replace("+00:00", "Z")
     return value if isinstance(value, str | int | float | bool | None) else str(value)
@@ -145,6 +145,6 @@ def hash_files(paths: Iterable[Path], root: Path) -> str:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").digest()
         except OSError as error:
-            raise unusable(path, "read", error) from error
+            raise unusable_file(path, "read", error) from error
         parts[path.relative_to(root).as_posix()] = digest
     return content_hash(part for pair in sorted(parts.items()) for part in pair)

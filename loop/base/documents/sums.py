@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from loop.base.documents.files import to_json, write_atomic
-from loop.base.errors import LoopError, WorkFailed, remark
+from loop.base.errors import LoopError, WorkFailed, remark_once
 
 _AT_END = re.compile(rb',\s*"sum": "([0-9a-f]{16})"\s*\}\s*\Z')
 T = TypeVar("T", bound=BaseModel)
@@ -20,7 +20,7 @@ T = TypeVar("T", bound=BaseModel)
 
 def write_sealed(path: Path, value: Any, *, lasting: bool = True) -> None:
     """Write a JSON object with its checksum. Raises LoopError when the disk refuses."""
-    write_atomic(path, sealed(to_json(value)), lasting=lasting)
+    write_atomic(path, with_checksum(to_json(value)), lasting=lasting)
 
 
 def read_sealed(model: type[T], path: Path, hint: str = "move it aside") -> T:
@@ -29,7 +29,7 @@ def read_sealed(model: type[T], path: Path, hint: str = "move it aside") -> T:
     Raises OSError where unreadable, LoopError where damaged.
     """
     try:
-        body = opened(path, read_regular(path), hint)
+        body = without_checksum(path, read_regular(path), hint)
         return model.model_validate_json(body, strict=False, extra="ignore")
     except ValidationError as error:
         first = error.errors()[0]
@@ -44,7 +44,7 @@ def read_regular(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def sealed(text: str, before: str = "") -> str:
+def with_checksum(text: str, before: str = "") -> str:
     """The text of a JSON object with its checksum as the last field; `before`: that of what comes before it."""
     body, last = text.rstrip().removesuffix("}").rstrip(), text[len(text.rstrip()) :]
     wide = "\n" if "\n" in body else ""
@@ -57,33 +57,33 @@ def append_sealed(path: Path, text: str) -> None:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - 1))
         torn = b"\n" if file.read(1) not in (b"", b"\n") else b""  # A kill left a part of the line before.
-        file.write(torn + sealed(text).encode() + b"\n")
+        file.write(torn + with_checksum(text).encode() + b"\n")
 
 
 def sealed_lines(path: Path, model: type[T]) -> Iterator[T]:
     """The lines that `append_sealed` wrote; a damaged one, or the lack of any, is named. Raises OSError."""
     *lines, torn = read_regular(path).split(b"\n")
     if not lines and not torn:
-        remark(f"{path}: damaged: empty, what it held is lost")
+        remark_once(f"{path}: damaged: empty, what it held is lost")
     for number, line in enumerate(lines, start=1):
         try:
-            yield model.model_validate_json(opened(path, line))
+            yield model.model_validate_json(without_checksum(path, line))
         except (LoopError, ValidationError):
-            remark(f"{path}:{number}: damaged line, left out")
+            remark_once(f"{path}:{number}: damaged line, left out")
     if torn:
-        remark(f"{path}:{len(lines) + 1}: a line without its end, left out")
+        remark_once(f"{path}:{len(lines) + 1}: a line without its end, left out")
 
 
-def opened(path: Path, data: bytes, hint: str = "") -> bytes:
+def without_checksum(path: Path, data: bytes, hint: str = "") -> bytes:
     """A file's JSON object without its checksum. Raises LoopError where the two do not belong together."""
-    body, _, whole = parted(data)
+    body, _, whole = split_checksum(data)
     if not whole:
         hint = hint or f"move {path.parent} aside"
         raise WorkFailed(f"{path}: damaged: its checksum does not match", hint=hint)
     return body
 
 
-def parted(data: bytes, before: str = "") -> tuple[bytes, str, bool]:
+def split_checksum(data: bytes, before: str = "") -> tuple[bytes, str, bool]:
     """A JSON object without its checksum, the checksum that the next one continues, and whether they match."""
     seal = _AT_END.search(data)
     if seal is None:

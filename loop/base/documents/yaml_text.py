@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from loop.base.documents.complaints import Document, Marks, Place, Position, dotted, quote
+from loop.base.documents.complaints import Document, Marks, Place, Position, dotted_path, quote
 from loop.base.errors import Complaint, DefinitionError
 
 MAX_BYTES = 1 << 20
@@ -43,7 +43,7 @@ def load_yaml(source: Path | str, name: str | None = None) -> Document:
     Raises DefinitionError with file, line and column for anything that is not one plain YAML document.
     """
     if isinstance(source, Path):
-        name = name or shown(source)
+        name = name or short_path(source)
         text = _read(source, name)
     else:
         name, text = name or "<text>", source.removeprefix("\ufeff")
@@ -53,7 +53,7 @@ def load_yaml(source: Path | str, name: str | None = None) -> Document:
     return _Builder(name, text).document()
 
 
-def shown(path: Path) -> str:
+def short_path(path: Path) -> str:
     """A path as short as it can be said from here."""
     try:
         return str(path.relative_to(Path.cwd()))
@@ -124,7 +124,7 @@ class _Builder:
         return Document(self.name, data, marks)
 
     def _complain(self, event: Any, place: Place, expected: str, got: str) -> DefinitionError:
-        return _error(self.name, _start(event), expected, got, dotted(place))
+        return _error(self.name, _start(event), expected, got, dotted_path(place))
 
     def _value(self, event: Any, place: Place) -> tuple[Any, Marks | Position]:
         """The value that begins with an event, and where it and what is in it stand."""

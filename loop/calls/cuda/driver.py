@@ -10,7 +10,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from loop.calls.call import POISON, Refused
-from loop.calls.memory import VALUES, Guard, Memory, draw
+from loop.calls.memory import VALUES, Guard, Memory, draw_guard
 
 FAULTS = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911, 999})
 """After one of these nothing works in the process any more (cuda.h: it must be terminated and relaunched)."""
@@ -356,7 +356,7 @@ class DeviceMemory(Memory):
         self.address = allocated.value + zone + shift
         super().__init__(size, dtype, zone + shift, room - zone - shift - size if zone else 0)
         if zone:
-            self.surround(draw(VALUES))
+            self.surround(draw_guard(VALUES))
             self.poison()
 
     def write(self, offset: int, data: bytes) -> None:

@@ -68,7 +68,9 @@ def ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
         sentences.append(f"{name}: from {least} to {most}" if len(mine) > 1 else f"{name}: {least}")
     how = f"{baseline}'s time over the variant's, with 99 % intervals; above 1 the variant is faster. "
     height = bottom + (60 if hidden else 46)
-    return svg.drawn("ratios", f"Ratio by workload, against {baseline}", how + "; ".join(sentences), height, parts)
+    return svg.draw_figure(
+        "ratios", f"Ratio by workload, against {baseline}", how + "; ".join(sentences), height, parts
+    )
 
 
 def _interval(verdict: SpeedVerdict, which: int, y: float, scale: Scale) -> list[str]:

@@ -102,7 +102,7 @@ def roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
     height = BOTTOM + 56 + 18 * (2 * len(points) + 1)
     sentences = "; ".join(point.words(roof) for point in points)
     description = f"Each variant on the workload where it does worst, {baseline} hollow. {sentences}{more}"
-    return svg.drawn("roofline", "Roofline with the variants on it", description, height, parts)
+    return svg.draw_figure("roofline", "Roofline with the variants on it", description, height, parts)
 
 
 def _axes(x: Scale, y: Scale, roof: Roof | None) -> Iterator[str]:

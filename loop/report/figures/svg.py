@@ -80,30 +80,30 @@ class Figure:
 
     @property
     def _head(self) -> str:
-        box = f"0 0 {number(self.width)} {number(self.height)}"
-        width, height = number(self.width * SHOWN), number(self.height * SHOWN)
+        box = f"0 0 {coord(self.width)} {coord(self.height)}"
+        width, height = coord(self.width * SHOWN), coord(self.height * SHOWN)
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="fig" viewBox="{box}" width="{width}" '
             f'height="{height}" role="img" aria-labelledby="{self.name}-title {self.name}-desc">'
-            f'<title id="{self.name}-title">{words(self.title)}</title>'
-            f'<desc id="{self.name}-desc">{words(self.description)}</desc>'
+            f'<title id="{self.name}-title">{escaped_text(self.title)}</title>'
+            f'<desc id="{self.name}-desc">{escaped_text(self.description)}</desc>'
         )
 
 
-def drawn(name: str, title: str, description: str, height: float, parts: Iterable[str]) -> Figure:
+def draw_figure(name: str, title: str, description: str, height: float, parts: Iterable[str]) -> Figure:
     """A figure of these parts on a background of its own. `name`: letters and dashes, for it becomes an id."""
-    paper = f'<rect class="paper" fill="#fff" width="{number(WIDTH)}" height="{number(height)}"/>'
+    paper = f'<rect class="paper" fill="#fff" width="{coord(WIDTH)}" height="{coord(height)}"/>'
     shown = shortened(description, LONGEST)
     return Figure(name, shortened(title, LONGEST), shown, WIDTH, height, paper + "".join(parts))
 
 
-def number(value: float) -> str:
+def coord(value: float) -> str:
     """A coordinate with one decimal at most, so that a figure is the same on every machine."""
     text = f"{value:.1f}".removesuffix(".0")
     return "0" if text == "-0" else text
 
 
-def words(text: object) -> str:
+def escaped_text(text: object) -> str:
     """Text inside an element or an attribute; what is longer than a page is cut."""
     return escape(shortened(text, LONGEST))
 
@@ -115,8 +115,8 @@ def text(x: float, y: float, content: object, kind: str = "ink", *, anchor: str 
     tail = (most - 1) // 2  # What names of workloads and steps differ in is often the end.
     shown = whole if len(whole) <= most else f"{whole[: most - 1 - tail]}…{whole[-tail:]}"
     at = "" if anchor == "start" else f' text-anchor="{anchor}"'
-    title = f"<title>{words(content)}</title>" if shown != whole else ""
-    return f'<text class="{kind}" x="{number(x)}" y="{number(y)}"{at}>{title}{escape(shown)}</text>'
+    title = f"<title>{escaped_text(content)}</title>" if shown != whole else ""
+    return f'<text class="{kind}" x="{coord(x)}" y="{coord(y)}"{at}>{title}{escape(shown)}</text>'
 
 
 def line(
@@ -124,19 +124,19 @@ def line(
 ) -> str:
     """A straight line."""
     dashed = f' stroke-dasharray="{dash}"' if dash else ""
-    ends = f'x1="{number(x1)}" y1="{number(y1)}" x2="{number(x2)}" y2="{number(y2)}"'
-    return f'<line class="s-{kind}" {ends} stroke-width="{number(wide)}"{dashed}/>'
+    ends = f'x1="{coord(x1)}" y1="{coord(y1)}" x2="{coord(x2)}" y2="{coord(y2)}"'
+    return f'<line class="s-{kind}" {ends} stroke-width="{coord(wide)}"{dashed}/>'
 
 
 def rect(x: float, y: float, width: float, height: float, kind: str) -> str:
     """A rectangle; `kind` names its filling."""
-    size = f'width="{number(max(width, 0))}" height="{number(max(height, 0))}"'
-    return f'<rect class="{kind}" x="{number(x)}" y="{number(y)}" {size} rx="2"/>'
+    size = f'width="{coord(max(width, 0))}" height="{coord(max(height, 0))}"'
+    return f'<rect class="{kind}" x="{coord(x)}" y="{coord(y)}" {size} rx="2"/>'
 
 
 def path(points: Iterable[tuple[float, float]], kind: str) -> str:
     """A line through points."""
-    course = " L".join(f"{number(x)} {number(y)}" for x, y in points)
+    course = " L".join(f"{coord(x)} {coord(y)}" for x, y in points)
     return f'<path class="hollow s-{kind}" d="M{course}" stroke-width="1.5"/>'
 
 
@@ -151,13 +151,13 @@ def mark(x: float, y: float, which: int, *, hollow: bool = False) -> str:
     kind = f"hollow s-{colour}" if hollow else f"{colour} s-{colour}"
     shape, r = SHAPES[which % len(SHAPES)], 4.5
     if shape == "circle":
-        return f'<circle class="{kind}" cx="{number(x)}" cy="{number(y)}" r="{number(r)}" stroke-width="1.5"/>'
+        return f'<circle class="{kind}" cx="{coord(x)}" cy="{coord(y)}" r="{coord(r)}" stroke-width="1.5"/>'
     corners = {
         "square": ((-r, -r), (r, -r), (r, r), (-r, r)),
         "triangle": ((0, -r - 1), (r + 1, r), (-r - 1, r)),
         "diamond": ((0, -r - 1.5), (r + 1.5, 0), (0, r + 1.5), (-r - 1.5, 0)),
     }[shape]
-    course = " L".join(f"{number(x + dx)} {number(y + dy)}" for dx, dy in corners)
+    course = " L".join(f"{coord(x + dx)} {coord(y + dy)}" for dx, dy in corners)
     return f'<path class="{kind}" d="M{course} Z" stroke-width="1.5"/>'
 
 

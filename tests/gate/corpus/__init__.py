@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from loop.base.processes import finish
+from loop.base.processes import run_to_end
 from loop.gate.verify import Job, verify
 from loop.model.measurement import Check, VariantChecks
 from loop.model.target import Target
@@ -173,6 +173,6 @@ def outcomes(bench: Bench, kernel: Kernel, language: Language) -> list[Outcome]:
     sides = make_sides(bench, *(variant_name(language, mistake) for mistake in wanted))
     workloads = expand(bench.target, ["some"], "float32", 0)
     jobs = [Job(side, workloads, enough=True) for side in sides]
-    found: Sequence[VariantChecks] = finish(verify(bench, jobs))
+    found: Sequence[VariantChecks] = run_to_end(verify(bench, jobs))
     pairs = zip(wanted.items(), found, strict=True)
     return [Outcome(kernel.function, name, language, why, checks.first_failure) for (name, why), checks in pairs]
