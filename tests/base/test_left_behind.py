@@ -18,7 +18,7 @@ WORK = """
 import os, sys, time
 from loop.base.processes import Child, leave_nothing_behind
 leave_nothing_behind()
-from loop.base.interrupts import check, flagged
+from loop.base.interrupts import raise_if_signalled, signals_as_flags
 from loop.base.errors import Stopped
 folder = {folder!r}
 def done(name):
@@ -36,11 +36,11 @@ child = Child(["sh", "-c", {shell!r}, "sh", os.path.join(folder, "pid")])
 while not os.path.exists(os.path.join(folder, "pid")) or not open(os.path.join(folder, "pid")).read().strip():
     child.pump()
 try:
-    with flagged():
+    with signals_as_flags():
         done("worker")
         while True:
             child.pump()
-            check()
+            raise_if_signalled()
 except Stopped:
     child.close()
     done("ended")
@@ -91,7 +91,7 @@ def test_what_children_start_ends_with_a_command_that_is_interrupted(tmp_path: P
 
 def test_a_second_signal_ends_it_at_once_with_all_that_it_started(tmp_path: Path) -> None:
     """One second after the first."""
-    deaf = "import time\nwith flagged():\n    done('worker')\n    time.sleep(60)"
+    deaf = "import time\nwith signals_as_flags():\n    done('worker')\n    time.sleep(60)"
     forgets = KEEPS.partition("try:")[0].format(shell=NASTY["one that ignores signals"])
     with started(tmp_path, forgets + deaf) as process:
         below = number(tmp_path / "pid")

@@ -34,7 +34,7 @@ def test_little_room_is_a_full_disk(
 def test_only_our_own_folders_have_to_be_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkout may be read-only; it may not be full."""
     found = {tmp_path / "own": errno.EROFS, tmp_path / "checkout": errno.EROFS}
-    monkeypatch.setattr("loop.base.machine_failures.glance", found.get)
+    monkeypatch.setattr("loop.base.machine_failures.write_error_of", found.get)
     folders = Folders((tmp_path / "own",), (tmp_path / "checkout",))
     assert {tmp_path / "own": errno.EROFS} == folders.short()
     found[tmp_path / "checkout"] = errno.ENOSPC
@@ -61,7 +61,7 @@ class Disks:
 def disks(monkeypatch: pytest.MonkeyPatch) -> Disks:
     """Two folders with room."""
     disks = Disks()
-    monkeypatch.setattr("loop.base.machine_failures.glance", disks.glance)
+    monkeypatch.setattr("loop.base.machine_failures.write_error_of", disks.glance)
     return disks
 
 
