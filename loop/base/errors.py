@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 
 class ExitCode(IntEnum):
-    """What the process says when it ends."""
+    """Exit codes of the `loop` process."""
 
     OK = 0
     GATE_FAILED = 1
@@ -49,7 +49,7 @@ ERROR_CODES: dict[ErrorCode, str] = {
     "interrupted": "a signal ended it; the same command again goes on or begins anew",
     "bug": "a bug in `loop`; `next` names the file to report",
 }
-"""What each code of an error means: `error.code` in the JSON of a command that failed."""
+"""Meaning of each `error.code` in the JSON of a failed command."""
 CODES: dict[int, ErrorCode] = {
     ExitCode.USAGE: "usage",
     ExitCode.BUG: "bug",
@@ -57,11 +57,11 @@ CODES: dict[int, ErrorCode] = {
     ExitCode.OVER_BUDGET: "limit",
     ExitCode.INTERRUPTED: "interrupted",
 }
-"""The code of an error that has no class of its own, by its exit code; `failed` for any other."""
+"""Exit code to error code, for errors without a class of their own; otherwise `failed`."""
 
 
 class Failed(TypedDict):
-    """What a command that failed prints with `--json`; what it found all the same stands beside `error`."""
+    """JSON of a failed command with `--json`. Partial results are further fields next to `error`."""
 
     schema_version: int
     error: dict[str, str | int]
@@ -69,9 +69,9 @@ class Failed(TypedDict):
 
 
 class LoopError(Exception):
-    """Something a user can mend. Anything else is a bug, and crashes.
+    """An error that the user can fix. Any other exception is a bug and crashes.
 
-    Each raise says what the process returns: by one of the three classes below, or by an exit code of its own.
+    `exit_code`: of the process; the subclasses below set it.
     """
 
     def __init__(self, message: str, hint: str | None = None, *, exit_code: int) -> None:
@@ -81,18 +81,18 @@ class LoopError(Exception):
         """What to do next."""
         self.exit_code = int(exit_code)
         self.found: Mapping[str, object] = {}
-        """What a command found all the same; it stands beside the error in its JSON."""
+        """Partial results of the failed command; its JSON has them next to the error."""
 
     mend = ""
-    """What to do next where nobody said more."""
+    """Default hint of the class."""
 
     @property
     def code(self) -> ErrorCode:
-        """What programs read of it."""
+        """The error code for programs, such as `usage`."""
         return CODES.get(self.exit_code, "failed")
 
     def as_json(self, again: str) -> dict[str, object]:
-        """What a command that failed prints for programs; `again`: its words, whose help is the last resort."""
+        """The JSON of a failed command. `again`: the command's words; without a hint, `next` is its help."""
         error = {
             "code": self.code,
             "message": self.message,
@@ -103,45 +103,45 @@ class LoopError(Exception):
 
 
 class UsageError(LoopError):
-    """What the user gave is wrong: an argument, a name, a definition, a file or folder that they named."""
+    """The user's input is wrong: an argument, a name, a definition, a file or a folder."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message, hint, exit_code=ExitCode.USAGE)
 
 
 class WorkFailed(LoopError):
-    """What the user asked for makes sense, and failed: a build, a program, a write, a damaged record."""
+    """The request is valid but the work failed: a build, a program, a write, a damaged record."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message, hint, exit_code=ExitCode.GATE_FAILED)
 
 
 class MachineFailure(LoopError):
-    """The machine failed, not the target: a full disk, no memory. The work is paused; once mended, it goes on."""
+    """The machine failed, not the target: full disk, no memory. The session pauses and can be resumed."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message, hint, exit_code=ExitCode.PAUSED)
 
     def then(self, words: str) -> "MachineFailure":
-        """The same, with what to do once it is mended."""
+        """The same error, with `words` added to its hint: what to do after the fix."""
         return MachineFailure(self.message, f"{self.hint}; then {words}")
 
 
 class CannotStart(WorkFailed):
-    """There is no such program, or it may not be run; its cause is the OSError."""
+    """A program is missing or may not be run. `__cause__` is the OSError."""
 
     code: ErrorCode = "cannot-start"
 
 
 class Untrusted(UsageError):
-    """Definitions, or a stored session, run commands and code that the user has not allowed yet."""
+    """Definitions or a stored session contain commands or code that the user has not allowed."""
 
     code: ErrorCode = "untrusted"
 
 
 @dataclass(frozen=True)
 class Complaint:
-    """One mistake in a definition, and where it is."""
+    """One mistake in a definition file, with its position."""
 
     file: str
     line: int
@@ -160,13 +160,13 @@ class Complaint:
 
 
 def one_of(names: Iterable[str], nothing: str) -> str:
-    """What could stand there, in words; `nothing`: what to say where no name could."""
+    """`one of a, b, c` for error messages. `nothing`: the text for an empty list."""
     listed = ", ".join(names)
     return f"one of {listed}" if listed else nothing
 
 
 class DefinitionError(UsageError):
-    """A YAML definition is not what it has to be: all complaints at once."""
+    """A YAML definition has mistakes. `complaints` has all; the message shows the first `SHOWN`."""
 
     code: ErrorCode = "definition"
     mend = "mend the file at that line; `loop patterns check FILE` checks it again"
@@ -181,9 +181,9 @@ class DefinitionError(UsageError):
 
 
 class Stopped(BaseException):
-    """The walk has to end now: interrupted by the user or the system, or out of time. Never caught by a step.
+    """The session must end now: interrupted by user or system, or out of time. Steps never catch it.
 
-    No Exception, like KeyboardInterrupt: a library that goes on after every Exception would go on after Ctrl-C.
+    It is no `Exception` (like KeyboardInterrupt), so that libraries which catch those do not swallow it.
     """
 
     def __init__(self, message: str, exit_code: int) -> None:
@@ -194,16 +194,16 @@ class Stopped(BaseException):
 ESCAPES = r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])"
 """Sequences that begin with ESC (ECMA-48): colours and cursor (CSI), titles and links (OSC), short ones."""
 ACTED_ON = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
-"""Controls, and marks that change the direction of what follows (Unicode TR 9); line ends and tabs are none."""
+"""Control characters and direction marks (Unicode TR 9), except line ends and tabs."""
 _ACTS = re.compile(rf"{ESCAPES}|{ACTED_ON}|\r(?!\n)|[\ud800-\udfff]")
 
 
 def without_escapes(text: str) -> str:
-    """`text` without escape sequences, a space for every other character that a terminal would act on.
+    """`text` without escape sequences; each other control character becomes a space.
 
-    Bytes that were no UTF-8, such as those of a file's name, become U+FFFD: what is printed is UTF-8 throughout.
+    Bytes that are no UTF-8, as in some file names, become U+FFFD, so that output is valid UTF-8.
     """
-    if text.isprintable():  # Most of what is shown is, and that is told quickly.
+    if text.isprintable():  # Fast path for most texts.
         return text
 
     def harmless(match: re.Match[str]) -> str:
@@ -218,15 +218,15 @@ _SAID: set[str] = set()
 
 
 def remark_once(text: str) -> None:
-    """A line on standard error, the first time that this process says it."""
+    """Print a line on standard error, but each text only once per process."""
     if text in _SAID:
         return
     _SAID.add(text)
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # Nobody may be there to read it.
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # The stream may be closed.
         sys.stderr.write(f"loop: {without_escapes(text)}\n")
         sys.stderr.flush()
 
 
 def forget_remarks() -> None:
-    """Say everything anew: another command begins in this process."""
+    """Let `remark_once` print all texts again: a new command begins in this process."""
     _SAID.clear()

@@ -1,7 +1,7 @@
-"""The language of `when`, `gate` and formulas: Python's parser, an allow-list over its tree, our own evaluator.
+"""The expression language of `when`, `gate` and formulas. Python parses it; `loop` checks and evaluates it.
 
 It has comparisons, and/or/not/in, constants, names, dotted access, + - * / // %, `a if c else b` and
-`is none`. There are no calls or indices. Nothing is executed: the evaluator walks the checked tree.
+`is none`. There are no calls or indices. No Python code runs: the evaluator walks the checked tree.
 """
 
 import ast
@@ -43,19 +43,19 @@ ALLOWED = (
 )
 LANGUAGE = "comparisons, and/or/not/in, names, numbers, + - * / // %, if-else"
 OUTSIDE = {"Subscript": "an index", "Pow": "a power", "BitOr": "a filter", "Dict": "a mapping"}
-"""What is outside the language, where Python's own word for it is another."""
+"""Name of a Python syntax node to the words for it in messages; all are outside the language."""
 CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
 WORDS = frozenset((*CONSTANTS, *keyword.kwlist))
-"""Nothing that an expression reads can have one of these names."""
+"""Reserved words: no value in an expression can have such a name."""
 Values = Mapping[str, object]
 T = TypeVar("T")
 
 
 class ExpressionError(UsageError):
-    """An expression that cannot be read, or has no answer."""
+    """An expression cannot be parsed, or has no value for the given names."""
 
     def __init__(self, expected: str, got: str, column: int | None = None, *, of: str = "") -> None:
-        """`column`: where in the text, from 1; None for an error of evaluation. `of`: the expression's text."""
+        """`column`: position in the text, from 1; None for evaluation errors. `of`: the expression."""
         self.expected, self.got, self.column = expected, got, column
         place = f"column {column}: " if column else ""
         text = f"`{clip(of)}`: " if of else ""
@@ -64,7 +64,7 @@ class ExpressionError(UsageError):
 
 @dataclass(frozen=True)
 class Expression:
-    """A checked expression."""
+    """A parsed expression that contains only allowed syntax."""
 
     text: str
     tree: ast.expr
@@ -93,17 +93,17 @@ class Expression:
 
     @property
     def parts(self) -> tuple["Expression", ...]:
-        """What `and` joins at the top, each by itself; an expression without `and` is its own only part."""
+        """The operands of the top-level `and`; the expression itself if there is none."""
         if not (isinstance(self.tree, ast.BoolOp) and isinstance(self.tree.op, ast.And)):
             return (self,)
         return tuple(part for tree in self.tree.values for part in Expression(self.text, tree).parts)
 
     def evaluate_bool(self, values: Values) -> bool:
-        """Its truth. Raises ExpressionError when a name is unknown or the result is no boolean."""
+        """The expression's boolean value. Raises ExpressionError for unknown names or other types."""
         return self._answer(values, _truth)
 
     def evaluate_number(self, values: Values) -> float:
-        """Its value, always finite. Raises ExpressionError when a name is unknown or the result is no number."""
+        """The expression's finite number. Raises ExpressionError for unknown names or other types."""
         return self._answer(values, _finite)
 
     def _answer(self, values: Values, fitting: Callable[[object], T]) -> T:
@@ -120,12 +120,12 @@ class Expression:
 
 
 def _read(text: str) -> ast.expr:
-    """Python's tree of an expression in which every node is allowed. Raises ExpressionError with the column."""
+    """Parse text into a syntax tree of allowed nodes. Raises ExpressionError with the column."""
     if not text.strip():
         raise ExpressionError("an expression", "nothing")
     if len(text) > MAX_LENGTH:
         raise ExpressionError(f"at most {MAX_LENGTH} characters", str(len(text)))
-    if foreign := re.search(r"[#\\\0]", text):  # Comments, escapes, and what Python's parser does not take.
+    if foreign := re.search(r"[#\\\0]", text):  # Comments, escapes, and NUL, which the parser refuses.
         raise ExpressionError("a name, number, text or sign", repr(foreign[0]), foreign.start() + 1)
     python = re.sub(r"\s", " ", text).strip()
     begin = len(text) - len(text.lstrip())
@@ -148,7 +148,7 @@ def _read(text: str) -> ast.expr:
 
 
 def _refused(node: ast.AST) -> tuple[str, str] | None:
-    """What is expected and what is there, where a node is outside the language; None for one that is in it."""
+    """(expected, got) for a node outside the language; None for an allowed node."""
     if not isinstance(node, ALLOWED):
         kind = type(node).__name__
         return LANGUAGE, OUTSIDE.get(kind, f"a {kind.lower()}")
@@ -164,7 +164,7 @@ def _refused(node: ast.AST) -> tuple[str, str] | None:
 
 
 def _dotted(node: ast.expr) -> str | None:
-    """`a.b.c` for a name or dotted access."""
+    """`a.b.c` for a name or dotted access; None for any other node."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -173,14 +173,14 @@ def _dotted(node: ast.expr) -> str | None:
 
 
 def _truth(value: object) -> bool:
-    """The answer, which has to be true or false: a count or a text is not taken for one."""
+    """Return a boolean. Raises ExpressionError for other types, also for numbers and text."""
     if not isinstance(value, bool):
         raise ExpressionError("true or false", _shown(value))
     return value
 
 
 def _number(value: object) -> Any:
-    """The value, which has to be a number: true and false are none."""
+    """Return a number. Raises ExpressionError for other types, also for booleans."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise ExpressionError("a number", _shown(value))
     return value
@@ -198,7 +198,7 @@ def _shown(value: object) -> str:
 
 
 def _value(node: ast.expr, values: Values) -> Any:
-    """The answer, of whatever kind."""
+    """Evaluate a checked node; the result has any type. `values`: name to value."""
     match node:
         case ast.Constant(value=value):
             return value
@@ -227,7 +227,7 @@ def _value(node: ast.expr, values: Values) -> Any:
 
 
 def _known(name: str, node: ast.expr, owner: object) -> Any:
-    """A key of a mapping or a field of a model, and nothing else: no attribute of any object is ever read."""
+    """Read a mapping's key or a model's field. For safety, no other attribute is ever read."""
     if owner is None and isinstance(node, ast.Attribute):
         raise ExpressionError(f"{_dotted(node.value)} to have a field {name!r}", _shown(owner))
     known: Mapping[str, Any] = owner if isinstance(owner, Mapping) else {}
@@ -264,7 +264,7 @@ def _holds(sign: ast.cmpop, left: Any, right: Any) -> bool:
             return inside is isinstance(sign, ast.In)
     shown, holds = ORDER[type(sign)]
     for side in () if isinstance(left, str) and isinstance(right, str) else (left, right):
-        # Only numbers and texts have an order. What is not known is neither large nor small.
+        # Only numbers and texts have an order. An unknown value (None, NaN) has none.
         if not isinstance(side, int | float) or isinstance(side, bool) or side != side:
             raise ExpressionError(f"a number beside `{shown}`", _shown(side))
     return holds(left, right)
@@ -272,16 +272,16 @@ def _holds(sign: ast.cmpop, left: Any, right: Any) -> bool:
 
 @dataclass(frozen=True)
 class Miss:
-    """A part of a condition that does not hold."""
+    """A part of a condition that is false or has no value."""
 
     part: str
-    """As it stands in the condition: `cpu.ratio >= 1.5`."""
+    """The part's text, as in `cpu.ratio >= 1.5`."""
     words: str
-    """What there is, and what was asked."""
+    """Actual values and the required part, as in `cpu.ratio is 1.31, asked: ...`."""
 
 
 def failing_parts(condition: Expression, values: Values) -> tuple[Miss, ...]:
-    """The parts of a condition that do not hold for these values. A part without an answer does not hold."""
+    """The parts of a condition (joined by `and`) that are false or have no value."""
     missed = []
     for part in condition.parts:
         got = "; ".join(_stated(name, values) for name in sorted(part.names))
@@ -296,7 +296,7 @@ def failing_parts(condition: Expression, values: Values) -> tuple[Miss, ...]:
 
 
 def _stated(name: str, values: Values) -> str:
-    """`cpu.ratio is 1.31`, `wrong is cpu, eager`, `best.ratio is not known`."""
+    """A name with its value in words: `cpu.ratio is 1.31`, `best.ratio is not known`."""
     try:
         value = _value(Expression.parse(name).tree, values)
     except ExpressionError:

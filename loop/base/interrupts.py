@@ -1,6 +1,6 @@
-"""Signals are flags: a handler notes one, and whoever works looks between two things that belong together.
+"""Signal handling by flags: a handler stores the signal, and working code checks for it at safe points.
 
-An exception out of a handler comes between a line on disk and its number, or is dropped where Python forks.
+An exception from a handler could split a journal write, or be lost while Python forks.
 """
 
 import contextlib
@@ -14,16 +14,16 @@ from loop.base.errors import ExitCode, Stopped
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ONE_S = 1.0
-"""Signals that come so shortly after the first are one with it: a terminal and a parent both send theirs."""
+"""Seconds in which further signals count as the first: terminal and parent process may both send one."""
 
 
 _noted = SimpleNamespace(depth=0, number=0, at=0.0, obeyed=False)
-"""What came while signals are flags: how many asked for flags, the first signal (0 before it), when it came, and
-whether somebody has seen it, and ends."""
+"""State: whether flags are active, number and time of the first signal (0: none), and whether
+`raise_if_signalled` has raised for it."""
 
 
 def _note(number: int, frame: FrameType | None) -> None:
-    """Note the first signal. A later one ends the process now: what is on disk is whole, or a torn last line."""
+    """Handler: store the first signal. A second one ends the process at once; the journal stays usable."""
     if not _noted.number:
         _noted.number, _noted.at = number, time.monotonic()
     elif time.monotonic() - _noted.at > ONE_S:
@@ -35,9 +35,9 @@ def _note(number: int, frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def signals_as_flags() -> Iterator[None]:
-    """While it lasts Ctrl-C, SIGTERM and a closed terminal are flags; Stopped at its end where nobody saw one.
+    """Store Ctrl-C, SIGTERM and SIGHUP as flags inside this block.
 
-    Inside of another one it only looks: the outermost decides how long signals are flags.
+    Raises Stopped at the end for a signal that no check has reported. A nested block does nothing.
     """
     if _noted.depth:
         yield
@@ -55,7 +55,7 @@ def signals_as_flags() -> Iterator[None]:
 
 
 def raise_if_signalled() -> None:
-    """Raise Stopped where a signal was noted: nothing is half done here."""
+    """Raise Stopped if a signal has come. Call it only where no work is half done."""
     if _noted.number:
         _noted.obeyed = True
         raise Stopped(f"interrupted by {signal.Signals(_noted.number).name}", ExitCode.INTERRUPTED)

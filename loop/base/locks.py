@@ -1,4 +1,6 @@
-"""Advisory locks that end with their holder: one writer a session, one user a device, one owner a folder."""
+"""Advisory locks: one writer per session, one user per device, one owner per folder.
+
+The system releases a lock when its process ends."""
 
 import contextlib
 import fcntl
@@ -16,11 +18,11 @@ from loop.base.documents.files import unusable_file
 from loop.base.errors import ErrorCode, UsageError
 
 ASKED_S = 0.2
-"""Longer than anybody holds a lock who only asks whether it is held."""
+"""Default wait in seconds. `is_locked` holds a lock for less than this time."""
 
 
 class Held(UsageError):
-    """Somebody else holds the lock; `pid` and `holder` say who, as far as the file tells."""
+    """Another process holds the lock. `pid` and `holder` name it; `pid` is None if unknown."""
 
     code: ErrorCode = "held"
 
@@ -31,10 +33,10 @@ class Held(UsageError):
 
 @contextmanager
 def locked(path: Path, seconds: float = ASKED_S) -> Iterator[int]:
-    """Hold the lock at `path`, or raise Held where somebody else keeps it. The system frees it when we end.
+    """Lock the file `path` inside this block. Raises Held if another process keeps it for `seconds`.
 
-    `seconds`: how long to wait for it. The file's number is for a child that inherits it: the lock is held until
-    both have closed it. Raises LoopError when the file cannot be made or written.
+    Yields the file descriptor. A child that inherits it shares the lock, until both have closed it.
+    Raises LoopError when the file cannot be made or written.
     """
     end = time.monotonic() + seconds
     with contextlib.ExitStack() as opened:
@@ -58,7 +60,7 @@ def locked(path: Path, seconds: float = ASKED_S) -> Iterator[int]:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether somebody holds the lock at `path`; nothing is written, and no file is made.
+    """Whether a process holds the lock at `path`. Creates and writes no file.
 
     Raises LoopError when the file cannot be read.
     """
@@ -72,7 +74,7 @@ def is_locked(path: Path) -> bool:
 
 
 def _try(file: IO[bytes] | IO[str], how: int) -> bool:
-    """Lock a file without waiting; whether it is locked."""
+    """Try to lock a file without waiting. Returns False if another process has the lock."""
     try:
         fcntl.flock(file, how | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -82,12 +84,12 @@ def _try(file: IO[bytes] | IO[str], how: int) -> bool:
 
 @contextmanager
 def own_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """A fresh folder of ours with that prefix, removed at the end; so is what owners left that were killed.
+    """A new folder in `parent`, removed at the end. First removes folders that killed processes left.
 
-    It is locked while we live, so that nobody takes it for left behind. Raises OSError when it cannot be made.
-    """
+    The folder is locked during the block, so that no other process removes it as left behind. Raises
+    OSError when it cannot be made."""
     for orphan in parent.glob(f"{prefix}*"):
-        with contextlib.suppress(OSError):  # Held, somebody else's, or gone meanwhile.
+        with contextlib.suppress(OSError):  # Locked, of another user, or already gone.
             handle = os.open(orphan, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -96,9 +98,9 @@ def own_folder(parent: Path, prefix: str) -> Iterator[Path]:
                 os.close(handle)
     while True:
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-        with contextlib.suppress(FileNotFoundError):  # Swept before it was locked: make another one.
+        with contextlib.suppress(FileNotFoundError):  # Another process removed it before we locked it.
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            with contextlib.suppress(OSError):  # A file system without locks: nobody can sweep there either.
+            with contextlib.suppress(OSError):  # A file system without locks has no such removal.
                 fcntl.flock(handle, fcntl.LOCK_EX)
             if folder.exists():
                 break
@@ -111,6 +113,6 @@ def own_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def boot_id() -> str:
-    """Which run of the system this is; a process number means nothing in another."""
+    """Id of the current boot, empty if unknown. Process numbers are unique only within one boot."""
     path = Path("/proc/sys/kernel/random/boot_id")
     return path.read_text().strip() if path.is_file() else ""

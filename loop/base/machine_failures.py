@@ -1,6 +1,6 @@
-"""Failures of the machine are neither verdicts nor the target's fault: a full disk, no memory, no permission.
+"""Detects machine failures (full disk, no memory, no permission), so that no variant is blamed for them.
 
-`loop` measures them. What a program printed decides nothing.
+`loop` measures disks and error numbers. It does not trust what programs print.
 """
 
 import contextlib
@@ -15,11 +15,11 @@ from loop.base.errors import CannotStart, MachineFailure
 from loop.base.places import cache_folder, state_folder
 
 LEAST_BYTES = 1 << 20
-"""A file system with less room than this counts as full. A quota shows only where a write of ours meets it."""
+"""A file system with less free space counts as full. A used-up quota shows only in a failed write."""
 REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
-"""What is no failure of the machine outside of our own folders."""
+"""Errors that are machine failures only in folders of `loop` itself."""
 OF_FOLDERS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, *REFUSED)
-"""Error numbers that a folder is to blame for."""
+"""Error numbers that concern a folder."""
 ADVICE = {
     errno.ENOSPC: "free space on {place}",
     errno.EDQUOT: "your quota is used up: free space on {place}",
@@ -35,35 +35,35 @@ ADVICE = {
 }
 """Error number to what to do next."""
 NO_THREAD, NO_TEMPORARY = "can't start new thread", "No usable temporary directory"
-"""What Python says without an error number."""
+"""Messages of Python errors that have no error number."""
 NOT_LOADED, NOT_RUN = "failed to map segment", "permission denied"
-"""What is said, in small letters, of a library and of a program on a file system that is mounted `noexec`."""
+"""Messages (lower case) for a library and a program on a file system mounted `noexec`."""
 LOOKED_S = 0.02
-"""Ticks may come quicker than a look is worth."""
+"""Minimum seconds between two measurements by `Gauge.tick`."""
 
 
 @dataclass(frozen=True)
 class Folders:
-    """The folders that a command writes to."""
+    """The folders that a command and its child processes write to."""
 
     own: tuple[Path, ...] = ()
-    """Ours: sessions, cache, state, TMPDIR."""
+    """Folders that `loop` writes: sessions, cache, state, TMPDIR."""
     worked_in: tuple[Path, ...] = ()
-    """Where only what we start may write: they may be read-only, and still be full."""
+    """Folders that only child processes write. Read-only is no failure there; a full disk is."""
 
     @classmethod
     def of(cls, sessions: Path | None = None, target: Path | None = None) -> "Folders":
-        """Those of this process, and of a project where there is one."""
+        """The folders of this process, with the project's sessions and target folders if given."""
         own = (*filter(None, [sessions]), cache_folder(), state_folder(), temporary_folder())
         return cls(own, tuple(filter(None, [target])))
 
     def short(self) -> dict[Path, int]:
-        """Each folder that cannot be written now, or is full, and the error number of it. Writes nothing."""
+        """Folder to error number, for folders that are full or not writable now. Writes nothing."""
         numbers = {folder: write_error_of(folder) for folder in (*self.own, *self.worked_in)}
         return {f: number for f, number in numbers.items() if number and (f in self.own or number not in REFUSED)}
 
     def holding(self, path: Path) -> Path | None:
-        """The one of our own folders that a path lies in; of TMPDIR only what is named as ours."""
+        """The own folder that contains `path`, else None. In TMPDIR only names with `loop-` count."""
         for folder in self.own:
             if path.is_relative_to(folder):
                 first = path.relative_to(folder).parts[:1]
@@ -73,20 +73,20 @@ class Folders:
 
 
 def temporary_folder() -> Path:
-    """Where temporary files go: TMPDIR as the user gave it, for children read it too."""
-    with contextlib.suppress(FileNotFoundError):  # None can be written.
+    """The folder of temporary files: the user's TMPDIR, because children use it too; else the default."""
+    with contextlib.suppress(FileNotFoundError):  # No temporary folder is writable.
         return Path(os.environ.get("TMPDIR") or tempfile.gettempdir()).absolute()
     return Path("/tmp")
 
 
 def _state(folder: Path) -> tuple[Path, os.statvfs_result]:
-    """The folder, or the first one above it that exists, and what the system says of it. Raises OSError."""
+    """The folder or its first existing parent, with the state of the file system. Raises OSError."""
     place = next((place for place in (folder, *folder.parents) if place.is_dir()), folder)
     return place, os.statvfs(place)
 
 
 def write_error_of(folder: Path) -> int:
-    """0, or the error number that a write into the folder would meet, by what the system says of it."""
+    """The error number that a write into the folder would give now; 0: it would work. Writes nothing."""
     try:
         place, state = _state(folder)
         if not os.access(place, os.W_OK | os.X_OK):
@@ -98,22 +98,24 @@ def write_error_of(folder: Path) -> int:
 
 
 def is_noexec(folder: Path) -> bool:
-    """Whether its file system is mounted so that nothing on it can be loaded or run."""
+    """Whether the folder's file system is mounted `noexec`: programs and libraries do not run there."""
     with contextlib.suppress(OSError):
         return bool(_state(folder)[1].f_flag & getattr(os, "ST_NOEXEC", 0))
     return False
 
 
 def failure_of_machine(number: int, place: Path | None = None) -> MachineFailure:
-    """A failure of the machine: of a folder where a `place` is named, else of memory, processes or files."""
+    """The error for a system error number with advice. `place`: the folder to blame, if any."""
     where = f"{place}: " if place and number in OF_FOLDERS else ""
     return MachineFailure(f"{where}{os.strerror(number)}", ADVICE[number].format(place=place or "the disk"))
 
 
 def failure_behind(error: BaseException, folders: Folders) -> MachineFailure | None:
-    """The failure of the machine that led to an error; None where something else did."""
+    """The machine failure that caused an error, directly or by its chain of causes; else None."""
     if isinstance(error, OSError) and error.errno == errno.EAGAIN:
-        return failure_of_machine(errno.EAGAIN)  # From a fork: waits for locks and pipes catch it.
+        return failure_of_machine(
+            errno.EAGAIN
+        )  # From a fork: code that waits for locks and pipes catches its own.
     cause: BaseException | None = error
     while cause is not None:
         blamed = cause if isinstance(cause, MachineFailure) else _blamed(cause, folders)
@@ -124,7 +126,7 @@ def failure_behind(error: BaseException, folders: Folders) -> MachineFailure | N
 
 
 def _blamed(error: BaseException, folders: Folders) -> MachineFailure | None:
-    """The failure of the machine that one error speaks of, causes left out."""
+    """The machine failure that one error shows, without its causes; None if it shows none."""
     if isinstance(error, MemoryError):
         return failure_of_machine(errno.ENOMEM)
     forked = error.__cause__ if isinstance(error, CannotStart) else None
@@ -137,7 +139,7 @@ def _blamed(error: BaseException, folders: Folders) -> MachineFailure | None:
         return None
     if number not in OF_FOLDERS:
         return failure_of_machine(number)
-    # The folder to blame: the one of ours that the file lies in, else one that is measured to be short.
+    # Folder to blame: the own folder that contains the file, else one measured as full.
     name = getattr(error, "filename", None)
     path = Path(name).absolute() if isinstance(name, str | Path) else None
     place = (folders.holding(path) if path else None) or (None if number in REFUSED else path)
@@ -146,7 +148,7 @@ def _blamed(error: BaseException, folders: Folders) -> MachineFailure | None:
 
 
 class Gauge:
-    """Measures from the beginning of a step to its end."""
+    """Watches the folders during a step, to detect whether the machine failed meanwhile."""
 
     def __init__(self, folders: Folders) -> None:
         self.folders = folders
@@ -155,23 +157,23 @@ class Gauge:
         self._looked = 0.0
 
     def tick(self) -> None:
-        """Look, unless that was done a moment ago."""
+        """Measure, unless the last measurement is less than `LOOKED_S` ago."""
         if time.monotonic() - self._looked > LOOKED_S:
             self.look()
 
     def look(self) -> None:
-        """Look now."""
+        """Measure now: note folders that have become full or unwritable since the step began."""
         self._looked = time.monotonic()
         for folder, number in self.folders.short().items():
             if folder not in self._begin:
                 self._met.setdefault(folder, number)
 
     def failure(self, *, bad: bool, text: str) -> MachineFailure | None:
-        """What failed while the step ran, so that its outcome means nothing; None where nothing did.
+        """The machine failure that makes the step's outcome meaningless; None if there was none.
 
-        `bad`: whether the outcome is a failure of anything. A good one stands on a disk that was full before.
-        `text`: everything that the step says. It names the folder to blame where several are short, and where
-        one could not be written from the first: a command may do without it.
+        `bad`: whether the step failed. If it passed, a disk that was full before does not matter.
+        `text`: all messages of the step. They select the folder to blame if several are full, or if one
+        was unwritable from the start, which a command may not need.
         """
         self.look()
         if bad and (mounted := self._mounted_noexec(text)):
@@ -185,10 +187,10 @@ class Gauge:
         )
 
     def _mounted_noexec(self, text: str) -> MachineFailure | None:
-        """The folder from which something could not be loaded or run, because it is mounted so."""
+        """The failure that a folder is mounted `noexec`, if messages `text` (any case) show that."""
         small, folders = text.lower(), (*self.folders.own, *self.folders.worked_in)
         for folder in sorted(folders, key=lambda folder: str(folder) not in text):
-            # Other files refuse to run, too: theirs are named.
+            # "Permission denied" has other causes, so the text must name the folder.
             if (NOT_LOADED in small or (NOT_RUN in small and str(folder) in text)) and is_noexec(folder):
                 variable = {
                     cache_folder(): "LOOP_CACHE",

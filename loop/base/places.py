@@ -1,4 +1,4 @@
-"""Where things live, and whether others could write there: shipped files, the user's project, caches and state."""
+"""Paths of shipped files, project, caches and state, with checks that no other user can write there."""
 
 import atexit
 import contextlib
@@ -14,25 +14,25 @@ from loop.base.errors import UsageError, remark_once
 
 
 def who_else_may_write(path: Path) -> str:
-    """Why somebody else could change what lies there, in words; empty where only we, a group and root can."""
+    """Why another user could change `path`, in words; empty if only this user, a group and root can."""
     closed: Path | None = None
     for entry, facts, last in _way(path):
-        if facts.st_uid not in (0, os.geteuid(), os.stat("/").st_uid):  # Root, also that of a user namespace.
+        if facts.st_uid not in (0, os.geteuid(), os.stat("/").st_uid):  # Also root of a user namespace.
             return f"{entry} belongs to user {facts.st_uid}"
         if closed is not None and entry.is_relative_to(closed):
             continue
         for_all = facts.st_mode & stat.S_IWOTH and not stat.S_ISLNK(facts.st_mode)
         if for_all and (last or not facts.st_mode & stat.S_ISVTX):
             return f"everybody can write {entry} (mode {stat.S_IMODE(facts.st_mode):04o})"
-        if stat.S_ISDIR(facts.st_mode) and not facts.st_mode & 0o011:  # Nobody else comes in there.
+        if stat.S_ISDIR(facts.st_mode) and not facts.st_mode & 0o011:  # Others cannot enter it.
             closed = entry
     return ""
 
 
 def _way(path: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
-    """Each folder above the path, the top first, then the path itself; with True for the path, else False.
+    """Each parent folder of a path, top first, then the path; each with stat and "is the path itself".
 
-    First as it is written, then where its links lead. What does not exist is left out.
+    Covers the written path and the resolved one. Skips entries that do not exist.
     """
     for end in dict.fromkeys((path.absolute(), Path(os.path.realpath(path)))):
         for entry in (*reversed(end.parents), end):
@@ -41,7 +41,7 @@ def _way(path: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, for the user alone. What cannot be made is not."""
+    """Make a folder and its missing parents with mode 0700. Ignores errors."""
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     with contextlib.suppress(OSError):
         for place in reversed(missing):
@@ -50,7 +50,7 @@ def make_private(folder: Path) -> None:
 
 @functools.cache
 def private_folder(name: str) -> Path:
-    """A folder among temporary files; one for this process alone where another user has taken its name."""
+    """A temporary folder `loop-UID/NAME`. If another user can write it: a new one for this process."""
     import tempfile
 
     folder = Path(tempfile.gettempdir()) / f"loop-{os.geteuid()}" / name
@@ -66,44 +66,47 @@ PACKAGE = Path(__file__).resolve().parents[1]
 BUNDLED_TARGET = "kernels/attention"
 MANIFEST = "target.yaml"
 WORKTREES = "worktrees"
-"""Below the state folder: targets that sessions edit."""
+"""Subfolder of the state folder: worktrees in which sessions edit targets."""
 JOBS = "jobs"
-"""Below the state folder: jobs, with the files they work on."""
+"""Subfolder of the state folder: jobs with their files."""
 
 
 def shipped(name: str) -> Path:
-    """A folder or file that ships with loop, such as `patterns`: packaged data if there, else the checkout's."""
+    """Path of a shipped folder or file, such as `patterns`: in the package, else in the checkout."""
     packaged = PACKAGE / "_data" / name
     return packaged if packaged.exists() else PACKAGE.parent / name
 
 
 def include_folder() -> Path:
-    """Folder of loop_kernel.h."""
+    """Folder of the header loop_kernel.h."""
     return shipped("kernels/include")
 
 
 def cache_folder() -> Path:
-    """Builds; safe to delete. LOOP_CACHE, else the user's cache folder; a private one where others could write."""
+    """Folder of builds and caches; safe to delete. LOOP_CACHE, else the user's cache folder.
+    If others could write it, another one that they cannot."""
     return _folder("LOOP_CACHE", "XDG_CACHE_HOME", ".cache")
 
 
 def tasks_folder() -> Path:
-    """Targets made of tasks in other formats; they hold links and a manifest, and can be made again."""
+    """Folder of targets that `loop` made from tasks in other formats. `loop` can make them again."""
     return cache_folder() / "tasks"
 
 
 def state_folder() -> Path:
-    """What the user has trusted. LOOP_STATE, else the user's state folder; private as the cache is."""
+    """Folder of grants, worktrees and jobs: LOOP_STATE, else the user's state folder. Private."""
     return _folder("LOOP_STATE", "XDG_STATE_HOME", ".local/state")
 
 
 def config_folder() -> Path:
-    """What the user writes for all projects, such as `hosts.yaml`: in XDG_CONFIG_HOME, else in `~/.config`."""
+    """Folder of the user's settings for all projects (`hosts.yaml`): `loop` in XDG_CONFIG_HOME or ~/.config."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config").absolute() / "loop"
 
 
 def _folder(own: str, shared: str, default: str) -> Path:
-    """The folder that a variable names, or the usual one; another, with a remark, where others could write."""
+    """The folder that variable `own` names, else `loop` in that of `shared`, else in `~/default`.
+
+    If others could write there, prints a remark and returns a private folder."""
     usual = Path.home() / default / "loop"
     base = os.environ.get(shared)
     wanted = Path(base).absolute() / "loop" if base else usual
@@ -121,7 +124,7 @@ def _folder(own: str, shared: str, default: str) -> Path:
 
 
 def shared_locks() -> Path | None:
-    """Folder of locks that every `loop` of this user sees, whatever its cache is; None where there can be none."""
+    """Lock folder that all `loop` processes of this user share; None if no private one can be made."""
     runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
     for folder in (Path(runtime) / "loop", Path(f"/tmp/loop-{os.getuid()}")):
         with contextlib.suppress(OSError):
@@ -142,19 +145,19 @@ class Project:
 
     @property
     def manifest(self) -> Path:
-        """The target's manifest."""
+        """Path of the target's manifest, `target.yaml`."""
         return self.target / MANIFEST
 
     def own(self, name: str) -> Path | None:
-        """The project's own `patterns`, `plans` or `templates`, if it has them."""
+        """The project's folder `patterns`, `plans` or `templates`; None if it has none."""
         folder = self.target / name
         return folder if not self.bundled and folder.is_dir() else None
 
 
 def project(target: Path | None, here: Path) -> Project:
-    """The project to work on: `target`, else ./target.yaml, else the bundled target.
+    """The project to work on: folder or manifest `target`, else `here`, else the bundled target.
 
-    Raises LoopError when `target` has no manifest.
+    Raises UsageError when `target` has no manifest.
     """
     around = _sessions(PACKAGE.parent if _in_checkout(here) else here.absolute())
     chosen = target if target is not None else (here if (here / MANIFEST).is_file() else None)
@@ -171,7 +174,7 @@ def project(target: Path | None, here: Path) -> Project:
 
 
 def refuse_unnamed(target: Path | None, here: Path, what: str) -> None:
-    """Raises UsageError where nobody named a target and none is here: loop's own is not meant."""
+    """Raises UsageError if there is no target: the bundled one is not meant. `what`: the command's verb."""
     if project(target, here).bundled and target is None and not _in_checkout(here):
         own = f"loop's own is --target {shipped(BUNDLED_TARGET)}"
         raise UsageError(
@@ -181,17 +184,17 @@ def refuse_unnamed(target: Path | None, here: Path, what: str) -> None:
 
 
 def _in_checkout(here: Path) -> bool:
-    """Whether a folder lies in loop's own checkout."""
+    """Whether `here` is inside the checkout of `loop` itself."""
     checkout = PACKAGE.parent
     return (checkout / "pyproject.toml").is_file() and here.resolve().is_relative_to(checkout)
 
 
 def target_words(folder: Path) -> list[str]:
-    """How a command names a target: nothing for the bundled one."""
+    """Words that name a target in a command: `--target FOLDER`; empty for the bundled one."""
     return [] if folder.resolve() == shipped(BUNDLED_TARGET).resolve() else ["--target", str(folder)]
 
 
 def _sessions(folder: Path) -> Path:
-    """LOOP_SESSIONS, else `sessions` in a folder."""
+    """The sessions folder: LOOP_SESSIONS, else `sessions` in `folder`."""
     chosen = os.environ.get("LOOP_SESSIONS")
     return Path(chosen).absolute() if chosen else folder / "sessions"

@@ -1,7 +1,7 @@
-"""Every command and worker runs in a process group of its own, with a time limit and capped output.
+"""Runs each command and worker in its own process group, with a time limit and capped output.
 
-Whatever overruns is killed with all its children. This process adopts orphans (`prctl(2)`,
-PR_SET_CHILD_SUBREAPER), so a daemon stays below it, and ends with it.
+A process that exceeds its limit is killed with all its children. `loop` adopts orphans (`prctl(2)`,
+PR_SET_CHILD_SUBREAPER), so that daemons stay its children and end with it.
 """
 
 import atexit
@@ -25,9 +25,9 @@ import psutil
 from loop.base.errors import CannotStart, WorkFailed
 
 TICK_S = 0.1  # Longest time between two ticks of a wait.
-HEARTBEAT_S = 30.0  # After so long without a line it is said again what goes on.
-SWEPT_S = 5.0  # Seconds in which everything below a command that ends is to be gone.
-GONE_S = 20  # Before a killed process is gone a driver takes its kernels off the GPU.
+HEARTBEAT_S = 30.0  # After so long without output, `loop` repeats what it is doing.
+SWEPT_S = 5.0  # Seconds to wait, at the end of a command, for all its child processes to end.
+GONE_S = 20  # Seconds to wait for a killed process: its driver first stops its GPU kernels.
 OUTPUT_CAP = 1 << 20  # Bytes kept of one stream: the first quarter and the last three quarters.
 INHERITED = [
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "SHELL", "TERM",
@@ -36,18 +36,18 @@ INHERITED = [
     "CUDA_MPS_PIPE_DIRECTORY", "NVIDIA_VISIBLE_DEVICES", "TRITON_CACHE_DIR", "TORCH_HOME", "XDG_CACHE_HOME",
     "XDG_CONFIG_HOME", "XDG_STATE_HOME",
 ]  # fmt: skip
-"""What a child sees of our environment, besides LC_*; secrets stay here."""
-STARTED: set[int] = set()  # Any other child of ours is somebody's orphan.
+"""Environment variables that a child inherits, besides LC_*. Others may contain secrets."""
+STARTED: set[int] = set()  # Pids of started children. Other children of this process are adopted orphans.
 
 
 @dataclass(frozen=True)
 class Tick:
-    """A sign of life while something runs."""
+    """A progress note that a generator yields while it waits for a process."""
 
     note: str
-    """What is being waited for, in a few words."""
+    """What it waits for, in a few words."""
     at_once: bool = False
-    """Whether it is said at once, also where nobody watches."""
+    """Whether to print the note at once, also without a terminal."""
 
 
 Result = TypeVar("Result")
@@ -55,7 +55,7 @@ Result = TypeVar("Result")
 
 @dataclass
 class Capped:
-    """The beginning and the end of a stream, and how much lay between."""
+    """The beginning and the end of a stream, and the number of bytes dropped between them."""
 
     cap: int = OUTPUT_CAP
     head: bytearray = field(default_factory=bytearray)
@@ -63,7 +63,7 @@ class Capped:
     dropped: int = 0
 
     def add(self, data: bytes) -> None:
-        """Keep `data`, forgetting the middle of the stream once it is over the cap."""
+        """Append `data`; drop bytes from the middle of the stream above the cap."""
         room = self.cap // 4 - len(self.head)
         if room > 0:
             self.head += data[:room]
@@ -76,7 +76,7 @@ class Capped:
 
     @property
     def text(self) -> str:
-        """The stream as text, the gap marked."""
+        """The stream as text, with a line that tells how many bytes were dropped."""
         gap = f"\n... {self.dropped} bytes left out ...\n".encode() if self.dropped else b""
         return (bytes(self.head) + gap + bytes(self.tail)).decode(errors="replace")
 
@@ -124,7 +124,7 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 class Child:
-    """A running process with all its descendants; use as a context manager so that none outlives it."""
+    """A running process with its descendants. As a context manager it kills all of them at the end."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class Child:
     def _start(
         self, cwd: Path | None, env: Mapping[str, str] | None, stdin: int | None, pass_fds: Sequence[int]
     ) -> Any:
-        """The process, as `subprocess.Popen`. `loop.workers.nursery.Forked` has another process fork it."""
+        """Start the process, as `subprocess.Popen`. `loop.workers.nursery.Forked` overrides this."""
         adopt_orphans()
         try:
             return subprocess.Popen(
@@ -176,11 +176,11 @@ class Child:
         self.close()
 
     def watch(self, fd: int) -> None:
-        """Wake `pump` when `fd` can be read, too."""
+        """Make `pump` also return when `fd` has data to read."""
         self._selector.register(fd, selectors.EVENT_READ, None)
 
     def pump(self, seconds: float = TICK_S) -> None:
-        """Take over what the child has written, waiting at most `seconds` for it."""
+        """Read what the child has written; wait at most `seconds` for it."""
         if not self._selector.get_map():
             time.sleep(min(seconds, 0.01))
             return
@@ -204,7 +204,7 @@ class Child:
         return time.monotonic() - self.started
 
     def kill(self) -> None:
-        """Kill the child and everything it started; returns when they are gone."""
+        """Kill the child and its descendants and wait. Raises WorkFailed if it cannot be killed."""
         kill_tree(self.process.pid)
         try:
             self.process.wait(timeout=GONE_S)
@@ -219,7 +219,7 @@ class Child:
             self.pump(0.02)
 
     def close(self) -> None:
-        """Kill what is left and free the pipes."""
+        """Kill remaining processes and close the pipes."""
         try:
             self.kill()
         finally:
@@ -257,7 +257,7 @@ def run(
 
 
 def run_to_end(waiting: Generator[Tick, None, Any]) -> Any:
-    """The result of a generator of ticks, for callers that have nobody to show them to."""
+    """Run a generator of ticks to its end and return its result. The ticks are discarded."""
     while True:
         try:
             next(waiting)
@@ -268,9 +268,9 @@ def run_to_end(waiting: Generator[Tick, None, Any]) -> Any:
 def run_side_by_side(
     waiting: Iterable[Generator[Tick, None, Result]], width: int
 ) -> Generator[Tick, None, list[Result]]:
-    """The results of several generators of ticks, in order; `width` of them run at a time.
+    """Run several generators of ticks, `width` at a time; return their results in order.
 
-    An error of one ends the others.
+    An error in one closes the others.
     """
     rest = enumerate(waiting)
     running = dict(itertools.islice(rest, width))
@@ -291,7 +291,7 @@ def run_side_by_side(
 
 
 def kill_tree(pid: int) -> None:
-    """Kill a process that leads a session, and all that it started; wait until they are gone, or for a while."""
+    """Kill a session leader and all its descendants. Waits for them, but at most about 3 s."""
     for _ in range(3):
         family = _family(pid)
         kill_group(pid)
@@ -299,13 +299,13 @@ def kill_tree(pid: int) -> None:
             with contextlib.suppress(psutil.Error):
                 process.kill()
         others = [process for process in family if process.pid != pid]
-        psutil.wait_procs(others, timeout=1)  # Orphans are ours to reap.
+        psutil.wait_procs(others, timeout=1)  # Adopted orphans must be reaped here.
         if not any(process.pid != pid for process in _family(pid)):
             return
 
 
 def _family(pid: int) -> set[psutil.Process]:
-    """A process, its descendants, and those of our adopted children that stand in its session."""
+    """A process, its descendants, and adopted orphans of its session with their descendants."""
     family: set[psutil.Process] = set()
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
@@ -318,19 +318,19 @@ def _family(pid: int) -> set[psutil.Process]:
 
 
 def kill_group(pid: int) -> None:
-    """Kill a process that leads a group, and what is in it; does not wait."""
+    """Kill all processes of the group that `pid` leads. Does not wait."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
 
 def leave_nothing_behind() -> None:
-    """Have everything that this command starts end with it. After `kill -9` only its own children end."""
+    """Register to kill all descendants when this command ends. After `kill -9` only direct children end."""
     adopt_orphans()
     atexit.register(end_all, os.getpid())
 
 
 def end_all(parent: int | None = None) -> None:
-    """Kill everything below this process. `parent`: the only process that does so; a fork returns at once."""
+    """Kill all descendants of this process. With `parent`, do so only if this process has that pid."""
     end = time.monotonic() + SWEPT_S
     while parent in (None, os.getpid()) and time.monotonic() < end:
         children = psutil.Process().children(recursive=True)
@@ -346,21 +346,21 @@ def end_all(parent: int | None = None) -> None:
 
 
 def name_of(pid: int) -> str:
-    """A name that no other process has since the system began; empty when it has ended, or where nobody tells.
+    """A process name that is unique since boot; empty if the process has ended or is unknown.
 
-    Its number, and the ticks after which it was started, in /proc/<pid>/stat: no clock that is set changes them.
+    It is `PID-TICKS`, with the start time in ticks since boot: setting the clock does not change it.
     """
     state = _stat(pid)
     return f"{pid}-{state[19]}" if state and state[0] not in ("Z", "X") else ""
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process stands still by a signal."""
+    """Whether a signal (SIGSTOP) has stopped the process."""
     return _stat(pid)[:1] == ["T"]
 
 
 def _stat(pid: int) -> list[str]:
-    """What the system says of a process, its state first; empty when it has ended, or where nobody tells."""
+    """Fields of /proc/PID/stat from the state on; empty if the process has ended or there is no /proc."""
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
     except OSError:
@@ -368,22 +368,22 @@ def _stat(pid: int) -> list[str]:
 
 
 def python_path() -> str:
-    """PYTHONPATH with which the child finds this very package, installed or not."""
+    """PYTHONPATH for a child, so that it imports this copy of `loop`, installed or not."""
     root = str(Path(__file__).resolve().parents[2])
     return os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 MEMORY = "LOOP_MEMORY"
-"""Environment variable: memory that a process may take besides what it has when it begins to answer."""
+"""Environment variable: bytes that a process may allocate beyond its use at the start of its work."""
 MALLOPT = {-1: 1 << 28, -2: 1 << 26, -3: 1 << 25}
-"""mallopt(3): bytes that are kept before any are given back, that are asked for at a time, and from which on a
-block stands alone. To judge 64 million elements took 1.1 million page faults without these, and takes 8,400."""
+"""mallopt(3) thresholds: M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD. They reduce page faults when
+judging 64 million elements from 1.1 million to 8,400."""
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def keep_freed_memory() -> None:
-    """Let this process use what it freed again, rather than give it back and take it anew page by page (glibc)."""
+    """Let malloc keep freed memory for reuse (glibc): new pages from the system cost page faults."""
     with contextlib.suppress(OSError, AttributeError):
         for option, value in MALLOPT.items():
             ctypes.CDLL(None).mallopt(option, value)
@@ -396,13 +396,13 @@ def adopt_orphans() -> None:
 
 
 def die_with_parent(number: int = signal.SIGKILL) -> None:
-    """Be sent this signal when the parent ends (Linux only)."""
+    """Ask the system to send this process a signal when its parent ends (Linux only)."""
     if _LIBC is not None:
         _LIBC.prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
 def bound_memory() -> None:
-    """Be refused more memory than the environment allows from here on, before the machine is short of it."""
+    """Limit this process to LOOP_MEMORY further bytes, so that it fails before the machine runs out."""
     if most := os.environ.get(MEMORY):
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         soft = int(most) + psutil.Process().memory_info().data
@@ -410,6 +410,6 @@ def bound_memory() -> None:
 
 
 def unbound_memory() -> None:
-    """Before a program of the user's, which may reserve more than it uses, as a sanitizer does."""
+    """Remove that limit before running a user's program: sanitizers reserve more than they use."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))

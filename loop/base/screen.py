@@ -1,4 +1,4 @@
-"""The only file that prints. Data goes to stdout, talk to stderr; no animation where nobody watches."""
+"""The only file that prints. Results go to stdout, messages to stderr; animation only on a terminal."""
 
 import contextlib
 import errno
@@ -21,7 +21,7 @@ COLOURS: dict[Kind, dict[str, str]] = {
     "wait": {"terminal": "35", "light": "#8f3d78", "dark": "#e69ac9"},
     "soft": {"terminal": "0", "light": "#59636e", "dark": "#9198a1"},
 }
-"""A kind's colour, those of Okabe and Ito (2008): the terminal's code, darker on light paper, lighter on dark."""
+"""Colours of a kind (Okabe and Ito 2008): terminal code, and hex for a light and a dark page."""
 KINDS: dict[str, Kind] = {
     **dict.fromkeys(("passed", "faster", "kept", "right", "yes", "validated"), "good"),
     **dict.fromkeys(
@@ -30,16 +30,16 @@ KINDS: dict[str, Kind] = {
     **dict.fromkeys(("paused", "open", "inconclusive"), "wait"),
     **dict.fromkeys(("skipped", "same", "recorded"), "soft"),
 }
-"""First words that are marked; the word itself says it."""
+"""Words that are coloured at the start of a text, to their kind."""
 
 
 def kind_of_text(text: str) -> str:
-    """The kind of what a text begins with, as in `slower: 0.80x`; empty for other words."""
+    """The kind (colour class) of a text's first word, as `bad` for `slower: 0.80x`; else empty."""
     return KINDS.get(text.partition(" ")[0].rstrip(",:;"), "")
 
 
 def style_sheet() -> str:
-    """The colours as variables of a style sheet, by day, by night and on paper."""
+    """CSS with the colours as variables, for light, dark and printed pages."""
     light, dark = (
         "".join(f"--{name}:{colour[theme]};" for name, colour in COLOURS.items()) for theme in ("light", "dark")
     )
@@ -48,24 +48,24 @@ def style_sheet() -> str:
 
 CLEAR_LINE = "\r\x1b[K"
 _COMMAND = re.compile(r"(?<=: )(?:loop|pip|git|cd|export) \S.*$")
-"""A command at the end of a line: it is never folded, for it is there to be copied."""
+"""A command at the end of a line. It is never folded, so that users can copy it."""
 RIM = " │├└─"
-"""What may stand before the text of a line: room, and the branches of a tree."""
+"""Characters before a line's text: spaces and tree branches."""
 _GLUE = "\x00"
-"""Stands for the spaces of a command while its line is folded."""
+"""Replaces the spaces of a command while its line is folded."""
 
 TALKS = "LOOP_TALK"
-"""In the environment of a command whose talk is kept, with `--json` too."""
+"""Environment variable: a parent `loop` stores this command's messages, so print them with `--json` too."""
 GONE = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF)
-"""What a write says where nobody reads any more: a pipe's reader has ended, a terminal is closed."""
+"""Errors of a write without a reader: the pipe's reader has ended or the terminal is closed."""
 STREAMS = ("stdin", "stdout", "stderr")
-"""By their numbers."""
+"""Standard streams, in order of their file descriptors."""
 
 
 def write_now(stream: IO[str], text: str) -> None:
-    """Write at once. Where nobody reads any more nothing is said from then on: the work goes on, recorded.
+    """Write and flush. If the reader is gone, later output is discarded and the work goes on.
 
-    Raises MachineFailure where stdout cannot be written: what was asked for is not all there.
+    Raises MachineFailure if stdout cannot be written for another reason, such as a full disk.
     """
     try:
         stream.write(text)
@@ -79,9 +79,9 @@ def write_now(stream: IO[str], text: str) -> None:
 
 
 def open_streams() -> None:
-    """Let a closed stdin, stdout or stderr be /dev/null, before a file takes its number.
+    """Open /dev/null for a closed stdin, stdout or stderr, before another file takes its descriptor.
 
-    Raises UsageError for a closed stdout: nothing that is asked for could be written.
+    Raises UsageError for a closed stdout, because results could not be written.
     """
     closed = [name for name in STREAMS if getattr(sys, name) is None]
     for name in closed:
@@ -95,50 +95,50 @@ def open_streams() -> None:
 
 
 def is_watched(stream: IO[str]) -> bool:
-    """Whether a person watches: a terminal, and nothing that asks for plain lines."""
+    """Whether a stream is a terminal without NO_COLOR, CI or TERM=dumb: then animation is allowed."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("CI") or os.environ.get("TERM") in ("dumb", None)
     return stream.isatty() and not plain
 
 
 def columns_of(stream: IO[str]) -> int:
-    """Columns of the terminal; 80 without one."""
+    """Width of the terminal in columns; 80 if the stream is no terminal."""
     return shutil.get_terminal_size((80, 24)).columns if stream.isatty() else 80
 
 
 class Screen:
-    """Talks to whoever started the program."""
+    """Output to the user: results on `out` (stdout), messages on `err` (stderr)."""
 
     def __init__(self, out: IO[str] | None = None, err: IO[str] | None = None, *, quiet: bool = False) -> None:
         self.out, self.err = out or sys.stdout, err or sys.stderr
         self.live = is_watched(self.err) and not quiet
         forced = os.environ.get("FORCE_COLOR", "") not in ("", "0") and not os.environ.get("NO_COLOR")
         self.colours = forced or is_watched(self.err)
-        """Whether words have colours: where a person watches, or FORCE_COLOR is set. NO_COLOR goes before it."""
+        """Whether to colour words: on a terminal, or with FORCE_COLOR. NO_COLOR overrides both."""
         self.quiet = quiet
-        """Say nothing but errors: for `--json` without a watcher."""
+        """Print only errors: for `--json` without a terminal."""
 
     def data(self, text: str) -> None:
-        """What was asked for, to stdout."""
+        """Print a result to stdout, with a line end."""
         shown = without_escapes(text)
         write_now(self.out, shown if shown.endswith("\n") else shown + "\n")
 
     def prose(self, text: str) -> None:
-        """Sentences that were asked for, to stdout, as wide as the terminal."""
+        """Print sentences to stdout, folded to the terminal's width."""
         self.data(fold(without_escapes(text), columns_of(self.out)))
 
     def say(self, text: str = "") -> None:
-        """A line of talk, to stderr."""
+        """Print a message to stderr, unless quiet."""
         if not self.quiet:
             self._talk(text)
 
     def outcome(self, status: str, text: str, *, before: str = "", room: int = 0) -> None:
-        """A line of talk that begins with a status in its colour, at least `room` characters wide."""
+        """Print a message that starts with a coloured status, padded to `room` characters."""
         if not self.quiet:
             colour = COLOURS[KINDS.get(status, "soft")]["terminal"]
             self._talk(f"{before}{status.ljust(room)}{text}", status, colour)
 
     def _talk(self, text: str, word: str = "", colour: str = "") -> None:
-        """Text as wide as the terminal, the first `word` of it in a colour where colours are wanted."""
+        """Print text to stderr, folded to the terminal; colour the first `word` if colours are on."""
         shown = without_escapes(text)
         if self.err.isatty():
             shown = fold(shown, columns_of(self.err))
@@ -147,21 +147,21 @@ class Screen:
         write_now(self.err, (CLEAR_LINE if self.live else "") + shown + "\n")
 
     def status(self, text: str) -> None:
-        """The line that changes while something runs; only where somebody watches."""
+        """Replace the progress line on a terminal; do nothing elsewhere."""
         if self.live:
             write_now(self.err, CLEAR_LINE + shorten(without_escapes(text), columns_of(self.err) - 1))
 
     def fail(self, error: LoopError) -> None:
-        """An error and what to do next, to stderr."""
+        """Print an error and its hint to stderr."""
         hint = f"\n  next: {error.hint}" if error.hint else ""
         self._talk(f"error: {error.message}{hint}", "error", "31")
 
     def table(self, heads: Sequence[str], rows: Iterable[Sequence[Any]], *, wrap: int = -1) -> None:
-        """Rows to stdout, as wide as the terminal: the last column (or `wrap`) takes what the others leave."""
+        """Print a table to stdout. Column `wrap` (default: the last) is folded to fit the terminal."""
         self.data("\n".join(table_lines(heads, rows, columns_of(self.out), wrap=wrap)))
 
     def confirm(self, question: str) -> bool:
-        """Ask a person; False when nobody is there to answer."""
+        """Ask a yes/no question; False without a terminal."""
         if not (sys.stdin.isatty() and self.err.isatty()):
             return False
         write_now(self.err, f"{without_escapes(question)} [y/N] ")
@@ -169,9 +169,9 @@ class Screen:
 
 
 def fold(text: str, columns: int) -> str:
-    """Lines folded between words at `columns`, what follows indented below the text.
+    """Fold lines between words at `columns`; indent continuation lines below the text.
 
-    A command at the end of a line stays whole, and so does a word that is longer than a line: a path.
+    Does not break a command at the end of a line, nor a word longer than a line, such as a path.
     """
     import textwrap
 
@@ -186,15 +186,15 @@ def fold(text: str, columns: int) -> str:
 
 
 def shorten(text: str, room: int) -> str:
-    """`text` in one line of at most `room` characters."""
+    """`text` on one line of at most `room` characters, cut with `...`."""
     line = " ".join(text.split())
     return line if len(line) <= room else line[: max(room - 3, 0)] + "..."
 
 
 def table_lines(heads: Sequence[str], rows: Iterable[Sequence[Any]], columns: int, *, wrap: int = -1) -> list[str]:
-    """A table as lines of at most `columns` characters: one column is folded first, then the widest.
+    """Format a table as lines of at most `columns` characters: fold column `wrap` first, then the widest.
 
-    Words that are longer than their column stay whole in all but that one.
+    Only column `wrap` may break long words.
     """
     import textwrap
 
@@ -217,14 +217,14 @@ def table_lines(heads: Sequence[str], rows: Iterable[Sequence[Any]], columns: in
 
 
 def short_duration(seconds: float) -> str:
-    """For a table: `0.3s`, `12s`, `4m`, `2.1h`."""
+    """A duration for tables: `0.3s`, `12s`, `4m`, `2.1h`."""
     if seconds < 90:
         return f"{seconds:.1f}s" if seconds < 9.95 else f"{seconds:.0f}s"
     return f"{seconds / 60:.0f}m" if seconds < 5400 else f"{seconds / 3600:.1f}h"
 
 
 def seconds_text(seconds: float) -> str:
-    """`0.32 s`, `12 s`, `3 min 05 s`."""
+    """A duration for sentences: `0.32 s`, `12 s`, `3 min 05 s`."""
     if seconds < 10:
         return f"{seconds:.2g} s" if seconds >= 0.095 else f"{seconds:.2f} s"
     if seconds < 120:

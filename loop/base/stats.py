@@ -1,4 +1,4 @@
-"""Pure statistics on plain numbers."""
+"""Statistics on plain numbers, without side effects."""
 
 import functools
 import math
@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """A number with that many significant digits and no exponent, as in 0.0123, 1.23, 123 or 1,230."""
+    """Format a number with so many significant digits and no exponent: 0.0123, 1.23, 123, 1,230."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
@@ -17,35 +17,35 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def plain_ratio(value: float, decimals: int = 2) -> str:
-    """`1.62`, or `1.620` with three decimals; a small ratio keeps its first digits, as in `0.0033`."""
+    """Format a ratio: `1.62`; below 0.1 with `decimals` significant digits, as in `0.0033`."""
     return f"{value:,.{decimals}f}" if value >= 0.1 else significant(value, decimals)
 
 
 def times(value: float, decimals: int = 2) -> str:
-    """`1.62x`, `0.0033x`."""
+    """Format a speedup: `1.62x`, `0.0033x`."""
     return f"{plain_ratio(value, decimals)}x"
 
 
 CONFIDENCE = 0.99
-"""Of every interval in a report."""
+"""Confidence of every interval in a report."""
 CLIP = 3.0
-"""Deviations from the median beyond which a value is pulled in: of normal ones 3 in 1,000 are."""
+"""Standard deviations from the median at which values are clipped: 3 in 1,000 of normal values."""
 NEAR = 0.002
-"""A log ratio this near to the median, 0.2 %, is no outlier: a coarse clock may make most of them equal."""
+"""A log ratio within 0.2 % of the median is never an outlier: a coarse clock can make most equal."""
 FEWEST = 5
-"""Values of which one may be an outlier and still be told from the others."""
+"""Minimum number of values for outlier detection."""
 AGREE = 0.7
-"""Share of values that have to lie within the clip for the others to be outliers."""
+"""Minimum share of values within the clip; otherwise no value counts as an outlier."""
 
 
 def total_known(parts: Sequence[float | None]) -> float | None:
-    """The sum; None where a part is not known."""
+    """The sum; None if any part is None."""
     known = [part for part in parts if part is not None]
     return sum(known) if len(known) == len(parts) else None
 
 
 def median(values: Sequence[float]) -> float:
-    """Middle value; the mean of the two middle ones of an even number. Raises ValueError on none."""
+    """Middle value, or the mean of the two middle values. Raises ValueError for an empty sequence."""
     if not values:
         raise ValueError("median of nothing")
     ordered = sorted(values)
@@ -60,24 +60,24 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Clipped:
-    """Values with those far from the median pulled in, so that no outlier, however large, moves their mean."""
+    """Values with outliers clipped, so that no single outlier moves their mean far."""
 
     values: tuple[float, ...]
-    """In the order they came; none further from the median than `CLIP` deviations."""
+    """In input order, each at most `CLIP` deviations from the median."""
     beyond: int
 
     @property
     def mean(self) -> float:
-        """Their mean, which no outlier moves far."""
+        """The mean of the clipped values."""
         return fmean(self.values)
 
 
 def winsorised(values: Sequence[float]) -> Clipped:
-    """Winsorise logarithms at `CLIP` deviations about the median, each 1.4826 times the median absolute deviation.
+    """Clip (winsorise) log ratios at `CLIP` deviations from the median; `beyond` counts the clipped ones.
 
-    Where those in the middle may be the outliers, all stay as they are, and the mean keeps all its scatter: among
-    fewer than `FEWEST` values, and where fewer than `AGREE` of them lie within. Source: Tukey and McLaughlin 1963
-    (Winsorised variance); Hampel 1974 (median absolute deviation).
+    One deviation is 1.4826 times the median absolute deviation. Values stay unchanged if there are fewer
+    than `FEWEST`, or if less than a share `AGREE` lies within: the median may then be wrong itself.
+    Source: Tukey and McLaughlin 1963 (Winsorised variance); Hampel 1974 (median absolute deviation).
     """
     unchanged = Clipped(tuple(values), 0)
     if len(values) < FEWEST:
@@ -93,12 +93,12 @@ def winsorised(values: Sequence[float]) -> Clipped:
 def ratio_interval(
     logs: Sequence[float], confidence: float = CONFIDENCE, shared: float = 0.0
 ) -> tuple[float, float, float]:
-    """Ratio and its confidence interval from the log ratios of independent rounds. Needs two rounds or more.
+    """Ratio and confidence interval, as (ratio, low, high), from log ratios of two or more rounds.
 
-    Student's t on the clipped values. Those beyond count for the centre, not for the certainty: with h of n
-    within, h - 1 degrees of freedom and the standard error s n / (h sqrt(n)) (Yuen 1974, "The two-sample trimmed
-    t"). Without outliers it is the usual interval. `shared` is variance of the mean that all rounds have in
-    common. Returns (ratio, low, high).
+    Student's t on the clipped values. Clipped outliers count for the mean, not for the certainty: with h
+    of n values unclipped it has h - 1 degrees of freedom and the standard error s n / (h sqrt(n)) (Yuen
+    1974, "The two-sample trimmed t"). Without outliers it is the usual t interval. `shared`: variance
+    of the mean log ratio that all rounds have in common, added to the error.
     """
     sample = winsorised(logs)
     count, within = len(logs), len(logs) - sample.beyond
@@ -116,7 +116,7 @@ def t_cdf(t: float, freedom: float) -> float:
 
 @functools.cache
 def t_quantile(probability: float, freedom: float) -> float:
-    """The t that Student's t with `freedom` degrees stays below with `probability`, by bisection."""
+    """The quantile of Student's t with `freedom` degrees at `probability`, by bisection."""
     if probability < 0.5:
         return -t_quantile(1 - probability, freedom)
     low, high = 0.0, 1.0
@@ -130,7 +130,7 @@ def t_quantile(probability: float, freedom: float) -> float:
 
 @functools.cache
 def beta_quantile(probability: float, a: float, b: float) -> float:
-    """The share that Beta(a, b) stays below with `probability`, to 1e-6, by bisection."""
+    """The quantile of Beta(a, b) at `probability`, to 1e-6, by bisection."""
     low, high = 0.0, 1.0
     while high - low > 1e-6:
         middle = (low + high) / 2
@@ -149,7 +149,7 @@ def incomplete_beta(a: float, b: float, x: float) -> float:
 
 
 def _beta_fraction(a: float, b: float, x: float) -> float:
-    """1 + d1/(1 + d2/(1 + ...)) evaluated from far enough back that its double is exact for our a and b."""
+    """The continued fraction 1 + d1/(1 + d2/(1 + ...)) of 200 terms: exact to a double for our a and b."""
     value = 1.0
     for step in range(200, 0, -1):
         m, odd = divmod(step, 2)

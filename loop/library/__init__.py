@@ -1,11 +1,10 @@
-"""Folders of YAML to definitions: read, checked, never executed.
+"""Reads and checks YAML definitions. Nothing in this room executes them.
 
-`definitions` reads patterns and plans, `targets` a manifest, `rates` prices. Every mistake of a file is
-found in one reading and named with line and column. `targets` checks workloads, formulas, tolerances,
-builds and tuning against each other; `earlier` reads a manifest of an earlier format. `trust` asks before
-foreign definitions run commands: it remembers the hash of what was allowed. `hosted` is what a command that
-was sent to another machine is told. `tuned` puts the best values of a search into the manifest, and leaves
-the rest of the text alone.
+Begin with `definitions` (patterns and plans), then `targets` (a manifest, checked for consistency). One
+reading reports all mistakes of a file with line and column. `rates` reads prices; `earlier` upgrades
+manifests of earlier formats.
 
-Begin with `definitions`, then `targets`.
+- `trust`: stores the hash of definitions that the user allowed to run commands.
+- `hosted`: what the sender tells a command that it sends to another machine.
+- `tuned`: writes the best values of a search into the manifest, and keeps the rest of its text.
 """

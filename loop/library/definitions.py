@@ -1,4 +1,4 @@
-"""Patterns and plans, bundled and the project's own."""
+"""Reads patterns and plans: the bundled ones and the project's own."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ T = TypeVar("T", bound=Model, covariant=True)
 
 @dataclass(frozen=True)
 class Read(Generic[T]):
-    """A definition with the document it was read from, so that later complaints find their line."""
+    """A parsed definition with its source document, so that later complaints can name the line."""
 
     value: T
     document: Document
@@ -28,25 +28,25 @@ class Read(Generic[T]):
     def complain(
         self, place: Place, expected: str, got: str, hint: str | None = None, *, key: bool = False
     ) -> Complaint:
-        """A complaint about the value (or the key) at `place`."""
+        """Make a complaint about the value at `place`, or about its key if `key` is True."""
         return complain(self.document, place, expected, got, hint, key=key)
 
 
 def folders(name: str, project: Project) -> list[Path]:
-    """Where definitions of a kind live: the bundled ones first, then the project's own."""
+    """Folders of definitions of one kind (`patterns`, `plans`): bundled first, then the project's."""
     bundled = shipped({"plans": "sessions/plans"}.get(name, name))
     own = project.own(name)
     return [bundled, own] if own else [bundled]
 
 
 def patterns(project: Project) -> dict[str, Read[Pattern]]:
-    """All patterns by name, in order of their numbers; a project's own replaces a bundled one of its name."""
+    """Patterns by name, in order of their numbers. A project's pattern replaces a bundled one."""
     patterns = {read.value.name: read for read in _read_all("patterns", project, Pattern)}
     return dict(sorted(patterns.items(), key=lambda item: item[1].value.number))
 
 
 def plans(project: Project) -> dict[str, Read[Plan]]:
-    """All plans by name."""
+    """Plans by name. A project's plan replaces a bundled plan of the same name."""
     return {read.value.name: read for read in _read_all("plans", project, Plan)}
 
 
@@ -61,7 +61,7 @@ def _read_all(kind: str, project: Project, model: type[T]) -> Iterator[Read[T]]:
 
 
 def read_file(path: Path, model: type[T]) -> Read[T]:
-    """One YAML file as a model. Raises DefinitionError with file, line and column of every mistake."""
+    """Read a YAML file as a model. Raises DefinitionError with line and column of every mistake."""
     document = load_yaml(path)
     document = replace(document, data=upgrade(model, document.data))
     return Read(parse(model, document), document, path)
@@ -84,7 +84,7 @@ def check_expression(
 
 
 def unknown_patterns(plan: Read[Plan], known: Mapping[str, object]) -> list[Complaint]:
-    """Complaints about patterns that a plan lists and nobody defines."""
+    """Complaints about patterns that a plan lists and that are not in `known`."""
     return [
         plan.complain(("patterns", index), "the name of a pattern", repr(name), hint_for(name, known))
         for index, name in enumerate(plan.value.patterns)
@@ -93,13 +93,13 @@ def unknown_patterns(plan: Read[Plan], known: Mapping[str, object]) -> list[Comp
 
 
 def hint_for(name: str, known: Collection[str]) -> str | None:
-    """The nearest known name, or all of them; None where there are none."""
+    """A hint with the nearest known name, or with all names; None if `known` is empty."""
     close = nearest(name, list(known))
     return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}" if known else None
 
 
 def choose(known: dict[str, Read[T]], name: str, kind: str) -> Read[T]:
-    """One definition by name. Raises LoopError with the nearest names."""
+    """One definition by name. Raises UsageError with the nearest names. `kind`: for the message."""
     if name in known:
         return known[name]
     raise UsageError(f"no {kind} {name!r}", hint=hint_for(name, known))

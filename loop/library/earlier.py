@@ -1,4 +1,4 @@
-"""Definitions of an earlier release, as today's release writes them: the only place that knows."""
+"""Upgrades definitions of earlier releases. No other file knows old formats."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,9 +9,9 @@ from loop.model.target import Target
 
 
 def upgrade(model: type[Model], data: Any) -> Any:
-    """Plain data as a `model` of today; what is no such data, or newer, as it is.
+    """Upgrade plain YAML data for `model` to the current format; return other data unchanged.
 
-    In a manifest of format 1 the `output` of a signature becomes one of its `outputs`, also in components.
+    A manifest of format 1 has one `output` per signature; it becomes an entry of `outputs`.
     """
     if model is not Target or not isinstance(data, Mapping) or data.get("format") != 1:
         return data
@@ -22,7 +22,7 @@ def upgrade(model: type[Model], data: Any) -> Any:
 
 
 def _signed(data: Any) -> Any:
-    """What has a signature, with its `output` among `outputs`."""
+    """A target or component whose signature has its `output` moved into `outputs`."""
     signature = data.get("signature") if isinstance(data, Mapping) else None
     if not isinstance(signature, Mapping) or "output" not in signature:
         return data

@@ -1,4 +1,4 @@
-"""What a command that was sent to another machine is told of whoever sent it: its price, its target, its trust."""
+"""For a command sent to another machine: what its sender says of price, target folder and trust."""
 
 import datetime
 import os
@@ -11,27 +11,27 @@ from loop.model.money import HourPrices, Rate, RateCard, Terms
 
 FILE = "hosts.yaml"
 VARIABLE, TERMS = "LOOP_HOSTED", "LOOP_TERMS"
-"""In the environment: what the sender says; and what the cloud's metadata server says there, `gcp spot`."""
+"""Environment variables: the sender's `Hosted` as JSON; and cloud with rental terms, as `gcp spot`."""
 
 
 class Hosted(Model):
-    """Who sent this command here."""
+    """What the sending machine says of a command that it sent here."""
 
     name: str
-    """What its sender calls this machine."""
+    """The sender's name for this machine."""
     target: str | None = None
-    """The target's folder at the sender's, by which both sides know the sessions; None for the bundled target."""
+    """The target's folder on the sending machine. Sessions record it. None: the bundled target."""
     prices: HourPrices | None = None
     as_of: datetime.date
     trusted: tuple[str, ...] = ()
-    """Hashes of what the user allowed there."""
+    """Hashes of the definitions that the user allowed on the sending machine."""
 
     def as_text(self) -> str:
-        """What stands in the environment."""
-        return self.model_dump_json(exclude_none=True)  # A price that is named has to be there.
+        """JSON for the environment variable `LOOP_HOSTED`."""
+        return self.model_dump_json(exclude_none=True)  # An explicit null price is an error.
 
     def rate(self, terms: Terms | None, cloud: str | None) -> Rate | None:
-        """The price of this machine; the dearer one where no metadata server says which it is."""
+        """The price of this machine; the higher one if `terms` is None. None: it has no price."""
         if self.prices is None:
             return None
         usd, used = self.prices.at(terms)
@@ -48,7 +48,7 @@ class Hosted(Model):
 
 
 def hosted() -> Hosted | None:
-    """Who sent this command here; None where it was typed here. Raises UsageError for what cannot be read."""
+    """What the sender says; None for a command typed here. Raises UsageError if it is unreadable."""
     text = os.environ.get(VARIABLE)
     if not text:
         return None
@@ -59,14 +59,14 @@ def hosted() -> Hosted | None:
 
 
 def read_terms(text: str) -> tuple[str | None, Terms | None]:
-    """Cloud and terms of a machine, as `loop.cloud.clouds` prints them."""
+    """Cloud and rental terms from text such as `gcp spot`; (None, None) for any other text."""
     cloud, _, word = text.strip().partition(" ")
     terms: dict[str, Terms] = {"spot": "spot", "on_demand": "on_demand"}
     return (cloud, terms[word]) if word in terms and cloud.isalnum() else (None, None)
 
 
 def with_rented_price(card: RateCard) -> RateCard:
-    """The card, with the price of the rented machine that this is, if it is one."""
+    """The card, charging this machine's price if the command was sent to a rented machine."""
     sender = hosted()
     cloud, terms = read_terms(os.environ.get(TERMS, ""))
     if sender is None or (rate := sender.rate(terms, cloud)) is None:

@@ -1,4 +1,4 @@
-"""The rate card: the project's own before the shipped one."""
+"""The rate card (prices): a project's own `rates.yaml` overrides the shipped one."""
 
 from dataclasses import replace
 
@@ -10,16 +10,16 @@ from loop.library.hosted import with_rented_price
 from loop.model.money import RateCard
 
 NAMED = {"gpu": ("gpu",), "waiting": ("engineer", "ai"), "ai": ("ai",)}
-"""Fields that name a rate, and what it may be the rate of."""
+"""Field that names a rate, to the resources which that rate may price."""
 TAKEN = ("rates", "gpu")
-"""Fields that a card of one's own may leave to the shipped one."""
+"""Required fields that a project's card may omit; the shipped card supplies them."""
 
 
 def rates(project: Project) -> RateCard:
-    """The project's own rate card, with every shipped rate that it does not set itself; else the shipped card;
-    with the price of a rented machine that a command was sent to.
+    """The rate card of a project: its own rates, plus every shipped rate that it does not set.
 
-    Raises DefinitionError, with file, line and column, for a price that is none and a name that leads nowhere.
+    If this command was sent to a rented machine, the card charges that machine's price. Raises
+    DefinitionError with file, line and column for an invalid price or an unknown rate name.
     """
     base = read_file(shipped("sessions/rates.yaml"), RateCard)
     path = project.target / "rates.yaml"
@@ -34,9 +34,9 @@ def rates(project: Project) -> RateCard:
 
 
 def rates_over(own: RateCard, base: RateCard) -> RateCard:
-    """A card with the rates of another below its own: what both have is the own one's.
+    """Card `own` plus those rates of `base` whose names `own` lacks.
 
-    An engineer's rate of its own states that one attends to the sessions.
+    If `own` sets an engineer's rate, the card also charges an engineer who waits for sessions.
     """
     mine = {rate.name for rate in own.every}
     rates = tuple(rate for rate in base.rates if rate.name not in mine)
@@ -47,7 +47,7 @@ def rates_over(own: RateCard, base: RateCard) -> RateCard:
 
 
 def _checked(read: Read[RateCard], card: RateCard) -> RateCard:
-    """The card. Raises DefinitionError where it is charged at a rate that is not there, or of something else."""
+    """Return `card`. Raises DefinitionError if it names an unknown rate or one of another resource."""
     for field, kinds in NAMED.items():
         name = getattr(card, field)
         rate = card.find(name)

@@ -1,4 +1,4 @@
-"""A project's target: its manifest, with workloads, formulas and tolerances checked against each other."""
+"""Reads a target's manifest. Checks that workloads, formulas and tolerances fit each other."""
 
 import os
 import re
@@ -29,11 +29,11 @@ from loop.model.workloads import VALUES, WorkloadError, expand, unsupported
 PASSED_OVER = ("__pycache__", "node_modules", "build")
 COMPILED = {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".hxx"}
 ENDINGS = {".yaml", ".yml", ".json", ".py", ".sh", ".ptx", *COMPILED}
-"""What a definition, a kernel or a script is called."""
+"""File endings of definitions, kernels and scripts."""
 
 
 def target(project: Project) -> Read[Target]:
-    """The project's target, its workloads and formulas checked."""
+    """Read and check the project's manifest. Raises DefinitionError with all mistakes."""
     read = read_file(project.manifest, Target)
     checks = _Checks(read.document, read.value)
     checks.whole()
@@ -49,16 +49,16 @@ def target(project: Project) -> Read[Target]:
 
 
 def ground(project: Project) -> str:
-    """Hash of the definitions and sources below the target's folder: what the steps of a session stand on.
+    """Hash of all definitions and sources below the target's folder. Results hold while it is equal.
 
-    Files are known by their endings, so that what a step leaves there does not count; programs that a command
-    variant runs are taken by name.
+    Selects files by ending, so that output of steps does not count; adds the programs that command
+    variants run.
     """
     return hash_files(ground_files(project), project.target)
 
 
 def ground_files(project: Project) -> list[Path]:
-    """The files that `ground` is the hash of."""
+    """The files whose hash is `ground`, sorted."""
     top, paths = project.target, set[Path]()
     for variant in read_file(project.manifest, Target).value.variants.values():
         words = variant.run if isinstance(variant, CommandVariant) else ()
@@ -72,32 +72,32 @@ def ground_files(project: Project) -> list[Path]:
 
 
 def harness(project: Project) -> str:
-    """Hash of the files of `ground` that no compiler reads."""
+    """Hash of the non-compiled files of `ground`: reference, workloads, tolerances, scripts."""
     return hash_files((file for file in ground_files(project) if file.suffix not in COMPILED), project.target)
 
 
 class _Checks:
-    """What does not fit together in one manifest."""
+    """Collects complaints about one manifest; each method checks one part."""
 
     def __init__(self, document: Document, target: Target) -> None:
         self.document, self.target = document, target
         self.complaints: list[Complaint] = []
         self.formula_names = {*target.signature.dimensions, *target.signature.named, "itemsize"}
-        """What a formula of the manifest may read."""
+        """Names that formulas of the manifest may read."""
         self.compiled = {name: v for name, v in target.variants.items() if isinstance(v, CAbiVariant)}
 
     def say(self, place: Place, expected: str, got: str, hint: str | None = None, *, key: bool = False) -> None:
-        """A complaint about the value (or the key) at `place`."""
+        """Add a complaint about the value at `place`, or about its key if `key` is True."""
         self.complaints.append(complain(self.document, place, expected, got, hint, key=key))
 
     def expression(self, place: Place, text: str, known: set[str]) -> bool:
-        """Check an expression; whether it can be read."""
+        """Check an expression that may read names in `known`. Returns True if it has no mistake."""
         complaints = list(check_expression(self.document, place, text, known))
         self.complaints += complaints
         return not complaints
 
     def whole(self) -> None:
-        """Formulas, types, workloads and values, and a signature that nothing can make inputs for."""
+        """Check formulas, types, workloads, values, and that something can make the inputs."""
         target = self.target
         for field in ("flops", "bytes", "memory"):
             if (text := getattr(target, field)) is not None:
@@ -119,7 +119,7 @@ class _Checks:
             self.without_a_generator()
 
     def without_a_generator(self) -> None:
-        """Inputs that nothing fills, and words that only a generator would read."""
+        """Without a generator: complain about inputs nothing fills, and about generator-only fields."""
         signature = self.target.signature
         if not signature.inputs:
             self.say(("signature", "inputs"), "inputs with their dimensions, or a `generator`", "none")
@@ -136,20 +136,20 @@ class _Checks:
                 self.say(("signature", field), f"a `generator` that takes {field}", "none", key=True)
 
     def is_compiled(self, place: Place, name: str) -> bool:
-        """Check that a variant is a compiled one."""
+        """Check that `name` is a compiled variant; complain at `place` and return False if not."""
         if name not in self.compiled:
             expected = f"a compiled variant ({', '.join(self.compiled) or 'there is none'})"
             self.say(place, expected, repr(name))
         return name in self.compiled
 
     def tolerated(self, dtypes: Iterable[object], place: Place) -> None:
-        """Every element type that is computed somewhere needs a tolerance."""
+        """Complain about each element type that has no tolerance."""
         for dtype in dtypes:
             if dtype not in self.target.tolerance:
                 self.say(place, "types with a tolerance", f"{dtype}, which has none")
 
     def entries(self, part: Target, entries: Sequence[Entry], place: Place) -> None:
-        """Workloads that do not fit the signature of their target, or whose type has no tolerance."""
+        """Complain about workloads that do not fit the signature, or whose type has no tolerance."""
         for index, entry in enumerate(entries):
             try:
                 expand(part.model_copy(update={"workloads": {"lone": (entry,)}}), ["lone"], "float32")
@@ -162,7 +162,7 @@ class _Checks:
             self.tolerated(named if isinstance(named, tuple) else (named,), (*place, index, "dtype"))
 
     def values(self, part: Target, place: Place) -> None:
-        """Kinds of values that fill an input which is not there, or go along a dimension that it does not have."""
+        """Complain about kinds of values that name an unknown input or dimension."""
         inputs = part.signature.inputs
         for name, filled in part.values.items():
             if name in VALUES:
@@ -178,7 +178,7 @@ class _Checks:
                     self.say((*where, "nan_along"), expected, repr(fill.nan_along))
 
     def variant(self, place: Place, variant: Variant, folder: Path) -> None:
-        """Types, `takes` and `launch` of a variant; files that are not there; words that stand for nothing."""
+        """Check a variant: types, `takes`, `launch`, missing files, unknown `{placeholders}`."""
         target, known = self.target, self.formula_names
         if "dtypes" in variant.model_fields_set:
             for index, dtype in enumerate(variant.dtypes):
@@ -220,11 +220,11 @@ class _Checks:
                     self.say(where, "flags without an output", repr(flag), "loop names the output")
 
     def answered(self, variant: Variant, place: Place) -> None:
-        """The first workload for which a `takes` is neither true nor false."""
+        """Complain about the first workload on which `takes` is neither true nor false."""
         try:
             workloads = expand(self.target, self.target.workloads, variant.dtypes[0])
         except WorkloadError:
-            return  # Another complaint says so.
+            return  # `entries` complains about it.
         for workload in workloads:
             try:
                 unsupported(variant, workload)
@@ -234,7 +234,7 @@ class _Checks:
                 return
 
     def component(self, place: Place, component: Component) -> None:
-        """A component of variants that have none, and what does not fit its own signature."""
+        """Check that a component's variants are compiled, and that its workloads fit its signature."""
         for variant in component.variants:
             self.is_compiled((*place, "of"), variant)
         part = self.target.part(component)
@@ -242,7 +242,7 @@ class _Checks:
         self.values(part, (*place, "values"))
 
     def tuning(self, name: str, tuning: Tuning) -> None:
-        """What is tuned of no compiled variant, for no device of it, on workloads or to values that do not fit."""
+        """Check a tuning: compiled variant, `{tuned}` flag, device, workloads, best values, macro."""
         place, target = ("tuning", name), self.target
         if self.is_compiled((*place, "variant"), tuning.variant):
             variant = self.compiled[tuning.variant]

@@ -1,8 +1,8 @@
-"""Definitions from outside the package run commands and code: only after the user has seen and allowed them.
+"""Trust: foreign definitions may run commands and code only after the user has seen and allowed them.
 
-What is shown is what is allowed: a line for each program, compiler with flags, Python function and template that
-definitions name. Data, such as tolerances and workloads, and sources of kernels are edited without being asked. A
-stored session brings commands of its own: those definitions name them, or this user began or allowed that session.
+`loop trust` shows one line per program, compiler with flags, Python function and template. The hash of
+these lines is stored. Edits of workloads, tolerances and kernel sources do not change it. Commands of a
+stored session need trust too, unless trusted definitions name them or this user began the session.
 """
 
 import re
@@ -36,23 +36,23 @@ from loop.model.target import CAbiVariant, PythonVariant, Target, Variant
 
 MADE_OF_FILE = "made_of.json"
 MADE = "# Made by loop of"
-"""What its manifest begins with; the content of the task's files follows in that line."""
+"""First words of a manifest that `loop` made of a task. The hash of the task's files follows."""
 
 
 class MadeOf(Model):
-    """The task and the answers of a target."""
+    """The task file and the answer files from which `loop` made a target."""
 
     task: str
     answers: dict[str, str]
     format: str | None
 
     def as_text(self) -> str:
-        """What is written into the target's folder."""
+        """JSON text for the file in the target's folder."""
         return to_json(self.model_dump()) + "\n"
 
 
 def made_of(folder: Path) -> MadeOf | None:
-    """The task of a target in `tasks_folder()`; None for any other folder, whatever it holds."""
+    """Task and answers of a target in `tasks_folder()`; None for any other folder."""
     if folder.resolve().parent != tasks_folder().resolve():
         return None
     try:
@@ -62,12 +62,12 @@ def made_of(folder: Path) -> MadeOf | None:
 
 
 def called_by_user(folder: Path) -> list[str]:
-    """What a user calls a target: its folder, or the task of another format and the answers it was made of.
+    """Words by which a command names a target: its folder, or its task and answers.
 
-    Words for a command line: after `--` where one could be taken for an option.
+    The words begin with `--` if one of them could be read as an option.
     """
     made_from = made_of(folder)
-    # Where a format was named, the task alone is not recognised.
+    # If the user had to name the format, the task alone would not be recognised.
     if made_from is None or made_from.format is not None:
         return [str(folder)]
     words = [made_from.task, *made_from.answers.values()]
@@ -75,15 +75,15 @@ def called_by_user(folder: Path) -> list[str]:
 
 
 NAMING = re.compile(r"(?:^|,)@(?P<plain>[^,]+)|^--?(?:specs|config|options-file|optf)=(?P<option>.+)")
-"""One word that names such files: of g++, of its linker (`-Wl,@file`), of nvcc and of clang."""
+"""A word that names files with further flags: for g++, its linker (`-Wl,@file`), nvcc and clang."""
 BEFORE = ("-specs", "--specs", "--config", "-optf", "--options-file")
-"""Words after which the next one names such a file."""
+"""Flags whose next word names a file with further flags."""
 
 
 def named_by(words: Iterable[str], folder: Path) -> dict[Path, str]:
-    """The files that flags name, and those that these name, with what they hold; relative names are of `folder`.
+    """Files with further flags that `words` name, also indirectly: path to text.
 
-    One that cannot be read is left out.
+    Relative names start at `folder`. Unreadable files are left out.
     """
     texts: dict[Path, str] = {}
     waiting = [folder / name for name in _names(list(words))]
@@ -113,30 +113,30 @@ _Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
 
 def definition_hash(project: Project) -> str:
-    """Hash of everything in a project's definitions that decides what runs."""
+    """Hash of the lines of `what_runs`: everything in a project's definitions that can run."""
     return digest_of(what_runs(project))
 
 
 def hosts_hash(project: Project) -> str:
-    """Hash of the machines that a project names, empty where it names none. They are allowed with its definitions,
-    and stay out of their hash: no other machine and no worktree needs them."""
+    """Hash of a project's `hosts.yaml`; empty if it has none. The user allows it with the definitions.
+    It is a separate hash, because other machines and worktrees do not need that file."""
     path = project.target / HOSTS
     return content_hash(path.read_bytes()) if path.is_file() else ""
 
 
 def is_trusted(project: Project) -> bool:
-    """Whether these very definitions were allowed; what ships with loop always is."""
-    # The source of a job, which is submitted once it was allowed; not what a job made elsewhere.
+    """Whether the user allowed exactly these definitions. The bundled target is always trusted."""
+    # The source folder of a job: `loop` submits only allowed targets. Other folders of a job do not count.
     jobs = (state_folder() / JOBS).resolve()
     is_job = project.target.is_relative_to(jobs) and project.target.relative_to(jobs).parts[1:2] == ("src",)
     if project.bundled or is_job:
         return True
     granted, now, sender = Granted.read(), definition_hash(project), hosted()
-    if sender and now in sender.trusted:  # The user allowed it on the machine that sent this command here.
+    if sender and now in sender.trusted:  # Allowed on the sending machine.
         return True
     machines = hosts_hash(project)
     if project.target.is_relative_to((state_folder() / WORKTREES).resolve()):
-        # A worktree of loop's own is made of a target that was allowed, or ships with loop.
+        # `loop` makes worktrees only of allowed or bundled targets, so any allowed hash will do.
         folder = shipped(BUNDLED_TARGET)
         bundled = definition_hash(Project(folder, folder, bundled=True))
         if now in {*granted.values(), bundled}:
@@ -145,9 +145,9 @@ def is_trusted(project: Project) -> bool:
 
 
 def grant(project: Project, digest: str, machines: str = "") -> None:
-    """Remember that the user allowed the definitions of this hash: those that were shown, whatever is there now.
+    """Store that the user allowed definitions with hash `digest`, as shown to the user.
 
-    `machines`: the hash of those that it names. Raises LoopError when that cannot be written.
+    `machines`: hash of `hosts.yaml`, if shown too. Raises LoopError when the file cannot be written.
     """
     _remember(project.target, digest)
     if machines:
@@ -155,20 +155,20 @@ def grant(project: Project, digest: str, machines: str = "") -> None:
 
 
 def grant_session(folder: Path, head: SessionHead) -> None:
-    """Remember that the user began a session, or allowed it; nothing where its target is all that it runs.
+    """Store that the user began or allowed a session. Does nothing if it has no own commands.
 
-    Raises LoopError when that cannot be written.
+    Raises LoopError when the file cannot be written.
     """
     if lines := session_runs(head):
         _remember(folder.resolve(), digest_of(lines))
 
 
 def not_allowed(folder: Path, head: SessionHead, patterns: Iterable[Pattern]) -> tuple[str, ...]:
-    """Commands of a stored session that are in none of these patterns, and that the user has not allowed."""
+    """Commands of a stored session that these patterns lack and the user has not allowed."""
     lines = session_runs(head)
     known = {*_commands(patterns)}
     unknown = tuple(line for line in lines if line not in known)
-    sender = hosted()  # The machine that sent this command here, and what is allowed there.
+    sender = hosted()  # The sending machine may have allowed it.
     allowed = (Granted.read().get(str(folder.resolve())), *(sender.trusted if sender else ()))
     if unknown and digest_of(lines) in allowed:
         return ()
@@ -176,7 +176,7 @@ def not_allowed(folder: Path, head: SessionHead, patterns: Iterable[Pattern]) ->
 
 
 def session_runs(head: SessionHead) -> tuple[str, ...]:
-    """Every command that a session runs besides its target, a line each: those of its steps, and who proposes."""
+    """One line per command that a session runs besides its target: step commands and the proposer."""
     lines = tuple(_commands(planned.pattern for planned in head.plan.patterns))
     if not head.campaign.unattended:
         return lines
@@ -185,7 +185,7 @@ def session_runs(head: SessionHead) -> tuple[str, ...]:
 
 
 def digest_of(lines: Iterable[str]) -> str:
-    """Hash by which the commands of a session are remembered."""
+    """SHA-256 (hex) of lines that the user is shown and allows."""
     return content_hash("\0".join(lines))
 
 
@@ -195,16 +195,16 @@ def _remember(folder: Path, digest: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise WorkFailed(f"{path.parent}: cannot be made: {error.strerror}", hint="set LOOP_STATE") from error
-    with locked(path.with_suffix(".lock"), 30.0):  # Another one may be granted at this very moment.
+    with locked(path.with_suffix(".lock"), 30.0):  # Another process may grant at the same time.
         sums.write_sealed(path, {**Granted.read(), str(folder): digest})
 
 
 class Granted(RootModel[dict[_Folder, _Digest]]):
-    """Folder of a target or a session to the hash of what was allowed there."""
+    """The stored grants: folder of a target or session, to the hash that the user allowed."""
 
     @classmethod
     def read(cls) -> dict[str, str]:
-        """What is on disk; nothing where it is damaged: each target is then to be allowed anew."""
+        """Read the grants; empty, with a message, if the file is damaged or others may write it."""
         path = state_folder() / FILE
         if why := who_else_may_write(path):
             remark_once(f"{path} is not used: {why}; nothing is allowed")
@@ -221,13 +221,13 @@ class Granted(RootModel[dict[_Folder, _Digest]]):
 
 
 def shown_file(project: Project) -> str:
-    """The file whose definitions these are, as the user knows it."""
+    """The file to name in messages: the task that the user gave, else the manifest."""
     origin = made_of(project.target)
     return origin.task if origin and origin.format is None else str(project.manifest)
 
 
 def refusal_text(project: Project) -> LoopError:
-    """What to say when nobody can be asked."""
+    """The error for an untrusted target when no person can be asked."""
     known = str(project.target) in Granted.read()
     why = "what they run has changed since it was allowed" if known else "they have not been allowed yet"
     return Untrusted(
@@ -237,7 +237,7 @@ def refusal_text(project: Project) -> LoopError:
 
 
 def refusal_of_session(folder: Path, lines: Iterable[str]) -> LoopError:
-    """What to say of a stored session whose commands nobody allowed, when nobody can be asked."""
+    """The error for a stored session whose commands (`lines`) the user has not allowed."""
     return Untrusted(
         f"{folder}: you did not begin this session here, and the definitions do not run: {'; '.join(lines)}",
         hint=f"look at it, then `{shlex.join(['loop', 'trust', str(folder.resolve())])}`",
@@ -245,9 +245,9 @@ def refusal_of_session(folder: Path, lines: Iterable[str]) -> LoopError:
 
 
 def what_runs(project: Project) -> Iterator[str]:
-    """Every command and code that a project's own definitions would run, a line each.
+    """One line per command or piece of code that a project's own definitions can run.
 
-    Raises DefinitionError for definitions that cannot be read.
+    Raises DefinitionError for unreadable definitions.
     """
     target = read_file(project.manifest, Target).value
     if (text := project.manifest.read_text()).startswith(MADE):
@@ -281,7 +281,7 @@ def _components(target: Target) -> Iterator[str]:
 
 
 def _commands(patterns: Iterable[Pattern]) -> Iterator[str]:
-    """What steps of patterns run in a shell, or as somebody's evaluator."""
+    """One line per shell command or external evaluator in the steps of these patterns."""
     for pattern in patterns:
         for step in pattern.steps:
             arguments, place = step.arguments, f"pattern {pattern.name}, step {step.id}"
@@ -294,7 +294,7 @@ def _commands(patterns: Iterable[Pattern]) -> Iterator[str]:
 
 
 def _compiled_or_run(variant: Variant) -> Iterator[str]:
-    """What a variant is compiled with, imported from or run as, and what is compiled besides."""
+    """Lines that show what a variant compiles, imports or runs."""
     if isinstance(variant, PythonVariant):
         yield f"imports Python {variant.module}:{variant.function}"
     elif isinstance(variant, CAbiVariant):

@@ -1,6 +1,6 @@
-"""The best values of a device, written into a manifest: loop edits YAML here alone, in a worktree of its own.
+"""Writes the best tuning values of a device into a manifest, in a worktree. `loop` edits YAML only here.
 
-Everything outside of `best` stays as it is, comments and order too.
+Everything outside `best` is unchanged, including comments and order.
 """
 
 import yaml
@@ -10,9 +10,9 @@ from loop.model.target import Values, literal
 
 
 def with_best(manifest: str, name: str, device: str, values: Values) -> str:
-    """The text of a manifest in which `tuning.NAME.best.DEVICE` has these values.
+    """The manifest's text with `tuning.NAME.best.DEVICE` set to `values`.
 
-    Raises LoopError where the manifest does not have that tuning, or is written so that they cannot be put in.
+    Raises UsageError if that tuning is missing, or if the edit would change anything else.
     """
     node, data = yaml.compose(manifest), yaml.safe_load(manifest)
     for key in ("tuning", name, "best"):
@@ -42,7 +42,7 @@ def _flow(values: Values) -> str:
 
 
 def _end(node: yaml.Node) -> int:
-    """Where a node's text ends. The parser's own mark lies behind the comments that follow a block."""
+    """Index after a node's text. For a block, the parser's own end mark includes later comments."""
     if isinstance(node, yaml.MappingNode) and not node.flow_style and node.value:
         return _end(node.value[-1][1])
     return int(node.end_mark.index)

@@ -1,12 +1,12 @@
-"""The only room that knows git. It reads the user's repository, and edits only in worktrees of loop's own.
+"""The only room that runs git. It reads the user's repository, and edits only in its own worktrees.
 
-Begin in `git`: the one function that runs the program. The user's index, hooks and branches stay as they are.
+Begin with `git`, the function that runs the program. The user's index, hooks and branches are unchanged.
 Until a repository is trusted, no program that its configuration names may run (filters, textconv, helpers,
 transports).
-- `reading`: commit, uncommitted files, files as an earlier commit had them, and the line between two commits.
-- `worktree`: folders in which a target may be edited, and whose each is. A target outside git is copied into a
-  repository of its own. Submodules are filled from the checkout's.
-- `carried`: what another machine needs of a repository, and the branches that come back.
+- `reading`: commits, uncommitted files, files of an earlier commit, and the commits between two others.
+- `worktree`: folders where sessions edit a target. A target outside git is copied into a new repository.
+  Submodules are copied from the user's checkout.
+- `carried`: files of a repository that another machine needs, and the branches that come back.
 """
 
 from loop.repository.reading import changes, export, revision, root_of, takes_back

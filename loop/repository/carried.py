@@ -1,4 +1,4 @@
-"""What another machine needs of a project: its work tree and history. What it gives back: branches of sessions."""
+"""Files of a project to send to another machine, and branches of sessions to take back from it."""
 
 import os
 import re
@@ -10,24 +10,23 @@ from loop.repository.git import OFFLINE, git, read_bytes
 
 LOCKS = (".lock", ".tmp")
 HISTORY = ("HEAD", "packed-refs", "index", "shallow", "info", "logs", "lfs", "objects", "refs", "reftable")
-"""What of `.git` another machine needs: no hooks, no other repositories, and no configuration as it is."""
+"""Entries of `.git` to send: no hooks, no submodule repositories, no configuration file."""
 SETTINGS = re.compile(
     r"core\.(repositoryformatversion|filemode|bare|symlinks|ignorecase|autocrlf|eol|safecrlf|precomposeunicode)"
     r"|extensions\.(objectformat|refstorage)|filter\..*|user\.(name|email)"
 )
-"""Settings that say how files are kept, and by whom; any other may hold a password or an address."""
+"""Git settings to send: storage format and user. Others may contain passwords or addresses."""
 OURS = "refs/heads/loop/*"
-"""Branches that sessions keep changes on."""
+"""Branches that hold the kept changes of sessions."""
 CHECKED = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "transfer.fsckObjects", "GIT_CONFIG_VALUE_0": "true"}
-"""Objects of another machine are looked at before they are believed."""
+"""Lets git verify objects that come from another machine."""
 
 
 def carried_files(root: Path) -> tuple[str, ...]:
-    """Files of a checkout with its submodules, or of a folder outside git, as paths below it; with their history
-    where `.git` is a folder.
+    """Files to send, relative to `root`: the work tree with submodules, and its history from `.git`.
 
-    Raises UsageError where that borrows from another repository, which is not sent.
-    """
+    Outside git: all files. Without history if `.git` is no folder. Raises UsageError if the
+    repository borrows objects of another one, which is not sent."""
     borrows = root / ".git" / "objects" / "info" / "alternates"
     if borrows.is_file() and borrows.read_text().strip():
         mend = f"give it objects of its own: git -C {root} repack -a -d && rm {borrows}"
@@ -41,7 +40,7 @@ def carried_files(root: Path) -> tuple[str, ...]:
 
 
 def settings(root: Path) -> str:
-    """The text of `.git/config` for another machine, without anything secret; empty where `.git` is no folder."""
+    """The text of `.git/config` to send, without secrets; empty if `.git` is no folder."""
     if not (root / ".git").is_dir():
         return ""
     listed = git(root, "config", "--local", "--list", "-z").split("\0")
@@ -55,12 +54,12 @@ def settings(root: Path) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Text as git's configuration has it."""
+    """Quote text for git's configuration file."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
 def _work_tree(root: Path) -> Iterator[str]:
-    """What git does not ignore, also in repositories within this one."""
+    """Files that git does not ignore, including those in nested repositories; all files outside git."""
     try:
         listed = read_bytes(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     except LoopError:
@@ -74,9 +73,9 @@ def _work_tree(root: Path) -> Iterator[str]:
 
 
 def take_branches(root: Path, bundle: Path) -> tuple[str, ...]:
-    """Take the branches of sessions over from a bundle; their names. None of the user's is touched.
+    """Fetch the session branches from a git bundle; return the names of new and changed ones.
 
-    Raises WorkFailed for a bundle that is damaged, and for a branch that went another way here.
+    The user's branches stay unchanged. Raises WorkFailed for a damaged bundle or a diverged branch.
     """
     before = _ours(root)
     words = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--", str(bundle), f"{OURS}:{OURS}")
@@ -94,4 +93,4 @@ def _below(folder: Path, root: Path) -> Iterator[str]:
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         yield from (os.path.relpath(os.path.join(where, name), root) for name in sorted(files))
         if not files and not folders:
-            yield os.path.relpath(where, root)  # Git wants some of its folders though they are empty.
+            yield os.path.relpath(where, root)  # Git needs some of its folders even if empty.

@@ -1,4 +1,4 @@
-"""How git is run: with settings and a name of loop's own, never the user's hooks, never their index."""
+"""Runs git with fixed settings, without the user's hooks and without writing the user's index."""
 
 import os
 import tempfile
@@ -15,7 +15,7 @@ QUIET = (
     *("maintenance.auto=false", "advice.detachedHead=false", "submodule.recurse=false"),
     *("i18n.logOutputEncoding=UTF-8", "i18n.commitEncoding=UTF-8"),
 )
-"""Settings under which git runs here, whatever the user's are."""
+"""Settings that override the user's in every git command."""
 ENVIRONMENT = {
     **dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"), "loop"),
     **dict.fromkeys(("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"), "loop@localhost"),
@@ -23,10 +23,10 @@ ENVIRONMENT = {
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_TERMINAL_PROMPT": "0",
 }
-"""Who commits where git does not know the user, and in which language git answers; it asks nobody."""
+"""Default author, English messages, no locks and no prompts."""
 
 OFFLINE = {"GIT_ALLOW_PROTOCOL": "file", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
-"""No other machine is asked, by no helper."""
+"""Forbids network access and lazy fetches."""
 
 NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -35,14 +35,14 @@ ELSEWHERE = (
     *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_PREFIX", "GIT_GRAFT_FILE"),
     *("GIT_SHALLOW_FILE", "GIT_INTERNAL_SUPER_PREFIX"),
 )
-"""Variables that point git at one repository, whatever folder it is asked about. Git sets them for aliases and
-hooks: with them a command meant for a worktree of ours would work on the user's checkout."""
+"""Variables that bind git to one repository, whatever the folder. Git sets them for aliases and hooks.
+`loop` removes them: with them, a command for its worktree would change the user's checkout."""
 
 
 def git(
     folder: Path, *arguments: str, index: Path | None = None, stdin: str = "", variables: Mapping[str, str] = NONE
 ) -> str:
-    """What git prints as text; see `read_bytes`."""
+    """Run git in `folder` and return its output as text. Parameters and errors: see `read_bytes`."""
     printed = read_bytes(folder, *arguments, index=index, stdin=stdin, variables=variables)
     return printed.decode(errors="surrogateescape")
 
@@ -50,11 +50,11 @@ def git(
 def read_bytes(
     folder: Path, *arguments: str, index: Path | None = None, stdin: str = "", variables: Mapping[str, str] = NONE
 ) -> bytes:
-    """What git prints. Raises WorkFailed with its own words.
+    """Run git in `folder` and return its output. Raises WorkFailed with git's message on failure.
 
-    `index`: in the place of the checkout's. `stdin`: what it reads as its input. `variables`: of its environment.
+    `index`: a file to use as the index. `stdin`: text for its input. `variables`: added environment.
     """
-    for name in ELSEWHERE:  # In this process, and in all that it starts.
+    for name in ELSEWHERE:  # Child processes inherit the removal.
         os.environ.pop(name, None)
     try:
         from git import Git, GitError
@@ -75,7 +75,7 @@ def read_bytes(
 
 
 def shown_text(data: bytes) -> str:
-    """What git prints for people, such as messages and patches. A line that is no UTF-8 is taken for Latin-1."""
+    """Decode git output for people, such as patches: UTF-8, or Latin-1 for lines that are not."""
     lines = []
     for line in data.splitlines(keepends=True):
         try:
@@ -86,7 +86,7 @@ def shown_text(data: bytes) -> str:
 
 
 def author(folder: Path) -> dict[str, str]:
-    """The user as git knows them in a folder, as variables for a commit; none, with a remark, where not."""
+    """The user's name and address from git, as variables for a commit; empty if git knows none."""
     name, address = (
         os.environ.get(variable) or git(folder, "config", "--get", "--default=", setting).strip()
         for variable, setting in (("GIT_AUTHOR_NAME", "user.name"), ("GIT_AUTHOR_EMAIL", "user.email"))

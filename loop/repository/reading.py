@@ -1,4 +1,4 @@
-"""What a repository holds: commits and differences, read without touching the checkout."""
+"""Reads commits and differences of a repository without changing the checkout."""
 
 import datetime
 from collections.abc import Iterator, Sequence
@@ -12,11 +12,11 @@ from loop.repository.git import git, read_bytes, shown_text
 
 SHOWN = 20
 AS_IT_STOOD = "The checkout as it stood, with its uncommitted changes"
-"""The commit that a session begins with where a checkout differs from its last one."""
+"""Message of the commit that holds the checkout's uncommitted changes when a session begins."""
 
 
 def root_of(folder: Path) -> Path | None:
-    """Root of the checkout around `folder`; None outside one."""
+    """Root of the checkout that contains `folder`; None outside git."""
     try:
         return Path(git(folder, "rev-parse", "--show-toplevel").strip())
     except LoopError:
@@ -24,7 +24,7 @@ def root_of(folder: Path) -> Path | None:
 
 
 def revision(folder: Path) -> Revision:
-    """Commit, branch and uncommitted files of the repository around `folder`; empty outside one."""
+    """Commit, branch and uncommitted files of the checkout with `folder`; empty outside git."""
     top = root_of(folder)
     if top is None:
         return Revision(commit=None)
@@ -43,17 +43,16 @@ def revision(folder: Path) -> Revision:
 
 
 def export(folder: Path, commit: str, into: Path) -> Path:
-    """Write the files that `folder` held at a commit below `into`; their place there.
+    """Write the files of `folder` at a commit below `into`, and return `into`.
 
-    Nothing of the checkout is touched, and no filter runs. Raises LoopError when the commit or the folder is not
-    there.
+    The checkout stays unchanged and no git filter runs. Raises WorkFailed if the commit is missing.
     """
     try:
         top = (root_of(folder) or folder).resolve()
         inside = folder.resolve().relative_to(top).as_posix()
         tree = f"{commit}:{'' if inside == '.' else inside}"
         rows = git(top, "ls-tree", "-r", "-z", "--full-tree", "--end-of-options", tree).split("\0")
-        files = [row.split("\t", 1) for row in rows if row.startswith("100")]  # A link may lead anywhere.
+        files = [row.split("\t", 1) for row in rows if row.startswith("100")]  # No links: they may point anywhere.
         texts = _contents(top, [facts.split()[2] for facts, _ in files])
         for (facts, name), content in zip(files, texts, strict=True):
             path = into / name
@@ -66,19 +65,19 @@ def export(folder: Path, commit: str, into: Path) -> Path:
 
 
 def _contents(folder: Path, blobs: Sequence[str]) -> Iterator[bytes]:
-    """What each of these objects holds."""
+    """Contents of git blobs (by hash), in order."""
     text, at = read_bytes(folder, "cat-file", "--batch", stdin="".join(f"{blob}\n" for blob in blobs)), 0
     for _ in blobs:
-        begin = text.index(b"\n", at) + 1  # After a line of hash, kind and size.
+        begin = text.index(b"\n", at) + 1  # Skip the header: hash, kind, size.
         at = begin + int(text[at:begin].split()[2])
         yield text[begin:at]
         at += 1
 
 
 def changes(folder: Path, commit: str) -> dict[str, int] | None:
-    """Files below `folder` that differ from a commit, committed or not, to lines added and removed.
+    """Files below `folder` that differ from a commit, to lines added plus removed.
 
-    Untracked files count with 0 lines. None outside a repository, or where the commit is not known.
+    Includes uncommitted edits; untracked files have 0 lines. None outside git, or for an unknown commit.
     """
     here, top = ("--", str(folder.absolute())), root_of(folder)
     if top is None:
@@ -93,7 +92,7 @@ def changes(folder: Path, commit: str) -> dict[str, int] | None:
 
 
 def takes_back(folder: Path, commit: str) -> bool:
-    """Whether `git revert` would take a commit back without a conflict, from files that were committed."""
+    """Whether `git revert` could undo a commit without a conflict."""
     top = root_of(folder) or folder
     try:
         change = git(top, "diff", "--no-ext-diff", "--no-textconv", "--no-renames", f"{commit}^", commit)
@@ -104,13 +103,13 @@ def takes_back(folder: Path, commit: str) -> bool:
 
 
 def lines_changed(numstat: str) -> dict[str, int]:
-    """Of `git diff --numstat -z`: files to lines added and removed together, 0 for what is not text."""
+    """Parse `git diff --numstat -z`: file to lines added plus removed; 0 for binary files."""
     rows = [row.split("\t", 2) for row in numstat.split("\0") if row]
     return {name: sum(int(count) for count in counts if count.isdigit()) for *counts, name in rows}
 
 
 def holds_uncommitted(folder: Path, branch: str) -> bool:
-    """Whether a branch of a session begins with what was not committed in the checkout."""
+    """Whether a session branch contains the user's uncommitted changes as its first commit."""
     try:
         return AS_IT_STOOD in git(folder, "log", "--format=%s", f"HEAD..{branch}").splitlines()
     except LoopError:
@@ -118,14 +117,14 @@ def holds_uncommitted(folder: Path, branch: str) -> bool:
 
 
 FIELDS = "%H%x00%T%x00%P%x00%aN%x00%aI%x00%s"
-"""Hash, tree, parents, author by the mailmap, date and subject, apart by a byte that no commit can have."""
+"""Log format: hash, tree, parents, author (mailmap), date, subject. NUL bytes separate the fields."""
 SHOWN_LETTERS = 12
-"""Letters of a hash that people are shown."""
+"""Length of a hash in messages."""
 DEEPEN = "this clone is shallow, older commits are not in it: git fetch --unshallow"
 
 
 def resolve(folder: Path, revision: str) -> str:
-    """The hash of the commit that a revision names. Raises LoopError where there is none."""
+    """The commit hash of a revision such as `HEAD~2`. Raises UsageError if there is none."""
     asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     try:
         return git(folder, *asked).strip()
@@ -135,14 +134,14 @@ def resolve(folder: Path, revision: str) -> str:
 
 
 def is_shallow(folder: Path) -> bool:
-    """Whether the older commits of a repository were left where it was cloned from."""
+    """Whether this is a shallow clone, without older commits."""
     return git(folder, "rev-parse", "--is-shallow-repository").strip() == "true"
 
 
 def first_parents(folder: Path, good: str, bad: str) -> list[Candidate]:
-    """Commits after `good` up to `bad`, oldest first, by first parents: one for every merge of a branch.
+    """Commits after `good` up to `bad`, oldest first, by first parents (a merged branch is one commit).
 
-    Raises LoopError where there is no such line: the two are equal, swapped or unrelated, or the clone is shallow.
+    Raises UsageError if the two are equal, swapped or unrelated, or if the clone is too shallow.
     """
     first, last = resolve(folder, good), resolve(folder, bad)
     older, newer = first[:SHOWN_LETTERS], last[:SHOWN_LETTERS]
@@ -164,29 +163,29 @@ def first_parents(folder: Path, good: str, bad: str) -> list[Candidate]:
 
 
 def commit(folder: Path, revision: str) -> Candidate:
-    """The commit that a revision names."""
+    """The commit of a revision, with its message, author and date. Raises UsageError if unknown."""
     return next(_commits(folder, "-1", resolve(folder, revision)))
 
 
 def commits_between(folder: Path, older: Sequence[str], newer: str) -> list[Candidate]:
-    """All commits that a commit has and the older ones have not, those of merged branches too; parents first."""
+    """All commits reachable from `newer` and not from `older`, parents first, merged branches included."""
     return list(_commits(folder, "--topo-order", newer, "--not", *older))
 
 
 def is_ancestor(folder: Path, older: str, newer: str) -> bool:
-    """Whether one commit comes from another, or is it."""
+    """Whether `older` is an ancestor of `newer`, or the same commit."""
     return git(folder, "rev-list", "--count", "--max-count=1", older, f"^{newer}").strip() == "0"
 
 
 def objects_of_commit(folder: Path, commit: str) -> dict[str, str]:
-    """Path of every file, link and submodule of a commit to its object."""
+    """Path to object hash of every file, link and submodule of a commit."""
     rows = git(folder, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
     pairs = (row.split("\t", 1) for row in rows if row)
     return {path: facts.split()[2] for facts, path in pairs}
 
 
 def changed_objects(folder: Path, commits: Sequence[str]) -> list[dict[str, str]]:
-    """Of each commit but the first: what differs from the one before, by path, and its object; empty: gone."""
+    """For each commit but the first: path to new object hash of what changed; empty hash: deleted."""
     pairs = "".join(f"{now} {before}\n" for before, now in pairwise(commits))
     words = git(folder, "diff-tree", "--stdin", "-r", "--no-renames", "--raw", "-z", stdin=pairs).split("\0")
     different: dict[str, dict[str, str]] = {commit: {} for commit in commits}
@@ -202,14 +201,14 @@ def changed_objects(folder: Path, commits: Sequence[str]) -> list[dict[str, str]
 
 
 def objects_of(folder: Path, names: Sequence[str]) -> dict[str, str]:
-    """Files of the checkout, by their path from the top, to the objects they would be; empty: gone."""
+    """Path (from the top) to the hash that git would give the checkout's file; empty: no such file."""
     there = [name for name in names if (folder / name).is_file() and "\n" not in name]
     objects = git(folder, "hash-object", "--stdin-paths", stdin="".join(f"{name}\n" for name in there)).split()
     return {**dict.fromkeys(names, ""), **dict(zip(there, objects, strict=True))}
 
 
 def difference(folder: Path, older: str, newer: str) -> str:
-    """What changed between two commits below a folder, as a patch."""
+    """The patch text between two commits, only for files below `folder`."""
     words = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", older, newer, "--", ".")
     return shown_text(read_bytes(folder, *words))
 
@@ -220,7 +219,7 @@ def _commits(folder: Path, *which: str) -> Iterator[Candidate]:
         name, tree, parents, author, date, subject = map(shown_text, words[at : at + 6])
         try:
             when = datetime.datetime.fromisoformat(date)
-        except ValueError:  # Nothing, or a year that is none.
+        except ValueError:  # No date, or an invalid year.
             when = None
         yield Candidate(
             commit=name,
@@ -234,5 +233,5 @@ def _commits(folder: Path, *which: str) -> Iterator[Candidate]:
 
 
 def one_line(text: str) -> str:
-    """A subject or a name without what a terminal acts on."""
+    """Text on one line, without terminal escape sequences."""
     return " ".join(without_escapes(text).split())

@@ -1,6 +1,6 @@
-"""Folders of loop's own in which a target may be edited: a git worktree of the user's repository, or a copy.
+"""Worktrees: folders in which sessions edit a target. Each is a git worktree of the user's repository or a copy.
 
-The user's checkout, index, stash and branches are left as they are. Hooks do not run.
+The user's checkout, index, stash and branches stay unchanged. Hooks do not run.
 """
 
 import contextlib
@@ -27,15 +27,15 @@ class MissingSubmodule(WorkFailed):
 
 
 def fill_modules(checkout: Path, root: Path) -> None:
-    """Let the submodules of `root` hold what its HEAD names, without the network.
+    """Check out the submodules of worktree `root` at the commits in its HEAD, without the network.
 
-    From the user's checkout, or from what git keeps of a submodule that is not checked out now. Those that nobody
-    ever fetched stay empty. Raises MissingSubmodule where a commit of theirs is not there.
+    Sources are the user's checkout, or git's own copy in `.git/modules`. Submodules that were never
+    fetched stay empty. Raises MissingSubmodule if no source has the commit.
     """
     links, rows = wanted_submodules(root, "HEAD"), ""
     if not links:
         return
-    with contextlib.suppress(LoopError):  # It names none.
+    with contextlib.suppress(LoopError):  # `.gitmodules` may be missing.
         rows = git(root, "config", "--file", ".gitmodules", "--null", "--get-regexp", r"^submodule\..*\.path$")
     pairs = (row.split("\n", 1) for row in rows.split("\0") if "\n" in row)
     names = {place: key.removeprefix("submodule.").removesuffix(".path") for key, place in pairs}
@@ -55,14 +55,14 @@ def fill_modules(checkout: Path, root: Path) -> None:
 
 
 def _holds(source: Path, into: Path, commit: str) -> bool:
-    """Let a folder hold a submodule's commit, from one of its repositories; whether that has it."""
+    """Check out a submodule's commit in `into`, from repository `source`. False if it lacks the commit."""
     for _ in range(2):
         try:
             if not (into / ".git").exists():
                 git(into.parent, "clone", "--quiet", "--shared", "--no-checkout", str(source), str(into))
             git(into, "checkout", "--quiet", "--detach", "--force", commit)
         except LoopError:
-            shutil.rmtree(into, ignore_errors=True)  # It may be of another repository.
+            shutil.rmtree(into, ignore_errors=True)  # Another repository: clone again.
             into.mkdir(parents=True)
         else:
             return True
@@ -70,25 +70,25 @@ def _holds(source: Path, into: Path, commit: str) -> bool:
 
 
 def wanted_submodules(root: Path, commit: str) -> dict[str, str]:
-    """Path of each submodule at a commit to the commit that it names."""
+    """Path of each submodule to the submodule commit that a commit of the repository records."""
     rows = git(root, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
     links = [row.split("\t", 1) for row in rows if row.startswith(LINK)]
     return {place: facts.split()[2] for facts, place in links}
 
 
 PLAIN = ("--binary", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
-"""A patch that `git apply` takes, whatever the user's settings for showing one."""
+"""Diff options for a patch that `git apply` accepts, independent of the user's settings."""
 COUNTED = ("--", ".", ":(exclude,glob)**/__pycache__/**", ":(exclude,glob)**/sessions/**")
-"""What belongs to an edit: all that git does not ignore, save for what Python leaves behind and for sessions."""
+"""Paths that count as edits: all files that git does not ignore, without `__pycache__` and `sessions`."""
 MADE_WITH = "Made-with"
 """The trailer of every commit that loop makes."""
 IGNORED = shutil.ignore_patterns(".git", "sessions", "__pycache__")
-"""What a copy of a target outside git leaves out."""
+"""Files that a copy of a target outside git omits."""
 
 
 @dataclass(frozen=True)
 class Worktree:
-    """One such folder."""
+    """A folder in which a session edits a target."""
 
     root: Path
     target: Path
@@ -97,34 +97,34 @@ class Worktree:
 
     @property
     def head(self) -> str:
-        """The commit that edits are compared with."""
+        """Hash of the current commit. Edits are differences from it."""
         return git(self.root, "rev-parse", "HEAD").strip()
 
     def changed(self) -> dict[str, int]:
-        """Files that differ from `head`, by their path from the target's folder, to lines added and removed.
+        """Path (from the target's folder) of each file that differs from `head`, to its changed lines.
 
-        A new file counts with its lines; a file that git ignores does not count at all.
+        Changed lines are lines added plus removed. Includes new files; excludes ignored files.
         """
         self._notice_new_files()
         text = git(self.root, "diff", "--numstat", "--no-renames", "-z", "HEAD", *COUNTED)
         return {os.path.relpath(self.root / name, self.target): n for name, n in lines_changed(text).items()}
 
     def patch(self, base: str = "HEAD") -> bytes:
-        """What differs from a commit: a patch that `git apply` takes at the repository's top."""
+        """The patch from commit `base` to the current files. `git apply` accepts it at the top folder."""
         self._notice_new_files()
         return read_bytes(self.root, "diff", *PLAIN, base, *COUNTED)
 
     def write_patch(self, path: Path, base: str = "HEAD") -> None:
-        """Write that patch to a file."""
-        write_atomic(path, self.patch(base))  # git's --output tears in silence.
+        """Write the patch from commit `base` to a file. Raises LoopError when that fails."""
+        write_atomic(path, self.patch(base))  # git's --output may write half a patch without an error.
 
     def _notice_new_files(self) -> None:
         git(self.root, "add", "--all", "--intent-to-add", *COUNTED)
 
     def commit(self, message: str, session: str = "") -> str:
-        """Make what is there the new `head`, in the user's name; its hash.
+        """Commit all files in the user's name and return the new commit's hash.
 
-        A trailer says what made it. Raises MachineFailure where git cannot write it.
+        A trailer names `loop` and the session. Raises MachineFailure if git cannot write.
         """
         self._is_ours()
         git(self.root, "add", "--all", *COUNTED)
@@ -134,8 +134,8 @@ class Worktree:
         return self.head
 
     def branch(self, name: str) -> str:
-        """Let a branch stand at `head`: of that name, or with a number where one stands that `head` does not come
-        from. Its name."""
+        """Point a branch at `head` and return its name. If `name` exists with commits that `head` lacks,
+        the branch is called `name-2`, `name-3` and so on. Raises WorkFailed after 99."""
         for branch in (name, *(f"{name}-{number}" for number in range(2, 100))):
             try:
                 stands = git(self.root, "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}").strip()
@@ -147,11 +147,11 @@ class Worktree:
         raise WorkFailed(f"there are too many branches {name}-...", hint="git branch --list 'loop/*'")
 
     def known(self) -> set[str]:
-        """Files that git has or would take, by their path from the target's folder."""
+        """Tracked and new files (not ignored ones), as paths from the target's folder."""
         return self._named(git(self.root, "ls-files", "--cached", "--others", "--exclude-standard", "-z"))
 
     def committed(self) -> set[str]:
-        """Files that `head` has, by their path from the target's folder."""
+        """Files in the commit `head`, as paths from the target's folder."""
         return self._named(git(self.root, "ls-tree", "-r", "-z", "--name-only", "HEAD"))
 
     def _named(self, listed: str) -> set[str]:
@@ -159,15 +159,15 @@ class Worktree:
         return {os.path.relpath(self.root / name, self.target) for name in names}
 
     def _is_ours(self) -> None:
-        """Raises LoopError where git would work on another folder than this one."""
+        """Raises LoopError if git would change a folder other than this worktree."""
         top = root_of(self.root)
         if top is None or top.resolve() != self.root.resolve():
             raise LoopError(f"{self.root} is no worktree of loop's: git works on {top} there", exit_code=3)
 
     def check_out(self, commit: str) -> None:
-        """Hold what a commit held; what git ignores there, such as objects of a build, stays.
+        """Check out a commit with its submodules. Ignored files, such as build objects, stay.
 
-        Raises MissingSubmodule where a submodule of it is not in the user's checkout.
+        Raises MissingSubmodule if the user's checkout lacks a submodule's commit.
         """
         self._is_ours()
         for place in wanted_submodules(self.root, "HEAD").keys() - wanted_submodules(self.root, commit).keys():
@@ -178,7 +178,7 @@ class Worktree:
             fill_modules(self.repository, self.root)
 
     def lacks(self) -> str:
-        """What is told where submodules are empty, with what fills them; empty where none is."""
+        """A message that names empty submodules and the command that fills them; empty if there is none."""
         links = wanted_submodules(self.root, "HEAD") if self.repository is not None else {}
         places = [place for place in links if not (self.root / place / ".git").exists()]
         if not places:
@@ -188,22 +188,22 @@ class Worktree:
         return f"{which} empty in its worktree: `{fill}`"
 
     def apply(self, patch: Path) -> None:
-        """Apply a patch on what is there, merging where that has changed. Raises LoopError where it conflicts."""
+        """Apply a patch to the current files with a 3-way merge. Raises WorkFailed on a conflict."""
         self._is_ours()
         git(self.root, "apply", "--3way", "--whitespace=nowarn", str(patch.absolute()))
 
     def revert(self, commit: str = "HEAD") -> None:
-        """Be what a commit is, and nothing besides; without one, take back what was edited since `head`."""
+        """Reset all files to a commit and remove new ones. Default: discard the edits since `head`."""
         self._is_ours()
         git(self.root, "reset", "--quiet", "--hard", commit)
         git(self.root, "clean", "--quiet", "--force", "-d")
 
 
 def make(target: Path, root: Path) -> Worktree:
-    """A worktree at `root` with everything as it stands in the user's checkout, uncommitted changes too.
+    """Make a worktree at `root` with the current state of the user's checkout, committed or not.
 
-    Its `head` is a commit of that state. Raises LoopError where git is missing or says no, and in the
-    middle of a merge with conflicts.
+    The worktree's `head` is a commit of that state. Raises LoopError when git fails, and UsageError
+    when the checkout has unresolved merge conflicts.
     """
     repository = top_of(target)
     if repository is None:
@@ -227,9 +227,9 @@ def make(target: Path, root: Path) -> Worktree:
 
 
 def make_at(target: Path, root: Path, commit: str) -> Worktree:
-    """A worktree at `root` that holds what a commit held, nothing uncommitted.
+    """Make a worktree at `root` with the files of a commit, without uncommitted changes.
 
-    Raises LoopError where the target is not under git.
+    Raises UsageError if the target is not under git.
     """
     repository = top_of(target)
     if repository is None:
@@ -238,7 +238,7 @@ def make_at(target: Path, root: Path, commit: str) -> Worktree:
 
 
 def copy_of(tree: Worktree, root: Path) -> Worktree:
-    """A copy of what a worktree holds, with a repository of its own: nothing done in it reaches the user's."""
+    """Copy a worktree's files into a new repository at `root`, fully separate from the user's."""
     shutil.rmtree(root, ignore_errors=True)
     try:
         shutil.copytree(tree.root, root, ignore=shutil.ignore_patterns(".git"), symlinks=True)
@@ -251,9 +251,9 @@ def copy_of(tree: Worktree, root: Path) -> Worktree:
 
 
 def _add(repository: Path, target: Path, root: Path, commit: str) -> Worktree:
-    """A worktree of the user's repository. Raises LoopError where git may not write its note of it.
+    """Make a worktree of the user's repository. Raises WorkFailed if git cannot register it.
 
-    Its files are checked out from inside: a configuration may name other programs there (`includeIf`).
+    A separate `git reset` checks files out, so that `includeIf` settings for that folder apply.
     """
     _forget_gone(repository, root)
     try:
@@ -274,9 +274,9 @@ def _no_room(root: Path, error: OSError) -> LoopError:
 
 
 def _write(root: Path, *arguments: str, variables: Mapping[str, str] = NONE) -> None:
-    """Let git write in a worktree of ours: what it cannot write is the machine's failure.
+    """Run a git command that writes in a worktree of `loop`. Raises MachineFailure if it fails.
 
-    No hook runs there, and nobody edits meanwhile. Git says little of a disk's errors: `couldn't set 'HEAD'`.
+    Neither hooks nor users interfere there, so only the disk can be the cause. Git's own message is vague.
     """
     try:
         git(root, *arguments, variables=variables)
@@ -285,9 +285,9 @@ def _write(root: Path, *arguments: str, variables: Mapping[str, str] = NONE) -> 
 
 
 def _forget_gone(repository: Path, root: Path) -> None:
-    """Take away git's notes of worktrees beside `root` that are gone: a kill leaves them.
+    """Unregister worktrees in the folder of `root` that no longer exist; a kill leaves such entries.
 
-    Not by `git worktree prune`: it forgets those of the user, too, whose disk is not there just now.
+    `git worktree prune` would also unregister the user's own worktrees on an unmounted disk.
     """
     folder = root.parent
     for line in git(repository, "worktree", "list", "--porcelain").splitlines():
@@ -299,7 +299,7 @@ def _forget_gone(repository: Path, root: Path) -> None:
 
 
 def find_worktree(target: Path, root: Path) -> Worktree | None:
-    """The worktree that was made at `root` for a target; None where there is none, or git no longer knows it."""
+    """The existing worktree of a target at `root`; None if there is none or git does not know it."""
     if not (root / ".git").exists():
         return None
     try:
@@ -307,7 +307,7 @@ def find_worktree(target: Path, root: Path) -> Worktree | None:
         own = Path(git(root, "rev-parse", "--absolute-git-dir").strip())
     except LoopError:
         return None
-    for lock in own.glob("*.lock"):  # A git that was killed in there leaves one, which keeps every later one out.
+    for lock in own.glob("*.lock"):  # A killed git leaves its lock, which blocks later commands.
         lock.unlink(missing_ok=True)
     repository = top_of(target)
     inside = Path(target.name) if repository is None else target.resolve().relative_to(repository)
@@ -315,20 +315,20 @@ def find_worktree(target: Path, root: Path) -> Worktree | None:
 
 
 def clear_place(target: Path, root: Path) -> None:
-    """Take away whatever is at `root`, which was never whole."""
+    """Remove an incomplete worktree at `root`, if one exists."""
     if root.exists():
         remove(Worktree(root, root, top_of(target)))
 
 
 def remove(worktree: Worktree) -> None:
-    """Take the folder away, and git's note of it; commits and branches stay."""
+    """Delete the folder and unregister the worktree. Commits and branches stay."""
     shutil.rmtree(worktree.root, ignore_errors=True)
     if worktree.repository is not None:
         _forget_gone(worktree.repository, worktree.root)
 
 
 def top_of(target: Path) -> Path | None:
-    """Top of the repository that has files of the target's folder in a commit; None where there is none."""
+    """Root of the repository whose HEAD has files of the target's folder; None if there is none."""
     top = root_of(target)
     if top is not None:
         inside = os.path.relpath(target.resolve(), top.resolve())
@@ -339,7 +339,7 @@ def top_of(target: Path) -> Path | None:
 
 
 def _bring_over(repository: Path, target: Path, tree: Worktree) -> bool:
-    """Apply the checkout's uncommitted changes to a new worktree; whether there were any."""
+    """Copy the checkout's uncommitted changes into a new worktree. False if there were none."""
     with tempfile.TemporaryDirectory() as folder:
         patch = Path(folder) / "patch"
         git(repository, "diff", *PLAIN, f"--output={patch}", "HEAD")
@@ -359,43 +359,43 @@ def _bring_over(repository: Path, target: Path, tree: Worktree) -> bool:
 
 
 OWNER = "loop-session"
-"""A note in git's own folder for the worktree, which goes with it: the session folder that it was made for."""
+"""Name of a note that stores the worktree's session folder. Git deletes it together with the worktree."""
 
 
 @dataclass(frozen=True)
 class KeptWorktree:
-    """One folder below the state folder's worktrees."""
+    """One folder in `worktrees` of the state folder."""
 
     root: Path
     tree: Worktree | None
-    """None where git no longer knows it, for its repository is gone, or it was never whole."""
+    """None if git does not know it: the repository is gone, or the worktree is incomplete."""
     owner: Path | None
-    """The session folder that it was made for; None where no note says."""
+    """The session folder that uses the worktree; None without a note."""
 
     def edits(self) -> dict[str, int] | None:
-        """Files with uncommitted edits, to lines that differ; None where git cannot say."""
+        """Files with uncommitted edits to their changed lines; None if git cannot tell."""
         with contextlib.suppress(LoopError):
             return self.tree.changed() if self.tree else None
         return None
 
     def remove(self) -> None:
-        """Take it away, with git's note of it; commits and branches stay."""
+        """Delete the folder and unregister the worktree. Commits and branches stay."""
         remove(self.tree or Worktree(self.root, self.root, None))
 
 
 def note_owner(tree: Worktree, session: Path) -> None:
-    """Write down which session a worktree is for; one that cannot be noted is nobody's, and stays."""
+    """Store which session a worktree belongs to. On a write error it has no owner and is never removed."""
     with contextlib.suppress(OSError, LoopError):
         sums.write_sealed(_note_of(tree.root), {"format": 1, "session": str(session.absolute())})
 
 
 def is_noted(tree: Worktree) -> bool:
-    """Whether it was made to its end: the note is written last."""
+    """Whether the worktree is complete. `loop` writes the owner's note last."""
     return _owner(tree.root) is not None
 
 
 def every_worktree(folder: Path) -> Iterator[KeptWorktree]:
-    """All folders there, by name. A link is none of ours."""
+    """All worktree folders in `folder`, by name. Symbolic links are skipped."""
     for root in sorted(folder.iterdir()) if folder.is_dir() else ():
         if root.is_symlink() or not root.is_dir():
             continue
@@ -410,12 +410,12 @@ def every_worktree(folder: Path) -> Iterator[KeptWorktree]:
 
 
 def _note_of(root: Path) -> Path:
-    """In the folder where git keeps what it knows of this worktree alone."""
+    """Path of the owner's note, in git's private folder of this worktree."""
     return Path(git(root, "rev-parse", "--absolute-git-dir").strip()) / OWNER
 
 
 def _owner(root: Path) -> Path | None:
-    """None where there is no note, or a damaged one: then the worktree is nobody's, and stays."""
+    """The session folder in the note; None if it is missing or damaged. Such a worktree is kept."""
     note = _note_of(root)
     try:
         return Path(json.loads(sums.without_checksum(note, sums.read_regular(note)))["session"])

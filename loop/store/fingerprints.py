@@ -1,7 +1,7 @@
-"""The failures in a session's records, by what is left of an error when all that differs from run to run is gone.
+"""Error fingerprints: recognise the same failure in another session or on another machine.
 
-Paths, places in files, addresses, numbers, hashes, dates, quotes, shapes and colours go. What the compiler, the
-linker, CUDA, git or Python call the error stays, and so do the names of symbols, headers and GPUs.
+A fingerprint drops paths, line numbers, addresses, numbers, hashes, dates, quotes, shapes, colours. It
+keeps the error name of compiler, linker, CUDA, git or Python, and names of symbols, headers and GPUs.
 """
 
 import re
@@ -13,11 +13,11 @@ from loop.model.output import CommandOutput, VerifyOutput, read_output
 from loop.model.record import Finished
 
 READ = 200_000
-"""Characters at either end of a text that are looked at: what lies between is output, not an error."""
+"""Characters examined at each end of a text. Errors stand near the ends."""
 LONGEST_LINE = 600
-"""Characters of one line that are looked at."""
+"""Characters examined of one line."""
 LONGEST = 160
-"""Characters of a fingerprint."""
+"""Maximum length of a fingerprint in characters."""
 
 TELLING = re.compile(
     "undefined symbol|undefined reference|multiple definition|cannot find -l|error ?:|fatal ?  :|fatal:"
@@ -26,36 +26,36 @@ TELLING = re.compile(
     "|cannot open shared object",
     re.IGNORECASE,
 )
-"""Words by which the line that names an error is known."""
+"""Words that mark the line that names the error."""
 NOISE = re.compile(
     ": in function|collect2: error|compilation terminated|warning:|note:|errors? generated|error\\(s\\) generated"
     "|errors? detected in the",
     re.IGNORECASE,
 )
-"""Lines that have such words, and only go with an error."""
+"""Lines that contain such words but only accompany the real error line."""
 EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,100}(?:Error|Exception|Interrupt|Warning)(?::|$)")
-"""Python's last word."""
+"""The last line of a Python traceback."""
 
 MEMORY = re.compile(
     "out of memory|out_of_memory|cudaerrormemoryallocation|bad_alloc|memoryerror|cannot allocate", re.IGNORECASE
 )
-"""How programs, libraries and drivers say that there was no memory left."""
+"""Out-of-memory messages of programs, libraries and drivers."""
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|[\x00-\x08\x0b-\x1f\x7f]")
 PLACE = re.compile(r"[^\s:()]+(?:\(\d+\)|(?::\d+){1,2}|:\(\.[^)\s]*\)):\s+")
-"""`file:12:3: `, `file(12): `, `file.o:(.text+0xa): `: where it was, not what."""
+"""Source positions: `file:12:3: `, `file(12): `, `file.o:(.text+0xa): `."""
 ANCHOR = re.compile("undefined symbol: |undefined reference to |multiple definition of |cannot find -l|fatal: ")
-"""Where an error begins: what stands before says who met it, and in which file."""
+"""Where the error text begins. The text before names only the program and the file."""
 TEMPORARY = re.compile(r"\b(?:tmp(?:xft)?_?[A-Za-z0-9_-]{6,}|cc[A-Za-z0-9]{6}(?=\.))(?:\.\w+)*")
 STABLE = re.compile(
     r".*\.(?:h|hpp|hh|cuh|so|a|inc)|sh|bash|ld|nvcc|g\+\+|gcc|clang(\+\+)?|ptxas|cc1plus|cicc|nvlink|git"
 )
-"""Headers, libraries and programs: their name says what is missing or failed, wherever they lie."""
+"""Headers, libraries and programs. A fingerprint keeps their file names and drops the folder."""
 KEPT = 400
-"""Characters of a message that the index keeps."""
+"""Characters of a message stored in the index."""
 
 
 def _file(match: re.Match[str]) -> str:
-    """The name of a header, a library or a program; for other paths a word; what only has a slash stays."""
+    """Replace a path: headers, libraries and programs by their name, others by `PATH`."""
     text = match[0]
     is_path = text.startswith(("/", "./", "../", "~/")) or text.count("/") > 1
     if not is_path and "." not in text.rpartition("/")[2]:
@@ -66,13 +66,13 @@ def _file(match: re.Match[str]) -> str:
 
 
 def _hash(match: re.Match[str]) -> str:
-    """A word for letters and digits; a word of letters alone, and a number, stay."""
+    """`HASH` for a match that mixes letters and digits; other matches stay unchanged."""
     letters = set(map(str.isalpha, match[0]))
     return "HASH" if len(letters) == 2 else match[0]
 
 
 def _number(match: re.Match[str]) -> str:
-    """Codes of errors and exits say what failed; other numbers say when and where."""
+    """`N` for a number. Error and exit codes stay, because they say what failed."""
     return match[0].rstrip(".,") if match[1] else "N" + ("" if match[0][-1].isdigit() else match[0][-1])
 
 
@@ -89,16 +89,16 @@ VARYING: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...
     (re.compile(r"(?<![\w.])(exit |status |code |error |signal )?[-+]?\d[\d.,]*(?:e[-+]?\d+)?"), _number),
     (re.compile(r"\bN(?:[ ,x/:-]{1,3}N\b)+"), "N"),
 )
-"""What differs from run to run, in the order in which it goes: an address before a number."""
+"""Patterns that differ from run to run, with replacements. Order matters: addresses before numbers."""
 
 
 def fingerprint(text: str) -> FailureSeen:
-    """The fingerprint of an error text, of whatever length."""
+    """The fingerprint of an error text of any length: its telling line in normal form."""
     return FailureSeen.of(normal_line(telling_line(text)) or "no message")
 
 
 def telling_line(text: str) -> str:
-    """The line that names the error; the last one where none does."""
+    """The first line that names an error; the last non-empty line if none does; else empty."""
     ends = text if len(text) <= 2 * READ else f"{text[:READ]}\n{text[-READ:]}"
     lines = [line[:LONGEST_LINE].strip() for line in ends.splitlines()]
     for line in lines:
@@ -108,16 +108,16 @@ def telling_line(text: str) -> str:
 
 
 def names_error(line: str) -> bool:
-    """Whether a line names an error."""
+    """Whether a line names an error, and does not only accompany one (`compilation terminated`)."""
     return not NOISE.search(line) and bool(TELLING.search(line) or EXCEPTION.match(line))
 
 
 def normal_line(line: str) -> str:
-    """One line without what differs from machine to machine and from run to run."""
+    """Normal form of a line: everything that differs between machines or runs is replaced."""
     text = COLOUR.sub("", line[:LONGEST_LINE])
     if MEMORY.search(text):
         return "CUDA out of memory" if "cuda" in text.lower() else "out of memory"
-    # What stands before the error goes: the last place in a file, the variant, the program that met it.
+    # Cut what precedes the error: source position, variant, program.
     places = [match.end() for match in PLACE.finditer(text)]
     text = text[places[-1] :] or text if places else text
     begin = ANCHOR.search(text)
@@ -128,7 +128,7 @@ def normal_line(line: str) -> str:
 
 
 def failures_of(session: str, finished: Iterable[Finished]) -> tuple[FailureSeen, ...]:
-    """The failures of a session, each fingerprint once a step: of all attempts, those before a fresh start too."""
+    """Failures of a session, one per step and fingerprint, also from before a fresh start."""
     ended = list(finished)
     failures: dict[tuple[str, str, str], FailureSeen] = {}
     for index, record in enumerate(ended):
@@ -142,11 +142,11 @@ def failures_of(session: str, finished: Iterable[Finished]) -> tuple[FailureSeen
 
 
 def of_step(record: Finished) -> tuple[FailureSeen, ...]:
-    """What failed in a step that failed."""
+    """Fingerprints of one failed step: one per wrong variant, else one for the step."""
     verified = read_output(record, VerifyOutput)
     wrong = []
     for checks in (verified.control, *verified.variants) if verified else ():
-        # By the kind of its failure: how many elements, and by how much, differs from run to run.
+        # Keep only the kind of failure: count and size of wrong elements differ from run to run.
         if checks is not None and (failure := checks.first_failure) is not None:
             kind = f"{failure.status}: {normal_line(failure.fault.text if failure.fault else failure.message)}"
             if failure.status in ("wrong", "tampered"):
@@ -160,14 +160,16 @@ def of_step(record: Finished) -> tuple[FailureSeen, ...]:
     line = telling_line(command.output) if command else ""
     if command and names_error(line):
         return (FailureSeen.of(normal_line(line)),)
-    if command and command.code:  # No line names the error: how it ended, and the last thing it said.
+    if command and command.code:  # No line names the error: use exit status and last line.
         how = describe_exit(command.code)
         return (FailureSeen.of(f"{how}: {normal_line(line)}" if line else how),)
     return (fingerprint(record.message),)
 
 
 def _gets_past(later: Finished, record: Finished, failed: FailureSeen) -> bool:
-    """Whether a later attempt no longer fails so; where others fail, a variant may be right by itself."""
+    """Whether a later attempt of the same step no longer has this failure.
+
+    A step that fails for other variants only also counts."""
     if (later.pattern, later.step) != (record.pattern, record.step):
         return False
     if later.status == "passed":

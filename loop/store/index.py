@@ -1,9 +1,8 @@
-"""The index of sessions: what every folder says, in one row each, without reading the folders again.
+"""The index of sessions: one row per session folder, cached in a file.
 
-It is a file of JSON lines in the cache folder, each with a checksum. It is derived from the session folders and
-brought up to date whenever it is read. A folder is read again when the size or time of its files has changed, or
-its line is damaged. Where no file can be kept, every folder is read each time. While no session has changed, no
-model is imported.
+The file has one JSON line with a checksum per folder. Every read updates it: `loop` reads a folder
+again when size or time of its files changed, or when its line is damaged. If the file cannot be
+written, each read visits all folders. While no session has changed, no model is imported (startup).
 """
 
 import contextlib
@@ -23,15 +22,15 @@ if TYPE_CHECKING:
     from loop.model.index import SessionRow
 
 LOOKED_BACK = 200
-"""Predictions, proposals and decisions rest on so many sessions, the newest."""
+"""Number of newest sessions that predictions, proposals and decisions use."""
 NAMED = 5
-"""So many damaged folders are named where rows are read; `loop sessions list` has all."""
+"""`rows` names at most this many damaged folders; `loop sessions list` names all."""
 FORMAT = f"19 {__version__}"
-"""Of a line, and of what a row says; part of the stamp of a folder, so that another format is read again."""
+"""Format of lines and rows. Each folder's stamp contains it, so a new format reads all folders again."""
 
 
 class SessionListing(NamedTuple):
-    """What a list says of one session folder; None: not known, or not yet."""
+    """One line of `loop sessions list`. None: unknown, or the session has not ended."""
 
     folder: str
     target: str | None
@@ -45,20 +44,20 @@ class SessionListing(NamedTuple):
     """The variant with the best mean ratio."""
     recorded: bool
     problem: str
-    """What is wrong with its files; empty where nothing is."""
+    """What is wrong with the folder's files; empty if nothing is."""
     readable: bool
-    """Whether anything could be read of it: then it counts."""
+    """Whether the folder has a row; statistics skip folders without one."""
 
     @classmethod
     def of(cls, entry: dict[str, Any]) -> "SessionListing":
-        """What the index keeps of a folder, as a line of a list."""
+        """The listing of one index entry."""
         return cls(*(entry[name] for name in cls._fields))
 
 
 def rows(root: Path, *, last: int | None = None, target: str | None = None) -> "list[SessionRow]":
-    """The sessions of a folder, oldest first: all, or the `last` so many, of one target.
+    """Index rows of the sessions below `root`, oldest first. Default: all.
 
-    What is damaged or a copy is left out, and named (`read` returns it, too).
+    `last`: only so many newest. `target`: only this target's. Names damaged folders and skips them.
     """
     entries = _entries(root)
     for entry in [entry for entry in entries if entry["problem"]][:NAMED]:
@@ -68,13 +67,13 @@ def rows(root: Path, *, last: int | None = None, target: str | None = None) -> "
 
 
 def read_index(root: Path) -> "tuple[list[SessionRow], list[SessionListing]]":
-    """All rows, and the folders that are damaged, of another format or copies."""
+    """All rows, oldest first, and the listings of folders that are damaged, unknown or copies."""
     entries = _entries(root)
     return _rows(entries), [SessionListing.of(entry) for entry in entries if entry["problem"]]
 
 
 def listing(root: Path) -> list[SessionListing]:
-    """A line for every session folder, oldest first, damaged ones and copies included."""
+    """One listing per session folder, oldest first, including damaged folders and copies."""
     return [SessionListing.of(entry) for entry in _entries(root)]
 
 
@@ -89,13 +88,13 @@ def _rows(entries: list[dict[str, Any]], last: int | None = None) -> "list[Sessi
 
 
 def file_of(root: Path) -> Path:
-    """Where the index of a folder of sessions is kept: with what may be deleted."""
+    """Path of the index file of a sessions folder, in the cache (safe to delete)."""
     name = hashlib.sha256(str(root.absolute()).encode(errors="surrogateescape")).hexdigest()[:16]
     return cache_folder() / "index" / f"{name}.jsonl"
 
 
 def _entries(root: Path) -> list[dict[str, Any]]:
-    """What is known of each session folder, oldest first: fields of its listing, `started`, and `row` as JSON."""
+    """Updated index entries, oldest first: fields of SessionListing, `started`, and `row` as JSON."""
     stamps, lines, entries = _stamps(root), dict[str, bytes](), dict[str, dict[str, Any]]()
     path, before = file_of(root), b""
     with contextlib.suppress(OSError):
@@ -117,7 +116,7 @@ def _entries(root: Path) -> list[dict[str, Any]]:
 
 
 def _stamps(root: Path) -> dict[str, str]:
-    """Each session folder with size and time of the files that say what it is; the time in nanoseconds."""
+    """Folder name to its stamp: index format, then size and time (ns) of each of its main files."""
     stamps = {}
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(root) as folders:
         for folder in folders:
@@ -134,13 +133,13 @@ def _stamps(root: Path) -> dict[str, str]:
 
 
 def _entry(folder: Path, stamp: str) -> dict[str, Any]:
-    """What the index keeps of a folder."""
-    from loop.store.rows import row_of  # Here: while no session has changed, no model is needed.
+    """The index entry of one folder. `stamp`: size and time of its files, to detect changes."""
+    from loop.store.rows import row_of  # Imported late: an unchanged index needs no model.
 
     row, problem = row_of(folder)
     entry: dict[str, Any] = dict.fromkeys(SessionListing._fields)
     entry |= {"folder": folder.name, "stamp": stamp, "problem": problem, "readable": row is not None}
-    entry |= {"recorded": False, "started": ""}  # What was recorded elsewhere comes before all that was run here.
+    entry |= {"recorded": False, "started": ""}  # Empty sorts recorded sessions first.
     if row is not None:
         names = ("target", "plan", "device", "status", "grade", "seconds", "usd", "fastest", "recorded")
         entry |= {name: getattr(row, name) for name in names} | {"row": row.model_dump_json()}

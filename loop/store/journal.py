@@ -1,4 +1,4 @@
-"""The journal: an append-only file of JSON lines, each on disk before the next thing begins."""
+"""The journal: an append-only file of JSON lines. Each line is on disk before the session goes on."""
 
 import contextlib
 import datetime
@@ -26,7 +26,7 @@ class Journal:
         self._lines = [line for line, _ in chain]
         self._sum = chain[-1][1] if chain else ""
         try:
-            if path.exists():  # Drop what a kill left of an unfinished last line: the next one starts on its own.
+            if path.exists():  # Cut an unfinished last line, left by a kill.
                 os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
             self._file = path.open("ab", buffering=0)
         except OSError as error:
@@ -34,11 +34,11 @@ class Journal:
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """Everything written so far, by this process and by those before it."""
+        """All lines so far, including those of earlier processes of this session."""
         return tuple(self._lines)
 
     def append(self, event: Event) -> Line:
-        """Write one event and wait until it is on disk. Raises LoopError when the disk refuses."""
+        """Write one event, wait until it is on disk, return its line. Raises LoopError on failure."""
         line = Line(seq=len(self._lines) + 1, at=datetime.datetime.now(datetime.UTC), event=event)
         data = sums.with_checksum(line.text(), self._sum).encode()
         try:
@@ -47,7 +47,7 @@ class Journal:
                 while rest:
                     rest = rest[self._file.write(rest) :]
                 os.fsync(self._file.fileno())
-            except BaseException:  # Leave nothing of it there: a later line must start on its own.
+            except BaseException:  # Cut the partial line: the next one needs its own line.
                 with contextlib.suppress(OSError):
                     self._file.truncate(size)
                 raise
@@ -63,12 +63,12 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[Line]:
-    """All whole lines of a journal; a torn last line is left out. Raises LoopError on a damaged one."""
+    """All lines of a journal, without an unfinished last one. Raises LoopError on a damaged line."""
     return [line for line, _ in _chain(path, _rows(path))]
 
 
 def whole_lines(path: Path) -> tuple[list[Line], str]:
-    """The lines before any damage, and what the damage is; raises LoopError only where nothing can be read."""
+    """Lines before the first damage, and the damage (empty: none). Raises LoopError if unreadable."""
     lines: list[Line] = []
     rows = _rows(path)
     try:
@@ -79,7 +79,7 @@ def whole_lines(path: Path) -> tuple[list[Line], str]:
 
 
 def _rows(path: Path) -> list[bytes]:
-    """Its lines, and last what a kill left of one: empty as a rule."""
+    """Lines as bytes. The last item is an unfinished line, normally empty."""
     try:
         return sums.read_regular(path).split(b"\n")
     except FileNotFoundError:
@@ -89,7 +89,9 @@ def _rows(path: Path) -> list[bytes]:
 
 
 def _chain(path: Path, rows: Sequence[bytes]) -> Iterator[tuple[Line, str]]:
-    """Line by line, each with the checksum that the next one continues: none can be changed, left out or moved."""
+    """Each line with its checksum. Checksums form a chain, so changed or moved lines are detected.
+
+    Raises WorkFailed at the first damaged line."""
     before = ""
     *rows, torn = rows
     for number, row in enumerate(rows, start=1):
@@ -108,13 +110,13 @@ def _chain(path: Path, rows: Sequence[bytes]) -> Iterator[tuple[Line, str]]:
             raise WorkFailed(f"{what}: its checksum does not match", hint=hint)
         yield line, before
     _, checksum, whole = sums.split_checksum(torn[:-1], before)
-    if whole and checksum.encode() in torn:  # Its line end is another byte: a kill leaves less of a line.
+    if whole and checksum.encode() in torn:  # A complete line lost only its line end: no kill does that.
         hint = f"the {len(rows)} lines before it are whole; end line {len(rows) + 1} with a line end"
         raise WorkFailed(f"{path}:{len(rows) + 1}: damaged line end", hint=hint)
 
 
 def finished_steps(lines: Iterable[Line]) -> tuple[Finished, ...]:
-    """The steps that have ended, in order; those before a fresh start no longer count."""
+    """The steps that have ended, in order. Steps before the last fresh start are excluded."""
     ended: list[Finished] = []
     for line in lines:
         if isinstance(line.event, Opened) and line.event.fresh:
@@ -125,18 +127,18 @@ def finished_steps(lines: Iterable[Line]) -> tuple[Finished, ...]:
 
 
 def open_step(lines: Iterable[Line]) -> Started | None:
-    """The step that was begun and never ended, if there is one."""
+    """The step that began and has not ended; None if there is none."""
     events = [line.event for line in lines if isinstance(line.event, Started | Finished)]
     return events[-1] if events and isinstance(events[-1], Started) else None
 
 
 def last_closed(lines: Iterable[Line]) -> Closed | None:
-    """How the session was closed; None while it is open, or was killed."""
+    """The last close event; None while the session runs, or if it was killed."""
     events = [line.event for line in lines if isinstance(line.event, Closed | Opened)]
     return events[-1] if events and isinstance(events[-1], Closed) else None
 
 
 def unwritable(path: Path, error: OSError) -> LoopError:
-    """What to tell a user whose disk refuses."""
+    """The error for a file that cannot be written, with a hint about LOOP_SESSIONS."""
     hint = "free some space, or choose another folder with LOOP_SESSIONS"
     return unusable_file(path, "written", error, hint)

@@ -1,7 +1,7 @@
-"""What the checks of all sessions say of a variant: what stands against it, and what nobody has judged.
+"""Checks of all sessions: unresolved failures of a variant, and workloads that no session checked.
 
-A check is known by its variant, workload, layout, threads, seed and device. A failed one stands until the same
-check passes on other sources. Where the same sources pass it, the variant is flaky, and still not right.
+Variant, workload, layout, threads, seed and device identify a check. A failure stays unresolved until
+the same check passes on changed sources. If the same sources pass, the variant is flaky, not right.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,13 +14,13 @@ from loop.model.record import Finished, SessionHead
 from loop.model.sanitizing import SanitizeOutput
 
 TIMES = ("kernel.measure", "kernel.compare")
-"""Actions that check outputs while they time."""
+"""Timing actions. They check outputs too."""
 Pass = tuple[int, tuple[str, str], str]
-"""That sources passed a check: place of the session among all, the sources, and the session."""
+"""A passed check: index of its session (oldest 0), key of the sources, and id of the session."""
 
 
 def judgements(head: SessionHead, steps: Sequence[Finished]) -> Iterator[Judgement]:
-    """What the checks of a session say. A check that failed once in it is wrong, whatever came of it later."""
+    """Passed and failed checks of a session, by build. A check that failed once counts as failed."""
     grouped: dict[Judgement, dict[str, bool]] = {}
     for judgement, check, passed in _outcomes(head, steps):
         checks = grouped.setdefault(judgement, {})
@@ -32,8 +32,8 @@ def judgements(head: SessionHead, steps: Sequence[Finished]) -> Iterator[Judgeme
 
 
 def _outcomes(head: SessionHead, steps: Sequence[Finished]) -> Iterator[tuple[Judgement, str, bool]]:
-    """Each check of a session: a judgement without checks, the check's name, and whether it passed."""
-    # Steps of debugging stored the builds of a turn in another form.
+    """Each check of a session: its judgement (still empty), its name, and whether it passed."""
+    # Debugging steps store `builds` in another form.
     built = (step for step in steps if not step.action.startswith("debug."))
     builds = [build for step in built for build in step.output.get("builds", ())]
     last = {build["variant"]: build["build_id"] for build in builds}
@@ -43,13 +43,13 @@ def _outcomes(head: SessionHead, steps: Sequence[Finished]) -> Iterator[tuple[Ju
     def judged(
         variant: str, build: str, threads: int = own, seed: int = head.seed, emulated: bool = False
     ) -> Judgement:
-        build = "" if build in copies else build  # Copies of Python files are known by the files.
+        build = "" if build in copies else build  # Their files identify Python variants.
         return Judgement(variant=variant, build=build, threads=threads, seed=seed, emulated=emulated)
 
     for step in steps:
         output = read_output(step, VerifyOutput)
         if output is None or (output.control is not None and not output.control.right):
-            continue  # Beside a control that failed, checks say nothing.
+            continue  # The library failed the same checks, so they prove nothing.
         for checks in output.variants:
             is_judged = checks.variant in output.right or checks.first_failure is not None
             emulated = checks.emulated or step.action == "kernel.emulate"
@@ -77,18 +77,18 @@ def _outcomes(head: SessionHead, steps: Sequence[Finished]) -> Iterator[tuple[Ju
 
 @dataclass(frozen=True)
 class StandingFailure:
-    """A check that a variant failed, and that has not passed since on other sources."""
+    """A failed check of a variant that has not passed on changed sources since."""
 
     row: SessionRow
     """The last session in which it failed."""
     judgement: Judgement
     check: str
     flaky: str = ""
-    """A session in which the same sources passed it; empty where none did."""
+    """A session in which the same sources passed this check; empty if there is none."""
 
     @property
     def since(self) -> str:
-        """What came of it since, in words."""
+        """One sentence for reports: is the failure flaky, or has nothing passed since?"""
         if self.flaky:
             return f"the same sources passed in {self.flaky}: it is flaky, not right"
         return "no other sources have passed that since"
@@ -97,11 +97,11 @@ class StandingFailure:
 def standing_failures(
     rows: Sequence[SessionRow], ground: str, declared: Mapping[str, Collection[str]]
 ) -> tuple[StandingFailure, ...]:
-    """What stands against the variants, the latest first.
+    """Unresolved failures of the variants, latest first.
 
-    `rows`: sessions of one target, oldest first. `ground`: hash of its files as they are. What failed on these
-    files stands although other files passed it in between. `declared`: variant to the names of its workloads. A
-    failure on a workload that the target no longer has stands until a session finds other sources right.
+    `rows`: sessions of one target, oldest first. `ground`: hash of the target's current files; a
+    failure on these files stays, even if other files passed in between. `declared`: variant to its
+    workload names. A failure on a removed workload ends when a session finds changed sources right.
     """
     passed: dict[CheckKey, list[Pass]] = {}
     clean: dict[str, list[Pass]] = {}
@@ -132,7 +132,7 @@ def standing_failures(
 
 
 def standing_in(rows: Sequence[SessionRow]) -> set[str]:
-    """Sessions in which something failed that has not passed since on other sources."""
+    """Ids of the sessions that have an unresolved failure, on any workload."""
     every = [judgement for row in rows for judgement in row.judged]
     names = {check.partition(", ")[0] for judgement in every for check in judgement.wrong}
     declared = {judgement.variant: names for judgement in every}
@@ -142,10 +142,9 @@ def standing_in(rows: Sequence[SessionRow]) -> set[str]:
 def unjudged_sets(
     rows: Sequence[SessionRow], ground: str, declared: Mapping[str, Mapping[str, Collection[str]]]
 ) -> dict[str, tuple[str, ...]]:
-    """Variant to the sets of workloads that no session judged on these files: `edges (2 of 12 workloads)`.
+    """Variant to workload sets that no session fully checked, as in `edges (2 of 12 workloads)`.
 
-    `declared`: variant to its sets to the names of their workloads.
-    """
+    `ground`: hash of the target's files. `declared`: variant to set name to workload names."""
     missing: dict[str, tuple[str, ...]] = {}
     own = [row for row in rows if row.ground == ground and not row.recorded]
     for variant, sets in declared.items():
@@ -162,6 +161,6 @@ def unjudged_sets(
 
 
 def wrong_builds(rows: Sequence[SessionRow]) -> set[tuple[str, str, str]]:
-    """Variant, build and target's files of everything that any check of any session found wrong."""
+    """Wrong builds, by any check of any session: (variant, build id, hash of files if no build id)."""
     wrong = [(row, judgement) for row in rows for judgement in row.judged if judgement.wrong]
     return {(j.variant, j.build, "" if j.build else row.ground) for row, j in wrong}

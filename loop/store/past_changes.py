@@ -1,4 +1,4 @@
-"""What earlier sessions built, tried and took back: known-good builds, tries, changes and searches that lost."""
+"""Results of earlier sessions: known-good builds, builds tried, reverted changes and past searches."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,10 +16,9 @@ from loop.store.sessions import SessionFolder, every_session, left_out, sessions
 def _earlier(
     root: Path, head: SessionHead, alike: Callable[[SessionHead], object]
 ) -> Iterator[tuple[SessionFolder, SessionHead, tuple[Finished, ...]]]:
-    """Sessions before `head` of which `alike` says the same, oldest first, with their heads and steps.
+    """Sessions before `head` with an equal `alike(head)`, oldest first, with their heads and steps.
 
-    Damaged ones are left out. Sessions after `head` do not count, so that a resumed session sees what it saw
-    when it began.
+    Skips damaged sessions. Later sessions do not count: a resumed session then sees the same past.
     """
     own = alike(head)
     for folder in sessions_before(root, head.id):
@@ -32,9 +31,9 @@ def _earlier(
 
 
 def tries(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
-    """Builds that earlier sessions of the same target and device checked, oldest first.
+    """Builds that earlier sessions of the same target and device verified, oldest first.
 
-    There is one for each variant of a session: its last verification counts.
+    One entry per session and variant, from the variant's last verification.
     """
     attempts = []
     for folder, then, steps in _earlier(root, head, lambda h: (h.target, h.target_folder, h.device)):
@@ -58,10 +57,10 @@ def tries(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
 
 
 def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
-    """The last build of each variant with which a session passed, on the same target and kind of device.
+    """Variant to its known-good build: the last one with which a session passed on such a device.
 
-    A build that any check of any session found wrong is none. Its workloads may have been others: a known good is
-    checked on today's before it is compared.
+    Excludes builds that any check of any session found wrong. That session may have used other
+    workloads, so callers verify a known-good build on the current workloads before timing it.
     """
     good: dict[str, KnownGood] = {}
     bad = wrong_builds(index.rows(root, target=head.target))
@@ -82,15 +81,16 @@ def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
 
 
 def _ground(head: SessionHead) -> tuple[object, ...]:
+    """Target, kind of device, and the GPU or processor: a known-good build holds for an equal key."""
     device = head.machine.gpus[:1] if head.device == "cuda" else (head.machine.processor,)
     return head.target, head.device, device
 
 
 def sessions_needed(root: Path) -> set[str]:
-    """Sessions that the next one looks back on.
+    """Ids of the earlier sessions that the next session reads, so that they are sent along to a host.
 
-    The last of each target and device, that of their known good, and those with a failure that still stands.
-    """
+    These are the last session of each target and device, the sessions of their known-good builds,
+    and sessions with an unresolved failure."""
     last: dict[str, SessionHead] = {}
     for folder in every_session(root):
         try:
@@ -107,14 +107,14 @@ def sessions_needed(root: Path) -> set[str]:
 
 
 def toolchain_of(head: SessionHead) -> tuple[object, ...]:
-    """What has to be the same for a change to lose again: target, device and toolchain."""
+    """Key of target, device and toolchain. A change reverted under an equal key would lose again."""
     machine, gpu = head.machine, head.device == "cuda"
     place = (machine.gpus[:1], machine.driver, machine.nvcc) if gpu else (machine.processor,)
     return head.target, head.target_folder, head.device, head.threads, place, machine.compiler
 
 
 def lost_ideas(root: Path, head: SessionHead) -> tuple[TriedChange, ...]:
-    """Changes that earlier sessions in this environment took back, oldest first; each once, as judged last."""
+    """Changes that earlier sessions with this toolchain reverted. A repeated patch appears once."""
     ideas: dict[str, TriedChange] = {}
     for folder, _, steps in _earlier(root, head, toolchain_of):
         digests = {run: brief.digest for run, brief in by_run(steps, BriefOutput)}
@@ -127,7 +127,7 @@ def lost_ideas(root: Path, head: SessionHead) -> tuple[TriedChange, ...]:
 
 
 def searches(root: Path, head: SessionHead) -> tuple[PastSearch, ...]:
-    """Searches of earlier sessions in this environment, oldest first."""
+    """Tuning searches of earlier sessions with this toolchain, oldest first."""
     past = []
     for folder, _, steps in _earlier(root, head, toolchain_of):
         tried = {run: decision.tried for run, decision in by_run(steps, DecisionOutput)}

@@ -1,4 +1,4 @@
-"""A session folder to its row in the index."""
+"""Computes the index row of a session folder."""
 
 import datetime
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,24 +26,24 @@ OF_HEAD = (
     "id", "started", "target", "device", "variants", "emulated", "threads", "ground", "harness", "attended",
     "loop_version", "predicted",
 )  # fmt: skip
-"""What a row has of a session's head, by the same names."""
+"""Fields that a row copies from the session's head."""
 CHECKS = ("kernel.verify", "kernel.emulate")
-"""Actions that hold the target's own variants against the reference."""
+"""Actions that compare the target's variants with the reference."""
 ASKS = ("kernel.measure", "kernel.compare", "bisect.search", "change.decide")
-"""Actions whose answer is a verdict on speed, a commit or a decision, and that may end without one."""
+"""Actions that answer with a speed verdict, a commit or a decision. They may pass without an answer."""
 
 
 def row_of(path: Path) -> tuple[SessionRow | None, str]:
-    """What the session in a folder says, and what is wrong with its files; None where they say nothing.
+    """The index row of a session folder, and what is wrong with its files (empty if nothing).
 
-    Of a journal that is damaged further on, the lines before the damage count.
+    The row is None for copies and unreadable folders. Of a damaged journal the intact start counts.
     """
     folder = SessionFolder(path)
     try:
         if (path / RECORDED).is_file():
             return _recorded_row(read_recorded(path)), ""
         head, record = folder.head(), folder.record()
-        if head.id != path.name:  # It counts once, under its own name.
+        if head.id != path.name:  # A copied folder must not count twice.
             return None, f"{path}: a copy of session {head.id}"
         lines, problem = journal.whole_lines(path / journal.NAME)
         return session_row(head, record, lines), problem or lines_lost(path, record, lines)
@@ -52,7 +52,7 @@ def row_of(path: Path) -> tuple[SessionRow | None, str]:
 
 
 def session_row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) -> SessionRow:
-    """What a session says; without a record, one that has not ended."""
+    """The index row of a session. `record` is None when the session has not ended."""
     steps = latest_attempts(journal.finished_steps(lines))
     plan, runs = head.plan.plan, _runs(head, steps, lines)
     builds = {
@@ -98,7 +98,7 @@ def session_row(head: SessionHead, record: SessionRecord | None, lines: Sequence
 
 
 def _recorded_row(session: RecordedSession) -> SessionRow:
-    """A session that was recorded elsewhere: what its report states."""
+    """The index row of a session recorded before `loop`, from the figures of its report."""
     gpu, row, seconds = session.gpu.get("name"), session.row, session.row.minutes * 60
     usd = {resource: row.usd_of(resource) for resource in RESOURCES}
     stated = {"rate": "history", "seconds": seconds, "basis": "stated"}
@@ -124,7 +124,7 @@ def _recorded_row(session: RecordedSession) -> SessionRow:
 
 
 def _promises(steps: Sequence[Finished], builds: Mapping[str, str]) -> tuple[Promised, ...]:
-    """What the last profile of each variant promised, of variants that `loop` builds."""
+    """The gain that the last profile of each built variant promised. `builds`: variant to build id."""
     outputs = [step.output for step in steps if step.action == "kernel.profile"]
     last = {p["variant"]: p for output in outputs for p in output.get("profiles", ())}
     promises = []
@@ -137,7 +137,7 @@ def _promises(steps: Sequence[Finished], builds: Mapping[str, str]) -> tuple[Pro
 
 
 def blamed_commits(steps: Sequence[Finished]) -> Iterator[tuple[str, str]]:
-    """Variants of which a search named one commit, with that commit."""
+    """Variant and commit (hash and subject) for each bisection that found exactly one culprit."""
     for output in outputs_of(steps, BisectOutput):
         if output.answer is not None and len(output.answer.culprits) == 1:
             culprit = output.answer.culprits[0]
@@ -145,7 +145,7 @@ def blamed_commits(steps: Sequence[Finished]) -> Iterator[tuple[str, str]]:
 
 
 def _ended(record: SessionRecord) -> dict[str, object]:
-    """What only a session that has ended says."""
+    """The row's fields that exist only after the session has ended."""
     speeds: dict[str, dict[str, float]] = {}
     for verdict in record.verdicts:
         if verdict.ratio is not None and verdict.against == "baseline" and verdict.verdict != "inconclusive":
@@ -162,7 +162,7 @@ def _ended(record: SessionRecord) -> dict[str, object]:
 
 
 def fields_of_verdicts(verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """The fields of a row that rest on its verdicts: `ratios`, `unsure`, `regressed`, `incorrect`."""
+    """The row's fields from its verdicts: `ratios`, `unsure`, `regressed`, `incorrect`."""
     ratios: dict[str, list[float]] = {}
     for verdict in verdicts:
         if verdict.ratio is not None and verdict.against == "baseline":
@@ -180,7 +180,7 @@ def fields_of_verdicts(verdicts: Sequence[Verdict]) -> dict[str, Any]:
 
 
 def _runs(head: SessionHead, steps: Sequence[Finished], lines: Sequence[Line]) -> tuple[PatternRun, ...]:
-    """Each run of a pattern, by the last attempts of its steps."""
+    """One summary per run of a pattern. `steps`: only the last attempt of each step."""
     began: dict[tuple[int, str], datetime.datetime] = {}
     for line in lines:
         if isinstance(line.event, Started):
@@ -203,7 +203,7 @@ def _runs(head: SessionHead, steps: Sequence[Finished], lines: Sequence[Line]) -
                 started=began.get((run, name), head.started),
                 whole=len(mine) == planned.get(name) and not statuses & {"aborted", "paused"},
                 built=any(not build.get("cached") for build in built),
-                # An error leaves no output, a bug only its traceback: whatever else failed found something wrong.
+                # An error leaves no output, a bug a traceback. Any other output is a finding.
                 found=bool(failed) and all(output and "traceback" not in output for output in failed),
                 answered=not questions or any(map(_tells, questions)),
             )
@@ -212,6 +212,6 @@ def _runs(head: SessionHead, steps: Sequence[Finished], lines: Sequence[Line]) -
 
 
 def _tells(output: dict[str, Any]) -> bool:
-    """Whether a step came to a verdict on another build, a culprit or a decision."""
+    """Whether a step's output has a conclusive verdict, a bisection answer or a decision."""
     words = {verdict["verdict"] for verdict in output.get("verdicts", ()) if verdict["against"] != "self"}
     return bool(words - {"inconclusive"} or output.get("answer") or output.get("tried"))

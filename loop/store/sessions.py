@@ -1,4 +1,4 @@
-"""Session folders: made, found, read. `sessions/<id>/` holds head, journal, samples, record and report."""
+"""Create, find and read session folders. `sessions/<id>/` has head, journal, samples, record, report."""
 
 import contextlib
 import datetime
@@ -24,7 +24,7 @@ CHANGES, RECORDED = "changes", "recorded.json"
 RESERVE_BYTES = 1 << 20
 NOT_SESSIONS = ("plans", "history")
 RECENT = 50
-"""Sessions that predictions look back on."""
+"""Number of earlier sessions that `sessions_before` returns at most."""
 
 T = TypeVar("T", SessionHead, SessionRecord, RecordedSession)
 
@@ -42,16 +42,16 @@ class SessionFolder:
 
     @property
     def report(self) -> Path:
-        """Where its report is."""
+        """Path of the session's report."""
         return self.path / REPORT
 
     def lock(self) -> AbstractContextManager[object]:
-        """Hold it for writing; raises Held when another process does."""
+        """Lock the session for writing. Raises Held when another process has the lock."""
         return locked(self.path / LOCK)
 
     @contextlib.contextmanager
     def begun(self, head: SessionHead) -> Iterator[None]:
-        """Hold it while the session is under way. Where its head cannot be written nothing of it stays."""
+        """Lock the session while it runs, and write its head. Removes the folder if that write fails."""
         try:
             with self.lock():
                 self.write_head(head)
@@ -62,54 +62,54 @@ class SessionFolder:
             raise
 
     def head(self) -> SessionHead:
-        """What was known when it began."""
+        """The facts stored when the session began. Raises LoopError when the file is damaged."""
         return _load(SessionHead, self.path / HEAD)
 
     def record(self) -> SessionRecord | None:
-        """What it found; None while it is not finished."""
+        """The session's results; None until the session has finished."""
         path = self.path / RECORD
         return _load(SessionRecord, path) if path.exists() else None
 
     def lines(self) -> list[Line]:
-        """Its journal. Raises LoopError where lines are damaged, or fewer than when its record was written."""
+        """All journal lines. Raises LoopError when lines are damaged, or missing since the record."""
         lines, record = journal.read_journal(self.path / journal.NAME), None
-        with contextlib.suppress(LoopError):  # A damaged record is named by who asks for it.
+        with contextlib.suppress(LoopError):  # `record()` reports damage to its own caller.
             record = self.record()
         if lost := lines_lost(self.path, record, lines):
             raise WorkFailed(lost, hint=f"move {self.path} aside")
         return lines
 
     def finished(self) -> tuple[Finished, ...]:
-        """Its ended steps."""
+        """The steps that have ended, in journal order."""
         return journal.finished_steps(self.lines())
 
     @property
     def reserve(self) -> Path:
-        """The file that is given up when the disk is full, so that the last record can be written."""
+        """A spare file. `loop` deletes it on a full disk, so that the last record still fits."""
         return self.path / ".reserve"
 
     def keep_reserve(self) -> None:
-        """Take room for the last record. Raises LoopError when there is none."""
+        """Write the spare file. Raises LoopError when the disk has no room for it."""
         try:
-            self.reserve.write_bytes(os.urandom(RESERVE_BYTES))  # No file system makes that smaller.
+            self.reserve.write_bytes(os.urandom(RESERVE_BYTES))  # Random bytes: no file system can compress them.
         except OSError as error:
             raise journal.unwritable(self.reserve, error) from error
 
     def write_head(self, head: SessionHead) -> None:
-        """Store what is known at the start."""
+        """Store the head: the facts known when the session begins."""
         sums.write_sealed(self.path / HEAD, head)
 
     def write_record(self, record: SessionRecord) -> None:
-        """Store what was found."""
+        """Store the record: the session's results."""
         sums.write_sealed(self.path / RECORD, record)
 
     def write_report(self, text: str, figures: Mapping[str, str]) -> None:
-        """Store the figures, by their paths from the report, then the report."""
+        """Store the report. `figures`: path relative to the report, to the figure's text (SVG)."""
         write_figures(self.path, figures)
         write_atomic(self.report, text)
 
     def write_samples(self, name: str, rows: Sequence[Any]) -> str:
-        """Store raw samples; returns the file's path inside the session."""
+        """Store raw timings as `samples/NAME.json`; return that path, relative to the session."""
         folder = self.path / SAMPLES
         folder.mkdir(exist_ok=True)
         sums.write_sealed(folder / f"{name}.json", {"format": 1, "segments": list(rows)})
@@ -117,7 +117,7 @@ class SessionFolder:
 
 
 def lines_lost(folder: Path, record: SessionRecord | None, lines: Sequence[Line]) -> str:
-    """Which lines its journal had when its record was written, and has no more; empty as a rule."""
+    """A message that journal lines are missing. Empty if all lines counted in the record are there."""
     if record is None or len(lines) >= record.lines:
         return ""
     first, path = len(lines) + 1, folder / journal.NAME
@@ -125,12 +125,12 @@ def lines_lost(folder: Path, record: SessionRecord | None, lines: Sequence[Line]
 
 
 def left_out(error: LoopError) -> None:
-    """Say that a damaged session, or a part of one, is left out of what is worked out from several."""
+    """Print once that a summary of several sessions skips damaged data, with the reason in `error`."""
     remark_once(f"left out: {error.message}")
 
 
 def write_figures(beside: Path, figures: Mapping[str, str]) -> None:
-    """Store the figures of a report in its folder. Raises LoopError when the disk refuses."""
+    """Write figures (relative path to text) in folder `beside`. Raises LoopError when a write fails."""
     for path, text in ((beside / name, text) for name, text in figures.items()):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -140,7 +140,7 @@ def write_figures(beside: Path, figures: Mapping[str, str]) -> None:
 
 
 def create_session(root: Path, plan: str, now: datetime.datetime) -> SessionFolder:
-    """A new, empty session folder, named by time and plan. Raises LoopError when it cannot be made."""
+    """Create an empty session folder named by time and plan. Raises LoopError when that fails."""
     stem = f"{now:%Y-%m-%d-%H%M%S}-{plan}"
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -154,29 +154,29 @@ def create_session(root: Path, plan: str, now: datetime.datetime) -> SessionFold
 
 
 def every_session(root: Path) -> list[SessionFolder]:
-    """All sessions in a folder, in the order in which they began."""
+    """All sessions below `root`, oldest first; empty when the folder is missing."""
     if not root.is_dir():
         return []
     folders = (SessionFolder(path) for path in root.iterdir() if path.name not in NOT_SESSIONS)
 
     def age(folder: SessionFolder) -> list[str | int]:
-        # Names begin with the time. Of several sessions of one second, the tenth comes after the second.
+        # Names begin with the time. Compare numbers as integers, so that `-10` sorts after `-2`.
         return [int(part) if part.isdigit() else part for part in re.split("([0-9]+)", folder.id)]
 
     return sorted((folder for folder in folders if (folder.path / HEAD).is_file()), key=age)
 
 
 def sessions_before(root: Path, session: str) -> list[SessionFolder]:
-    """The last sessions before one, oldest first: what it saw when it began, however often it is resumed."""
+    """The last `RECENT` sessions before one, oldest first. A resume does not change the answer."""
     folders = every_session(root)
     ids = [folder.id for folder in folders]
     return folders[: ids.index(session) if session in ids else None][-RECENT:]
 
 
 def find_session(root: Path, name: str) -> SessionFolder:
-    """A session by id, by the beginning of one, `last`, or `last~1` for the one before it.
+    """Find a session by id, by a unique prefix of an id, or by `last` (`last~1`: the one before).
 
-    Raises LoopError when none or several match.
+    Raises UsageError when no session or several sessions match.
     """
     folders = every_session(root)
     back = re.fullmatch(r"last(?:~(\d{1,6}))?", name)
@@ -199,11 +199,11 @@ def _load(model: type[T], path: Path) -> T:
 
 
 def read_recorded(folder: Path) -> RecordedSession:
-    """A session that was recorded elsewhere. Raises LoopError when its file is damaged or of another format."""
+    """Read a session recorded before `loop`. Raises LoopError when the file is damaged or unknown."""
     return _load(RecordedSession, folder / RECORDED)
 
 
 def wall_seconds(lines: Sequence[Line]) -> float:
-    """Wall time of all walks of a session."""
+    """Wall seconds in which the session ran; pauses between runs are not counted."""
     walked = [b.at - a.at for a, b in pairwise(lines) if not isinstance(b.event, Opened)]
     return sum(max(0.0, passed.total_seconds()) for passed in walked)

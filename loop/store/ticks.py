@@ -1,4 +1,4 @@
-"""What steps of a running session say they do, for `loop status`: an append-only file, best effort, bounded."""
+"""Progress notes of running steps, for `loop status`: an append-only file of limited size."""
 
 import contextlib
 import json
@@ -9,13 +9,13 @@ from loop.model.record import StepTick
 
 NAME = "ticks.jsonl"
 LARGEST = 2**20
-"""Bytes after which nothing more is kept."""
+"""Maximum size of the file in bytes. Later notes are dropped."""
 APART_S = 0.02
-"""Notes that follow each other more quickly are one."""
+"""Minimum seconds between two notes of one step. A note that comes sooner is dropped."""
 
 
 class Ticks:
-    """Writes those that say something new. What cannot be written is let go: no session ends for it."""
+    """Appends progress notes to one file. Ignores write errors, so that they never end a session."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -23,7 +23,7 @@ class Ticks:
         self._left = LARGEST - (path.stat().st_size if path.exists() else 0)
 
     def add(self, tick: StepTick) -> None:
-        """Keep one, unless it says what the one before it did, or comes at its heels."""
+        """Append a tick. Drop it if its note repeats the last one or comes within `APART_S` of it."""
         last = self._last
         same = last is not None and last.of(tick) and not tick.heartbeat
         if last is not None and same and (tick.note == last.note or tick.seconds - last.seconds < APART_S):
@@ -37,7 +37,7 @@ class Ticks:
 
 
 def read_ticks(path: Path) -> list[StepTick]:
-    """All that can be read; what is damaged is named and left out, and a file that is not there holds none."""
+    """All readable ticks; empty when the file is missing. Reports damaged lines and skips them."""
     with contextlib.suppress(OSError):
         return list(sums.sealed_lines(path, StepTick))
     return []

@@ -1,4 +1,4 @@
-"""YAML and JSON to typed objects, every mistake with its file, line and column."""
+"""Reads YAML and JSON into typed objects. Each mistake is reported with file, line and column."""
 
 from loop.base.documents.complaints import Document, complain, did_you_mean, nearest
 from loop.base.documents.files import content_hash, hash_files, to_json, write_atomic

@@ -1,4 +1,4 @@
-"""Where each value of a file stands, how a message shows it, and what is wrong there."""
+"""Positions of values in a file, and complaints about them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from typing import Any
 from loop.base.errors import Complaint
 
 QUOTED = 60
-"""Characters of a value that a message shows."""
+"""Maximum characters of a value in a message."""
 LONGEST_SIDE = 200
-"""Characters of a path, or of one side of a complaint."""
+"""Maximum characters of a path, or of `expected` or `got`, in a complaint."""
 Place = tuple[str | int, ...]
 """Keys and indices that lead to a value."""
 Position = tuple[int, int]
@@ -17,12 +17,12 @@ Position = tuple[int, int]
 
 
 def clip(text: str, length: int = QUOTED) -> str:
-    """`text`, its end left out when it is longer than `length` characters."""
+    """`text`, cut to `length` characters with `...` if it is longer."""
     return text if len(text) <= length else text[: length - 3] + "..."
 
 
 def quote(value: Any) -> str:
-    """A value in at most 60 characters; what it is, when it is a structure."""
+    """A value for messages, in at most 60 characters: `'soon'`, `true`, `a list`, `nothing`."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -38,7 +38,7 @@ def quote(value: Any) -> str:
 
 @dataclass(slots=True)
 class Marks:
-    """Positions of a list or mapping and of what is in it."""
+    """Position of a list or mapping, and of its keys and values."""
 
     at: Position
     keys: dict[str, Position]
@@ -47,14 +47,14 @@ class Marks:
 
 @dataclass(frozen=True)
 class Document:
-    """Plain data from one file, and where each value stands."""
+    """Plain data from one file, with the position of each value."""
 
     name: str
     data: Any = None
     marks: Marks | Position = (1, 1)
 
     def position(self, place: Place, *, key: bool = False) -> Position:
-        """Line and column of a value (or of its key), or of the nearest thing around it."""
+        """Line and column of the value at `place` (or its key); if missing, of what encloses it."""
         marks = self.marks
         for depth, step in enumerate(place, start=1):
             if not isinstance(marks, Marks) or step not in marks.values:
@@ -66,21 +66,21 @@ class Document:
 
 
 def dotted_path(place: Place) -> str:
-    """A place as complaints write it: `steps.0.budget_s`."""
+    """A place as text for complaints: `steps.0.budget_s`."""
     return clip(".".join(map(str, place)), LONGEST_SIDE)
 
 
 def complain(
     document: Document, place: Place, expected: str, got: str, hint: str | None = None, *, key: bool = False
 ) -> Complaint:
-    """A complaint about the value (or the key) at `place`."""
+    """Make a complaint about the value at `place`, or about its key if `key` is True."""
     line, column = document.position(place, key=key)
     sides = clip(expected, LONGEST_SIDE), clip(got, LONGEST_SIDE)
     return Complaint(document.name, line, column, dotted_path(place), *sides, hint)
 
 
 def nearest(word: str, choices: Sequence[str], alike: float = 0.6) -> list[str]:
-    """The choices that `word` may have been meant to be, best first; `alike`: 1 is the same (difflib)."""
+    """At most three choices similar to `word`, best first. `alike`: minimum similarity, 0 to 1."""
     if len(word) > LONGEST_SIDE:
         return []
     import difflib
@@ -89,6 +89,6 @@ def nearest(word: str, choices: Sequence[str], alike: float = 0.6) -> list[str]:
 
 
 def did_you_mean(word: str, choices: Sequence[str]) -> str | None:
-    """A hint at the nearest choice, when one is near."""
+    """The hint `did you mean 'x'?` with the nearest choice; None if no choice is similar."""
     close = nearest(word, choices)
     return f"did you mean {close[0]!r}?" if close else None

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, stable JSON, content hashes."""
+"""Atomic file writes, stable JSON and content hashes."""
 
 import contextlib
 import datetime
@@ -16,7 +16,7 @@ from loop.base.errors import ACTED_ON, UsageError, WorkFailed
 
 _ACTED_ON = re.compile(ACTED_ON)
 NO_SUCH_PLACE = (FileExistsError, FileNotFoundError, NotADirectoryError, IsADirectoryError)
-"""What the system says of a path that was named wrongly."""
+"""System errors that mean that the user named a wrong path."""
 HINTS = {
     errno.ENOSPC: "the disk is full: free some space",
     errno.EDQUOT: "your quota is used up: free some space",
@@ -28,13 +28,13 @@ HINTS = {
 
 
 def write_atomic(path: Path, content: str | bytes, *, lasting: bool = True) -> None:
-    """Write a file so that a reader sees the old content or the new, never a part; on disk when it returns.
+    """Write a file atomically: readers see the old or the new content. It is on disk at return.
 
-    Links are followed; a device or a pipe is written into. The mode of an old file stays.
-    `lasting`: False for what nobody needs after a loss of power. It costs no wait for the disk.
-    Raises LoopError when the disk refuses; the old file is then untouched.
+    Follows links; writes directly to devices and pipes; keeps the mode of an existing file.
+    `lasting`: False skips the wait for the disk; the file may then be lost in a power failure.
+    Raises LoopError when the write fails; the old file is then unchanged.
     """
-    # Only our JSON can hold lone surrogates: a backslash escape means the same there.
+    # Only our JSON can contain lone surrogates. A backslash escape means the same in JSON.
     data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     folder = folder_beside(path)
     temporary = (folder or Path()) / f".{os.urandom(8).hex()}.tmp"
@@ -67,9 +67,9 @@ def write_atomic(path: Path, content: str | bytes, *, lasting: bool = True) -> N
 
 
 def folder_beside(path: Path) -> Path | None:
-    """The folder of the file that `path` leads to; None for a device or a pipe, which has no files beside it.
+    """Folder of the file that `path` resolves to; None for a device or pipe (no temporary file there).
 
-    Raises UsageError for a disk or a socket: neither holds text.
+    Raises UsageError for a disk or a socket: neither can contain text.
     """
     if path.is_char_device() or path.is_fifo() or path.absolute().is_relative_to("/dev"):
         return None
@@ -81,7 +81,7 @@ def folder_beside(path: Path) -> Path | None:
 def unusable_file(
     path: Path, how: Literal["read", "written", "made"], error: OSError, hint: str | None = None
 ) -> UsageError | WorkFailed:
-    """What the system said of a file, and what to do about it."""
+    """The LoopError for a failed read, write or creation of a file, with the system's reason and a hint."""
     error.filename = error.filename or str(path)
     reason = error.strerror or type(error).__name__
     kind = UsageError if how == "read" or isinstance(error, NO_SUCH_PLACE) else WorkFailed
@@ -89,16 +89,16 @@ def unusable_file(
 
 
 def to_json(value: Any, indent: int | None = 1) -> str:
-    """Indented JSON with a final line end. Models, mappings and sequences; NaN and infinities become null.
+    """Indented JSON with a final line end, of models, mappings, sequences. NaN and infinity become null.
 
-    What a terminal would act on is escaped: it may be printed to one.
+    Escapes control characters, because the text may be printed on a terminal.
     """
     text = json.dumps(to_plain(value), indent=indent, ensure_ascii=False)
     return _ACTED_ON.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
 
 def to_plain(value: Any) -> Any:
-    """`value` as dicts, lists and scalars that JSON knows; what it does not know, as text."""
+    """Convert `value` to dicts, lists and scalars of JSON; other types become text."""
     if hasattr(value, "model_dump"):
         return to_plain(value.model_dump(mode="json", by_alias=True))
     if isinstance(value, Mapping):
@@ -117,7 +117,7 @@ def to_plain(value: Any) -> Any:
 
 
 def content_hash(content: str | bytes | Iterable[str | bytes]) -> str:
-    """SHA-256 in hex, of some content or of several contents in their order."""
+    """SHA-256 (hex) of one content, or of several contents in order."""
     import hashlib
 
     def as_bytes(part: str | bytes) -> bytes:
@@ -133,7 +133,7 @@ def content_hash(content: str | bytes | Iterable[str | bytes]) -> str:
 
 
 def hash_files(paths: Iterable[Path], root: Path) -> str:
-    """SHA-256 in hex over names relative to `root` and contents, whatever the order of the paths.
+    """SHA-256 (hex) of names relative to `root` and contents. The order of the paths does not matter.
 
     Raises LoopError for a file that cannot be read, ValueError for one that is not below `root`.
     """

@@ -1,4 +1,4 @@
-"""JSON schemas of our models. Imported only where one is asked for, or where a name was mistyped."""
+"""JSON schemas of our models. Imported late: only to print a schema or to suggest a mistyped name."""
 
 import ast
 import functools
@@ -32,11 +32,11 @@ MEANINGS = {
     "verdict": "What may be said of it.",
     "wrong": "Names of those that are wrong.",
 }
-"""What a field of that name means where its model says nothing else, and the name does not say it."""
+"""Default descriptions of fields by name, for fields without a docstring."""
 
 
 class Untitled(GenerateJsonSchema):
-    """Without the titles that pydantic makes of names."""
+    """Generates schemas without the titles that pydantic derives from names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
@@ -48,7 +48,7 @@ class Untitled(GenerateJsonSchema):
 
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    """The schema of a model."""
+    """The JSON schema of a model, with field docstrings as descriptions."""
     schema = model.model_json_schema(by_alias=True, schema_generator=Untitled)
     for inner in models_of(model):
         place = schema if inner is model else schema.get("$defs", {}).get(inner.__name__, {})
@@ -57,7 +57,7 @@ def schema_of(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def schema_of_all(kinds: Mapping[str, Any]) -> dict[str, Any]:
-    """One schema of values of several types, by name; readers of it have to bear fields that they do not know."""
+    """One JSON schema of an object whose properties are `kinds` (name to type). Allows unknown fields."""
     adapters = [(name, "serialization", TypeAdapter(kind)) for name, kind in kinds.items()]
     schemas, schema = TypeAdapter.json_schemas(adapters, by_alias=True, schema_generator=Untitled)  # type: ignore[arg-type]
     for inner in models_of(*(model for kind in kinds.values() for model in models_in(kind))):
@@ -68,7 +68,7 @@ def schema_of_all(kinds: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def models_of(*models: type[BaseModel]) -> list[type[BaseModel]]:
-    """Models and all that their fields lead to."""
+    """The models and all models in their fields, directly or indirectly."""
     every = list(models)
     for model in every:  # Grows while it is walked.
         for info in model.model_fields.values():
@@ -85,7 +85,7 @@ def models_in(annotation: Any) -> list[type[BaseModel]]:
 
 @functools.cache
 def field_names(model: type[BaseModel]) -> list[str]:
-    """Names that files use for fields of a model and of all models inside it."""
+    """Field names (or aliases) of a model and of all models inside it, as files write them."""
     names: dict[str, None] = {}
     for inner in models_of(model):
         names |= {info.alias or name: None for name, info in inner.model_fields.items()}
@@ -93,9 +93,9 @@ def field_names(model: type[BaseModel]) -> list[str]:
 
 
 def _describe(model: type[BaseModel], properties: dict[str, Any]) -> None:
-    """Put the docstring below each field, else what is usual, into its schema.
+    """Set each field's description: the docstring below it, else the default by name or type.
 
-    pydantic can do the first, but does it at every import.
+    pydantic can do the first, but only at import, which slows every start.
     """
     texts: dict[str, str] = {}
     for owner in reversed(model.__mro__):
@@ -109,7 +109,7 @@ def _describe(model: type[BaseModel], properties: dict[str, Any]) -> None:
 
 
 def _docstrings(owner: type) -> dict[str, str]:
-    """Field to the text below it."""
+    """Field name to the docstring below it in the source of `owner`."""
     body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
     assert isinstance(body, ast.ClassDef)
     texts = {}

@@ -1,4 +1,4 @@
-"""Checksums of what is stored: a flipped bit is damage that has a name, never another figure."""
+"""Checksums of stored JSON: a flipped bit is reported as damage and never read as another number."""
 
 import errno
 import hashlib
@@ -19,14 +19,14 @@ T = TypeVar("T", bound=BaseModel)
 
 
 def write_sealed(path: Path, value: Any, *, lasting: bool = True) -> None:
-    """Write a JSON object with its checksum. Raises LoopError when the disk refuses."""
+    """Write a JSON object with its checksum (see `write_atomic`). Raises LoopError when it fails."""
     write_atomic(path, with_checksum(to_json(value)), lasting=lasting)
 
 
 def read_sealed(model: type[T], path: Path, hint: str = "move it aside") -> T:
-    """What `write_sealed` wrote; fields that no longer mean anything are left out.
+    """Read a file of `write_sealed` as a model. Ignores fields that the model does not have.
 
-    Raises OSError where unreadable, LoopError where damaged.
+    Raises OSError if the file is unreadable, LoopError (with `hint`) if it is damaged.
     """
     try:
         body = without_checksum(path, read_regular(path), hint)
@@ -38,30 +38,30 @@ def read_sealed(model: type[T], path: Path, hint: str = "move it aside") -> T:
 
 
 def read_regular(path: Path) -> bytes:
-    """What is in a file. Raises OSError for a pipe or a device: reading one may never end."""
+    """Read a regular file. Raises OSError for a pipe or device, whose reading may never end."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, "it is no regular file")
     return path.read_bytes()
 
 
 def with_checksum(text: str, before: str = "") -> str:
-    """The text of a JSON object with its checksum as the last field; `before`: that of what comes before it."""
+    """Add a checksum to a JSON object as its last field. `before`: checksum of the previous object in a chain."""
     body, last = text.rstrip().removesuffix("}").rstrip(), text[len(text.rstrip()) :]
     wide = "\n" if "\n" in body else ""
     return f'{body},{wide or ""} "sum": "{_sum(before, body.encode())}"{wide}}}{last}'
 
 
 def append_sealed(path: Path, text: str) -> None:
-    """One more JSON object at the end of a file of lines, each with a checksum of its own. Raises OSError."""
+    """Append a JSON object with its own checksum as one line. Raises OSError."""
     with path.open("ab+") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - 1))
-        torn = b"\n" if file.read(1) not in (b"", b"\n") else b""  # A kill left a part of the line before.
+        torn = b"\n" if file.read(1) not in (b"", b"\n") else b""  # End a partial line that a kill left.
         file.write(torn + with_checksum(text).encode() + b"\n")
 
 
 def sealed_lines(path: Path, model: type[T]) -> Iterator[T]:
-    """The lines that `append_sealed` wrote; a damaged one, or the lack of any, is named. Raises OSError."""
+    """Read lines of `append_sealed` as models. Reports damaged lines and empty files. Raises OSError."""
     *lines, torn = read_regular(path).split(b"\n")
     if not lines and not torn:
         remark_once(f"{path}: damaged: empty, what it held is lost")
@@ -75,7 +75,7 @@ def sealed_lines(path: Path, model: type[T]) -> Iterator[T]:
 
 
 def without_checksum(path: Path, data: bytes, hint: str = "") -> bytes:
-    """A file's JSON object without its checksum. Raises LoopError where the two do not belong together."""
+    """Remove and verify the checksum of JSON `data`. Raises LoopError, naming `path`, if it is wrong."""
     body, _, whole = split_checksum(data)
     if not whole:
         hint = hint or f"move {path.parent} aside"
@@ -84,7 +84,7 @@ def without_checksum(path: Path, data: bytes, hint: str = "") -> bytes:
 
 
 def split_checksum(data: bytes, before: str = "") -> tuple[bytes, str, bool]:
-    """A JSON object without its checksum, the checksum that the next one continues, and whether they match."""
+    """Split a JSON object into (object without checksum, checksum, whether the checksum is right)."""
     seal = _AT_END.search(data)
     if seal is None:
         return data, "", False

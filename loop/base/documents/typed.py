@@ -1,4 +1,4 @@
-"""Plain data to frozen models. What pydantic says of data that does not fit gets its line and column."""
+"""Converts plain data to frozen models, and pydantic's errors to complaints with line and column."""
 
 import json
 import re
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="BaseModel")
 SIDES = re.compile(r"(?:Input should be|(?:Value error, )?expected) (.*?)(?:, got (.*))?", re.DOTALL)
-"""What pydantic, and validators of ours, say was expected, and what was there."""
+"""Splits messages of pydantic and of our validators into `expected` and `got`."""
 OF_CHOICES = ("literal_error", "enum", "union_tag_invalid")
 WHOLE = (*OF_CHOICES, "int_from_float", "too_short")
-"""What is said of a value as a whole, besides that it is of another type."""
+"""Error types that concern a whole value, besides `*_type`."""
 ABSENT = ("missing", "union_tag_not_found")
 
 
 def parse(model: type[T], document: Document, place: Place = ()) -> T:
-    """The part of a document at `place` as a `model`; an absent part counts as an empty mapping.
+    """Convert the part of a document at `place` to `model`. A missing part counts as an empty mapping.
 
-    Raises DefinitionError with every mistake.
+    Raises DefinitionError with all mistakes.
     """
     from pydantic import ValidationError
 
@@ -34,8 +34,8 @@ def parse(model: type[T], document: Document, place: Place = ()) -> T:
             data = None
     data = {} if data is None and place else data
     try:
-        # Strict validation of JSON is the meaning we want: lists become tuples and text becomes dates, but text
-        # is no number and true is no integer.
+        # Strict JSON validation turns lists into tuples and text into dates, but accepts neither text as a
+        # number nor true as an integer.
         text = json.dumps(data)
         return model.model_validate_json(text, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
@@ -46,10 +46,10 @@ def parse(model: type[T], document: Document, place: Place = ()) -> T:
 def _complaints(
     model: type[T], document: Document, start: Place, data: Any, mistakes: list[Any]
 ) -> list[Complaint]:
-    """One complaint for each mistake, in the order of the file. Only those that are shown get a hint.
+    """One complaint per mistake, in file order. Only those that will be shown get a hint.
 
-    `data`: the part of the document at `start`. Branches of a union that were not meant say at one place what
-    else could stand there: that is one complaint, or none where another branch has a mistake further inside.
+    `data`: the document's part at `start`. pydantic reports one error per branch of a union. Errors at the
+    same place become one complaint; they are dropped if another branch has a mistake deeper inside.
     """
     groups: dict[tuple[Any, ...], list[Any]] = {}
     for mistake in mistakes:
@@ -73,10 +73,10 @@ def _complaints(
 
 
 def _place(data: Any, mistake: Any) -> Place:
-    """Where an error is in the data.
+    """The place of a pydantic error in the data.
 
-    pydantic puts the names of union branches between the steps: ("run", "tuple[str, ...]", 0). The data tell
-    which parts are steps.
+    pydantic adds names of union branches: ("run", "tuple[str, ...]", 0). Only parts that exist in the
+    data are real keys or indices.
     """
     place: list[str | int] = []
     for part in mistake["loc"][:-1] if mistake["type"] == "missing" else mistake["loc"]:
@@ -90,7 +90,7 @@ def _place(data: Any, mistake: Any) -> Place:
 
 
 def _said(model: type[T], items: list[Any]) -> tuple[str, str, Any, list[str]]:
-    """What was expected, what there is, and the wrong word with those that it could have been."""
+    """(expected, got, wrong word, possible words) for the pydantic errors of one place."""
     from loop.base.documents.schemas import field_names
 
     first = items[0]

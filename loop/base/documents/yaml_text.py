@@ -1,4 +1,4 @@
-"""YAML 1.2 to plain data, each value with its line and column. Built on PyYAML's parser events.
+"""Reads YAML 1.2 into plain data with line and column of each value. Built on PyYAML's parser events.
 
 PyYAML's own loader accepts duplicate keys, reads `no` as false and `12:30:45` as 45045, expands aliases
 without limit and leaks RecursionError and ValueError; so it is used for its grammar only.
@@ -54,7 +54,7 @@ def load_yaml(source: Path | str, name: str | None = None) -> Document:
 
 
 def short_path(path: Path) -> str:
-    """A path as short as it can be said from here."""
+    """A path relative to the current folder if it is inside; else unchanged."""
     try:
         return str(path.relative_to(Path.cwd()))
     except (ValueError, OSError):
@@ -62,7 +62,7 @@ def short_path(path: Path) -> str:
 
 
 def _read(path: Path, name: str) -> str:
-    """The text of a file. Raises DefinitionError for what is no readable UTF-8 file of at most 1 MiB."""
+    """Read a file as text. Raises DefinitionError if it is unreadable, no UTF-8, or above 1 MiB."""
     try:
         if path.exists() and not path.is_file():
             raise _error(name, (1, 1), "a file", "a folder or a device")
@@ -90,7 +90,7 @@ def _error(name: str, position: Position, expected: str, got: str, path: str = "
 
 
 def _events(name: str, text: str) -> Iterator[Any]:
-    """Parser events; a mistake in the grammar becomes a DefinitionError in the parser's own words."""
+    """Parser events of YAML text. Raises DefinitionError with the parser's message for bad grammar."""
     try:
         source = PARSER(text)
         while source.check_event():
@@ -106,13 +106,13 @@ def _events(name: str, text: str) -> Iterator[Any]:
 
 
 class _Builder:
-    """Builds data from parser events. It checks each event before it goes on."""
+    """Builds plain data from parser events and checks each event."""
 
     def __init__(self, name: str, text: str) -> None:
         self.name, self.events = name, _events(name, text)
 
     def document(self) -> Document:
-        """The one document of the text."""
+        """The text's only document. Raises DefinitionError if there is none or a second one."""
         if not any(isinstance(event, yaml.DocumentStartEvent) for event in self.events):
             raise _error(self.name, (1, 1), "a YAML document", "an empty file")
         data, marks = self._value(next(self.events), ())
@@ -127,7 +127,7 @@ class _Builder:
         return _error(self.name, _start(event), expected, got, dotted_path(place))
 
     def _value(self, event: Any, place: Place) -> tuple[Any, Marks | Position]:
-        """The value that begins with an event, and where it and what is in it stand."""
+        """Read the value that starts with `event`; return it with the positions of all its parts."""
         self._admit(event, place)
         if isinstance(event, yaml.ScalarEvent):
             return self._scalar(event, place), _start(event)
@@ -152,7 +152,7 @@ class _Builder:
         return fields, marks
 
     def _admit(self, event: Any, place: Place) -> None:
-        """Refuse aliases, anchors and tags: aliases explode, and tags construct objects."""
+        """Refuse aliases (they can expand exponentially), anchors, and tags (they construct objects)."""
         if isinstance(event, yaml.AliasEvent):
             got = f"the alias {quote(f'*{event.anchor}')}"
             raise self._complain(event, place, "a value written out", got)
@@ -163,7 +163,7 @@ class _Builder:
             raise self._complain(event, place, "a value without a tag", quote(event.tag))
 
     def _key(self, event: Any, place: Place) -> str:
-        """The text of a key; the merge key of YAML 1.1 is none."""
+        """The text of a mapping's key. Raises DefinitionError for other types and for the merge key `<<`."""
         self._admit(event, place)
         key = self._scalar(event, place) if isinstance(event, yaml.ScalarEvent) else {}
         if not isinstance(key, str) or (key == "<<" and not event.style):
@@ -171,10 +171,10 @@ class _Builder:
         return key
 
     def _scalar(self, event: Any, place: Place) -> Any:
-        """The value of one scalar: text where it is quoted, else what the core schema reads it as."""
+        """The value of a scalar: text if quoted, else by the YAML core schema."""
         text: str = event.value
         if event.style:
-            if foreign := FORBIDDEN.search(text):  # Escapes bring in what the file itself may not hold.
+            if foreign := FORBIDDEN.search(text):  # Escapes can produce forbidden characters.
                 got = f"the character U+{ord(foreign[0]):04X}"
                 raise self._complain(event, place, "printable text", got)
             return text
