@@ -1,9 +1,9 @@
-"""The command line: parse, call, exit code.
+"""The command line: parses arguments, calls a command, turns its result into an exit code.
 
-Begin with `commands`: each command is a function with parameters and help. `command` says what follows from one.
-The other modules are what commands call, where that needs several rooms.
+Begin with `commands`: each command is a function with parameters and help. `command` derives help,
+JSON output and MCP tools from that function. Other modules do the work of commands.
 
-`main` is the one door where errors become exit codes. Commands that start processes end what a killed one left.
+Only `main` turns errors into exit codes. A command that starts processes ends those that a killed one left.
 """
 
 import contextlib
@@ -24,15 +24,15 @@ from loop.cli.command import ALL, app, screen_for
 
 __all__ = ("ALL", "answered", "app", "commands", "main")
 WORKERS = "loop.workers.program"
-"""The module that starts processes. Before it is imported, an interrupt has nothing to end."""
+"""The module that starts processes. Before its import, an interrupt has no process to end."""
 
 Answer = TypeVar("Answer")
 WRONG_WORDS: Any = typer.BadParameter.__mro__[2]
-"""What typer raises for words that no command has; it has no name of its own for that."""
+"""The exception class for unknown commands and options. typer does not export it by name."""
 
 
 def main() -> None:
-    """The one door where errors become exit codes: expected, interrupted, bug."""
+    """Run the command line and exit. Expected errors, interrupts and bugs get their exit codes only here."""
     try:
         answered(_called)
     except Stopped as stop:
@@ -48,20 +48,20 @@ def main() -> None:
 
 
 def _called() -> None:
-    """Call what the command line asks for; words that are wrong are an error like any other for programs."""
+    """Run the command that sys.argv names. A wrong word becomes UsageError if the caller asks for JSON."""
     open_streams()
     named = [command for command in ALL if command.words.split()[0] in sys.argv[1:2]]
     if not {"--help", "-h"} & set(sys.argv) and any("device" in command.takes for command in named):
         from loop.base.processes import leave_nothing_behind
 
         leave_nothing_behind()
-        if "--device=cuda" in sys.argv:  # A job says that it needs torch: it is imported while we import the rest.
+        if "--device=cuda" in sys.argv:  # A job needs torch: import it in parallel.
             from loop.workers.nursery import Nursery
 
             Nursery.early()
         from loop.machine import gpus
 
-        gpus.ask_early()  # The driver answers meanwhile.
+        gpus.ask_early()  # The GPU driver answers while we import.
     for name in SIGNALS:
         signal.signal(name, _interrupted)
     try:
@@ -71,40 +71,40 @@ def _called() -> None:
     except WRONG_WORDS as error:
         raise UsageError(error.format_message(), f"{_words()} --help") from error
     finally:
-        for name in SIGNALS:  # Python gives them their default back while it ends, which is to kill.
+        for name in SIGNALS:  # Else a signal kills Python while it exits.
             signal.signal(name, signal.SIG_IGN)
 
 
 def _for_programs() -> list[str]:
-    """The options by which the command line asks for JSON."""
+    """Options in sys.argv that ask for JSON: `--json`, `--events`; empty without them."""
     words = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
     return [word for word in words if word in ("--json", "--events")]
 
 
 def _words() -> str:
-    """The command, as far as the command line names one."""
+    """The command that sys.argv names, for messages: `loop kernels verify`."""
     known = (command.words.split() for command in ALL)
     named = [words for words in known if words == sys.argv[1 : 1 + len(words)]]
     return " ".join(["loop", *max(named, key=len, default=[])])
 
 
 def _fail(error: LoopError) -> None:
-    """Print an error: on stderr, and for a program also as JSON on stdout, in one line among events."""
+    """Print an error to stderr; with `--json` or `--events` also to stdout as JSON."""
     if options := _for_programs():
         import json
 
         from loop.base.documents import to_json
 
         text = to_json(error.as_json(_words()))
-        with contextlib.suppress(MachineFailure):  # Stdout cannot be written: the same is said on stderr.
+        with contextlib.suppress(MachineFailure):  # Stdout is closed; stderr still gets the error.
             screen_for().data(json.dumps(json.loads(text)) if options == ["--events"] else text)
     screen_for().fail(error)
 
 
 def answered(work: Callable[[], Answer]) -> Answer:
-    """Call a function and return its result. Whatever goes wrong in it is raised as a LoopError.
+    """Call a function and return its result. Turn every exception except BrokenPipeError into a LoopError.
 
-    It is a failure of the machine, a mistake of the user, or a bug, whose traceback is put where it can be found.
+    That is a machine failure, a mistake of the user, or a bug. A bug's traceback goes to a file.
     """
     try:
         return work()
@@ -131,7 +131,7 @@ def answered(work: Callable[[], Answer]) -> Answer:
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
-    """End the work. While it is being imported nothing runs yet, and Python may drop an exception: end at once."""
+    """Signal handler: raise Stopped. During an import, exit at once: Python may swallow the exception."""
     while frame is not None and WORKERS not in sys.modules:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             os._exit(ExitCode.INTERRUPTED)
@@ -140,7 +140,7 @@ def _interrupted(number: int, frame: FrameType | None) -> None:
 
 
 def _log_bug() -> str:
-    """Put the traceback where it can be found; returns what to do with it."""
+    """Write the traceback to a temporary file. Returns a hint that names the file."""
     import tempfile
     import traceback
 

@@ -1,4 +1,4 @@
-"""`loop kernels ...`, `loop doctor` and `loop run step`: single steps of the bench, without a session."""
+"""`loop kernels ...`, `loop doctor` and `loop run step`: run actions without a session."""
 
 import contextlib
 import json
@@ -43,15 +43,15 @@ from loop.steps.setting import (
 from loop.steps.spread import write_samples
 
 NOTHING_TO_EXPLAIN = "nothing is wrong"
-"""Why the step that explains is skipped where a variant is right: it has no line then, here and in the JSON."""
+"""Reason for skipping the step that explains failures. A step skipped for this is not shown at all."""
 
 
 @dataclass(frozen=True)
 class BenchRequest:
-    """What the user asked for; `loop kernels verify --help` and `loop run step --help` say what each is."""
+    """The options of the command; see `loop kernels verify --help` and `loop run step --help`."""
 
     what: str
-    """What is done: verify, check, measure, prove-gate, resources, doctor or step."""
+    """The command: verify, check, measure, prove-gate, resources, doctor or step."""
     variants: Sequence[str] = ()
     target: Path | None = None
     device: str = "auto"
@@ -60,7 +60,7 @@ class BenchRequest:
     seed: int = 0
     rounds: int = 3
     enough: bool = False
-    """Whether the first failure of a variant ends its verification."""
+    """Whether a variant's verification ends at its first failure."""
     emulate: bool = False
     sanitize: bool = False
     executor: str = ""
@@ -77,30 +77,30 @@ class BenchRequest:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What runs where."""
+    """The device, the variants that run on it, and the variants that are emulated."""
 
     device: Device
     variants: tuple[str, ...]
     emulated: tuple[str, ...] = ()
 
     def parameters(self, request: BenchRequest) -> dict[str, bool | int | float | str]:
-        """What patterns of the bench may ask: which of their steps have anything to do."""
+        """Values that the `when` of a step reads as `plan.*`: whether the step has anything to do."""
         sanitized = request.sanitize and self.device == "cuda"
         return {"variants": bool(self.variants), "emulated": bool(self.emulated), "sanitized": sanitized}
 
 
 class BenchAnswer(Printed):
-    """Steps without a session, and how they ended together."""
+    """What these commands print with `--json`: the steps, and their common status."""
 
     status: Literal["passed", "failed"]
-    """`failed` where any step did not pass."""
+    """`failed` if any step did not pass."""
     steps: tuple[Finished, ...]
     explanations: tuple[Explanation, ...] = ()
-    """Why and where variants are wrong, one a wrong variant."""
+    """Why and where variants are wrong, one entry per wrong variant."""
 
     @classmethod
     def of(cls, steps: Sequence[Finished]) -> "BenchAnswer":
-        """What steps say together."""
+        """The answer made of these steps."""
         explained = outputs_of(steps, DebugOutput)
         explanations = tuple(explanation for output in explained for explanation in output.explanations)
         status = "failed" if any(record.status != "passed" for record in steps) else "passed"
@@ -108,19 +108,19 @@ class BenchAnswer(Printed):
 
 
 def run_bench(request: BenchRequest, screen: Screen) -> int:
-    """Build, verify or measure variants; the exit code."""
+    """`loop kernels ...`: run the steps and print their results. Returns the exit code."""
     return shown(request, *walk_bench(request, screen), screen)
 
 
 def doctor(request: BenchRequest, screen: Screen) -> int:
-    """The environment pattern alone; the exit code."""
+    """`loop doctor`: run the environment pattern alone. Returns the exit code."""
     setting = trusted_setting(request.target, screen)
     pattern = setting.patterns["environment-validation"].value
     return shown(request, *walk_alone(setting, pattern, choose(request, setting.target), request, screen), screen)
 
 
 def run_step(request: BenchRequest, screen: Screen) -> int:
-    """Do one action of the table by itself, as a part of a session that is done elsewhere; the exit code."""
+    """`loop run step`: run one action, usually as a job of a session elsewhere. Returns the exit code."""
     action, samples = request.action, request.samples
     if action not in ACTIONS:
         raise UsageError(f"no action {action!r}", hint=did_you_mean(action, list(ACTIONS)))
@@ -143,7 +143,7 @@ def run_step(request: BenchRequest, screen: Screen) -> int:
 
 
 def walk_bench(request: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], int]:
-    """The steps that build, verify or measure variants, and the exit code."""
+    """Run the steps of a `loop kernels` command. Returns the steps and the exit code."""
     setting = with_given(trusted_setting(request.target, screen), request.workloads)
     chosen = choose(request, setting.target)
     if request.sanitize and chosen.device == "cpu" and chosen.variants:
@@ -157,7 +157,7 @@ def walk_bench(request: BenchRequest, screen: Screen) -> tuple[Sequence[Finished
 
 
 def choose(request: BenchRequest, target: Target) -> Chosen:
-    """Device and variants of a command. Raises LoopError where a speed is asked of what can only be emulated."""
+    """Device and variants of a command. Raises LoopError when only emulated variants are to be timed."""
     only = request.emulate or (
         request.sanitize and choose_device(request.device, target, request.variants) == "cpu"
     )
@@ -174,7 +174,7 @@ def choose(request: BenchRequest, target: Target) -> Chosen:
 
 
 def bench_pattern(request: BenchRequest, target: Target, chosen: Chosen) -> Pattern:
-    """The pattern of a command: steps that have something to do, with what the user asked of them."""
+    """The shipped pattern of a command, without idle steps, with the user's options as arguments."""
     pattern = read_file(shipped("patterns") / "bench" / f"{request.what}.yaml", Pattern).value
     verify: dict[str, Any] = {"others_s": 0, **({"enough": True} if request.enough else {})}
     if request.what == "verify":
@@ -201,7 +201,7 @@ def walk_alone(
     screen: Screen,
     checks: tuple[str, ...] = (),
 ) -> tuple[Sequence[Finished], int]:
-    """Walk one pattern without leaving a session: its steps and the exit code. `checks`: sets not timed."""
+    """Run one pattern without a session: steps and exit code. `checks`: sets verified but not timed."""
     target, sets = setting.project.target, choose_sets(request.workloads, setting.target)
     plan = Plan(
         format=1,
@@ -216,7 +216,7 @@ def walk_alone(
     planned = PlannedPattern(pattern=pattern, planned=True, seconds=60, evidence="prior")
 
     def facts(finished: Sequence[Finished]) -> dict[str, object]:
-        """What expressions of a pattern read as `session`."""
+        """Values that expressions of the pattern read as `session.*`."""
         verified = (variant for output in outputs_of(finished, Checked) for variant in output.variants)
         return {"wrong": any(variant.first_failure for variant in verified)}
 
@@ -241,7 +241,7 @@ def walk_alone(
 
 
 def shown(request: BenchRequest, finished: Sequence[Finished], code: int, screen: Screen) -> int:
-    """Print what steps found, and how the user repeats it; the exit code again."""
+    """Print the steps' results and how to repeat them. Returns `code`."""
     if request.json:
         screen.data(to_json(BenchAnswer.of(finished)))
         return code
@@ -261,7 +261,7 @@ class VariantList(Printed):
     variants: dict[str, Variant]
 
     def show(self, screen: Screen) -> None:
-        """A row each."""
+        """Print a table with a row each."""
         rows = [(name, v.kind, v.device, ", ".join(v.dtypes), v.title) for name, v in self.variants.items()]
         screen.table(("variant", "kind", "device", "types", "idea"), rows)
 
@@ -273,12 +273,12 @@ def list_variants(target: Path | None) -> VariantList:
 
 
 class HeaderPath(Printed):
-    """The C header that a kernel includes."""
+    """What `loop kernels header --json` prints."""
 
     path: str
 
     def show(self, screen: Screen) -> None:
-        """The path alone, for a shell."""
+        """Print the path alone, for use in a shell."""
         screen.data(self.path)
 
 

@@ -1,4 +1,4 @@
-"""`loop clean`: what nobody needs any more, and what can be made again; it asks first."""
+"""`loop clean`: lists and removes left-over worktrees, or caches, after asking."""
 
 import os
 import shutil
@@ -28,32 +28,32 @@ CACHED = {
 
 
 class LeftItem(Model):
-    """Something that loop made, and where it stands."""
+    """A worktree or cache folder that loop made."""
 
     kind: Literal["worktree", "cache"]
     name: str
     path: str
     state: State
-    """`left over` can be removed; `waits` and others are needed."""
+    """`left over`: can be removed. `waits`: a session needs it. `in use`: a process runs there."""
     why: str
     loses: str = ""
-    """What would be lost with it; empty for nothing."""
+    """Uncommitted edits that removal would destroy; empty for none."""
     removed: bool = False
 
 
 class LeftBehind(Printed):
-    """What loop left behind."""
+    """What `loop clean --json` prints."""
 
     found: tuple[LeftItem, ...]
 
     def show(self, screen: Screen) -> None:
-        """A row each."""
+        """Print a table with a row each."""
         cells = [(item.kind, item.name, item.state, item.loses or "-", item.why) for item in self.found]
         screen.table(("what", "name", "", "would lose", "why"), cells)
 
 
 Removable = tuple[LeftItem, Callable[[], object]]
-"""Something that loop made, and what removes it."""
+"""An item, and the function that removes it."""
 
 
 def worktrees() -> Iterator[Removable]:
@@ -71,7 +71,7 @@ def worktrees() -> Iterator[Removable]:
 
 
 def _state(tree: KeptWorktree) -> tuple[State, str]:
-    """Where a worktree stands, by the process or the session that made it; and why."""
+    """The state of a worktree, from the process or session that made it; and the reason."""
     parts = tree.root.name.split("-")
     if parts[0] == "bisect" and len(parts) > 1 and parts[1].isdigit():
         alive = psutil.pid_exists(int(parts[1]))
@@ -93,7 +93,7 @@ def _state(tree: KeptWorktree) -> tuple[State, str]:
 
 
 def cached_items() -> Iterator[Removable]:
-    """What is in the cache: all of it can be made again."""
+    """The folders of the cache, with their sizes. All can be made again."""
     for part, what in CACHED.items():
         path = cache_folder() / part
         if path.is_dir():
@@ -106,10 +106,10 @@ def cached_items() -> Iterator[Removable]:
 def clean(
     names: Sequence[str] = (), *, cache: bool = False, yes: bool = False, screen: Screen, as_json: bool = False
 ) -> int:
-    """List what is there, ask, and remove what nobody needs; 1 where something stays for what it would lose.
+    """List worktrees (or caches), ask, and remove the left-over ones. Returns the exit code.
 
-    `names`: only these, whatever is lost with them; none: all that is left over. Raises UsageError for a name that
-    is not there, or is needed.
+    `names`: remove only these, with their edits; empty: all left over without edits. The code is 1 if
+    some stay because of edits. Raises UsageError for an unknown or needed name.
     """
     every = list(cached_items() if cache else worktrees())
     by_name = {item.name: item for item, _ in every}

@@ -1,8 +1,8 @@
-"""`@command`: a function with `Annotated` parameters as a command of typer, and all that follows from it.
+"""`@command`: makes a function with `Annotated` parameters a command of the command line.
 
-Help, `--json`, `--on HOST` and the tools of `loop mcp` read the function's signature and docstring. `calls` names
-the function that does the work. It is imported only when the command runs: help is quick, and a mistyped name is
-refused before anything large is imported. What it returns is printed: as JSON with `--json`, else by its `show`.
+Help, `--json`, `--on HOST` and MCP tools are derived from the function's signature and docstring.
+`calls` names the function that does the work. It is imported only when the command runs, so help
+and errors about names are quick. Its result is printed: as JSON with `--json`, else by its `show`.
 """
 
 import dataclasses
@@ -22,34 +22,34 @@ from typer.core import TyperCommand, TyperGroup
 from loop.cli.names import refuse_unknown
 
 ON_HOST = "cli.on_host:run_on_host"
-"""Does a command on another machine, where `--on` names one. It knows commands, so it is imported by name."""
+"""Runs a command on another machine, for `--on`. Imported by name, because it imports this module."""
 HELP = {"help_option_names": ["-h", "--help"]}
 FIRST = (
     *("run session", "init", "trust", "kernels verify", "kernels measure"),
     *("optimize", "bisect", "report", "status", "doctor"),
 )
-"""What `loop --help` shows first: the commands that most people need."""
+"""The commands that `loop --help` lists first."""
 ALL: list["Command"] = []
-"""Every command, in the order in which they are defined."""
+"""Every command, in the order of definition."""
 METAVARS = {int: "NUMBER", float: "NUMBER", str: "TEXT", Path: "PATH"}
-"""What help calls the value of an option that names no metavar of its own, by its type."""
+"""Type of an option to the placeholder of its value in help, if the option names none."""
 Agents = Literal["", "reads", "edits", "starts", "ends"]
-"""What a call through MCP does, where a command is a tool; `starts`: it begins work that may outlast the call."""
+"""What an MCP call of the command does; empty: no MCP tool. `starts`: begins work that may outlast the call."""
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 Function = TypeVar("Function", bound=Callable[..., int | None])
 Request = TypeVar("Request")
 
 
 class _Quick:
-    """Converts only what was given: typer imports pydantic to convert, which takes as long as all else.
+    """Converts only the options that were given: typer would import pydantic, which doubles the start time.
 
-    Its help names no types of Python's, and cuts no sentence off.
+    Its help shows no Python types and never truncates a sentence.
     """
 
     help: str | None
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The parameters, each with that rule."""
+        """The parameters; each converts its value only if one was given."""
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for parameter in parameters:
             if not isinstance(parameter.process_value, partial):
@@ -60,7 +60,7 @@ class _Quick:
         return parameters
 
     def get_short_help_str(self, limit: int = 0) -> str:
-        """The first line of its help, for the list of a group's commands."""
+        """The first line of the command's help, for lists of commands."""
         return (self.help or "").partition("\n")[0]
 
 
@@ -69,38 +69,38 @@ def _converted(convert: Any, parameter: Any, context: Any, value: Any) -> Any:
 
 
 class QuickCommand(_Quick, TyperCommand):
-    """A command that starts at once."""
+    """A command with the quick conversion of `_Quick`."""
 
 
 class QuickGroup(_Quick, TyperGroup):
-    """A group of commands that starts at once."""
+    """A group of commands with the quick conversion of `_Quick`."""
 
 
 class RootGroup(QuickGroup):
-    """`loop` itself. A command is made when it is looked up, for each start needs one of them.
+    """`loop` itself. It builds a command only when it is looked up, because each start needs just one.
 
-    Its help fits a screen of 80 columns and 24 lines.
+    Its help fits 80 columns and 24 lines.
     """
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The first word of each command, in the order in which they are defined."""
+        """The first word of each command, in the order of definition."""
         return list(dict.fromkeys(command.words.partition(" ")[0] for command in ALL))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command or the group of commands that begins with a word; None where there is none."""
+        """The command or group named by a first word; None if there is none."""
         if cmd_name not in self.commands:
             own = [command for command in ALL if command.words.partition(" ")[0] == cmd_name]
             group = new_group(HELPS.get(cmd_name, ""))
             for command in own:
                 command.add_to(group)
-            if not own:  # Every other one is made then: typer names the nearest.
+            if not own:  # Build all: typer suggests the nearest name.
                 known = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
                 return known.get(cmd_name)
             self.commands[cmd_name] = typer.main.get_command(group)
         return self.commands.get(cmd_name)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """The commands that matter first, a line each; then the names of all others, and the options."""
+        """Write help: the main commands with a line each, then the names of all others, then the options."""
         summaries = {command.words: command.summary for command in ALL}
         with formatter.section("Commands"):
             formatter.write_dl([(words, summaries[words]) for words in FIRST])
@@ -112,38 +112,38 @@ class RootGroup(QuickGroup):
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """One command, as its function says."""
+    """One command: its words, its function, and how the work is called."""
 
     words: str
-    """What calls it, after `loop`."""
+    """The words after `loop`: `kernels verify`."""
     function: Callable[..., Any]
     examples: tuple[str, ...] = ()
     calls: str = ""
-    """Module of loop's and function that do the work, `cli.bench:doctor`; empty: the function itself does it."""
+    """`module:function` in loop that does the work, as `cli.bench:doctor`; empty: `function` itself."""
     result: str = ""
-    """Class of what the work prints by itself with `--json`; empty: what its function returns."""
+    """Class of the JSON that the work prints itself; empty: the return type of the work."""
     agents: Agents = ""
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     rest: bool = False
-    """Whether words behind the first that is no option belong to it."""
+    """Whether all words after the first non-option are arguments, also those with dashes."""
     shared: Callable[..., None] | None = None
-    """A function whose parameters it has before its own."""
+    """A function whose parameters come before the command's own: options that several commands share."""
     json: bool = False
-    """Whether it has `--json`, without a parameter of its own for that."""
+    """Whether `--json` is added to the parameters."""
 
     @property
     def help(self) -> str:
-        """A line, then what else there is to say."""
+        """The function's docstring: a summary line, then details."""
         return inspect.cleandoc(self.function.__doc__ or "")
 
     @property
     def summary(self) -> str:
-        """The first line of its help."""
+        """The first line of the help."""
         return self.help.partition("\n")[0]
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
-        """What it takes from the command line: what it shares with others, its own, and `--json`."""
+        """All parameters on the command line: shared ones, own ones, and `--json`."""
         functions = filter(None, (self.shared, self.function))
         every = [each for function in functions for each in inspect.signature(function).parameters.values()]
         if self.json:
@@ -152,12 +152,12 @@ class Command:
 
     @property
     def takes(self) -> frozenset[str]:
-        """Names of its parameters."""
+        """The names of its parameters."""
         return frozenset(parameter.name for parameter in self.parameters)
 
     @property
     def printed(self) -> Any:
-        """The type of what `--json` prints."""
+        """The type of the JSON that `--json` prints."""
         module = self.calls.partition(":")[0]
         if self.result:
             return _imported(self.result if ":" in self.result else f"{module}:{self.result}")
@@ -165,7 +165,7 @@ class Command:
         return next(iter(get_args(kind)), kind)
 
     def add_to(self, group: typer.Typer) -> None:
-        """Let typer parse it, as the command of its last word; called by a group's words, as that group's own."""
+        """Add the command to a typer group under its last word, or as the group's own callback."""
 
         def call(**values: Any) -> None:
             context = values.pop("context", None)
@@ -193,7 +193,7 @@ class Command:
         decorate(call)
 
     def words_of(self, values: Mapping[str, Any]) -> list[str]:
-        """What follows `loop` on the command line that gives these values; defaults are left out."""
+        """The command line after `loop` that gives these values to the parameters; defaults are left out."""
         options: list[str] = []
         places: list[str] = []
         for parameter in self.parameters:
@@ -208,11 +208,11 @@ class Command:
         return [*self.words.split(), *options, *(["--", *places] if places else [])]
 
     def call(self, values: Mapping[str, Any], screen: Any = None) -> int:
-        """Do it, on the process's own screen by default; the exit code.
+        """Run the command with these values and return the exit code. `screen`: None is the process's own.
 
-        What does the work gets the values that it has parameters for, `json` also as `as_json`. A parameter
-        `request` is a dataclass, made of the values that are its fields. It returns an exit code where it has
-        printed by itself, else the answer, or the answer with an exit code.
+        The work gets the values that it has parameters for, and `json` also as `as_json`. For a parameter
+        `request`, a dataclass is made of the values that are its fields. The work returns an exit code if it
+        printed by itself, else a result, or a result and an exit code.
         """
         from loop.base.places import BUNDLED_TARGET, MANIFEST
 
@@ -259,7 +259,7 @@ def command(
     shared: Callable[..., None] | None = None,
     **fixed: Any,
 ) -> Callable[[Function], Function]:
-    """Make a function the command that these words call; its docstring is the help. For the rest see `Command`."""
+    """Register a function as the command `words`; its docstring is the help. Other arguments: see `Command`."""
 
     def define(function: Function) -> Function:
         lines = examples or (f"loop {words}",)
@@ -270,19 +270,19 @@ def command(
 
 
 def _imported(place: str) -> Any:
-    """What `module:name` names, of a module of loop's."""
+    """Import `module:name` from loop."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(f"loop.{module}"), name)
 
 
 def make_request(kind: Callable[..., Request], values: Mapping[str, Any], **more: Any) -> Request:
-    """A request: of these values the fields that this dataclass has, and more."""
+    """A dataclass of type `kind`, filled with the values that match its fields, and `more`."""
     names = {field.name for field in dataclasses.fields(kind)} - {*more}  # type: ignore[arg-type]
     return kind(**{name: value for name, value in values.items() if name in names}, **more)
 
 
 def flag_of(parameter: Parameter) -> str:
-    """The flag of a parameter; empty for what is given by its place."""
+    """The flag of a parameter, `--seed`; empty for a positional argument."""
     option = parameter.annotation.__metadata__[0]
     if isinstance(option, typer.models.ArgumentInfo):
         return ""
@@ -291,12 +291,12 @@ def flag_of(parameter: Parameter) -> str:
 
 
 def default_of(parameter: Parameter) -> Any:
-    """What a parameter is where nobody gives it."""
+    """The default of a parameter; None if it has no default."""
     return None if parameter.default is Parameter.empty else parameter.default
 
 
 def _as_target(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The target that is made of a task of somebody else's, with its answers; nothing where it is no task."""
+    """Target and variants made from a task in another format and its answers; empty if `path` is no task."""
     from loop.formats import table
 
     if not table.is_foreign(path):
@@ -308,7 +308,7 @@ def _as_target(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def screen_for(as_json: bool = False) -> Any:
-    """A screen; with --json, talk is left out unless somebody watches, or keeps it."""
+    """A screen for output. With --json messages are hidden, unless stderr is a terminal or is recorded."""
     from loop.base.screen import TALKS, Screen
 
     return Screen(quiet=as_json and not sys.stderr.isatty() and TALKS not in os.environ)
@@ -344,11 +344,11 @@ HELPS = {
     "job": "Run one job, wherever its folder lies.",
     "catalog": "The catalogue of patterns, sessions and kernels as pages.",
 }
-"""Words to the help of the group that they call."""
+"""First word of a group of commands to the group's help."""
 
 
 def new_group(text: str, **settings: Any) -> typer.Typer:
-    """Commands that are called by words behind one word, or one command; `text`: the help of the group."""
+    """A typer group of commands. `text`: its help; empty for a single command."""
     group = typer.Typer(
         help=text,
         no_args_is_help=True,

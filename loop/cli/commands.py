@@ -50,11 +50,11 @@ def of_bench(
     threads: Threads = None,
     seed: Seed = 0,
 ) -> None:
-    """Parameters of each command that judges variants without a session."""
+    """Shared parameters of commands that judge variants without a session."""
 
 
 def bench(words: str, *examples: str, **options: Any) -> Callable[[Function], Function]:
-    """`@command` for what `cli.bench` does with variants; its last word says what."""
+    """`@command` for a command of `cli.bench`; its last word (`verify`) becomes the request's `what`."""
     what = words.partition(" ")[2]
     return command(words, "cli.bench:run_bench", *examples, result="BenchAnswer", what=what, **options)
 
@@ -72,7 +72,7 @@ def of_session(
     dry_run: DryRun = False,
     events: Annotated[bool, Option("--events", help="Print each event as a line of JSON.")] = False,
 ) -> None:
-    """Parameters of each command that walks a plan."""
+    """Shared parameters of commands that run a plan."""
 
 
 def of_task(
@@ -87,7 +87,7 @@ def of_task(
     threads: Threads = None,
     seed: Seed = 0,
 ) -> None:
-    """Parameters of each command on a task of another format."""
+    """Shared parameters of commands on a task of another format."""
 
 
 @command(

@@ -1,4 +1,4 @@
-"""`loop sessions compare`: sessions beside each other, by what they state themselves."""
+"""`loop sessions compare`: shows two or more sessions next to each other."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ MOST = len(LETTERS)
 
 
 def compare_sessions(names: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool) -> None:
-    """Two or more sessions beside each other, in the order in which they are named."""
+    """Print a comparison of 2 to `MOST` sessions, in the order of `names`, as a table or as JSON."""
     chosen = project(target, Path.cwd())
     if not 2 <= len(names) <= MOST:
         hint = "loop sessions compare last~1 last"
@@ -38,7 +38,7 @@ def compare_sessions(names: Sequence[str], target: Path | None, screen: Screen, 
 
 
 def _find(root: Path, name: str) -> ComparedSession:
-    """A session by id, beginning of an id, `last` or `last~1`. Raises LoopError for one recorded elsewhere."""
+    """A session by id, prefix, `last` or `last~1`. Raises LoopError for an imported or damaged session."""
     known = recorded.find(root, name)
     if known is not None:
         why = "on which workloads is not known, so it is compared with none"
@@ -50,7 +50,7 @@ def _find(root: Path, name: str) -> ComparedSession:
     head, record = folder.head(), folder.record()
     verdicts: dict[str, dict[str, Verdict]] = {}
     for verdict in record.verdicts if record else ():
-        if verdict.against == "baseline":  # A wrong variant has no other.
+        if verdict.against == "baseline":  # A wrong variant has only this verdict.
             verdicts.setdefault(verdict.variant, {})[verdict.workload] = verdict
     machine, gpu, commit = head.machine, head.device == "cuda", head.revision.commit
     facts = {

@@ -1,4 +1,4 @@
-"""`loop hosts` and `loop jobs`: the machines of `hosts.yaml`, what they lack for a session, what runs where."""
+"""`loop hosts` and `loop jobs`: lists, sets up and stops the machines of `hosts.yaml`; lists jobs."""
 
 from pathlib import Path
 
@@ -22,30 +22,30 @@ from loop.report import format as say
 
 
 class JobAnswer(Printed):
-    """One job that was run."""
+    """What `loop job run --json` prints."""
 
     job: JobRun
 
     def show(self, screen: Screen) -> None:
-        """How it ended, in a line."""
+        """Print the job's id and state."""
         screen.say(f"job {self.job.id} {self.job.state}")
 
 
 def run_job(folder: Path) -> tuple[JobAnswer, int]:
-    """Run the job in a folder; the exit code is its command's, as a shell says it."""
+    """Run the job in a folder. The exit code is its command's; 128 + N after signal N, as in a shell."""
     job = JobFolder(folder.absolute())
     code = run(job)
     return JobAnswer(job=job.ran), code if code >= 0 else 128 - code
 
 
 class JobList(Printed):
-    """Jobs of this user on this machine, the oldest first."""
+    """This user's jobs on this machine, oldest first."""
 
     schema_version: int = 2
     jobs: tuple[JobRun, ...]
 
     def show(self, screen: Screen) -> None:
-        """A row each."""
+        """Print a table with a row each."""
         if not self.jobs:
             screen.say("no jobs: --executor and --on make some")
             return
@@ -58,7 +58,7 @@ class JobList(Printed):
 
 
 def list_jobs(limit: int) -> JobList:
-    """The newest jobs; one that is damaged, or of another version, is named and left out."""
+    """The newest `limit` jobs. A damaged job is reported on stderr and left out."""
     every = list[JobRun]()
     for folder in folders.every_job():
         try:
@@ -69,7 +69,7 @@ def list_jobs(limit: int) -> JobList:
 
 
 class OneHost(Model):
-    """A machine that `--on` takes."""
+    """A machine of hosts.yaml."""
 
     name: str
     ssh: str
@@ -77,13 +77,13 @@ class OneHost(Model):
     usd_per_hour: HourPrices | None
     file: str
     jobs: tuple[str, ...]
-    """Jobs that were sent there and have not been brought back."""
+    """Ids of jobs whose results are still on that machine."""
     lacks: tuple[str, ...] = ()
-    """What is missing there, with what mends it, as far as somebody has just looked."""
+    """What the machine lacks, with the remedy; filled by `loop hosts setup` only."""
 
     @classmethod
     def of(cls, listed: Listed, lacks: tuple[str, ...] = ()) -> "OneHost":
-        """A machine of the file, with its jobs."""
+        """A machine of hosts.yaml, with its jobs."""
         return cls(
             name=listed.name,
             ssh=listed.host.ssh,
@@ -96,7 +96,7 @@ class OneHost(Model):
 
     @property
     def price(self) -> str:
-        """What an hour costs, in words."""
+        """Dollars per hour, in words."""
         prices = self.usd_per_hour
         if prices is None:
             return "?"
@@ -107,12 +107,12 @@ class OneHost(Model):
 
 
 class HostList(Printed):
-    """All machines."""
+    """The machines of hosts.yaml."""
 
     hosts: tuple[OneHost, ...]
 
     def show(self, screen: Screen) -> None:
-        """A row each."""
+        """Print a table with a row each."""
         if not self.hosts:
             screen.say(f"no hosts; write {config_folder() / FILE}: format: 1, hosts: {{gpu: {{ssh: me@ADDRESS}}}}")
             return
@@ -121,12 +121,12 @@ class HostList(Printed):
 
 
 def list_hosts(target: Path | None) -> HostList:
-    """The machines. Nothing is connected to."""
+    """The machines of hosts.yaml. Opens no connection."""
     return HostList(hosts=tuple(map(OneHost.of, known.hosts(has_own_hosts(project(target, Path.cwd()))).values())))
 
 
 def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
-    """Install this `loop` on the machines of a name or label, and name what they lack."""
+    """Install this `loop` on the machines with this name or label, and print what they lack."""
     here = project(target, Path.cwd())
     hosts = known.choose(known.hosts(has_own_hosts(here)), host)
     if any(listed.path.parent == here.target for listed in hosts) and not is_trusted(here):
@@ -155,7 +155,7 @@ def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
 
 
 def stop(host: str, target: Path | None, screen: Screen) -> HostList:
-    """Run `stop:` of the machines of a name or label. Raises WorkFailed where one goes on running."""
+    """Run the `stop:` command of the machines with this name or label. Raises WorkFailed if one still runs."""
     here = project(target, Path.cwd())
     hosts = known.choose(known.hosts(has_own_hosts(here)), host)
     for listed in hosts:

@@ -1,6 +1,6 @@
-"""Names that a shell completes, or that a user mistyped: read without models from the files that define them.
+"""Reads names of variants, plans and so on for shell completion and for errors about mistyped names.
 
-A mistyped name is refused before anything large is imported: that takes more than a second.
+It reads YAML without pydantic models: importing those takes more than a second.
 """
 
 import glob
@@ -17,13 +17,13 @@ from loop.base.places import MANIFEST, Project, project, shipped
 
 Completion = Callable[[typer.Context, str], list[str]]
 REFUSED: dict[Completion, str] = {}
-"""Completion of a parameter to the kind of its values: one that is not there is refused."""
+"""Completion function of a parameter to the kind of name it takes; unknown names are refused."""
 FOLDERS = {"pattern": ("patterns", "patterns"), "plan": ("sessions/plans", "plans")}
-"""Kind of a definition to the folders that hold it: of those that ship with loop, and of a project's own."""
+"""Kind of definition to its two folders: the one shipped with loop, and the project's own."""
 
 
 def known_names(kind: str, here: Project) -> list[str]:
-    """What a project names of a kind; empty where its manifest cannot be read: the command itself says why."""
+    """The names of a kind in a project; empty if its manifest is unreadable (the command reports that)."""
     if kind == "session":  # The newest first.
         return ["last", *sorted((head.parent.name for head in here.sessions.glob("*/session.json")), reverse=True)]
     if kind in FOLDERS:
@@ -40,7 +40,7 @@ def known_names(kind: str, here: Project) -> list[str]:
 
 
 def _completion(kind: str) -> Completion:
-    """Completes what a project names; nothing where that cannot be read."""
+    """A completion function for a kind of name; it completes nothing if the project is unreadable."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         target = ctx.params.get("target")
@@ -55,7 +55,7 @@ def _completion(kind: str) -> Completion:
 
 
 def targets(incomplete: str) -> list[str]:
-    """Folders with a manifest; others end in a slash, to go on below them."""
+    """Completion of folders with a target.yaml; other folders end in a slash, to go on below them."""
     folders = sorted(glob.glob(f"{glob.escape(incomplete)}*/"))
     return [folder.rstrip("/") if (Path(folder) / MANIFEST).is_file() else folder for folder in folders]
 
@@ -68,11 +68,11 @@ sessions = _completion("session")
 
 
 def refuse_unknown(parameters: Iterable[Parameter], values: Mapping[str, Any]) -> None:
-    """Raise UsageError for a target, variant, workload set, pattern, plan or session that is not there."""
+    """Raise UsageError for an unknown target, variant, workload set, pattern, plan or session."""
     target = values.get("target")
     if target is not None and target.name != MANIFEST and not (target / MANIFEST).is_file():
         if not target.exists():
-            project(target, Path.cwd())  # Raises; a task in another format has names of its own.
+            project(target, Path.cwd())  # Raises. A task in another format is checked elsewhere.
         return
     for parameter in parameters:
         value, completed = values.get(parameter.name), parameter.annotation.__metadata__[0].autocompletion
@@ -93,10 +93,10 @@ def refuse_unknown(parameters: Iterable[Parameter], values: Mapping[str, Any]) -
 
 
 def _may_be(kind: str, name: str, known: list[str], here: Project) -> bool:
-    """Whether a name may exist: a workload may be given by its sizes, a session by the beginning of its id."""
+    """Whether an unlisted name may be valid: a workload given by sizes, or a prefix of a session's id."""
     if kind == "workload set":
         return not re.fullmatch("[a-z][a-z0-9_-]*", name)
     if kind != "session":
         return False
-    imported = any(True for _ in here.sessions.glob("*/recorded.json"))  # They have other names, too.
+    imported = any(True for _ in here.sessions.glob("*/recorded.json"))  # Imported ones are not listed in `known`.
     return imported or any(session.startswith(name) or name.startswith("last") for session in known[1:])

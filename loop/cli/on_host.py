@@ -1,4 +1,4 @@
-"""`--on HOST`: the same command on another machine, its lines on this screen, its session in this folder."""
+"""`--on HOST`: runs a command as a job on another machine, shows its output, brings its session back."""
 
 import contextlib
 import datetime
@@ -40,30 +40,30 @@ from loop.store.past_changes import sessions_needed
 from loop.store.sessions import HEAD, SessionFolder
 
 LOOKS_S = (0.3, 0.3, 0.3, 0.3, 0.5, 0.5, 0.5, 1.0)
-"""Seconds between two looks at a job; the last is repeated. A look takes 20 ms of the other machine."""
+"""Seconds between two polls of a job; the last is repeated. A poll takes 20 ms of the other machine."""
 AWAY_S = 3600.0 * 12
-"""Seconds after which a machine that does not answer is given up."""
+"""Seconds without an answer after which a machine is given up."""
 COMMAND_S = 900.0
-"""Time for `start:` and `stop:`."""
+"""Time limit of the commands `start:` and `stop:` in seconds."""
 TTL_S = 12 * 3600.0
-"""Seconds after which a job without a budget is ended there: nobody may come back to it."""
+"""Seconds after which a job without a budget is ended, because its user may never come back."""
 AFTER_BUDGET_S = 1800.0
 LARGEST_BYTES = 2 << 30
-"""Bytes of a project that are sent at most."""
+"""The largest project that is sent, in bytes."""
 SPARE_KB = 512 << 10
-"""KiB that a job needs there besides what is sent."""
+"""KiB of free disk that a job needs beside the files that are sent."""
 PAST = 20
-"""Newest sessions that are sent: the next one predicts from them."""
+"""How many of the newest sessions are sent: the job predicts time and cost from them."""
 UNSENT = ("lock", ".reserve")
 MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 CHECK = "kernels check"
-"""The command after which the machine is kept: its user goes on editing."""
+"""After this command the machine keeps running, because its user goes on editing."""
 STARTS_S = 600.0
-"""Time for a machine to answer after it was started."""
+"""Seconds for a machine to answer after its `start:`."""
 
 
 def parse_until(text: str | None, now: datetime.datetime) -> float | None:
-    """`16:00` as seconds since 1970, today or tomorrow. Raises UsageError for anything else."""
+    """`16:00` today or tomorrow as seconds since 1970; None for None. Raises UsageError for other text."""
     if text is None:
         return None
     try:
@@ -75,7 +75,7 @@ def parse_until(text: str | None, now: datetime.datetime) -> float | None:
 
 
 def follow_job(job: str, cancel: bool, screen: Screen) -> int:
-    """Follow a job by its id to its end; with `cancel`, have it end first. Raises UsageError where none is."""
+    """Follow a job (id, prefix, `last`) to its end; `cancel`: end it first. Raises UsageError for no match."""
     folders = {folder.id: folder for folder, _ in noted.jobs_sent_away()}
     chosen = [*folders][-1:] if job == "last" else [name for name in folders if name.startswith(job)]
     if len(chosen) != 1:
@@ -85,9 +85,9 @@ def follow_job(job: str, cancel: bool, screen: Screen) -> int:
 
 
 def follow(folder: JobFolder, screen: Screen, there: There | None = None, *, cancel: bool = False) -> int:
-    """Show what a job on another machine says until it ends, and bring back what it made; its exit code.
+    """Print the output of a job on another machine until it ends, fetch its results, return its exit code.
 
-    A cut connection is made anew. Ctrl-C leaves the job at work there. `cancel`: have it end first.
+    Ctrl-C stops following, not the job. `there`: an open connection. `cancel`: end the job first.
     """
     sent = noted.read_place(folder)
     if sent is None:
@@ -120,7 +120,7 @@ def follow(folder: JobFolder, screen: Screen, there: There | None = None, *, can
 
 
 def _watched(folder: JobFolder, sent: Sent, there: There, screen: Screen) -> Seen:
-    """Keep what a job prints in its folder here, and show it line by line until it has ended; its last state."""
+    """Print a job's output line by line, and copy it to the job's local folder. Returns its last state."""
     paths, begun = {OUT: folder.path / OUT, TALK: folder.path / TALK}, {OUT: b"", TALK: b""}
     looks, failures, cut = 0, 0, 0.0
     while True:
@@ -130,7 +130,7 @@ def _watched(folder: JobFolder, sent: Sent, there: There, screen: Screen) -> See
             cut = cut or time.time()
             if time.time() - cut > AWAY_S:
                 raise
-            if failures == 1:  # The first attempt after a cut succeeds, as a rule.
+            if failures == 1:  # The first retry usually succeeds: report only the second.
                 screen.say(f"{error.message}; the job goes on there, and so does this command")
             time.sleep(BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
             failures += 1
@@ -155,12 +155,12 @@ def _watched(folder: JobFolder, sent: Sent, there: There, screen: Screen) -> See
 
 
 def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, last: Seen, screen: Screen) -> int:
-    """Take in what a job made; the exit code."""
+    """Fetch an ended job's results, then keep or stop the machine. Raises MachineFailure for a lost job."""
     sessions: list[Path] = []
     try:
         if not last.gone:
             sessions = _taken_in(folder, sent, there, last, screen)
-    except LoopError:  # Stopping may take away what is not here yet.
+    except LoopError:  # Do not stop the machine: its disk may hold the only copy.
         screen.say(
             f"{sent.host} STILL RUNS AND COSTS: its results are not here; try again: loop jobs follow {folder.id}"
         )
@@ -172,7 +172,7 @@ def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, las
     if sent.last:
         try:
             leave(folder, sent, host, there, sessions, screen)
-        except LoopError as error:  # What the command itself found is printed already.
+        except LoopError as error:  # The command's own result is printed already.
             screen.fail(error)
             stuck = True
     if last.code is None or last.code < 0:
@@ -185,7 +185,7 @@ def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, las
 
 
 def _taken_in(folder: JobFolder, sent: Sent, there: There, last: Seen, screen: Screen) -> list[Path]:
-    """Bring back the job's sessions and branches; the sessions' folders. May be repeated after an interruption."""
+    """Copy the job's sessions and git branches to this machine. Returns the sessions' folders. Repeatable."""
     if sent.root:
         patiently(lambda: there.bundle(folder.id, sent.tree), AWAY_S)
     names = [f"{SESSIONS.rpartition('/')[2]}/{name}" for name in sent.past]
@@ -199,7 +199,7 @@ def _taken_in(folder: JobFolder, sent: Sent, there: There, last: Seen, screen: S
     if sent.root and bundle.exists():
         try:
             branches = take_branches(Path(sent.root), bundle)
-        except LoopError as error:  # Its patch is in the session's folder.
+        except LoopError as error:  # Nothing is lost: the session's folder has the patch.
             screen.say(f"{error.message}; the branches are in {bundle}")
         else:
             if branches:
@@ -208,9 +208,9 @@ def _taken_in(folder: JobFolder, sent: Sent, there: There, last: Seen, screen: S
 
 
 def leave(folder: JobFolder, sent: Sent, host: Listed, there: There, sessions: list[Path], screen: Screen) -> None:
-    """Decide whether the machine is kept, say so with its dollars, and stop it where that was decided.
+    """Decide whether to keep or stop the machine, print the costs, and stop it if so decided.
 
-    Raises WorkFailed, loudly, where `stop:` fails: the machine goes on costing money.
+    Raises WorkFailed if `stop:` fails, because the machine then goes on costing money.
     """
     prices, name = host.host.prices, host.name
     if prices is None and host.host.stop is None:
@@ -222,7 +222,7 @@ def leave(folder: JobFolder, sent: Sent, host: Listed, there: There, sessions: l
         return
     _, terms = read_terms(read_text(folder.path / TERMS))
     rate, used = prices.at(terms) if prices else (0.0, None)
-    planned = None  # Until when the machine is needed, and the hours until then.
+    planned = None  # (time of day until which the user needs it, hours until then)
     if sent.keep_until is not None and sent.keep_until > time.time():
         clock = datetime.datetime.fromtimestamp(sent.keep_until).astimezone()
         planned = f"{clock:%H:%M}", (sent.keep_until - time.time()) / 3600
@@ -231,7 +231,7 @@ def leave(folder: JobFolder, sent: Sent, host: Listed, there: There, sessions: l
         screen.say(
             f"{name} costs ${rate:.2f} an hour ({(used or 'unknown terms').replace('_', ' ')}) while it runs:"
         )
-        # What a stop costs, and the hours between sessions, as the sessions here on such a machine measured them.
+        # Cost of a stop and hours between sessions are measured by the local sessions on the same device.
         rows = [row for row in index.rows(Path(sent.sessions), last=index.LOOKED_BACK) if not row.recorded]
         device: Device = SessionFolder(sessions[-1]).head().device if sessions else "cuda"
         here = [row for row in rows if row.device == device]
@@ -248,7 +248,7 @@ def leave(folder: JobFolder, sent: Sent, host: Listed, there: There, sessions: l
 
 
 def stop_machine(host: Listed, target: str | None, screen: Screen) -> None:
-    """Run `stop:`, if it may run. Raises WorkFailed where it fails, or may not."""
+    """Run the machine's `stop:` command. Raises WorkFailed if it fails or the project is not trusted."""
     stop = host.host.stop
     if stop is None:
         screen.say(f"{host.name} goes on costing money: {host.path} has no `stop:` for it; stop it yourself")
@@ -267,14 +267,14 @@ def stop_machine(host: Listed, target: str | None, screen: Screen) -> None:
 
 
 def still_costs(host: Listed, why: str) -> str:
-    """The message about a machine that should be stopped and still runs."""
+    """The error message for a machine that should be stopped and still runs."""
     prices = host.host.prices
     price = f" ${prices.at(None)[0]:.2f} an hour" if prices else " money"
     return f"{host.name} STILL RUNS AND COSTS{price}: {why}"
 
 
 def run_here(command: str, host: Listed) -> None:
-    """Run `start:` or `stop:` of a machine on this one. Raises WorkFailed where it fails."""
+    """Run a machine's `start:` or `stop:` command on this machine. Raises WorkFailed if it fails."""
     completed = run_to_end(run(["sh", "-c", command], limit_s=COMMAND_S, env=dict(os.environ)))
     if not completed.ok:
         last = next((line for line in reversed(completed.errors.splitlines()) if line.strip()), completed.how)
@@ -282,7 +282,7 @@ def run_here(command: str, host: Listed) -> None:
 
 
 def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
-    """Run a command on the machine that `--on` names: send the project, follow the job. Returns its exit code."""
+    """Run a command on the `--on` machine: send the project, start a job, follow it. Returns its exit code."""
     options = {name: value for name, value in values.items() if name not in ("on", "keep_until")}
     if not values.get("on"):
         raise UsageError("--keep-until is for the machine that --on names", hint="--on HOST --keep-until 16:00")
@@ -293,11 +293,11 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
         raise UsageError("--on: a task of another format is judged here only", hint="loop targets inspect TASK")
     (host, *_) = known.choose(known.hosts(has_own_hosts(here)), str(values["on"]))
     resumed = sessions.find_session(root, options["resume"]) if options.get("resume") else None
-    if resumed is not None:  # What it runs is told there to be allowed.
+    if resumed is not None:  # The other machine trusts what is allowed here.
         allow_session(resumed.path, resumed.head(), setting, screen)
     sending = _Sending.of(here)
     if folder := not_back(host, root, sending.tree, resumed):
-        if resumed is None:  # Its branches are in the folder that would be replaced.
+        if resumed is None:  # Sending again would replace a folder with unfetched branches.
             raise Busy(host.name, folder.id)
         screen.say(f"job {folder.id} has not been brought back from {host.name} yet")
         return follow(folder, screen)
@@ -310,7 +310,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
         if ready.free_kb < needed_kb:
             why = f"{there.name} has {ready.free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
             raise UsageError(why, f"free some there: ssh {shlex.join(there.connection.words)} 'du -sh {HOME}/*'")
-        # The sessions that the next one learns from, and the one that is resumed.
+        # Send the sessions that the new one learns from, and the one to resume.
         going_on = resumed.id if resumed else ""
         names = {
             going_on,
@@ -355,7 +355,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
         try:
             patiently(lambda: there.send_past(sending.tree, root, files, past))
             patiently(lambda: there.send_tree(sending.tree, sending.root or PACKAGE, sending.names, config))
-        except BaseException:  # Nothing knows of it then.
+        except BaseException:  # Not submitted: forget the job.
             shutil.rmtree(folder.path, ignore_errors=True)
             raise
         patiently(lambda: there.submit(folder, variables, sending.tree))
@@ -365,7 +365,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
 
 
 def not_back(host: Listed, root: Path, tree: str, resumed: SessionFolder | None) -> JobFolder | None:
-    """A job of this checkout, or of the resumed session, that has to be brought back before another is sent."""
+    """A job of this checkout or resumed session whose results must be fetched first; None if there is none."""
     for folder, sent in noted.jobs_sent_away(host.name):
         if (sent.root and sent.tree == tree) or (resumed is not None and sent.sessions == str(root)):
             return folder
@@ -373,13 +373,13 @@ def not_back(host: Listed, root: Path, tree: str, resumed: SessionFolder | None)
 
 
 def has_own_hosts(project: Project) -> Path | None:
-    """Folder of a project that may name hosts of its own."""
+    """The project's folder, which may hold a hosts.yaml; None for the bundled project."""
     return None if project.bundled else project.target
 
 
 @contextlib.contextmanager
 def reached(host: Listed, screen: Screen) -> Iterator[There]:
-    """Connect to a machine. One that does not answer is started by its `start:`, if it has one."""
+    """Connect to a machine; if it does not answer, run its `start:` command first, if it has one."""
     with Connection(host) as connection:
         try:
             connection.connect()
@@ -394,20 +394,20 @@ def reached(host: Listed, screen: Screen) -> Iterator[There]:
 
 @dataclass(frozen=True)
 class _Sending:
-    """Files to send: the checkout around a project, else its folder. The bundled target is there already."""
+    """The files to send: the git checkout around a project, else its folder; none for the bundled target."""
 
     root: Path | None
     target: str | None
-    """The target's folder below it; None for one that ships with the other machine's `loop`, too."""
+    """The target's folder below `root`; None for the bundled target, which the other machine has."""
     cwd: str
-    """Where the command was typed, below it."""
+    """The current folder below `root`."""
     names: tuple[str, ...]
     tree: str
-    """Name of the folder there: the same for every command of this checkout."""
+    """Name of the folder on the other machine: the same for every command of this checkout."""
 
     @classmethod
     def of(cls, project: Project) -> "_Sending":
-        """Raises UsageError for more than is sent."""
+        """The files of a project. Raises UsageError if they exceed `LARGEST_BYTES`."""
         here = Path.cwd().resolve()
         checkout = _is_sent(project)
         root = (root_of(project.target) or project.target).resolve() if checkout else root_of(here)
@@ -428,17 +428,17 @@ class _Sending:
 
     @property
     def kilobytes(self) -> int:
-        """Size of all that is sent."""
+        """Size of all files in KiB."""
         return sum(os.lstat(self.root / name).st_size for name in self.names if self.root) >> 10
 
 
 def _is_sent(project: Project) -> bool:
-    """Whether a target's files go there: of the bundled one those of a checkout, which may be edited."""
+    """Whether the target's files are sent. The bundled target's are only if loop is a source checkout."""
     return not project.bundled or (PACKAGE.parent / "pyproject.toml").is_file()
 
 
 def _variables(host: Listed, project: Project, resumed: SessionFolder | None) -> dict[str, str]:
-    """Environment of the command there: the machine's price, what the user trusts, and its GPUs."""
+    """Environment variables of the job: the machine's prices, hashes the user trusts, and visible GPUs."""
     trusted = [trust.definition_hash(project)] if _is_sent(project) else []
     trusted += [trust.digest_of(trust.session_runs(resumed.head()))] if resumed else []
     hosted = Hosted(

@@ -1,6 +1,6 @@
-"""`loop patterns list`: a row each, from the files as they are. Without words no model is imported: it is quick.
+"""`loop patterns list`: a row per pattern, read from YAML without models, so that it is quick.
 
-What is wrong with a pattern is said by `loop patterns check`, and by every command that runs one.
+Mistakes in a pattern are reported by `loop patterns check`, and by commands that run the pattern.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,11 @@ from loop.base.places import project, shipped
 from loop.base.screen import Screen
 
 LOOKED_BACK = 50
-"""Sessions whose failures a search looks through."""
+"""How many sessions a search for words includes, because their error messages may match."""
 
 
 class PatternRow(TypedDict):
-    """What a list says of one pattern."""
+    """A row of the list of patterns."""
 
     name: str
     number: int
@@ -31,14 +31,14 @@ class PatternRow(TypedDict):
 
 
 class PatternList(TypedDict):
-    """Patterns; of a search, the best first."""
+    """What `loop patterns list --json` prints. Results of a search are sorted, best first."""
 
     schema_version: int
     patterns: list[PatternRow]
 
 
 def list_patterns(words: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """All patterns, a row each; with words, those that answer a problem, the best first."""
+    """Print all patterns, or those that match `words`, best first. Returns 1 if none matches."""
     chosen = project(target, Path.cwd())
     if words:
         rows = _search(" ".join(words), chosen, screen)
@@ -66,7 +66,7 @@ def list_patterns(words: Sequence[str], target: Path | None, screen: Screen, *, 
 
 
 def _search(question: str, chosen: Any, screen: Screen) -> list[PatternRow]:
-    """Patterns by what they are for; those with some of the words where none has all."""
+    """Patterns that contain all words; if none does, those with most of them."""
     from loop.learning.searching import pattern_fields, search
     from loop.library import definitions
     from loop.store import index
@@ -80,7 +80,7 @@ def _search(question: str, chosen: Any, screen: Screen) -> list[PatternRow]:
 
 
 def summary(pattern: Mapping[str, Any]) -> PatternRow:
-    """What a list says of a pattern. `pattern`: its fields as a file has them."""
+    """The row of a pattern. `pattern`: its fields, as in the YAML file."""
     return {
         "name": pattern["name"],
         "number": pattern["number"],

@@ -1,4 +1,4 @@
-"""`loop patterns show|check|schema`, `loop plan list`: look at definitions; nothing executes."""
+"""`loop patterns show|check|schema`, `loop plan list`: prints and checks definitions; executes nothing."""
 
 import json
 import re
@@ -37,19 +37,19 @@ SCHEMAS: dict[str, type[Model]] = {
 }
 """JSON Schemas that ship with loop, by file name."""
 PRINTED = "commands"
-"""The schema of what all commands print with `--json`."""
+"""Name of the schema of what each command prints with `--json`."""
 NAMES = (*SCHEMAS, PRINTED)
 
 
 class ShownPattern(Printed, Pattern):
-    """A pattern in full."""
+    """What `loop patterns show --json` prints."""
 
     schema_version: int = 3
     file: str
     statistics: PatternStatistics
 
     def show(self, screen: Screen) -> None:
-        """All of it, as text."""
+        """Print the pattern's fields, steps and statistics."""
         screen.prose(f"{self.number}. {self.title} ({self.name}, {self.priority})\n\n{self.problem}\n\n")
         screen.prose(f"use when: {', '.join(self.use_when)}")
         screen.prose(f"takes about {seconds_text(self.estimate.minutes * 60)}\n\n")
@@ -65,7 +65,7 @@ class ShownPattern(Printed, Pattern):
 
 
 def show_pattern(name: str, target: Path | None) -> ShownPattern:
-    """One pattern in full."""
+    """A pattern with its statistics. Raises LoopError for an unknown name."""
     here = project(target, Path.cwd())
     read = definitions.choose(definitions.patterns(here), name, "pattern")
     known = gather_statistics(here, {name: read})[name]
@@ -73,37 +73,37 @@ def show_pattern(name: str, target: Path | None) -> ShownPattern:
 
 
 class PlanList(Printed):
-    """All plans."""
+    """The plans of a project."""
 
     plans: tuple[Plan, ...]
 
     def show(self, screen: Screen) -> None:
-        """A row each."""
+        """Print a table with a row each."""
         rows = [(plan.name, len(plan.patterns), f"{plan.budget.minutes:g}", plan.title) for plan in self.plans]
         screen.table(("plan", "patterns", "min", "objective"), rows)
 
 
 def list_plans(target: Path | None) -> PlanList:
-    """All plans."""
+    """The plans of a project."""
     plans = definitions.plans(project(target, Path.cwd()))
     return PlanList(plans=tuple(read.value for read in plans.values()))
 
 
 class CheckedDefinitions(Printed):
-    """Whether definitions are what they have to be."""
+    """What `loop patterns check --json` prints."""
 
     ok: bool
     complaints: tuple[str, ...]
-    """Each with file, line and column."""
+    """The mistakes, each with file, line and column."""
     _checked: int = PrivateAttr(0)
 
     def show(self, screen: Screen) -> None:
-        """A complaint a line."""
+        """Print a mistake per line, or how many definitions are right."""
         screen.data("\n".join(self.complaints) or f"{self._checked} definitions, no complaints")
 
 
 def check_definitions(path: Path | None, target: Path | None) -> tuple[CheckedDefinitions, int]:
-    """Check one file, or everything the project defines."""
+    """Check one file or folder, or (None) everything that the project defines. Returns result and exit code."""
     try:
         checked = _check_file(path, target) if path is not None else _check_project(target)
     except DefinitionError as error:
@@ -115,7 +115,7 @@ def check_definitions(path: Path | None, target: Path | None) -> tuple[CheckedDe
 
 
 def _check_project(target: Path | None) -> int:
-    """How many definitions a project has. Raises DefinitionError."""
+    """Check a project. Returns the number of definitions. Raises DefinitionError with all mistakes."""
     setting = read_setting(target)
     rates(setting.project)
     histories()
@@ -128,9 +128,10 @@ def _check_project(target: Path | None) -> int:
 
 
 def _check_file(path: Path, target: Path | None) -> int:
-    """How many files there are: each a pattern, unless it is a target or plan by name or place.
+    """Check a file, or all YAML files of a folder. Returns the number of files.
 
-    A plan or pattern below a target's own folder is that target's. Raises DefinitionError.
+    `target.yaml` is a target, a file in a folder `plans` is a plan, any other is a pattern. A plan or
+    pattern below a target's folder belongs to that target. Raises DefinitionError.
     """
     if path.is_dir():
         files = sorted(path.glob("*.yaml"))
@@ -156,7 +157,7 @@ def _check_file(path: Path, target: Path | None) -> int:
 
 
 def schema_text(name: str) -> str:
-    """One JSON Schema as it is stored."""
+    """One JSON Schema as text. `name`: one of `NAMES`."""
     if name == PRINTED:
         printed: dict[str, Any] = {command.words: command.printed for command in ALL if "json" in command.takes}
         schema = schema_of_all({**printed, "error": Failed})
@@ -165,20 +166,20 @@ def schema_text(name: str) -> str:
     if name == "pattern":
         step = schema["$defs"]["Step"]["properties"]
         step["action"] = {**step["action"], "enum": list(ACTIONS)}
-    if name == "rates":  # A project's own card takes the rest from the shipped one.
+    if name == "rates":  # A project may leave these fields to the shipped card.
         schema["required"] = [field for field in schema["required"] if field not in TAKEN]
-    return re.sub(r"\n {3,}", " ", json.dumps(schema, indent=1)) + "\n"  # A definition a line.
+    return re.sub(r"\n {3,}", " ", json.dumps(schema, indent=1)) + "\n"  # One line per definition.
 
 
 def show_schema(name: str, write: bool, screen: Screen) -> None:
-    """Print one JSON Schema, or write all of them where the bundled files point."""
+    """Print one JSON Schema; with `write`, write all of them into the package."""
     if name not in NAMES:
         raise UsageError(f"no schema {name!r}", hint=f"there are {', '.join(NAMES)}")
     screen.data("\n".join(map(str, write_schemas())) if write else schema_text(name))
 
 
 def write_schemas() -> list[Path]:
-    """Write all schemas where the bundled files point; also before the package is built (hatch_build.py)."""
+    """Write all schemas into `loop/schema`; hatch_build.py calls this, too. Returns their paths."""
     folder = PACKAGE / "schema"
     folder.mkdir(exist_ok=True)
     paths = [folder / f"{name}.json" for name in NAMES]

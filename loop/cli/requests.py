@@ -1,4 +1,4 @@
-"""Commands that are short stories: a session by its options, and trust in a project."""
+"""The work of `loop run session`, `run pattern`, `optimize` and `trust`: from options to a request."""
 
 import os
 from collections.abc import Sequence
@@ -28,10 +28,10 @@ from loop.store.sessions import SessionFolder
 from loop.timing.theirs import EvaluatorTerms
 
 SessionAnswer = ExportedSession | Foreseen
-"""A session that was run; with `--dry-run`, what it would take."""
+"""What `loop run session --json` prints; the second with `--dry-run`."""
 FLAGS = {"candidates": "max_candidates", "gpu_s": "max_gpu_seconds", "target": "target_ratio"}
 FLAGS |= {name: f"max_{name}" for name in ("minutes", "tokens", "usd")}
-"""Field of a campaign to option, where their names differ."""
+"""Field of `Campaign` to its option, if their names differ."""
 
 
 def start_session(
@@ -47,7 +47,7 @@ def start_session(
     screen: Screen,
     **values: Any,
 ) -> int:
-    """`loop run session` and `loop run pattern`: walk a plan or a pattern, or go on with a session."""
+    """`loop run session`, `run pattern`: run a plan, or resume a session. Returns the exit code."""
     request = make_request(
         SessionRequest,
         values,
@@ -66,7 +66,7 @@ def start_session(
 def start_campaign(
     *, target: Path | None, plan: str, proposer: str, resume: str | None, screen: Screen, **values: Any
 ) -> int:
-    """`loop optimize`: begin a campaign, or go on with one."""
+    """`loop optimize`: begin or resume a campaign. Returns the exit code."""
     flags = {field: FLAGS.get(field, field) for field in Campaign.model_fields}
     limits = {field: values[flag] for field, flag in flags.items() if flag in values}
     request = make_request(
@@ -81,12 +81,12 @@ def start_campaign(
 
 
 def watched_cloud() -> str:
-    """Which cloud may take the machine away."""
+    """The cloud to watch for preemption, from LOOP_WATCH_PREEMPTION: `auto` by default."""
     return os.environ.get("LOOP_WATCH_PREEMPTION") or "auto"
 
 
 def terms_of(evaluator: Path | None, target: Path | None) -> EvaluatorTerms | None:
-    """Whose evaluator is asked; None where nobody named one. Raises UsageError for a target of loop's own."""
+    """The foreign evaluator to ask; None if none is named. Raises UsageError for loop's own targets."""
     python = os.environ.get("LOOP_EVALUATOR_PYTHON")
     is_task = target is not None and made_of(target) is not None
     if evaluator is None and not (python and is_task):
@@ -100,7 +100,7 @@ def terms_of(evaluator: Path | None, target: Path | None) -> EvaluatorTerms | No
 
 
 def campaign(**fields: Any) -> Campaign:
-    """A campaign of what options gave; None is the default. Raises UsageError that names the option."""
+    """A campaign from options; None means the default. Raises UsageError that names the wrong option."""
     if fields.get("executor"):
         executors.check(fields["executor"])
     try:
@@ -117,22 +117,22 @@ def campaign(**fields: Any) -> Campaign:
 
 
 class TrustGranted(Printed):
-    """A project's definitions are allowed, until they change; or what a stored session runs."""
+    """What `loop trust --json` prints: the commands that are allowed now."""
 
     target: str
     """Folder of the project or the session."""
     trusted: Literal[True] = True
     runs: tuple[str, ...]
-    """Every command and code that they run."""
+    """Every command and code file that they run."""
 
     def show(self, screen: Screen) -> None:
-        """What they run, a line each."""
+        """Print a line for each command and code file."""
         for line in self.runs:
             screen.data(line)
 
 
 def trust_project(target: Path | None, variants: Sequence[str], screen: Screen, *, as_json: bool) -> None:
-    """Show every command of a project or a stored session, and allow it. Saying so by name is the consent."""
+    """Print every command of a project or stored session, and trust it. Naming it is the consent."""
     if target is not None and (target / sessions.HEAD).is_file():
         folder = SessionFolder(target.resolve())
         place, lines, note = folder.path, trust.session_runs(folder.head()), "allowed, for this session"

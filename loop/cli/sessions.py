@@ -1,4 +1,4 @@
-"""`loop sessions list|show`. Lists come from the index alone: no model is imported for them."""
+"""`loop sessions list|show`. The list reads only the index and imports no model, so it is quick."""
 
 import json
 from pathlib import Path
@@ -13,13 +13,13 @@ from loop.store import index
 from loop.store.index import SessionListing
 
 LOCK = "lock"
-"""Held by the process that writes a session."""
+"""Lock file of the process that writes a session."""
 SHOWN = 5
-"""Damaged folders that are named below a list; `--json` has all."""
+"""Most damaged folders that are named below the list; `--json` has all."""
 
 
 class SessionLine(TypedDict):
-    """One session folder, as a list has it; `null`: not known, or not yet."""
+    """One row of the list; None: not known, or not yet."""
 
     id: str
     target: str | None
@@ -35,14 +35,14 @@ class SessionLine(TypedDict):
 
 
 class SessionList(TypedDict):
-    """All sessions, oldest first."""
+    """What `loop sessions list --json` prints, oldest session first."""
 
     schema_version: int
     sessions: list[SessionLine]
 
 
 def list_sessions(target: Path | None, screen: Screen, *, as_json: bool) -> None:
-    """All sessions, a row each, oldest first; folders with something wrong are named."""
+    """Print all sessions, oldest first, then name damaged folders."""
     root = project(target, Path.cwd()).sessions
     listed = index.listing(root)
     rows = [_row(session, root) for session in listed]
@@ -69,7 +69,7 @@ def list_sessions(target: Path | None, screen: Screen, *, as_json: bool) -> None
 
 
 def _row(session: SessionListing, root: Path) -> SessionLine:
-    """What a list says of one folder."""
+    """The row of one session folder. `root`: the folder of all sessions."""
     ended = session.readable and (session.recorded or session.status is not None)
     status = "damaged"
     if session.readable:
@@ -94,7 +94,7 @@ def _row(session: SessionListing, root: Path) -> SessionLine:
 
 
 def show_session(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """One session: its facts and its steps."""
+    """Print the facts and steps of a session. Returns the exit code."""
     from loop.base.documents import to_json
     from loop.session import recorded
     from loop.session.recorded import ShownSession

@@ -1,4 +1,4 @@
-"""`loop status` and `loop plan next`: what runs, what waits, what it costs, keep or stop, and what comes next."""
+"""`loop status` and `loop plan next`: running and waiting sessions, cost, GPU advice, next session."""
 
 import datetime
 from dataclasses import dataclass
@@ -31,24 +31,24 @@ from loop.store.journal import finished_steps, open_step
 from loop.store.sessions import LOCK, SessionFolder
 
 SHOWN = 10
-"""Sessions that wait, the newest; the list of sessions has all."""
+"""Most waiting sessions that are listed, newest first."""
 NAMED = 3
-"""Damaged folders that are named; the others are counted."""
+"""Most damaged folders that are named; the others are counted."""
 OTHERS = 3
-"""Further ideas that are named."""
+"""Most further ideas that are named."""
 
 
 @dataclass(frozen=True)
 class Running:
-    """One session that runs, by its journal, which its own process goes on writing."""
+    """A running session, read from its journal while another process writes to that."""
 
     id: str
     plan: str
     step: str
-    """`pattern/step`; empty between two."""
+    """`pattern/step`; empty between two steps."""
     title: str
     since: datetime.datetime | None
-    """When it began, UTC."""
+    """When the step began, UTC; None between two steps."""
     step_s: float
     step_budget_s: float
     note: str
@@ -57,11 +57,11 @@ class Running:
     seconds: float
     budget_s: float
     usd: float
-    """Its cost so far, at the rates of the card; AI is added at its end."""
+    """The session's cost so far; AI is added only at the session's end."""
 
     @classmethod
     def read(cls, folder: SessionFolder, card: RateCard, now: datetime.datetime) -> "Running":
-        """What it does at the moment."""
+        """Read the present state of a running session. `card`: prices."""
         head, lines = folder.head(), folder.lines()
         step, began, plan = open_step(lines), lines[-1].at if lines else None, head.plan
         since_s = (now - began).total_seconds() if began else 0.0
@@ -88,7 +88,7 @@ class Running:
 
     @property
     def section(self) -> Section:
-        """Its step, how far it is, and what it cost."""
+        """The running step, its progress and the cost so far."""
         lines = [f"{self.done} of {say.count(self.of, 'step')}; {say.billed_usd(self.usd)} so far"]
         lines.append(_against(self.seconds, self.budget_s))
         if self.since is not None:
@@ -99,18 +99,18 @@ class Running:
 
 @dataclass(frozen=True)
 class WaitingSession:
-    """One session that can go on."""
+    """A session that can be resumed."""
 
     id: str
     status: str
-    """Paused, aborted, or open: killed before its end."""
+    """`paused`, `aborted`, or `open`: its process was killed."""
     why: str
     command: str
     usd: float
 
     @classmethod
     def read(cls, row: SessionListing, root: Path, card: RateCard) -> "WaitingSession":
-        """Why it waits; what is wrong with its files where they cannot be read."""
+        """Read why a session waits. Unreadable files become the reason."""
         folder, status = SessionFolder(root / row.folder), row.status or "open"
         try:
             head, record, lines = folder.head(), folder.record(), folder.lines()
@@ -123,41 +123,41 @@ class WaitingSession:
         else:
             usd = charges_so_far(sessions.wall_seconds(lines), card, head, hosts=hosts_of(steps)).usd
         request = closing.waiting_for(steps)
-        if request and head.resume_command not in request:  # Else it is said anyway.
+        if request and head.resume_command not in request:  # The resume command is printed anyway.
             why = f"{why}; {request}"
         return cls(row.folder, status, why, head.resume_command, usd)
 
     @property
     def section(self) -> Section:
-        """Why it waits, and what goes on with it."""
+        """The reason for waiting, and the resume command."""
         return Section(f"{self.id} waits", (f"{self.status}: {self.why}", f"go on: {self.command}"))
 
 
 class Status(Printed):
-    """Everything that the page says."""
+    """What `loop status --json` prints."""
 
     schema_version: Literal[4] = 4
     target: str
-    """Its name; its folder where it cannot be read."""
+    """The target's name; its folder if its definition is unreadable."""
     at: datetime.datetime
     running: tuple[Running, ...]
     waiting: tuple[WaitingSession, ...]
-    """Sessions that can go on, the newest first."""
+    """Sessions that can be resumed, newest first."""
     more_waiting: int
-    """Older sessions that could go on, and are not listed."""
+    """Number of older sessions that can be resumed and are not listed."""
     left: tuple[str, ...]
-    """What somebody may want to look at, each with its command."""
+    """Problems such as damaged folders, each with a command."""
     gpu: dict[Literal["decision", "why"], str]
-    """Keep or stop it: `keep`, `stop`, `in use` or `unknown`; and why."""
+    """Whether to keep an idle GPU: `keep`, `stop`, `in use` or `unknown`; and why."""
     sessions: int
     usd: float
-    """Cost of all sessions, those that run included."""
+    """Cost of all sessions, including running ones."""
     last: str
     milestone: NextSession | None
     no_milestone: str = ""
 
     def show(self, screen: Screen) -> None:
-        """What runs, what waits, what is wrong or not judged, what is left over, money, and what comes next."""
+        """Print sessions, wrong or unjudged variants, problems, money, and the proposed next session."""
         parts = [*(each.section for each in self.running), *(each.section for each in self.waiting)]
         if not parts:
             parts = [Section("Nothing runs, nothing waits", (f"as of {say.day(self.at)}",))]
@@ -174,7 +174,7 @@ class Status(Printed):
 
 
 def show_next(target: Path | None, screen: Screen, *, as_json: bool) -> None:
-    """The most urgent thing to do, and what else there is."""
+    """The proposed next session, and further ideas."""
     setting = read_setting(target)
     proposed = propose_next(setting, ["--target", str(target)] if target else [])
     if as_json:
@@ -184,7 +184,7 @@ def show_next(target: Path | None, screen: Screen, *, as_json: bool) -> None:
 
 
 def gather(target: Path | None, now: datetime.datetime | None = None) -> Status:
-    """Where a project stands. A definition with a mistake leaves out what needs definitions, and is named."""
+    """Collect the status of a project. A mistake in a definition replaces the proposal of a next session."""
     now = now or datetime.datetime.now(datetime.UTC)
     here = project(target, Path.cwd())
     card = rates(here)
@@ -222,7 +222,7 @@ def gather(target: Path | None, now: datetime.datetime | None = None) -> Status:
 def _gpu(
     setting: Setting | None, here: Project, card: RateCard, now: datetime.datetime, *, running: bool
 ) -> tuple[str, str]:
-    """Whether the GPU of the last session on one is worth its idle hours."""
+    """Advice on an idle GPU (`keep`, `stop`, `in use`, `unknown`) and the reason."""
     name = setting.target.name if setting else None
     rows = [row for row in index.rows(here.sessions, last=index.LOOKED_BACK, target=name) if not row.recorded]
     on_gpu = [(row, row.started) for row in rows if row.device == "cuda" and row.started is not None]
@@ -241,7 +241,7 @@ def _gpu(
         stop = keeping.stop_cost(*restart, rate.usd_per_hour, *keeping.who_waits(card, None))
     except LoopError as error:
         return ("unknown", error.message)
-    # Whoever stops at the break-even pays at most twice what foresight would.
+    # Ski rental: stopping when idle cost reaches the stop's cost pays at most twice the optimum.
     even = stop.usd / rate.usd_per_hour
     idle = max(0.0, (now - started).total_seconds() - last.seconds) / 3600
     cost = f"${idle * rate.usd_per_hour:.2f}"
@@ -250,14 +250,14 @@ def _gpu(
 
 
 def correctness(next_: NextSession) -> Section:
-    """What is wrong, and what no session judged."""
+    """A section on wrong variants, and on variants that no session judged."""
     lines = (*next_.wrong, *([next_.unjudged] if next_.unjudged else ()))
     title = "Wrong" if next_.wrong else "Not judged" if lines else "Nothing is wrong"
     return Section(title, lines or (ALL_JUDGED,))
 
 
 def next_section(next_: NextSession) -> Section:
-    """The most urgent thing to do, and what else there is."""
+    """The proposed next session, and further ideas."""
     return Section(
         f"Next: {next_.objective}",
         (

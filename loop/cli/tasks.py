@@ -1,9 +1,8 @@
-"""`loop targets judge` and `audit`: verdicts on tasks of another format, ours and its own evaluator's.
+"""`loop targets judge` and `audit`: judge a task of another format by loop and by its own evaluator.
 
-`judge` prints both on an answer. `audit` asks which wrong answers each side lets pass. Wrong answers are the
-task's own reference with a mistake in it, as the gate is proved by (`proving.negative_controls`). Each goes
-through our verification and the format's own evaluator. Where that cannot run here, a program of ours applies the
-rule that the format states; the audit says which of the two it was.
+`judge` prints both verdicts on an answer. `audit` reports which wrong answers each judge accepts.
+Wrong answers are the task's own reference with a bug (`proving.negative_controls`). If the format's
+evaluator cannot run here, loop applies the rule that the format states, and the audit says so.
 """
 
 import json
@@ -44,17 +43,17 @@ from loop.workers.judge_process import UNTIMED
 from loop.workers.program import memory_bounds
 
 ROUNDS = 6
-"""Rounds of timed calls: of each one output is judged, so half of them wrong are overlooked once in 64 times."""
+"""Rounds of timed calls. One output per round is judged: half of them wrong are missed once in 64 times."""
 TRIALS = {kernelbench.NAME: 5, gpumode.NAME: 1, flashinfer.TRACE: 3, flashinfer.SOL: 10}
-"""Sets of inputs for each case that the format states."""
+"""Format to its stated number of input sets per case."""
 MOST_CASES = 8
-"""Cases on which controls are tried: by us, by the stated rule and, in FlashInfer Trace, by the evaluator."""
+"""Most cases on which controls are tried, by loop, the stated rule and FlashInfer Trace's evaluator."""
 CACHED = "timed calls all get the same inputs and are not checked: an answer cached by value counts as fast"
 
 
 @dataclass(frozen=True)
 class TaskRequest:
-    """What the user asked for of a task in another format; `loop targets judge --help` says what each is."""
+    """The options of `loop targets judge` and `audit`; see their --help."""
 
     path: Path
     evaluator: Path | None = None
@@ -70,7 +69,7 @@ class TaskRequest:
 
     @property
     def terms(self) -> EvaluatorTerms:
-        """Whose evaluator is asked."""
+        """The format's evaluator: its checkout, interpreter and time limit."""
         return EvaluatorTerms(
             evaluator=str(self.evaluator) if self.evaluator else None,
             evaluator_python=self.evaluator_python,
@@ -79,23 +78,23 @@ class TaskRequest:
 
 
 class JudgedAnswer(Both):
-    """Two verdicts on one answer."""
+    """Both verdicts on one answer."""
 
     agree: bool | None
-    """Whether both say the same; None where one says nothing."""
+    """Whether both verdicts are equal; None if one judge gave none."""
 
 
 class TwoVerdicts(Printed):
-    """Answers to a task, judged twice."""
+    """What `loop targets judge --json` prints."""
 
     task: str
     format: str
     verdicts: tuple[JudgedAnswer, ...]
     not_exercised: tuple[str, ...] = ()
-    """What our measurement did not exercise."""
+    """What loop's measurement did not exercise."""
 
     def show(self, screen: Screen) -> None:
-        """A row an answer, what was not exercised, and why each side says what it says."""
+        """Print a row per answer, what was not exercised, and the reasons of both judges."""
         screen.table(HEADS, map(verdict_row, self.verdicts))
         for text in self.not_exercised:
             screen.data(f"not exercised: {text}")
@@ -104,7 +103,7 @@ class TwoVerdicts(Printed):
 
 
 def judge(request: TaskRequest, screen: Screen) -> tuple[TwoVerdicts, int]:
-    """Both verdicts on each answer; the exit code is that of ours."""
+    """Judge each answer by loop and by the format's evaluator. The exit code is loop's."""
     if not request.answers:
         raise UsageError("no answer to judge", hint="loop targets judge TASK ANSWER")
     task = table.load(request.path.absolute(), request.form)
@@ -123,7 +122,7 @@ def judge(request: TaskRequest, screen: Screen) -> tuple[TwoVerdicts, int]:
 
 
 def _walked(bench: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], int]:
-    """Steps of the bench and their exit code. Raises Stopped where they were interrupted."""
+    """Run steps of the bench. Returns them and the exit code. Raises Stopped on Ctrl-C."""
     finished, code = walk_bench(bench, screen)
     if code == ExitCode.INTERRUPTED:
         raise Stopped("interrupted", code)
@@ -131,42 +130,42 @@ def _walked(bench: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], in
 
 
 class JudgedControl(Model):
-    """One control, and what both said of it."""
+    """One control (an answer known to be right or wrong) and both verdicts on it."""
 
     control: str
     make: str
-    """Its short name, by which `--control` chooses it."""
+    """Short name of the control, for `--control`."""
     file: str
     kind: Literal["honest", "idle", "mistake"]
-    """`honest` has to pass; `idle` makes no difference to this task, and is not counted."""
+    """`honest`: must pass. `mistake`: must fail. `idle`: changes no value of this task, so not counted."""
     ours: str
     theirs: str
     why: str
     ours_why: str
     ours_cause: Cause
-    """The same as a code."""
+    """The reason of loop's verdict, as a code."""
     causes: tuple[str, ...]
-    """What may be behind a disagreement."""
+    """Possible causes of a disagreement."""
 
 
 class Audited(Printed):
-    """Which wrong answers a task's own evaluator and loop's gate let pass."""
+    """What `loop targets audit --json` prints: which wrong answers each judge accepts."""
 
     task: str
     format: str
     theirs: str
-    """Whose verdict `theirs` is."""
+    """The judge behind each control's `theirs`: the format's evaluator, or its stated rule."""
     findings: tuple[dict[Literal["kind", "what"], str], ...]
-    """What is odd about the task."""
+    """Weak points of the task itself, such as inputs that never vary."""
     controls: tuple[JudgedControl, ...]
-    """Each wrong answer, and what both said of it."""
+    """Each control with both verdicts."""
 
     def show(self, screen: Screen) -> None:
-        """A row a control, then what follows from them, in lines."""
+        """Print a row per control, then how many mistakes each judge accepts."""
         words, rows = {"right": "passes", "wrong": "found"}, []
         for row in self.controls:
             if row.kind != "idle":
-                # Why theirs says so; where they differ, why they may; where ours says nothing, why not.
+                # Their reason; else a cause of the disagreement; else why loop gave no verdict.
                 why = row.why or next(iter(row.causes), row.ours_why if row.ours not in VERDICTS else "")
                 rows.append((row.control, words.get(row.ours, row.ours), words.get(row.theirs, row.theirs), why))
         screen.table(("control", "ours", "theirs", "why"), rows)
@@ -187,7 +186,7 @@ class Audited(Printed):
 
 
 def audit(request: TaskRequest, screen: Screen) -> Audited:
-    """Which controls each side lets pass, and what is odd about the task itself."""
+    """Judge controls by both judges, and look for weak points of the task. Raises UsageError if it cannot."""
     task = table.load(request.path.absolute(), request.form)
     if task.format not in evaluators.ANSWERS:
         raise UsageError(f"{request.path}: loop cannot audit {table.format_named(task.format).title} yet")
@@ -199,7 +198,7 @@ def audit(request: TaskRequest, screen: Screen) -> Audited:
         raise UsageError(f"{request.path}: no floating-point inputs and outputs: loop has no controls for it")
     every = chosen_controls(interface["inputs"], interface["outputs"][0], trial.device)
     rows, why = trial.judged(controls_named([*every], request.controls), screen)
-    # FlashInfer's evaluator is slow: it is asked about some of the cases alone.
+    # FlashInfer's evaluator is slow, so it judges only some cases.
     is_cut = task.format == flashinfer.TRACE and len(task.cases) > MOST_CASES
     cut = f", on {MOST_CASES} of {len(task.cases)} workloads" if is_cut else ""
     whose = f"the evaluator of {task.format}, unmodified{cut}"
@@ -213,7 +212,7 @@ def audit(request: TaskRequest, screen: Screen) -> Audited:
 
 
 def controls_named(chosen: Sequence[Control], names: Sequence[str]) -> list[Control]:
-    """Controls of those short names that fit, and the honest ones. Raises UsageError for a name that is none."""
+    """The controls with these short names, all for none, and the honest ones. Raises UsageError for others."""
     makes = [control.make for control in chosen]
     for name in names:
         if name not in makes and name not in {control.make for control, _ in of_structure(((2, 2),), (2, 2))}:
@@ -225,8 +224,8 @@ def controls_named(chosen: Sequence[Control], names: Sequence[str]) -> list[Cont
 def chosen_controls(
     inputs: Sequence[Sequence[int]], output: Sequence[int], device: Device = "cpu"
 ) -> Iterator[Control]:
-    """One control of each kind that tensors of these shapes allow: verification has to find it, call by call."""
-    # An evaluator times what it finds right, in over a hundred calls: on a GPU none of them goes by the host.
+    """One control of each kind that tensors of these shapes allow and loop's verification must reject."""
+    # An evaluator times right answers in over 100 calls: on a GPU, no honest control may use the host.
     yield from (WAY, EXACT) if device == "cpu" else (EXACT,)
     makes: set[str] = set()
     for control, shows in of_structure(inputs, output):
@@ -237,7 +236,7 @@ def chosen_controls(
 
 @dataclass(frozen=True)
 class Audit:
-    """A task that is audited, with the target that is made of it."""
+    """A task under audit, and the target made from it."""
 
     request: TaskRequest
     task: ForeignTask
@@ -245,15 +244,15 @@ class Audit:
 
     @property
     def device(self) -> Device:
-        """Where it runs."""
+        """The device of the audit."""
         return choose_device(self.request.device, self.setting.target)
 
     def with_answers(self, controls: Sequence[Control]) -> tuple["Audit", dict[str, tuple[Control, Path]]]:
-        """The task with an answer for each control, and those by the names of their variants.
+        """The audit with an answer file for each control; and variant name to (control, file).
 
-        Beside what was allowed the target has only answers that are made here; it is trusted for them.
+        The new target is trusted if it differs from the trusted one only in these answers.
         """
-        files, target = [], self.setting.target  # The same task has them at the same place.
+        files, target = [], self.setting.target  # The same task reuses the same folder.
         place = tasks_folder() / f"audit-{content_hash(f'{self.task.path} {self.request.form}')[:16]}"
         place.mkdir(parents=True, exist_ok=True)
         for control in controls:
@@ -272,18 +271,18 @@ class Audit:
         return replace(self, setting=own), dict(zip(names, pairs, strict=True))
 
     def judged(self, controls: Sequence[Control], screen: Screen) -> tuple[tuple[JudgedControl, ...], str]:
-        """Our verdict and theirs on each control; and why their evaluator gave none, empty where it did."""
+        """Both verdicts on each control; and why the evaluator gave none, empty if it did."""
         trial, answers = self.with_answers(controls)
         screen.status("our verification")
         own = trial.ours("verify", [*answers])
         themes = {name: control.theme for name, (control, _) in answers.items()}
         if passing := [name for name in answers if themes[name] == "cheat" and own[name].passes]:
-            # A cheat that gives back an earlier output is wrong only in timed calls: inputs change between them.
+            # A cheat that returns a cached output is wrong only in timed calls, where inputs change.
             screen.status("our timed calls of what verification lets pass")
             own |= trial.ours("measure", passing)
         others, why = trial.theirs({name: path for name, (_, path) in answers.items()}, screen)
-        # Without their evaluator the stated rule judges all. Else it only tells of each mistake that we let pass
-        # whether it changes any value.
+        # Without their evaluator, the stated rule judges all controls. Else it only checks, for mistakes that
+        # loop accepted, whether they change any value.
         names = [name for name in answers if why or (themes[name] != "honest" and own[name].passes)]
         screen.status("the rule that its format states")
         stated = trial.stated(names)["verdicts"] if names else {}
@@ -293,7 +292,7 @@ class Audit:
             other = others[name] if others else Verdict(status=rule["status"], why=rule["why"])
             kind: Literal["honest", "idle", "mistake"] = "honest" if control.theme == "honest" else "mistake"
             if kind == "mistake" and verdict.passes and rule.get("same", False):
-                kind = "idle"  # No output and no input differed from the reference's.
+                kind = "idle"  # All outputs and inputs equal the reference's.
             rows.append(
                 JudgedControl(
                     control=control.name,
@@ -311,7 +310,7 @@ class Audit:
         return tuple(rows), why
 
     def ours(self, command: str, names: Sequence[str]) -> dict[str, Ours]:
-        """Our verdict on controls by the names of their answers, when they are verified or measured."""
+        """loop's verdict on each answer. `command`: `verify` or `measure`. `names`: the answers' variants."""
         request, target = self.request, self.setting.target
         sets = [TESTS] if TESTS in target.workloads else list(target.workloads)
         every = expand(target, sets, target.dtypes[self.device])
@@ -327,7 +326,7 @@ class Audit:
         return {name: ours_on(name, finished) for name in names}
 
     def theirs(self, files: Mapping[str, Path], screen: Screen) -> tuple[dict[str, Verdict], str]:
-        """Verdicts of their evaluator by the names of answers, the honest one first; else none, and why."""
+        """The evaluator's verdict on each answer, honest first; or none, and the reason."""
         task, evaluator = self.task, EVALUATORS[self.task.format]
         if evaluator.needs_cuda(task) and not gpus().usable:
             return {}, NO_GPU
@@ -343,11 +342,11 @@ class Audit:
         return verdicts, ""
 
     def stated(self, names: Sequence[str]) -> dict[str, Any]:
-        """What the program says that applies the rule of the format: `loop.workers.stated`.
+        """Run `loop.workers.stated`, which applies the format's stated rule, and return its JSON.
 
-        Without names: `inputs` and `outputs`, shapes, and `findings`, what is odd about the task. With names of
-        answers `verdicts`, by name: `status`, `why`, and `same` where no value differed from the reference's.
-        Raises WorkFailed where it gives nothing.
+        Without names: shapes of `inputs` and `outputs`, and `findings` on the task. With names of answers:
+        `verdicts` by name, each with `status`, `why` and `same` (no value differs from the reference's).
+        Raises WorkFailed if the program gives no result.
         """
         variants = {name: self.setting.target.variants[name] for name in names}
         functions = {
@@ -376,11 +375,11 @@ class Audit:
             shutil.rmtree(scratch, ignore_errors=True)
 
     def _terms(self, answers: Mapping[str, str]) -> dict[str, Any]:
-        """What that program reads."""
+        """The input of `loop.workers.stated`. `answers`: name to `module:function`."""
         target, judging, task = self.setting.target, self.task.judging, self.task
         generator, modules, checker = target.generator, target.modules, target.checker
         assert generator is not None
-        if task.format == gpumode.NAME:  # Its cases have seeds of their own.
+        if task.format == gpumode.NAME:  # Each of its cases has its own seed.
             able = [] if hindrances(task, len(gpus().usable)) else task.cases
             checked = [case for case in evenly_spread(able, MOST_CASES) if "check" in case.use]
             cases = [{"name": case.name, "given": case.arguments} for case in checked]

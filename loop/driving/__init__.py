@@ -1,10 +1,10 @@
-"""Agents that drive `loop`: the same commands as tools of an MCP server, and a skill that says how to use them.
+"""Lets AI agents use `loop`: its commands as tools of an MCP server, and a skill that explains them.
 
-Begin with `tools`: it derives a tool from each command that has `agents`, keeps work that takes longer than a
-call as a job that outlives the server, and lets an agent without a shell read a brief and edit. `server`
-speaks the protocol. `install` writes SKILL.md and a section of AGENTS.md from the same commands.
+Begin with `tools`: it makes a tool of each command that has `agents`. Long work becomes a job that
+outlives the server. An agent without a shell can read a brief and edit files. `server` speaks the
+protocol. `install` writes SKILL.md and a section of AGENTS.md from the same commands.
 
-No command of a person's is a tool: trust, programs that are named in a call, and what removes something.
+Three kinds of commands are no tools: trust, programs named in a call, and what deletes files.
 """
 
 from loop.base.errors import UsageError

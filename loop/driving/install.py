@@ -1,6 +1,6 @@
-"""`loop agents install`: files that tell an agent how to use loop, in a folder of the user's.
+"""`loop agents install`: writes files that explain loop to an agent, into a folder of the user's.
 
-The skill is loop's file. In AGENTS.md only the text between two marks is; everything else stays as it is.
+The skill file belongs to loop. In AGENTS.md only the text between two marks is written.
 """
 
 from inspect import Parameter
@@ -28,7 +28,7 @@ OTHER = ("kernels verify", "kernels measure", "bisect", "sessions compare", "pat
 
 
 def skill() -> str:
-    """The skill: what an agent needs that knows nothing of loop."""
+    """The text of SKILL.md, for an agent that knows nothing of loop."""
     lines = []
     for command in filter(lambda command: command.agents, ALL):
         needed = [p.name.upper() for p in command.parameters if p.default is Parameter.empty]
@@ -36,7 +36,7 @@ def skill() -> str:
     rows = {command.words: command for command in ALL}
 
     def examples(names: tuple[str, ...]) -> list[Markdown]:
-        """The first example of each command; that of a tool is asked for JSON."""
+        """The first example of each command, with `--json` if the command is a tool."""
         firsts = [(rows[name].examples[0], rows[name].agents) for name in names]
         asked = (f"{text} --json" if is_tool and "--json" not in text else text for text, is_tool in firsts)
         return [Markdown(text) for text in asked]
@@ -55,33 +55,33 @@ def skill() -> str:
 
 
 def agents_section(skill_path: Path) -> str:
-    """The section of AGENTS.md; `skill_path`: where the skill is, from there."""
+    """The section of AGENTS.md. `skill_path`: the skill, relative to AGENTS.md."""
     values = {"begin": Markdown(BEGIN), "end": Markdown(END), "skill": Markdown(skill_path.as_posix())}
     return TEMPLATES.get_template("AGENTS.md.j2").render(values)
 
 
 SKILLS = (Path(".agents/skills/loop/SKILL.md"), Path(".claude/skills/loop/SKILL.md"))
-"""Where clients look for skills: the first is that of most, the second Claude Code's."""
+"""Where clients look for skills: most in the first place, Claude Code in the second."""
 PAGE = Path("AGENTS.md")
 
 
 class AgentFiles(Printed):
-    """The files that tell agents how to use loop."""
+    """What `loop agents install --json` prints."""
 
     folder: str
     files: tuple[dict[Literal["file", "change"], str], ...]
-    """Each below the folder, and whether it is `made`, `updated` or `unchanged`."""
+    """Each file's path below the folder, and its change: `made`, `updated` or `unchanged`."""
     written: bool
-    """Whether it was done; without `--yes` it is only said."""
+    """Whether the files were written: with `--yes` only."""
 
     def show(self, screen: Screen) -> None:
-        """A line each."""
+        """Print a line per file."""
         for row in self.files:
             screen.data(f"{row['change']:10}{row['file']}")
 
 
 def install(folder: Path | None, screen: Screen, *, yes: bool, as_json: bool) -> int:
-    """Write the skill and the section of AGENTS.md, after asking. Raises UsageError for files it cannot use."""
+    """Write SKILL.md and the section of AGENTS.md, after asking. Raises UsageError for files it cannot use."""
     here = (folder or Path()).absolute()
     if not here.is_dir():
         raise UsageError(f"{here}: no such folder", hint="name the folder of your project")

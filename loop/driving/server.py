@@ -1,4 +1,4 @@
-"""`loop mcp`: the tools over the Model Context Protocol, on stdin and stdout."""
+"""`loop mcp`: serves the tools over the Model Context Protocol on stdin and stdout."""
 
 import json
 import os
@@ -26,18 +26,18 @@ Start with `status`, or `targets_inspect` and `kernels_list` for a target that y
 A tool that starts work returns a job: `job_wait` until its state is `ended`.
 An error has `code`, `message` and `next`. `untrusted` means: ask your user to run the command in `next`."""
 SAYS_S = 1.0
-"""Between two notes of progress."""
+"""Seconds between two progress messages."""
 
 
 class Calls:
-    """Answers calls, those that only read one after the other."""
+    """Answers tool calls. Calls that only read run one at a time."""
 
     def __init__(self) -> None:
         self.tools = tools.tools()
         self.one_at_a_time = anyio.Lock()
 
     async def list(self, ctx: Any, params: Any) -> types.ListToolsResult:
-        """Every tool, with what it does to its surroundings. None reaches beyond this machine."""
+        """All tools with their schemas and hints (read-only, destructive). None acts beyond this machine."""
         listed = []
         for tool in self.tools.values():
             hints = types.ToolAnnotations(
@@ -58,7 +58,7 @@ class Calls:
         return types.ListToolsResult(tools=listed)
 
     async def call(self, ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-        """One call; what is wrong comes back as a result with `is_error`, a code and what to do next."""
+        """Run one tool call. An error becomes a result with `is_error`, a code and what to do next."""
         words, known = "loop", self.tools
         try:
             if params.name not in known:
@@ -87,7 +87,7 @@ class Calls:
             return await run_sync(answered, lambda: tool.call(values))
 
     async def _awaited(self, job: JobFolder, seconds: float, ctx: Any) -> dict[str, Any]:
-        """A job's status at its end, or after so long; progress meanwhile. Its error is that of the call."""
+        """Wait up to `seconds` for a job, and report progress. Returns its state, with its error if any."""
         begun = time.monotonic()
         while job.state in tools.AT_WORK and time.monotonic() - begun < seconds:
             now = await run_sync(tools.status, job)
@@ -100,7 +100,7 @@ class Calls:
 
 
 def new_server() -> Server[Any]:
-    """The server, before it has a client."""
+    """The MCP server, not yet connected."""
     calls = Calls()
     return Server(
         "loop", version=__version__, instructions=INSTRUCTIONS, on_list_tools=calls.list, on_call_tool=calls.call
@@ -108,7 +108,7 @@ def new_server() -> Server[Any]:
 
 
 def serve() -> None:
-    """Answer until the client closes its end. Jobs go on."""
+    """Answer calls until the client closes the connection. Jobs go on."""
     server = new_server()
 
     async def run() -> None:
@@ -118,5 +118,5 @@ def serve() -> None:
     try:
         anyio.run(run)
     except* (OSError, anyio.BrokenResourceError):
-        pass  # The client is gone in the middle of an answer.
-    os._exit(0)  # A thread may still be at work for a client that is gone.
+        pass  # The client closed the connection during an answer.
+    os._exit(0)  # Do not wait for threads that still work.

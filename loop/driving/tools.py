@@ -1,4 +1,4 @@
-"""Commands as tools: name, arguments, answers; and tools that no command line needs."""
+"""Makes MCP tools of commands: name, arguments, answer. Adds tools for jobs and for edits."""
 
 import contextlib
 import datetime
@@ -44,17 +44,17 @@ SessionId = Annotated[str, Argument(help="An id of a session, its beginning, or 
 
 @dataclass(frozen=True)
 class WaitingChange:
-    """A session that waits for a change, and where that is made: its journal is not believed on paths."""
+    """A session that waits for a code change. Paths are computed here, never read from its journal."""
 
     folder: SessionFolder
     brief: Brief
     top: Path
     """The target's folder in the session's worktree."""
     committed: frozenset[str]
-    """Files that were there before the change."""
+    """Files that existed before the change."""
 
     def file(self, name: str) -> Path:
-        """A file of the change. Raises UsageError for one that lies elsewhere, through a link too."""
+        """Path of an editable file. Raises UsageError for one outside `top`, also through a link."""
         path = self.top / name
         if path.resolve() != path or not path.is_relative_to(self.top):
             hint = f"these may change: {', '.join(self.brief.files)}"
@@ -62,12 +62,12 @@ class WaitingChange:
         return path
 
     def judged(self, target: Path | None) -> str:
-        """What has it judged."""
+        """The tool call that has the change judged."""
         return f"run_session with resume={self.folder.id}" + (f" and target={target}" if target else "")
 
 
 def waiting_session(session: str, target: Path | None) -> WaitingChange:
-    """The session that waits, and what for. Raises Untrusted, and UsageError where it waits for nothing."""
+    """The waiting session and its brief. Raises Untrusted, and UsageError if it waits for no change."""
     here = project(target, Path.cwd())
     folder = find(here.sessions, session)
     if not trust.is_trusted(here):
@@ -125,49 +125,49 @@ def change_edit(
 
 
 LONGEST_WAIT_S = 50.0
-"""Clients give a call about a minute."""
+"""Longest wait of one call in seconds: clients time out after about a minute."""
 KEPT = 100
-"""Jobs of agents whose folders are kept."""
+"""How many job folders of agents are kept."""
 PREFIX = "mcp-"
-"""How the ids of jobs begin that agents start: this room forgets no other."""
+"""Prefix of ids of jobs that agents start. Only these job folders are deleted here."""
 AT_WORK = ("queued", "running")
-"""States of a job that is at work, or about to be."""
+"""States of a job that has not ended."""
 ENDS_S = 20.0
-"""Time for a job to end once it is told."""
+"""Seconds for a job to end after it was cancelled."""
 JobId = Annotated[str, Argument(help="An id that a tool returned, or last.")]
 
 
 class JobState(Printed):
-    """What a job does, or what came of it."""
+    """The state of a job, and its result once it has ended."""
 
     job: str
     state: Literal["running", "ended", "lost"]
-    """`lost`: it was killed together with what watched it, as by a restart of the machine."""
+    """`lost`: the job and its watching process were killed, as by a restart of the machine."""
     command: str
     exit_code: int | None = None
-    """How the command ended; None while it runs."""
+    """Exit code of the command; None while it runs."""
     means: str = ""
     seconds: float = 0.0
-    """How long it has been running, or ran."""
+    """Seconds since the job's begin, up to its end."""
     doing: str = ""
-    """The last that it said."""
+    """The last message of the job."""
     session: str = ""
-    """The session that it walks; empty for other work."""
+    """Id of the session that the job runs; empty for other work."""
     result: dict[str, Any] | None = None
     """What the command's `--json` prints; None while it runs."""
     next: str = ""
 
 
 def status(job: JobFolder) -> JobState:
-    """Where it stands."""
+    """The state of a job, from the files in its folder."""
     running, code, objects = job.state in AT_WORK, job.rc, list[dict[str, Any]]()
-    text = read_text(job.path / folders.OUT)  # The JSON of its command: an object for each event, or one in all.
+    text = read_text(job.path / folders.OUT)  # With --events one JSON object per line, else one object.
     for part in text.splitlines() if "--events" in job.job.words else [text]:
-        with contextlib.suppress(ValueError):  # It is being written.
+        with contextlib.suppress(ValueError):  # Not written completely yet.
             objects.append(json.loads(part))
     session = next((str(event["session"]) for event in objects if event.get("happening") == "SessionBegan"), "")
     last: dict[str, Any] = objects[-1] if objects and not running else {}
-    whole = last.get("happening", "SessionEnded") == "SessionEnded"  # Else it was killed between two events.
+    whole = last.get("happening", "SessionEnded") == "SessionEnded"  # Any other last event: it was killed.
     result = {name: value for name, value in last.items() if whole and name != "happening"}
     steps = [event for event in objects if event.get("happening") in ("StepBegan", "Ticked", "StepEnded")]
     doing = folders.last_line(job.path / folders.TALK)
@@ -203,7 +203,7 @@ def status(job: JobFolder) -> JobState:
 
 
 def begin(words: Sequence[str], name: str) -> JobFolder:
-    """Start `loop` with these words, apart from this process, and return at once."""
+    """Start `loop WORDS` as a job in a process of its own, and return at once. `name`: the tool's."""
     folders.forget_old(KEPT, PREFIX)
     now = datetime.datetime.now(datetime.UTC)
     name = f"{PREFIX}{now:%Y%m%d-%H%M%S}-{now.microsecond:06}-{name.replace('_', '-')}"
@@ -213,7 +213,7 @@ def begin(words: Sequence[str], name: str) -> JobFolder:
 
 
 def find_job(name: str) -> JobFolder:
-    """A job by its id, or `last`. Raises UsageError for one that is not there."""
+    """A job that an agent started, by its id or `last`. Raises UsageError for an unknown id."""
     known = {job.id: job for job in folders.every_job() if job.id.startswith(PREFIX)}
     chosen = max(known, default=name) if name == "last" else name
     if chosen not in known:
@@ -223,7 +223,7 @@ def find_job(name: str) -> JobFolder:
 
 
 def wait(job: JobFolder, seconds: float) -> JobState:
-    """Its status once it has ended, or after so long."""
+    """Wait until a job ends, at most `seconds` and `LONGEST_WAIT_S`. Returns its state."""
     end = time.monotonic() + min(seconds, LONGEST_WAIT_S)
     while job.state in AT_WORK and time.monotonic() < end:
         time.sleep(0.05)
@@ -231,7 +231,7 @@ def wait(job: JobFolder, seconds: float) -> JobState:
 
 
 def job_status(job: JobId = "last") -> JobState:
-    """Say what a job does, or what came of it. Without an id: the last one."""
+    """Show what a job does, or its result. Without an id: the last job."""
     return status(find_job(job))
 
 
@@ -260,7 +260,7 @@ HIDDEN = frozenset(
         *("command", "probe", "probe_limit_s", "env", "evaluator", "on", "keep_until", "executor"),
     )
 )
-"""Parameters that no tool takes: only a person gives them."""
+"""Parameters that no tool has: only a person may set them."""
 WAIT = "wait_s"
 WAITED_S = 30.0
 OWN = (
@@ -270,33 +270,33 @@ OWN = (
     Command("change brief", change_brief, agents="reads", json=True),
     Command("change edit", change_edit, agents="edits", json=True),
 )
-"""Tools that no command line needs: jobs, and a change that is made without a shell."""
+"""Tools without a command: for jobs, and for editing without a shell."""
 
 
 @dataclass(frozen=True)
 class Tool:
-    """One command, as agents call it."""
+    """A command as an MCP tool."""
 
     command: Command
 
     @property
     def name(self) -> str:
-        """Its words, joined."""
+        """The command's words joined by underscores: `kernels_verify`."""
         return self.command.words.replace(" ", "_").replace("-", "_")
 
     @property
     def starts(self) -> bool:
-        """Whether it starts work that may outlast the call."""
+        """Whether the tool starts a job that may outlast the call."""
         return self.command.agents == "starts"
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """What it takes, by name."""
+        """The command's parameters that a tool may set, by name."""
         return {parameter.name: parameter for parameter in self.command.parameters if parameter.name not in HIDDEN}
 
     @cached_property
     def arguments(self) -> type[BaseModel]:
-        """The arguments as a model; nothing else is taken."""
+        """A pydantic model of the arguments; it rejects unknown names."""
         fields: dict[str, Any] = {}
         for name, parameter in self.parameters.items():
             option, kind = parameter.annotation.__metadata__[0], parameter.annotation.__origin__
@@ -311,7 +311,7 @@ class Tool:
         return create_model(f"{self.name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
 
     def read(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Its arguments, checked. Raises UsageError that says which one is wrong, and what it takes."""
+        """Check the arguments of a call. Raises UsageError that names the wrong one and describes it."""
         try:
             return dict(self.arguments.model_validate(dict(values)))
         except ValidationError as error:
@@ -326,19 +326,19 @@ class Tool:
             raise UsageError(f"{self.name}: {name}: {first['msg'].lower()}"[:400], hint) from error
 
     def call(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Do what only reads, in this process; what `--json` prints."""
+        """Run the command in this process, and return what `--json` prints. Only for commands that read."""
         out = io.StringIO()
         defaults = {parameter.name: default_of(parameter) for parameter in self.command.parameters}
         self.command.call({**defaults, **values, "json": True}, Screen(out, io.StringIO(), quiet=True))
         return json.loads(out.getvalue())  # type: ignore[no-any-return]
 
     def words(self, values: Mapping[str, Any]) -> list[str]:
-        """What follows `loop` on the command line that does the same."""
+        """The words after `loop` on the command line that do the same."""
         form = "events" if "events" in self.command.takes and not values.get("dry_run") else "json"
         return self.command.words_of({**{name: values[name] for name in self.parameters}, form: True})
 
 
 def tools() -> dict[str, Tool]:
-    """Every tool by its name."""
+    """All tools by name."""
     rows = (Tool(command) for command in (*ALL, *OWN) if command.agents)
     return {row.name: row for row in rows}

@@ -1,9 +1,7 @@
-"""The means of a report: Markdown, tables, figures, HTML. What is said of a feature is in the feature's room.
+"""The tools of a report: Markdown, tables, figures, HTML. Each feature's room makes its own sections.
 
-Text of a record may come from anywhere. `plain` takes controls out of it, `markdown` escapes it.
-`templates` renders a page from plain values and escapes whatever is not `Markdown` already.
-`html` makes one file of a report: markdown-it reads the Markdown, and figures go inside.
-`figures` draws SVG that stands in the page and in a file of its own.
-
-Begin with `markdown`, then read `findings` for an example of a part.
+Begin with `markdown`, then read `findings` as an example of sections. A record's text may come from
+anywhere: `plain_text` removes control characters, `markdown` escapes it. `templates` renders a page
+and escapes all values that are not `Markdown` already. `html` turns a report's Markdown into one
+file with its figures. `figures` draws SVG, for that page and for files.
 """

@@ -1,4 +1,4 @@
-"""What is said of correctness and speed: sections of a report, and of a command that verifies or measures."""
+"""Report sections on correctness and speed."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,9 +15,9 @@ from loop.report.markdown import columns, filled_table
 from loop.report.sections import Line, Section
 
 ALIKE = 4.0
-"""Errors of the parts of a dimension that differ by less than this factor say nothing of where it goes wrong."""
+"""If the errors of a dimension's parts differ by less than this factor, the dimension explains nothing."""
 MANY_FAILURES = 8
-"""How many failing workloads of a variant are described one by one."""
+"""Most failing workloads of a variant that are described one by one."""
 COMPARED = (
     "Every output was held against the float64 reference, element by element; the control is the library through "
     "the same checks, on the workloads that are timed."
@@ -30,7 +30,7 @@ READ_SPEED = (
 
 
 def correctness(finished: Sequence[Finished], nothing: str = "Nothing was verified.") -> Iterator[Section]:
-    """Everything that was verified, the control included. `nothing`: what is said where nothing was."""
+    """A table of all checks, and the failures. `nothing`: the note if nothing was verified."""
     outputs = outputs_of(finished, VerifyOutput)
     checked = [checks for output in outputs for checks in output.variants]
     checked += [output.control for output in outputs if output.control is not None]
@@ -41,7 +41,7 @@ def correctness(finished: Sequence[Finished], nothing: str = "Nothing was verifi
     table = filled_table(heads, (row for checks in checked for row in _check_rows(checks)))
     every = [check for checks in checked for check in checks.checks]
     mute = tuple(check for check in every if check.status not in ("right", "wrong", "tampered"))
-    silent = ""  # How many checks gave no output that could be judged, and why.
+    silent = ""  # A sentence on checks without an output to judge.
     if mute:
         tally = VariantChecks(variant="", build_id=None, checks=mute).tally
         silent = f"{len(mute)} of {say.count(len(every), 'check')} gave no output: {tally}."
@@ -51,7 +51,7 @@ def correctness(finished: Sequence[Finished], nothing: str = "Nothing was verifi
 
 
 def _check_rows(checks: VariantChecks) -> Iterator[tuple[str, ...]]:
-    """One row a type of elements: errors of different types do not belong in one figure."""
+    """One row per dtype, because errors of different dtypes are not comparable."""
     name = "baseline (control)" if checks.variant == "baseline" else checks.variant
     name += " (emulated)" if checks.emulated else ""
     for dtype in dict.fromkeys(check.workload.dtype for check in checks.checks):
@@ -69,7 +69,7 @@ def _check_rows(checks: VariantChecks) -> Iterator[tuple[str, ...]]:
 
 
 def _failures(checks: VariantChecks) -> Iterator[Line]:
-    """The first failure of each workload and layout, for other seeds say the same; then how many more."""
+    """The first failure of each workload and layout (other seeds repeat it), and a count of the rest."""
     failed: dict[tuple[str, str], Check] = {}
     for check in checks.checks:
         if not check.passed:
@@ -89,9 +89,9 @@ def _failures(checks: VariantChecks) -> Iterator[Line]:
 
 
 def _map(check: Check) -> Iterator[str]:
-    """Where along each dimension the error is; then the neighbours of the first wrong element.
+    """The largest error along each dimension, then the values around the first wrong element.
 
-    `0-31 nothing wrong, 32-63 0.4`; one figure where all parts of a dimension are alike.
+    `0-31 right, 32-63 0.4`; one number if all parts of a dimension have similar errors.
     """
     for name, parts in check.map.items():
         if len(parts) < 2:
@@ -115,9 +115,9 @@ def _number(value: float | None, digits: int = 4) -> str:
 def speeds(
     verdicts: Sequence[Verdict], finished: Sequence[Finished], baseline: str, roof: Roof | None = None
 ) -> Iterator[Section]:
-    """Every timed variant, one row a workload, by the session's verdicts; none where nothing was timed."""
+    """A table per timed variant, a row per workload; none if nothing was timed. `roof`: peak rates."""
     judged = {(verdict.variant, verdict.workload): verdict for verdict in speed_verdicts(verdicts)}
-    by_variant: dict[str, dict[str, Measurement]] = {}  # Those that the verdicts are from, else the first.
+    by_variant: dict[str, dict[str, Measurement]] = {}  # Prefer the timing behind the verdict.
     for timing in (
         m for output in outputs_of(standing_attempts(finished), MeasureOutput) for m in output.measurements
     ):
@@ -150,7 +150,7 @@ def speeds(
 
 
 def speed_verdicts(verdicts: Iterable[Verdict]) -> list[SpeedVerdict]:
-    """Verdicts on speed against the baseline; a variant that is incorrect anywhere has none."""
+    """Speed verdicts against the baseline, without variants that are incorrect on any workload."""
     listed = list(verdicts)
     wrong = {verdict.variant for verdict in listed if not isinstance(verdict, SpeedVerdict)}
     return [
@@ -161,13 +161,13 @@ def speed_verdicts(verdicts: Iterable[Verdict]) -> list[SpeedVerdict]:
 
 
 def mean_of(verdicts: Sequence[SpeedVerdict]) -> str:
-    """`geometric mean 1.63x`; empty where nothing was judged or a ratio says nothing: a mean of noise is noise."""
+    """`geometric mean 1.63x`; empty if `trusted_mean` gives none."""
     mean = trusted_mean(verdicts)
     return "" if mean is None else f"geometric mean {say.times(mean)}"
 
 
 def trusted_mean(verdicts: Sequence[SpeedVerdict]) -> float | None:
-    """Geometric mean of the ratios; None where nothing was judged or a ratio says nothing."""
+    """Geometric mean of the ratios; None if all are inconclusive or any interval is too wide: it is noise."""
     if all(verdict.verdict == "inconclusive" for verdict in verdicts) or any(v.vague for v in verdicts):
         return None
     return geometric_mean([verdict.ratio for verdict in verdicts])
@@ -192,7 +192,7 @@ def _speed_row(timing: Measurement, verdict: SpeedVerdict, roof: Roof | None) ->
 
 
 def reasons(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
-    """Why workloads were neither faster nor slower, each reason once with its workloads."""
+    """Why workloads are `same` or `inconclusive`: each reason once, with its workloads."""
     by_reason: dict[tuple[str, str, str], list[str]] = {}
     for verdict in speed_verdicts(verdicts):
         if verdict.verdict in ("same", "inconclusive"):

@@ -1,4 +1,4 @@
-"""Numbers as people read them. All formatting of the report happens here."""
+"""Formats numbers for people. The report formats all its numbers here."""
 
 import datetime
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from loop.model.verdict import Interval
 
 
 def latency(us: float) -> str:
-    """`12.3 µs`, or `1.23 ms` from a thousand on."""
+    """Microseconds as `12.3 µs`, or `1.23 ms` from 1,000 on."""
     return f"{significant(us)} µs" if us < 999.5 else f"{significant(us / 1000)} ms"
 
 
@@ -25,7 +25,7 @@ def seconds(value: float) -> str:
 
 
 def ratio(value: float, interval: Interval) -> str:
-    """`1.62x [1.58, 1.66]`; ends that say nothing are cut to `<0.001` and `>1000`."""
+    """`1.62x [1.58, 1.66]`: ratio and interval, whose ends are printed as `<0.001` and `>1000` at most."""
     return f"{times(value)} [{_end(interval[0])}, {_end(interval[1])}]"
 
 
@@ -44,12 +44,12 @@ def gain_text(kept: KeptChange) -> str:
 
 
 def memory(size: int | None) -> str:
-    """MiB; a quantity that could not be read is a dash."""
+    """Bytes as `1.5 MiB`; a dash for None."""
     return "-" if size is None else f"{significant(size / 2**20)} MiB"
 
 
 def giga_text(value: float | None) -> str:
-    """`12.3`: thousand millions; a missing one is a dash."""
+    """A rate in units of 1e9 (GB/s, GFLOP/s) as `12.3`; a dash for None."""
     return "-" if value is None else significant(value / 1e9)
 
 
@@ -76,7 +76,7 @@ def minutes(value: float) -> str:
 
 
 def error(value: float | None) -> str:
-    """`1.2e-06`; a missing one is a dash."""
+    """A numerical error as `1.2e-06`; a dash for None."""
     return "-" if value is None else f"{value:.1e}"
 
 
@@ -96,7 +96,7 @@ def listed_words(words: Sequence[str]) -> str:
 
 
 def share(actual: float, target: float) -> str:
-    """How much of its target something took: `45 %`, `12 times`; empty without a target."""
+    """`actual` relative to `target`: `45 %`, `12 times`; empty without a target."""
     if target <= 0 or actual < 0:
         return ""
     part = actual / target

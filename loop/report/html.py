@@ -1,7 +1,7 @@
-"""The report as one HTML file that needs nothing else: what the Markdown says, with its figures inside.
+"""Turns a report's Markdown into one self-contained HTML file with its figures.
 
-markdown-it reads CommonMark with tables, passes no HTML of a text on, and renders. Before it renders, headings get
-anchors, cells what sorts them, figures take the place of their images, and folds become elements.
+markdown-it parses CommonMark with tables and passes no HTML through. Before it renders, headings get
+anchors, cells get sort keys, SVG replaces images, and folds become <details> elements.
 """
 
 import base64
@@ -26,7 +26,7 @@ from loop.report.templates import jinja
 
 UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 UNITS |= {"B": 1.0, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
-"""What a number is multiplied by, so that cells of one column compare."""
+"""Unit to a factor to seconds or bytes, so that cells of a column can be sorted."""
 _NUMBER = re.compile(
     r"^[<>]?(?P<sign>-?)\$?(?P<digits>\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?)x?(?:$|\s+(?P<unit>[^\s\[]*))"
 )
@@ -34,7 +34,7 @@ _MINUTES = re.compile(r"^(\d+) min (\d+) s$")
 
 
 def sort_value(cell: str) -> float | None:
-    """The number of a cell, in seconds or bytes where it has such a unit; None for words."""
+    """The number in a cell as a sort key, in seconds or bytes if it has such a unit; None for words."""
     minutes = _MINUTES.match(cell)
     if minutes:
         return 60.0 * int(minutes[1]) + int(minutes[2])
@@ -46,7 +46,7 @@ def sort_value(cell: str) -> float | None:
 
 
 _SAFE = re.compile(r"https?://|#|[\w./-]+(?:$|[?#])")
-"""Where a link may lead: the web, this page, a file beside it."""
+"""Allowed links: the web, this page, a file in the report's folder."""
 _FOLD = re.compile(r"</?details>|<summary>(?P<summary>.*)</summary>")
 
 
@@ -57,17 +57,17 @@ class _Reader(MarkdownIt):
 
 @dataclass
 class Body:
-    """The page's content as HTML."""
+    """The content of a page as HTML."""
 
     title: str = ""
     verdict: str = ""
-    """The first paragraph, if it stands before any other heading."""
+    """The first paragraph; empty if a heading comes before it."""
     content: str = ""
     anchors: dict[str, str] = field(default_factory=dict)
-    """Anchor of each heading and fold to its words."""
+    """Anchor of each heading and fold to its text."""
 
     def anchor(self, text: str) -> str:
-        """A new anchor for a heading."""
+        """A new, unique anchor for a heading."""
         stem = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "section"
         names = (stem, *(f"{stem}-{number}" for number in range(2, len(self.anchors) + 3)))
         name = next(name for name in names if name not in self.anchors)
@@ -76,7 +76,7 @@ class Body:
 
 
 def inline(text: str) -> str:
-    """One paragraph's text as HTML."""
+    """HTML of one paragraph of Markdown."""
     return str(READER.renderInline(text))
 
 
@@ -87,7 +87,7 @@ def plain_words(text: str) -> str:
 
 
 def body(markdown: str, figures: Sequence[Figure]) -> Body:
-    """The content of a report: markdown-it's tokens, some with attributes more, rendered by markdown-it."""
+    """The HTML content of a report. `figures`: drawn in place of images with the same path."""
     page, by_path = Body(), {figure.path: figure for figure in figures}
     tokens = READER.parse(markdown)
     body_tokens: list[Token] = []
@@ -106,7 +106,7 @@ def body(markdown: str, figures: Sequence[Figure]) -> Body:
         pieces = content.children or []
         is_image = token.type == "paragraph_open" and [piece.type for piece in pieces] == ["image"]
         drawn = by_path.get(str(pieces[0].attrs["src"])) if is_image else None
-        if drawn is not None:  # What it says in words goes with it for those who do not see it.
+        if drawn is not None:  # Screen readers read its title.
             label = escape(drawn.title, quote=True)
             group = f'<div class="scroll" role="group" tabindex="0" aria-label="{label}">{drawn.inline}</div>'
             put(f"<figure>{group}</figure>\n")
@@ -126,7 +126,7 @@ def body(markdown: str, figures: Sequence[Figure]) -> Body:
             summary = tag["summary"] if tag else None
             if summary is None:
                 put(token.content + "\n" * (token.content == "</details>"))
-            else:  # Its name is a heading where the fold is in no other.
+            else:  # The summary of an outermost fold is a heading.
                 heading = (
                     f'<h2 id="{page.anchor(plain_words(summary))}">{inline(summary)}</h2>' if depth == 1 else ""
                 )
@@ -143,10 +143,10 @@ def body(markdown: str, figures: Sequence[Figure]) -> Body:
 
 
 def _mark_cells(tokens: Sequence[Token], start: int) -> None:
-    """Give a table's cells what the style sheet and the script read.
+    """Add attributes to a table's cells for the style sheet and the sort script.
 
-    A cell knows its column's head: a narrow page shows each row as a list of both. The word that begins a cell
-    has a colour where it says an outcome.
+    Each cell gets its column's title, because a narrow page shows rows as lists. A cell's first word is
+    coloured if it is an outcome, such as `faster`.
     """
     heads: list[str] = []
     place = rows = 0
@@ -177,12 +177,12 @@ def _mark_cells(tokens: Sequence[Token], start: int) -> None:
             marked = Token("html_inline", "", 0, content=f'<span class="{word}">{match[0]}</span>')
             cell.children[:1] = [marked, rest]
         place += 1
-    if rows > 2:  # The head, and at least two to sort.
+    if rows > 2:  # A head and at least two rows.
         tokens[start].attrs["class"] = "sortable"
 
 
 def _fold(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """A line that begins or ends a fold, or names it: the only HTML of a report."""
+    """A markdown-it block rule for <details>, </details> and <summary>, a report's only HTML."""
     line = state.src[state.bMarks[start] : state.eMarks[start]]
     tag = _FOLD.fullmatch(line)
     if tag and not silent:
@@ -192,7 +192,7 @@ def _fold(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 
 
 class _Renderer(RendererHTML):
-    """HTML of the pieces, with what the style sheet and the script need."""
+    """markdown-it's renderer, with the attributes that style sheet and script need."""
 
     def fence(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         cls = ' class="sh"' if tokens[idx].info == "sh" else ""
@@ -201,7 +201,7 @@ class _Renderer(RendererHTML):
     code_block = fence
 
     def image(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
-        """The words of an image that is none of the figures: it is never loaded."""
+        """The alternative text of an image that is no figure of the report; the image is never loaded."""
         return escape(tokens[idx].content)
 
     def table_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
@@ -224,7 +224,7 @@ READER.block.ruler.before("paragraph", "fold", _fold, {"alt": ["paragraph", "lis
 
 
 def page(templates: Path, markdown: str, figures: Sequence[Figure], status: str) -> str:
-    """The report as HTML. `markdown`: the report as it is in Markdown; `status`: how the session ended."""
+    """The HTML page of a report. `markdown`: the report's text. `status`: how the session ended."""
     content = body(markdown, figures)
     style = style_sheet() + (templates / "report.css").read_text() + STYLE
     script = (templates / "report.js").read_text()
@@ -235,7 +235,7 @@ def page(templates: Path, markdown: str, figures: Sequence[Figure], status: str)
 
 
 def policy(style: str, script: str) -> str:
-    """What the page may do: this very style and this very script, and nothing from anywhere."""
+    """Content-Security-Policy: allows only this style and this script, by their hashes, and loads nothing."""
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
     sources = f"style-src 'sha256-{digests[0]}'; script-src 'sha256-{digests[1]}'"
     return f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"

@@ -1,4 +1,4 @@
-"""Text of any origin as Markdown that cannot break out of its place, and tables that also read as plain text."""
+"""Escapes untrusted text for Markdown, and makes tables that are readable as plain text, too."""
 
 import re
 import unicodedata
@@ -9,11 +9,11 @@ from loop.base.errors import ESCAPES
 
 _ESCAPES = re.compile(ESCAPES)
 _KINDS = ("Cc", "Cf", "Cs", "Co", "Cn")
-"""Controls, marks that change direction or have no width, halves of pairs, and what is no character."""
+"""Unicode categories to remove: controls, invisible and direction marks, surrogates, unassigned."""
 
 
 def plain_text(text: object) -> str:
-    """The text without escapes and control characters; line ends and tabs stay."""
+    """The text without terminal escapes and control characters; line ends and tabs stay."""
     shown = _ESCAPES.sub("", str(text).replace("\r\n", "\n"))
     if shown.isprintable():  # Most texts are, and this is quick.
         return shown
@@ -21,24 +21,24 @@ def plain_text(text: object) -> str:
 
 
 def one_line(text: object) -> str:
-    """The same in one line."""
+    """The plain text in one line."""
     return " ".join(plain_text(text).split())
 
 
 def shortened(text: object, longest: int) -> str:
-    """The same in one line of at most `longest` characters; ends with three dots where it was cut."""
+    """The plain text in one line of at most `longest` characters, with `...` at the end if it was cut."""
     line = one_line(text)
     return line if len(line) <= longest else f"{line[: max(longest - 3, 0)].rstrip()}..."
 
 
 LONGEST_LINE = 2000
-"""Letters of a line in a fenced block."""
+"""Most characters of a line in a fenced block."""
 GAP = 2
 """Spaces between two columns on a terminal."""
 LEAST, FOLDED = 12, 20
-"""Characters that a terminal gives a column with names of rows: a short one, and a folded one."""
+"""Least width of the first column on a terminal, and its width when it is folded, in characters."""
 WIDEST_PADDING = 48
-"""Columns wider than this are not filled up with spaces."""
+"""Only cells up to this width are padded with spaces."""
 
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _ENTITY = re.compile(r"&(?=#?\w+;)")
@@ -51,26 +51,26 @@ _SPAN = re.compile(r"(`[^`]+`)")
 
 
 class Markdown(str):
-    """Text that is Markdown already. Whatever else a template prints is escaped."""
+    """Text that is Markdown already. Templates escape everything else."""
 
     __slots__ = ()
 
 
 def printed_value(value: object) -> Markdown:
-    """What a template prints without a filter: escaped, in one line; a space at either end stays."""
+    """Escape a value that a template prints without a filter. A space at either end stays."""
     if isinstance(value, Markdown):
         return value
     return Markdown(_spaced(str(value), prose))
 
 
 def _spaced(text: str, escaped: Callable[[str], str]) -> str:
-    """Text as it is escaped, with a space at either end where it has one."""
+    """`escaped(text)`, with a space at each end that had one."""
     before, after = (" " if edge.isspace() else "" for edge in (text[:1], text[-1:]))
     return f"{before}{escaped(text)}{after}" if text.strip() else before
 
 
 def escape(text: object) -> str:
-    """One line of text that Markdown shows as it is: no markup, no HTML, no new lines, no table borders."""
+    """One line, escaped so that Markdown shows it literally: no markup, HTML, or table borders."""
     line = one_line(text)
     line = _SPECIAL.sub(lambda match: "\\" + match.group(), line)
     line = _TAG.sub("&lt;", _ENTITY.sub("&amp;", line))
@@ -79,30 +79,30 @@ def escape(text: object) -> str:
 
 
 def prose(text: object) -> str:
-    """The same, but words between two backticks stay code. Not for tables, where a border may hide in them."""
+    """Like `escape`, but words between backticks stay code. Not for tables, where code may hide a border."""
     parts = _SPAN.split(one_line(text))
     return "".join(part if _SPAN.fullmatch(part) else _spaced(part, escape) for part in parts)
 
 
 def paragraph(text: object) -> str:
-    """The same for text that begins a line: no heading, no list, no quotation."""
+    """Like `prose`, for text at the begin of a line: it becomes no heading, list or quotation."""
     return _BLOCK.sub(lambda mark: f"{mark[0]}\\" if mark[0].isdigit() else f"\\{mark[0]}", prose(text))
 
 
 def _fence(text: str, least: int) -> str:
-    """As many backticks as a fence around this text needs."""
+    """A fence of backticks longer than any in `text`, at least `least` long."""
     return "`" * max(least, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
 
 
 def code(text: object) -> str:
-    """Text in backticks, more of them than it holds itself; new lines become spaces."""
+    """Text as inline code; new lines become spaces."""
     line = one_line(text)
     fence, space = _fence(line, 1), " " if line.startswith("`") or line.endswith("`") else ""
     return f"{fence}{space}{line}{space}{fence}" if line else "``"
 
 
 def block(lines: Sequence[str], language: str = "sh", most: int | None = None) -> str:
-    """Lines in a fenced block, of a shell where nothing else is said; the last `most` of them."""
+    """Lines in a fenced block. `most`: show only the last lines, and say how many are hidden."""
     hidden = len(lines) - most if most is not None else 0
     visible = [f"... {hidden} lines before these are left out", *lines[hidden:]] if hidden > 0 else list(lines)
     text = "\n".join(plain_text(line)[:LONGEST_LINE] for line in visible)
@@ -110,27 +110,27 @@ def block(lines: Sequence[str], language: str = "sh", most: int | None = None) -
 
 
 EMPTY = ("", "-", "0", "0 MiB", "0 %")
-"""Cells that say nothing where all of a column do."""
+"""A column with only these cells is left out."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """Head of a table's column."""
+    """The head of a table's column."""
 
     title: str
     right: bool = False
-    """Whether its cells stand on the right, as numbers do."""
+    """Whether cells are aligned right, as for numbers."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Plain cells under their heads."""
+    """A table of plain text."""
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
 
     def markdown(self, most: int | None = None, letters: int | None = None) -> str:
-        """All cells escaped, columns aligned; the first rows where it has too many."""
+        """The table in Markdown, escaped and aligned. `most`: rows; `letters`: characters of a cell."""
         heads = self.columns
         rows = [[column.title for column in heads], *self.rows[:most]]
         cells = [[escape(cell if letters is None else shortened(cell, letters)) for cell in row] for row in rows]
@@ -148,7 +148,7 @@ class Table:
         return "\n".join([lines[0], "|" + "|".join(rules) + "|", *lines[1:], *more])
 
     def pieces(self, room: int) -> Iterator["Table"]:
-        """The table in pieces of at most `room` characters, each with the first column, which names the rows."""
+        """Split the table into pieces at most `room` characters wide. Each repeats the first column."""
         rows = [tuple(column.title for column in self.columns), *self.rows]
         widths = [GAP + max(len(row[place]) for row in rows) for place in range(len(self.columns))]
         used, groups = room, list[list[int]]()
@@ -164,14 +164,14 @@ class Table:
 
 
 def columns(*titles: str) -> tuple[Column, ...]:
-    """Columns by their titles; one that begins with `>` has its cells on the right."""
+    """Columns with these titles. `>` at the begin of a title aligns its cells right."""
     return tuple(Column(title.removeprefix(">"), right=title.startswith(">")) for title in titles)
 
 
 def filled_table(heads: tuple[Column, ...], rows: Iterable[tuple[str, ...]]) -> Table | None:
-    """A table of these rows without the columns that say nothing; None where nothing is left.
+    """A table without empty columns; None if there are no rows.
 
-    The first column names the rows and stays. Dashes, zeros and empty cells say nothing.
+    The first column names the rows and always stays. Dashes and zeros count as empty.
     """
     body = tuple(rows)
     places = [place for place in range(len(heads)) if place == 0 or any(row[place] not in EMPTY for row in body)]
@@ -180,6 +180,6 @@ def filled_table(heads: tuple[Column, ...], rows: Iterable[tuple[str, ...]]) -> 
 
 
 def picture(title: str, description: str, path: str) -> str:
-    """An image with what is said in its place where it cannot be seen."""
+    """An image in Markdown, with title and description as its alternative text."""
     alt = escape(f"{title}. {description}".replace("[", "(").replace("]", ")"))
     return f"![{alt}]({path})"

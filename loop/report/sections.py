@@ -1,4 +1,4 @@
-"""A section: a heading with what stands below it. Markdown, a terminal and JSON show the same sections."""
+"""A section of a report (heading, text, table, figure), shown in Markdown, on a terminal and as JSON."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,59 +9,59 @@ from loop.report.figures.svg import Figure
 from loop.report.markdown import Table, block, paragraph, picture, prose, shortened
 
 LARGEST = 2**20
-"""Bytes of a report: code hosts show no larger file."""
+"""Most bytes of a report: code hosts do not show larger files."""
 CUT = "\nThe rest is left out, for a report is at most 1 MiB: `journal.jsonl` and `record.json` have all of it.\n"
 Line = str | tuple[str, ...]
-"""A sentence; of several the first, with the others below it."""
+"""A sentence; or a tuple: the first sentence, with the others indented below it."""
 
 
 @dataclass(frozen=True)
 class Room:
-    """How much of anything is shown before the rest is left to the records."""
+    """How much of a section is shown; the records have the rest."""
 
     rows: int
-    """Of a table or a list; and parts of a fold."""
+    """Most rows of a table or list, and most sections of a fold."""
     letters: int
     lines: int
 
 
 ROOMS = (Room(1000, 4000, 400), Room(200, 600, 60), Room(40, 200, 10))
-"""Tried in this order until a report is small enough."""
+"""Tried from the largest until the report fits into `LARGEST` bytes."""
 LONGEST = 400
-"""Letters of a text on a terminal."""
+"""Most characters of one text on a terminal."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with what stands below it, in this order: note, figure, lines, table, further lines, code.
+    """A heading, then in this order: note, figure, lines, table, further lines, code.
 
-    All text is plain. Words between two backticks are shown as code.
+    All text is plain, not Markdown. Words between backticks are shown as code.
     """
 
     title: str = ""
-    """Empty where it goes on with the section above it."""
+    """Empty if the section continues the one above."""
     lines: tuple[Line, ...] = ()
     table: Table | None = None
     after: tuple[Line, ...] = ()
     """Sentences below the table."""
     wrap: int = 0
-    """Column that gives way on a narrow terminal."""
+    """Index of the column that is wrapped on a narrow terminal."""
     note: str = ""
-    """A paragraph: what is shown, and how to read it."""
+    """A paragraph that says what is shown and how to read it."""
     code: tuple[str, ...] = ()
     language: str = "sh"
-    """Of the code: `text` for a log, whose last lines are shown where it is long."""
+    """Language of the code. A long `text` (a log) shows its last lines only."""
     figure: Figure | None = None
     screen: bool = False
-    """Whether a terminal shows it at the end of a session, too."""
+    """Whether a terminal shows the section at the end of a session, too."""
     modelled: bool = False
-    """Whether it is of a device that was reckoned with, not of what ran."""
+    """Whether the section is an estimate for a GPU on which nothing ran."""
 
     def __bool__(self) -> bool:
         return bool(self.note or self.lines or self.table or self.after or self.code or self.figure)
 
     def markdown(self, room: Room) -> Iterator[str]:
-        """Its parts as Markdown, everything escaped."""
+        """Yield the parts as escaped Markdown."""
         if self.title:
             yield f"### {prose(shortened(self.title, room.letters))}"
         if self.note:
@@ -79,7 +79,7 @@ class Section:
 
 
 def fitted_text(render: Callable[[Room], str]) -> str:
-    """The fullest text that is not too large; else the narrowest, cut after its last whole fold."""
+    """The longest text that fits into `LARGEST` bytes; if none does, the shortest, cut after a whole fold."""
     text = ""
     for room in ROOMS:
         text = render(room)
@@ -91,7 +91,7 @@ def fitted_text(render: Callable[[Room], str]) -> str:
 
 
 def in_markdown(sections: Iterable[Section], room: Room) -> str:
-    """Sections as Markdown; the first of them where there are too many."""
+    """Sections as Markdown, at most `room.rows` of them."""
     every = tuple(filter(None, sections))
     texts = [part for section in every[: room.rows] for part in section.markdown(room)]
     if len(every) > room.rows:
@@ -100,7 +100,7 @@ def in_markdown(sections: Iterable[Section], room: Room) -> str:
 
 
 def _bullets(lines: Sequence[Line], room: Room) -> str:
-    """A list in Markdown; its first lines where it has too many."""
+    """A list in Markdown, at most `room.rows` long."""
     shown = list(lines[: room.rows])
     if len(shown) < len(lines):
         shown.append(f"And {len(lines) - len(shown)} more, which are in the records of the session.")
@@ -115,14 +115,14 @@ def _indented(lines: Iterable[Line]) -> Iterator[tuple[str, str]]:
 
 
 def show(sections: Iterable[Section], screen: Screen) -> None:
-    """Sections on a terminal, folded at its width; a table that is too wide comes in pieces."""
+    """Print sections on a terminal, folded at its width. A table that is too wide is split."""
     room = columns_of(screen.out)
     for number, section in enumerate(filter(None, sections)):
         heads = [text for text in (section.title, section.note) if text]
         screen.data("\n" * bool(number) + "\n".join(fold(shortened(text, LONGEST), room) for text in heads))
         for lines in (section.lines, section.after):
             if lines is section.after and section.table is not None:
-                # Its cells are made safe for a terminal.
+                # Remove terminal escapes from its cells.
                 rows = tuple(tuple(shortened(cell, 200) for cell in row) for row in section.table.rows)
                 whole = Table(section.table.columns, rows)
                 for place, piece in enumerate(whole.pieces(room) if section.wrap == 0 else [whole]):
@@ -136,7 +136,7 @@ def show(sections: Iterable[Section], screen: Screen) -> None:
 
 
 def section_fields(section: Section) -> dict[str, Any]:
-    """A section for programs."""
+    """A section as a dictionary, for `--json`."""
     return {
         "title": section.title,
         "note": section.note,

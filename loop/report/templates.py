@@ -1,4 +1,4 @@
-"""Text through a template: Jinja2 with every unknown name an error, and nothing printed as it is."""
+"""Renders Jinja2 templates: an unknown name is an error, and every value is escaped."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +15,7 @@ from loop.report.sections import ROOMS, Room, in_markdown
 def jinja(
     templates: Path, *, autoescape: bool = True, finalize: Callable[[Any], Any] | None = None
 ) -> Environment:
-    """Jinja2 for the templates of a folder; a line that holds a block alone leaves nothing."""
+    """A Jinja2 environment for a folder of templates. A line that holds only a block leaves no blank line."""
     return Environment(
         loader=FileSystemLoader(templates),
         undefined=StrictUndefined,
@@ -28,7 +28,7 @@ def jinja(
 
 
 def environment(templates: Path, room: Room = ROOMS[0]) -> Environment:
-    """For Markdown: what a template prints goes through one of these filters, or is escaped."""
+    """A Jinja2 environment for Markdown. Values go through one of these filters, or are escaped."""
     env = jinja(templates, autoescape=False, finalize=markdown.printed_value)
     filters: dict[str, Callable[..., str]] = {
         "text": lambda text: markdown.prose(shortened(text, room.letters)),
@@ -39,6 +39,6 @@ def environment(templates: Path, room: Room = ROOMS[0]) -> Environment:
         "sections": partial(in_markdown, room=room),
         "figure": lambda figure: markdown.picture(figure.title, figure.description, figure.path),
     }
-    for name, filter_ in filters.items():  # What each makes is Markdown.
+    for name, filter_ in filters.items():  # Their results are Markdown: not escaped again.
         env.filters[name] = lambda *texts, filter_=filter_, **options: Markdown(filter_(*texts, **options))
     return env

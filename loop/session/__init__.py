@@ -1,16 +1,16 @@
-"""From a plan to a journal, a record and a report.
+"""Runs a plan as a session: writes its journal, its record and its report.
 
-`run` tells it: open, walk, close. Begin there. `opening` resolves the plan and makes the head.
-`walk` is a generator of events: it neither prints nor writes. Closing it ends everything that a step started:
-so limits, budgets and Ctrl-C work. `drive` makes each event durable, then shows it. `bounds` holds every event
-against time and money.
+Begin with `run`: it opens a session, walks its steps and closes it. `opening` resolves the plan and
+builds the session's head (all that is known before the first step). `walk` is a generator of events.
+It neither prints nor writes. Closing it ends every process that a step started, so limits, budgets
+and Ctrl-C work. `drive` writes each event to disk, then shows it. `bounds` checks each event against
+the limits on time and money.
 
-`closing` turns the journal into the record by pure rules: `objective`, and the grade in `course`. To resume,
-the walk starts at the first step again, and a finished step stands. A step whose output has an `identity` is
-made again; where the identity has changed, nothing after it is reused.
+`closing` computes the record from the journal by pure rules: `objective`, and the grade in `course`.
+A resumed walk starts at the first step again and reuses the records of finished steps. A step whose
+output has an `identity` runs again. When the identity has changed, later steps run again, too.
 
-`page` is the report: what its template reads, by name. An action with a `section` in the table of actions
-adds it by itself. `first_screen` is its beginning, and the short form for a comment. `next_session` proposes
-what comes next. `command` is `loop report`; `shown` is what a command without a session prints; `recorded`
-imports sessions.
+`page` builds the report's sections, `first_screen` its beginning and the short form for a comment.
+`next_session` proposes the next session. `command` is `loop report`. `shown` prints the results of
+commands without a session. `recorded` imports sessions that were recorded without loop.
 """

@@ -1,4 +1,4 @@
-"""What may end a session before its plan is done: minutes, dollars, and a cloud that takes the machine away."""
+"""Limits that end a session before its plan is done: minutes, dollars, and preemption of its machine."""
 
 import contextlib
 import math
@@ -20,39 +20,39 @@ from loop.session.walk import Happening, StepBegan, StepDue, Ticked
 from loop.store import journal, sessions
 
 REPORT_S = 2.0
-"""Kept for ending what runs and writing the report ..."""
+"""Seconds of a budget that are kept back to end running work and to write the report ..."""
 REPORT_SHARE = 0.1
-"""... but not more than this part of a short allowance."""
+"""... but at most this share of the budget."""
 LONGEST_S = 1e7
-"""Four months: a price so low that the money would last longer bounds nothing."""
+"""Seconds, about four months: a budget that lasts longer than that is no limit."""
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a walk ended."""
+    """How a walk ended: status, reason and exit code."""
 
     status: Status | None
-    """None when it ran to its end: its records say how."""
+    """None when the walk reached its end: then the step records decide the status."""
     reason: str
     exit_code: int
     not_reached: str = "the session did not get there"
     cut: bool = False
-    """Whether a bound broke it off, and the step that was under way."""
+    """Whether the walk was interrupted while a step was running."""
     unwatched: tuple[str, ...] = ()
-    """What has to be said of the watch over the machine."""
+    """Sentences for the report: why the machine was not watched for preemption."""
     mend: str = ""
-    """What has to be done before it can go on."""
+    """What the user has to repair before the session can resume; empty for nothing."""
 
     @property
     def to_go_on(self) -> str:
-        """What is said before the command that goes on."""
+        """The words that a message prints before the resume command, such as `go on with`."""
         if self.mend:
             return f"{self.mend}; then go on with"
         return "go on, with more or no budget" if self.exit_code == ExitCode.OVER_BUDGET else "go on with"
 
 
 def broken_off(stop: Stopped | MachineFailure) -> Ending:
-    """How a walk ended that was broken off, or whose machine failed."""
+    """The ending of a walk that a stop (signal, budget, preemption) or a machine failure interrupted."""
     words, code = str(stop), stop.exit_code
     if isinstance(stop, MachineFailure):
         reached = "the machine failed before it was done"
@@ -66,31 +66,31 @@ def broken_off(stop: Stopped | MachineFailure) -> Ending:
 
 @dataclass
 class Bounds:
-    """What may end a walk before its plan is done: time and money, and the loss of its machine."""
+    """The limits of one walk: seconds (dollars are converted to seconds) and a preemption watch."""
 
     limit_s: float = math.inf
-    """Seconds that all walks of a session may take together."""
+    """Seconds that all walks of a session (the first and each resume) may take together."""
     words: str = ""
-    """What was given: `5 min`, `$0.10, which lasts for 7 s`."""
+    """The limit in words, for messages: `5 min`, `$0.10, which lasts for 7 s`."""
     spent_s: float = 0.0
     """Seconds that earlier walks of the session took."""
     expected: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
-    """Pattern and step to the seconds that it is expected to take, and whether that was `measured`."""
+    """(pattern, step) to its expected seconds and where they come from: `measured` or `prior`."""
     watch: Watch | None = None
-    """Whether the machine is about to be taken away."""
+    """Asks the cloud whether it will take the machine away; None: no watch."""
     reserve: Path | None = None
-    """A file that makes room on a full disk for the last lines."""
+    """A file that only occupies disk space. Deleting it makes room for the last journal lines."""
 
     def give_room(self) -> None:
-        """Give up the reserve."""
+        """Delete the reserve file, so that the last records fit on a full disk."""
         if self.reserve is not None:
             with contextlib.suppress(OSError):
                 self.reserve.unlink(missing_ok=True)
 
     def hold(self, event: Happening, walked_s: float) -> None:
-        """Raise Stopped where the walk has to end at this event.
+        """Raise Stopped at this event when the cloud takes the machine away or the time limit is reached.
 
-        Before a step: where it does not fit. While one runs: where no time is left.
+        `walked_s`: seconds of this walk so far. A step that is expected to exceed the limit does not begin.
         """
         if self.watch is not None and self.watch.notice:
             raise Stopped(self.watch.notice, ExitCode.PAUSED)
@@ -111,7 +111,7 @@ class Bounds:
             raise Stopped(why, ExitCode.OVER_BUDGET)
 
     def closed(self, ending: Ending) -> Ending:
-        """The ending, with what has to be said of the watch, which ends."""
+        """Stop the preemption watch. Returns the ending, with what the watch could not observe."""
         if self.watch is None:
             return ending
         self.watch.close()
@@ -119,7 +119,7 @@ class Bounds:
 
 
 def seconds_for(usd: float, cost_usd: Callable[[float], float]) -> float:
-    """The longest time whose cost is within `usd`, by bisection; `cost_usd` of seconds never falls."""
+    """The most seconds that cost at most `usd`, by bisection. `cost_usd(seconds)` must not decrease."""
     if cost_usd(LONGEST_S) <= usd:
         return LONGEST_S
     low, high = 0.0, LONGEST_S
@@ -130,7 +130,7 @@ def seconds_for(usd: float, cost_usd: Callable[[float], float]) -> float:
 
 
 def expected_steps(plan: ResolvedPlan) -> dict[tuple[str, str], tuple[float, str]]:
-    """Seconds of every step of a plan: `measured` by its earlier runs, else its share of its pattern."""
+    """Expected seconds of each step: `measured` in earlier runs, else a share of its pattern's estimate."""
     steps: dict[tuple[str, str], tuple[float, str]] = {}
     for planned in plan.patterns:
         budget_s = sum(step.budget_s for step in planned.pattern.steps)
@@ -143,14 +143,14 @@ def expected_steps(plan: ResolvedPlan) -> dict[tuple[str, str], tuple[float, str
 
 @dataclass(frozen=True)
 class SessionLimits:
-    """What the user allows all walks of a session: minutes and dollars; and which cloud is watched."""
+    """The user's limits on all walks of a session: minutes, dollars, and which cloud is watched."""
 
     minutes: float | None = None
     usd: float | None = None
     watch: str = "auto"
 
     def check(self, head: SessionHead, card: RateCard) -> None:
-        """Raises UsageError for what is no amount, no cloud, or not enough to begin with."""
+        """Raise UsageError for a limit that is not positive, an unknown cloud, or dollars too few to begin."""
         for option, value in (("--budget-minutes", self.minutes), ("--max-usd", self.usd)):
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise UsageError(f"{option} {value:g}: expected a number above 0", hint=f"{option} 10")
@@ -169,9 +169,9 @@ class SessionLimits:
             raise UsageError(f"--max-usd {self.usd:g}: {minute}", hint=hint)
 
     def bounds(self, head: SessionHead, card: RateCard, lines: Sequence[Line], ai: AiUse | None) -> Bounds:
-        """The bounds of a session whose journal holds `lines`, the stricter one of minutes and dollars.
+        """The bounds of a session: the stricter limit of minutes and dollars. Starts the preemption watch.
 
-        `ai`: what agents have used by now, where that is measured or stated. The watch over the machine has begun.
+        `lines`: the session's journal. `ai`: AI use so far, measured or stated by the user; None: unknown.
         """
         hosts = hosts_of(journal.finished_steps(lines))
         limits = [(math.inf, "")]
@@ -188,6 +188,6 @@ class SessionLimits:
 def charges_so_far(
     seconds: float, card: RateCard, head: SessionHead, ai: AiUse | None = None, hosts: Sequence[HostUse] = ()
 ) -> Bill:
-    """What that many seconds of a session are charged, and what its AI and the machines of its jobs were."""
+    """The bill of the first `seconds` of a session. `ai`: its AI use. `hosts`: machines that ran its jobs."""
     used = Used(seconds=seconds, device=head.device, gpu=head.gpu, ai=ai, hosts=hosts)
     return make_bill(used, card.attended(head.attended))

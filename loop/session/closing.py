@@ -1,4 +1,4 @@
-"""The end of a session: what its records mean, the report, and what is told."""
+"""Ends a session: computes its record from the journal, writes the report, prints the outcome."""
 
 import datetime
 from collections.abc import Sequence
@@ -37,16 +37,16 @@ from loop.store import index, journal
 from loop.store.sessions import CHANGES, SessionFolder
 
 TABLE_WIDTH = 110
-"""Columns of the table of variants, where no terminal has fewer."""
+"""Width of the table of variants in characters; a narrower terminal gets a narrower table."""
 
 
 def conclude(
     setting: Setting, head: SessionHead, folder: SessionFolder, ending: Ending, seconds: float
 ) -> SessionRecord:
-    """The final record, from the journal alone."""
+    """The final record of a session, from its journal. `seconds`: its wall time over all walks."""
     lines = folder.lines()
     finished = journal.finished_steps(lines)
-    attempts = tuple(line.event for line in lines if isinstance(line.event, Finished))  # What was used was used.
+    attempts = tuple(line.event for line in lines if isinstance(line.event, Finished))  # All are billed.
     steps_s = sum(attempt.seconds for attempt in attempts)
     own_s = course.own_seconds(seconds, steps_s)
     seconds = steps_s + own_s
@@ -90,7 +90,7 @@ def conclude(
 
 
 def never_reached(plan: ResolvedPlan, finished: tuple[Finished, ...], ending: Ending) -> list[str]:
-    """Steps of the planned patterns that were not done; one that waits for somebody is under way."""
+    """A sentence for each planned step that was not done. A paused step counts as done unless interrupted."""
     broken = ("aborted", "paused") if ending.cut else ("aborted",)
     done = {(r.pattern, r.step) for r in latest_attempts(finished) if r.status not in broken}
     return [
@@ -102,7 +102,7 @@ def never_reached(plan: ResolvedPlan, finished: tuple[Finished, ...], ending: En
 
 
 def left_out(setting: Setting, head: SessionHead) -> list[str]:
-    """Variants and devices that this session did not touch."""
+    """A sentence for each variant and device that this session did not test, with the reason."""
     lines = []
     for name, variant in setting.target.variants.items():
         if name not in (*head.variants, *head.emulated):
@@ -117,13 +117,13 @@ def left_out(setting: Setting, head: SessionHead) -> list[str]:
 
 
 def render(setting: Setting, record: SessionRecord, folder: SessionFolder) -> tuple[str, tuple[Figure, ...]]:
-    """The report of a session as Markdown, and the figures that it shows."""
+    """The report of a session as Markdown, and its figures."""
     templates = setting.project.own("templates") or shipped("templates")
     return render_session(templates, view_of(setting, record, folder))
 
 
 def view_of(setting: Setting, record: SessionRecord, folder: SessionFolder) -> View:
-    """A record with everything that is shown beside it."""
+    """All data of a report: the record, its steps, earlier failures, and how good predictions were."""
     began = record.head.started
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK)
     return View(
@@ -139,9 +139,9 @@ def view_of(setting: Setting, record: SessionRecord, folder: SessionFolder) -> V
 def tell_end(
     setting: Setting, record: SessionRecord, folder: SessionFolder, screen: Screen, *, as_json: bool
 ) -> int:
-    """The first screen of its report, or one JSON object. The exit code by the gates.
+    """Print the outcome, as text or as one JSON object. Returns the exit code that the gates decide.
 
-    A terminal shows the end of it: so the verdict, its cause and what to do next stand there.
+    Verdict, cause and next command come last: the end of the output stays visible in a terminal.
     """
     finished = folder.finished()
     if as_json:
@@ -172,20 +172,20 @@ def tell_end(
 
 
 def waiting_for(finished: Sequence[Finished]) -> str:
-    """What a paused session waits for; empty for any other."""
+    """What the user has to do before a paused session can go on; empty for any other session."""
     last = latest_attempts(finished)[-1:]
     return last[0].hint or "" if last and last[0].status == "paused" else ""
 
 
 def brief_page(folder: SessionFolder, finished: Sequence[Finished]) -> Path | None:
-    """The page of the change that a paused session waits for; None where it waits for none."""
+    """Path of the brief's page when a paused session waits for a code change; else None."""
     last = latest_attempts(finished)[-1:]
     brief = read_output(last[0], BriefOutput) if last and last[0].status == "paused" else None
     return page_of(folder.path / CHANGES, brief.brief) if brief and brief.brief else None
 
 
 def session_outcome(setting: Setting, record: SessionRecord, folder: SessionFolder) -> dict[str, Any]:
-    """What `--json` prints of a session: facts, conclusion, steps, and the sections of its report."""
+    """What `--json` prints of a session: head, record, steps, and the sections of its report."""
     head, finished = record.head, folder.finished()
     known = {**vars(head), **vars(record)}
     page = brief_page(folder, finished)

@@ -1,4 +1,4 @@
-"""`loop report`: a session as people read it, and in the formats of other tools."""
+"""`loop report`: prints a session's report as Markdown, HTML, JSON or a short summary."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from loop.store import sessions
 from loop.store.sessions import SessionFolder
 
 FORMATS = ("md", "html", "json")
-"""What `--format` may be, besides a summary, which has options of its own."""
+"""Values of `--format`, besides `summary`, which alone takes `--limit` and `--link`."""
 SUMMARY = "summary"
 
 
@@ -30,7 +30,7 @@ def report(
     *,
     as_json: bool = False,
 ) -> int:
-    """A session, rendered again from its records, to stdout or into a file. `limit` and `link` are a summary's."""
+    """Print or write a session's report. `limit` (bytes), `link`: for a summary. Returns the exit code."""
     form = "json" if as_json else form
     if form == SUMMARY and output is not None:
         raise UsageError("a summary goes to stdout", hint="loop report --format summary > FILE")
@@ -40,7 +40,7 @@ def report(
     record, figures = folder.record(), dict[str, str]()
     if record is None:
         raise UsageError(f"{folder.id} is not finished: it has no report yet", hint=folder.head().resume_command)
-    if form == SUMMARY:  # It needs no definitions.
+    if form == SUMMARY:  # Works without the project's definitions.
         screen.data(first_screen.digest_of_session(record, folder.finished(), limit, link))
         return ExitCode.OK
     setting = read_setting(target)
@@ -71,7 +71,7 @@ def report(
 
 
 def find(root: Path, name: str) -> SessionFolder:
-    """The folder of a session that loop ran. Raises LoopError; for one recorded elsewhere, with what shows it."""
+    """The folder of a session, by id, prefix or `last`. Raises LoopError if there is none."""
     try:
         return sessions.find_session(root, name)
     except LoopError:

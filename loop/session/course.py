@@ -1,4 +1,4 @@
-"""What the report says of the course of a session: steps, patterns, what failed, and the machine."""
+"""Report sections on how a session went: steps, failures, environment; and the rules of its grade."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,38 +14,38 @@ from loop.report.markdown import columns, filled_table, plain_text, shortened
 from loop.report.sections import Section
 
 Recalled = Callable[[Finished], Sequence[str]]
-"""From a step that failed to what earlier sessions say of it, in lines."""
+"""Takes a failed step; returns lines about the same failure in earlier sessions."""
 
 
 @dataclass(frozen=True)
 class View:
-    """A record, and what stands beside it: everything that the report of a session is made from."""
+    """Everything that the report of a session is made from."""
 
     record: SessionRecord
     finished: Sequence[Finished]
     recalled: Recalled = lambda record: ()
-    """What earlier sessions tell of a failed step."""
+    """Lines about the same failure in earlier sessions."""
     calibration: str = ""
 
     @property
     def head(self) -> SessionHead:
-        """What was known when it began."""
+        """What was known when the session began."""
         return self.record.head
 
     @property
     def profiles(self) -> list[Profile]:
-        """Everything that was profiled."""
+        """All profiles that the steps made."""
         return [profile for output in outputs_of(self.finished, ProfileOutput) for profile in output.profiles]
 
 
 LONGEST_MESSAGE = 110
-"""Longer ones are cut in the table; a failed step's is printed whole below it."""
+"""Characters of a message in the table. A failed step's whole message is printed below the table."""
 LONGEST_SAID = 600
-"""A longer message of a failed step stands in a block of its own."""
+"""A failed step's message longer than this many characters goes into a code block."""
 
 
 def steps(view: View) -> Iterator[Section]:
-    """Every step in its order, with its share of the time of all."""
+    """A table of all steps: status, time, share of the total time, outcome."""
     records = latest_attempts(view.finished)
     whole = sum(record.seconds for record in records)
     heads = columns("Step", "Status", ">Took", ">Of all steps", "Outcome")
@@ -68,12 +68,12 @@ def _step_row(record: Finished, whole: float) -> tuple[str, ...]:
 
 
 def name_of(record: Finished) -> str:
-    """Pattern and step."""
+    """`pattern/step`, for messages."""
     return f"{record.pattern}/{record.step}"
 
 
 def failed_steps(view: View) -> Iterator[Section]:
-    """The steps that failed, with all that they said and printed."""
+    """A section for each failed step: message, hint, earlier failures, printed output."""
     for record in latest_attempts(view.finished):
         if record.status == "failed":
             cure = [f"What usually cures it: {record.hint}"] if record.hint else []
@@ -87,7 +87,7 @@ def failed_steps(view: View) -> Iterator[Section]:
 
 
 def step_log(record: Finished) -> tuple[str, ...]:
-    """What a step printed: a traceback, the end of a command's output, or its message where that is long."""
+    """Lines that a step printed: a traceback, the end of a command's output, or a long message."""
     texts = [text for name in ("traceback", "output") if isinstance(text := record.output.get(name), str)]
     many = len(record.message.strip().splitlines()) > 1
     texts += [record.message] if many or len(record.message) > LONGEST_SAID else []
@@ -98,13 +98,13 @@ def step_log(record: Finished) -> tuple[str, ...]:
 
 
 def environment(view: View) -> Iterator[Section]:
-    """What the numbers of this report stand beside."""
+    """The environment in which the report's numbers were measured."""
     facts = environment_of(view.record.head, view.finished)
     yield Section(lines=tuple(f"{label}: {text}" for label, text in facts if text))
 
 
 def environment_of(head: SessionHead, finished: Sequence[Finished]) -> Iterator[tuple[str, str]]:
-    """Label and text of each fact; the text is empty where nothing is known."""
+    """Label and text of each fact about machine, software and sources; the text is empty if unknown."""
     machine, revision = head.machine, head.revision
     yield "Machine", f"{machine.name}, {machine.system}"
     cores = say.count(machine.cores, "core")
@@ -114,7 +114,7 @@ def environment_of(head: SessionHead, finished: Sequence[Finished]) -> Iterator[
         if gpu.capability:
             runs = f"its driver runs CUDA {gpu.cuda}" if gpu.cuda else ""
             yield "Compute capability", ", ".join(filter(None, [gpu.capability, gpu.uuid, runs]))
-    # Versions as the packages told them when they were imported, else torch's as it is installed.
+    # The last version is printed: what the imported package reported, else the installed torch's.
     torch = [machine.torch, *(output.version for output in outputs_of(finished, TorchOutput))]
     numpy = [output.version for output in outputs_of(finished, NumpyOutput)]
     known = (("torch", [*filter(None, torch)]), ("NumPy", [*filter(None, numpy)]))
@@ -142,13 +142,13 @@ def device(head: SessionHead) -> str:
 
 
 SLACK_S, SLACK = 60.0, 0.1
-"""What may pass outside the steps: a minute, and a tenth of the steps' own time. loop itself takes far less."""
+"""Most time outside the steps that is plausible: 60 s plus a tenth of the steps' own time."""
 
 
 def own_seconds(wall_s: float, steps_s: float) -> float:
-    """Seconds of a session outside its steps; none where its wall time contradicts the steps' own clock.
+    """Seconds of a session outside its steps; 0 if `wall_s` contradicts `steps_s`.
 
-    That clock only goes forward. Wall time jumps where somebody sets the clock, or the machine sleeps.
+    Wall time jumps when the clock is set or the machine sleeps. `steps_s` is from a monotonic clock.
     """
     outside = wall_s - steps_s
     return max(0.0, outside) if -1.0 <= outside <= SLACK_S + SLACK * steps_s else 0.0
@@ -162,8 +162,7 @@ RULE: tuple[tuple[str, str], ...] = (
     ("F", "the session was aborted, or judged nothing"),
     ("-", "the session is paused; it is graded when it has ended"),
 )
-"""Letter and what leads to it: the lowest letter that applies. A plan without an objective is graded by gates and
-time."""
+"""Grade and its condition; the lowest grade that applies is given. Without an objective: gates and time."""
 
 
 def grade(
@@ -174,7 +173,7 @@ def grade(
     objective: Reached | None,
     seconds: float,
 ) -> tuple[str, str]:
-    """Letter and reason. `status`, `reason`: the session's own. `finished`: its records. `seconds`: its time."""
+    """The grade and its reason. `status`, `reason`: the session's own. `seconds`: its duration."""
     steps = [record for record in latest_attempts(finished) if record.status != "skipped"]
     if status == "paused":
         return "-", f"paused: {reason}"

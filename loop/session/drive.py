@@ -1,4 +1,4 @@
-"""Drive a walk: each record is on disk before it is shown, and shown before the next thing begins."""
+"""Drives a walk: writes each event to disk, shows it, checks the limits, then asks for the next one."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -19,25 +19,25 @@ from loop.store.ticks import NAME as TICKS
 from loop.store.ticks import Ticks
 
 KEY = {"run", "pattern", "step", "attempt"}
-"""Fields that say which attempt at which step it is."""
+"""Fields that identify one attempt at a step."""
 
 
 @dataclass
 class Show:
-    """Shows the events of a walk: live in a terminal, a plain line a step elsewhere."""
+    """Prints the events of a walk: a live status line in a terminal, else one plain line a step."""
 
     screen: Screen
     as_events: bool = False
-    """Write each event as a line of JSON to stdout."""
+    """Whether each event is also written to stdout as a line of JSON."""
     recall: Callable[[Finished], Sequence[str]] = lambda record: ()
-    """What earlier sessions say of a step that failed, in lines."""
+    """Takes a failed step; returns lines about the same failure in earlier sessions."""
     begun: Started | None = None
-    """The last step that was announced where nobody watches."""
+    """The last step whose begin was printed when the output is no terminal."""
     skipped: set[tuple[str, str]] = field(default_factory=set)
-    """Patterns and why steps of theirs were skipped: others that are skipped for that have no line."""
+    """(pattern, reason) of skipped steps already printed: a second step with that reason is not."""
 
     def event(self, event: Happening) -> None:
-        """Show one event."""
+        """Print one event."""
         if self.as_events:
             self._emit(event)
         if isinstance(event, PatternBegan):
@@ -86,10 +86,10 @@ class Show:
 
 
 def drive(walk: Walk, show: Show, store: Callable[[Happening], Happening], bounds: Bounds | None = None) -> Ending:
-    """Walk to the end, to one of its bounds, to an interruption, or to a failure of the machine.
+    """Run a walk until it ends, or a limit, a signal or a machine failure stops it. Returns how it ended.
 
-    `store` makes each event durable. Where the disk refuses, the reserve makes room for the record that says so.
-    An error behind which neither user nor machine is goes on to the caller.
+    `store` makes each event durable. If the disk is full, the reserve file is deleted to make room for
+    the record of the interrupted step. Any error of another kind is raised.
     """
     begun, bounds = time.monotonic(), bounds or Bounds()
     last: Happening | None = None
@@ -126,7 +126,7 @@ def drive(walk: Walk, show: Show, store: Callable[[Happening], Happening], bound
 
 
 def _open_step(walk: Walk, last: StepBegan | Ticked, ending: Ending) -> Finished:
-    """The record of the step that was under way."""
+    """The record of the step that was running when the walk was interrupted. `last`: its last event."""
     started, shop = last.started, walk.context.task.workshop
     step = next(s for s in walk.resolved.find(started.pattern).pattern.steps if s.id == started.step)
     status = ending.status or "aborted"
@@ -141,7 +141,7 @@ def _open_step(walk: Walk, last: StepBegan | Ticked, ending: Ending) -> Finished
 
 
 def store_into(folder: SessionFolder, journal: Journal) -> Callable[[Happening], Happening]:
-    """A `store` that writes records to the journal, samples and signs of life beside it."""
+    """A `store` for `drive`: appends records to the journal, writes samples and ticks to files beside it."""
     ticks = Ticks(folder.path / TICKS)
 
     def store(event: Happening) -> Happening:
@@ -153,7 +153,7 @@ def store_into(folder: SessionFolder, journal: Journal) -> Callable[[Happening],
             journal.append(event.started)
         elif isinstance(event, StepEnded) and not event.replayed:
             record = event.finished
-            written = tuple(  # Samples are on disk first, then the record that names them.
+            written = tuple(  # Samples first: the record names their files.
                 folder.write_samples(f"{record.run}-{record.step}-{record.attempt}-{name}", rows)
                 for name, rows in event.samples.items()
             )

@@ -1,4 +1,4 @@
-"""The first screen of a report, a summary and a terminal: the same sections, in the same words."""
+"""The most important part of a report; the report, the summary and the terminal all print it."""
 
 import re
 from collections import Counter
@@ -27,21 +27,21 @@ from loop.session.objective import anything_judged, objective_verdict
 from loop.timing.against_known_good import CompareOutput
 
 LONGEST_REASON = 300
-"""Letters of a reason: the whole of it is in the record."""
+"""Most characters of a session's reason; the record has the whole text."""
 LONGEST_NAME = 80
 MOST_WRONG = 2
-"""Wrong variants that the verdict names; the table has all."""
+"""Most wrong variants that the headline names; the table lists all."""
 NOTHING = "-"
 NAMED, LONGEST = 2, 80
-"""Things not exercised that are named, and letters of each; the rest is counted."""
+"""Most items of "Not exercised" that are named, and characters of each. The rest is counted."""
 PASTED = ("loop ", "git -C ")
-"""How commands begin; nothing else of a proposal is offered to be pasted."""
+"""Only a line of the proposal that begins so is offered as a command to paste."""
 SENTENCE = 240
-"""Letters of what to do next."""
+"""Most characters of the proposed next action."""
 CAUSES, LONGEST_CAUSE = 3, 140
-"""Lines of a cause before what to do next, and letters of each: both have to fit on a telephone's first screen."""
+"""Most lines of a cause, and characters of each: cause and next action must fit on a phone's screen."""
 MOST_LINES = 8
-"""Further lines of what is wrong with a variant; the evidence has all."""
+"""Most further lines on a wrong variant; the report's section `Evidence` has all."""
 ENDINGS = {
     "passed": "passed",
     "failed": "failed",
@@ -59,23 +59,23 @@ PHRASES = {
 
 @dataclass(frozen=True)
 class FirstScreen:
-    """What a reader sees before anything is unfolded. Names of variants stand between backticks."""
+    """What a reader sees before unfolding anything. Names of variants are between backticks."""
 
     headline: str
     """The target, how its session ended, and what decided that."""
     decided: str
-    """What decided it, without the target."""
+    """The deciding facts alone, without target and status."""
     cause: tuple[str, ...]
-    """What is wrong, in the most telling lines; empty where the headline says it all."""
+    """The most informative lines about what is wrong; empty when the headline says it all."""
     next: str
     command: str
-    """What to paste next; empty where nothing of a proposal may be pasted."""
+    """The command to run next; empty when the proposal contains none."""
     further: dict[str, Section]
-    """By what it is about: the variants, what else is known of each wrong one, cost and course."""
+    """Further sections by topic: the variants, details of each wrong variant, cost and duration."""
 
     @property
     def sections(self) -> dict[str, Section]:
-        """All of it, the most important first, by what each is about."""
+        """All sections by topic, the most important first."""
         wrong = Section(note="What is wrong:" if self.cause else "", lines=self.cause)
         command = (self.command,) if self.command else ()
         proposed = Section(note=f"Next: {self.next}", code=command)
@@ -83,12 +83,12 @@ class FirstScreen:
 
 
 def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstScreen:
-    """That of a session which has ended, or is paused."""
+    """The first screen of a session that has ended or is paused."""
     proposed = record.proposal.splitlines()
     commands = [line for line in proposed[1:] if line.startswith(PASTED)]
     command = commands[0] if commands else ""
     proposal = " ".join(line for line in proposed if line not in commands)
-    if len(proposal) > SENTENCE:  # As many whole sentences as there is room for.
+    if len(proposal) > SENTENCE:  # Keep only whole sentences.
         proposal = proposal[: proposal.rfind(". ", 0, SENTENCE) + 1] or proposal
     known = diagnoses(record.head, finished)
     causes = _causes(known, finished)
@@ -101,7 +101,7 @@ def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstSc
         note = f"What else is known of `{diagnosis.variant}`:" if lines else ""
         further[f"what else is wrong with {diagnosis.variant}"] = Section(note=note, lines=lines)
     further["cost"] = Section(lines=tuple(_lines(record, finished)))
-    # Of a session whose gates passed it is said, too, what became of its question.
+    # A session can pass its gates without an answer: no verdict on speed, or a missed objective.
     ending, decisive = ENDINGS[record.status], deciding_lines(record, finished)
     if record.status == "passed" and {v.verdict for v in speed_verdicts(record.verdicts)} == {"inconclusive"}:
         ending = "has no verdict"
@@ -121,7 +121,7 @@ def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstSc
 
 
 def deciding_lines(record: SessionRecord, finished: Sequence[Finished]) -> str:
-    """Correctness first, then the best variant's speed, then whatever else decided the outcome."""
+    """The facts that decided the outcome: wrong variants, changes, the best variant's speed, the reason."""
     wrong, speed, changed = list(_wrong(record, finished)), list(_speed(record)), list[str]()
     if outcomes := changes.outcomes(finished):
         counted = f"{outcomes.count('kept')} of {say.count(len(outcomes), 'change')} kept"
@@ -174,7 +174,7 @@ def _speed(record: SessionRecord) -> Iterator[str]:
         by_variant.setdefault(speed.variant, []).append(speed)
     if not by_variant:
         return
-    # A variant of which no mean is said comes last.
+    # A variant without a trusted mean ranks last.
     fastest = max(
         by_variant, key=lambda n: geometric_mean([v.ratio for v in by_variant[n]]) * bool(mean_of(by_variant[n]))
     )
@@ -189,7 +189,7 @@ def _speed(record: SessionRecord) -> Iterator[str]:
 
 
 def _causes(known: Sequence[Diagnosis], finished: Sequence[Finished]) -> list[tuple[str, str, str]]:
-    """Variant, label and text of all that is known to be wrong: of each variant first what tells most."""
+    """(variant, label, text) of everything known to be wrong; each variant's main cause comes first."""
     ranked = [(place, d.variant, *line) for d in known for place, line in enumerate(d.lines)]
     explained = {diagnosis.variant for diagnosis in known}
     for output in outputs_of(finished, VerifyOutput):
@@ -204,7 +204,7 @@ def _causes(known: Sequence[Diagnosis], finished: Sequence[Finished]) -> list[tu
 
 
 def not_exercised(record: SessionRecord, finished: Sequence[Finished]) -> tuple[str, ...]:
-    """What was not run, and why; steps of the gate for changes only where a change came so far."""
+    """Sentences on what was not run, and why. Steps that judge a change count only if there was a change."""
     skipped = (
         run for run in latest_attempts(finished) if run.status == "skipped" and not skips_judging(run, finished)
     )
@@ -213,7 +213,7 @@ def not_exercised(record: SessionRecord, finished: Sequence[Finished]) -> tuple[
 
 
 def variants(record: SessionRecord, finished: Sequence[Finished]) -> Table | None:
-    """A row a variant: wrong ones first, examples and baselines last; None where nothing was judged."""
+    """A table with a row per variant: wrong first, examples and baselines last; None if nothing was judged."""
     head = record.head
     wrong = {v.variant: v.verdict for v in record.verdicts if not isinstance(v, SpeedVerdict)}
     compared = {v.variant for v in record.verdicts if v.against == "known_good"}
@@ -238,7 +238,7 @@ def variants(record: SessionRecord, finished: Sequence[Finished]) -> Table | Non
 
 
 def _right(record: SessionRecord, finished: Sequence[Finished], name: str, wrong: str | None) -> str:
-    """`12 of 12 checks, emulated`, by the last verification; of a wrong one that it is wrong."""
+    """The cell `12 of 12 checks, emulated`, from the last verification. `wrong`: the verdict if incorrect."""
     verified = {v.variant: v.checks for output in outputs_of(finished, VerifyOutput) for v in output.variants}
     checks = verified.get(name)
     if not checks:
@@ -253,7 +253,7 @@ def _right(record: SessionRecord, finished: Sequence[Finished], name: str, wrong
 
 
 def _against_good(record: SessionRecord, name: str) -> str:
-    """`slower on 1 of 3: 0.80x [0.75, 0.85]`: the workload that lost most."""
+    """The cell `slower on 1 of 3: lowest 0.80x [0.75, 0.85]`: speed against the known-good build."""
     verdicts = [v for v in record.verdicts if (v.variant, v.against) == (name, "known_good")]
     speeds = [v for v in verdicts if isinstance(v, SpeedVerdict)]
     worst = min(speeds, key=lambda speed: (speed.verdict != "slower", speed.ratio), default=None)
@@ -266,14 +266,14 @@ def _against_good(record: SessionRecord, name: str) -> str:
 
 
 def _counted(verdicts: Sequence[str], leads: str = "") -> str:
-    """`faster on 4 of 6, slower on 2`: what leads, then what is known, the most frequent first; empty for none."""
+    """`faster on 4 of 6, slower on 2`: `leads` first, then by frequency, `inconclusive` last."""
     words = sorted(Counter(verdicts).most_common(), key=lambda pair: (pair[0] != leads, pair[0] == "inconclusive"))
     first = f" of {len(verdicts)}"
     return ", ".join(f"{word} on {number}{'' if place else first}" for place, (word, number) in enumerate(words))
 
 
 def _known_good(finished: Sequence[Finished]) -> tuple[str, ...]:
-    """`The known good is main at 0123456789ab (session ...).`, or that there is nothing else to compare with."""
+    """`The known good is main at 0123456789ab (session ...).`, or why there was no known-good build."""
     compared = outputs_of(finished, CompareOutput)
     known = sorted((good for output in compared for good in output.known_good), key=lambda good: good.session)
     builds = dict.fromkeys(  # Variants that came from one session have the same words.
@@ -290,7 +290,7 @@ def _known_good(finished: Sequence[Finished]) -> tuple[str, ...]:
 
 
 def _lines(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:
-    """Objective and grade, cost, what was not exercised, and what this was of, a line each."""
+    """One line each on objective, grade, time, cost, what was not exercised, and the session."""
     if objective := objective_verdict(record, finished):
         yield f"Objective: {objective}."
     yield f"Grade {shortened(record.grade, 20)}: {shortened(record.grade_reason.rstrip('.'), SENTENCE)}."
@@ -307,15 +307,15 @@ def _lines(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]
 
 
 LIMIT = 65_536
-"""Bytes; a comment on GitHub holds that many characters, a job summary 1 MiB."""
+"""Default limit in bytes: a GitHub comment holds 65,536 characters, a job summary 1 MiB."""
 LEAST = 1_500
-"""Bytes that verdict and link take."""
+"""The smallest limit in bytes: headline and link need that much."""
 LEFT_OUT = 160
-"""Bytes that are kept for naming what is left out."""
+"""Bytes reserved for the note that names omitted sections."""
 IMPORTANT = 3
-"""Sections that go before what failed: what is wrong, what to do next, the variants."""
+"""The first sections (cause, next action, variants) precede the output of failed steps."""
 ROOMS = tuple(Room(rows, 500, 12) for rows in (2000, 1000, 500, 200, 100, 40, 15, 5, 1))
-"""How much of a section is shown, tried in this order until it fits."""
+"""Sizes to which a section is cut, tried from the largest until the section fits."""
 _LINK = re.compile(r"https?://[!-;=?-~]{1,290}")
 _CALL = re.compile(r"\\.|(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|(?P<call>@(?=\w)|#(?=\d))", re.DOTALL)
 
@@ -323,7 +323,7 @@ _CALL = re.compile(r"\\.|(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|(?P<call>@(?
 def digest_of_session(
     record: SessionRecord, finished: Sequence[Finished], limit: int = LIMIT, link: str = ""
 ) -> str:
-    """A session as Markdown of at most `limit` bytes. Raises UsageError where that is too few, or no link."""
+    """A session in at most `limit` bytes of Markdown. Raises UsageError for a small `limit` or bad `link`."""
     if limit < LEAST:
         raise UsageError(f"--limit {limit}: expected {LEAST} or more", hint=f"--limit {LIMIT} is a comment's")
     if link and not _LINK.fullmatch(link):
@@ -332,7 +332,7 @@ def digest_of_session(
     headline = without_mentions(prose(screen.headline))
     if len(headline.encode()) > limit // 4:
         headline = without_mentions(prose(f"`{target}` {ENDINGS[record.status]}."))
-    # By this comment a workflow finds its own comment again: `<!-- loop: my-kernel -->`.
+    # A CI workflow searches for this mark to update its earlier comment: `<!-- loop: my-kernel -->`.
     mark = f"<!-- loop: {re.sub(r'[^A-Za-z0-9._]+', '-', record.head.target)[:80].strip('-')} -->"
     title = prose(f"`{target}` on {shortened(course.device(record.head), 40)}")
     head = f"{mark}\n### {title}\n\n**{headline}**\n"
@@ -361,8 +361,8 @@ def digest_of_session(
 
 
 def without_mentions(text: str) -> str:
-    """Markdown in which no `@name` calls somebody and no `#12` points at an issue; code calls nobody anyway.
+    """The Markdown with `@name` and `#12` split by an empty HTML comment, except in code.
 
-    A code host looks for both in what it shows: an empty HTML comment parts the two halves.
+    Otherwise GitHub would notify that user, or link that issue.
     """
     return _CALL.sub(lambda match: f"{match[0]}<!-- -->" if match["call"] else match[0], text)

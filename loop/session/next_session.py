@@ -1,4 +1,4 @@
-"""What the next session should do: the most urgent idea that can be run here, priced, with its command."""
+"""Proposes the next session: the most urgent idea that can run here, with its price and its command."""
 
 import shlex
 from collections import Counter
@@ -29,51 +29,51 @@ from loop.store.rows import session_row
 
 BASELINE = Idea("baseline", "", ())
 TIMED = ("optimize", "tune")
-"""Plans that have nothing to do for a variant that is only emulated here."""
+"""Plans that time a variant: they cannot use one that is only emulated here."""
 
 
 class OtherIdea(Model):
-    """Something else that could be done."""
+    """An idea that was not proposed first."""
 
     objective: str
-    """What for."""
+    """What the session is for."""
     plan: str
     """Name of the plan."""
     why: tuple[str, ...]
-    """What leads to it."""
+    """The reasons for it."""
 
 
 class NextSession(Printed):
-    """What the next session should do."""
+    """The proposed next session, as `loop plan next --json` prints it."""
 
     schema_version: int = 2
     """Number of this schema."""
     objective: str
-    """What for."""
+    """What the session is for."""
     plan: str
     """Name of the plan."""
     variant: str | None
-    """The variant that it is about; None for all."""
+    """The variant to work on; None for all."""
     resume: str | None
-    """The session to go on with, instead of a new one."""
+    """Id of an interrupted session to resume; None for a new session."""
     chain: tuple[str, ...]
-    """Its patterns."""
+    """The patterns that the plan runs, in order."""
     expected: str
-    """What it takes and costs, in words."""
+    """Expected time and cost, in words."""
     predicted: Predicted | None
-    """The same with intervals."""
+    """Expected time and cost with their intervals; None if not known."""
     benefit: str
-    """What it may bring."""
+    """The expected benefit, in words."""
     why: tuple[str, ...]
-    """What in the records leads to it."""
+    """The reasons for the proposal, from the records of earlier sessions."""
     command: str
-    """What runs it."""
+    """The shell command that starts the session."""
     wrong: tuple[str, ...]
-    """A sentence for each variant that is wrong."""
+    """A sentence for each wrong variant."""
     unjudged: str
-    """Variants and sets that no session judged on these files; empty where every one was."""
+    """Variants and workload sets that no session judged with the present files; empty if all were."""
     others: tuple[OtherIdea, ...]
-    """What else could be done, the most urgent first."""
+    """Other ideas, the most urgent first."""
 
 
 def propose_next(
@@ -83,10 +83,10 @@ def propose_next(
     device: str = "auto",
     there: Sequence[str] = (),
 ) -> NextSession:
-    """The first idea whose plan can be run here, and the others. Raises UsageError where there is none.
+    """The most urgent idea that can run here, and the others. Raises UsageError if no plan can run.
 
-    `where`: how the command names the target. `ended`: sessions that are not in the index yet. `there`: how a
-    session's command names the machine.
+    `where`: options that name the target in the command. `ended`: sessions that are not in the index
+    yet. `there`: options that name another machine (`--on HOST`).
     """
     known = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=setting.target.name)
     rows = [*(row for row in known if row.id not in {row.id for row in ended}), *ended]
@@ -96,7 +96,7 @@ def propose_next(
     mains = {name for name, variant in setting.target.variants.items() if variant.role == "main"}
     sure = [row.model_copy(update={"unsure": tuple(name for name in row.unsure if name in mains)}) for row in rows]
     every = []
-    for idea in ideas(sure, now, lost):  # What failed is run again by a plan that is still there.
+    for idea in ideas(sure, now, lost):  # Its plan may have been deleted since.
         gone = idea.repeats and idea.plan not in setting.plans
         every.append(replace(idea, plan="baseline") if gone else idea)
     for idea in every:
@@ -104,7 +104,7 @@ def propose_next(
             continue
         try:
             head = foresee(_head(idea, setting, device), setting)
-        except LoopError:  # Its variant is not there any more, or runs on another device.
+        except LoopError:  # Its variant was removed, or runs on another device.
             continue
         if idea.plan not in TIMED or idea.variant not in head.emulated:
             break
@@ -133,7 +133,7 @@ def propose_next(
 
 
 def with_failing_seed(setting: Setting, head: SessionHead) -> tuple[SessionHead, str]:
-    """The head with the seed at which one of its variants last failed, and a sentence on that; else as it is."""
+    """The head with the seed at which one of its variants last failed, and a sentence; else unchanged, ""."""
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=head.target)
     for failure in present_target(setting, head.device).failures(rows):
         variant, seed = failure.judgement.variant, failure.judgement.seed
@@ -144,7 +144,7 @@ def with_failing_seed(setting: Setting, head: SessionHead) -> tuple[SessionHead,
 
 
 def present_target(setting: Setting, device: str = "auto") -> Present:
-    """The target as it is now, and what a session on this machine could judge of it."""
+    """The target's present state: its variants, and the workloads that this machine can judge."""
     target = setting.target
     chosen = choose_device(device, target, ())
     mains = [name for name, variant in target.variants.items() if variant.role == "main"]
@@ -169,7 +169,7 @@ def present_target(setting: Setting, device: str = "auto") -> Present:
 
 
 def _head(idea: Idea, setting: Setting, device: str) -> SessionHead:
-    """The head that a session of this idea would have."""
+    """The head of a session that would run this idea. Raises LoopError if it cannot run."""
     known = idea.plan in setting.plans
     request = SessionRequest(plan=idea.plan if known else None, device=device)
     request = request if known else replace(request, pattern=idea.plan)
@@ -185,7 +185,7 @@ def _command(idea: Idea, setting: Setting, where: Sequence[str], there: Sequence
     if idea.resume:
         return shlex.join(["loop", "run", "session", "--resume", idea.resume, *where, *there])
     chosen = ["--variant", idea.variant] if idea.variant else []
-    if idea.repeats is not None:  # Exactly the checks that failed; what is usual here goes without saying.
+    if idea.repeats is not None:  # Repeat exactly the failed checks; leave out options that are the default here.
         row = idea.repeats.row
         chosen += ["--seed", str(idea.repeats.judgement.seed)]
         if row.threads != choose_threads(None) and row.device == "cpu":
@@ -198,15 +198,15 @@ def _command(idea: Idea, setting: Setting, where: Sequence[str], there: Sequence
     if idea.take:
         whole = Path(idea.take.patch).parent / candidate.KEPT
         before = candidate.taking_command(folder, idea.take.branch, whole, idea.take.variant)
-    elif idea.blamed and takes_back(folder, idea.blamed):  # Else it needs a hand.
+    elif idea.blamed and takes_back(folder, idea.blamed):  # Else reverting would conflict.
         before = ["git", "-C", str(folder), "revert", "--no-edit", idea.blamed]
     return f"{shlex.join(before)} && {run}" if before else run
 
 
 def proposal(setting: Setting, record: SessionRecord, lines: Sequence[Line]) -> str:
-    """What a session that ends proposes: a sentence, and one command. `loop plan next` says the same.
+    """The proposal at the end of a session: a sentence, then a line with one command.
 
-    `lines`: its journal.
+    `lines`: the session's journal. `loop plan next` proposes the same.
     """
     head, finished = record.head, journal.finished_steps(lines)
     try:
@@ -219,7 +219,7 @@ def proposal(setting: Setting, record: SessionRecord, lines: Sequence[Line]) -> 
     variant = setting.target.variants.get(proposed.variant or "")
     sources = variant.sources if isinstance(variant, CAbiVariant) else ()
     begin = where_to_begin(finished, proposed.variant, [str(setting.project.target / name) for name in sources])
-    # What the session found itself stands above; of the rest the first reason is enough: `loop plan next` has all.
+    # The report already shows this session's findings. Name the first of the other reasons.
     why = [one_line(text).partition("; ")[0] for text in proposed.why if head.id not in text][:1]
     sentence = ". ".join(filter(None, [": ".join([proposed.objective, *why]), begin]))
     return f"{sentence}.\n{proposed.command}"

@@ -1,4 +1,4 @@
-"""What a plan is for: the names that `success`, `stop_if` and `requires` read, and what they say."""
+"""A plan's objective: evaluates its expressions `success`, `stop_if` and `requires`."""
 
 import ast
 import math
@@ -25,7 +25,7 @@ from loop.store.rows import CHECKS, blamed_commits, fields_of_verdicts
 
 
 def session_facts(card: RateCard, head: SessionHead) -> Callable[[Sequence[Finished]], Mapping[str, object]]:
-    """A function from the steps that have ended to the facts they make up."""
+    """A function that computes the facts an expression reads as `session.*`, from the finished steps."""
     per_hour, budget_minutes = hourly_usd(card, head), head.plan.plan.budget.minutes
 
     def facts(finished: Sequence[Finished]) -> Mapping[str, object]:
@@ -52,29 +52,29 @@ def session_facts(card: RateCard, head: SessionHead) -> Callable[[Sequence[Finis
 
 
 FOUND = frozenset(("right", "wrong", "slower", "undecided", "unexplained", "gain", "best.ratio"))
-"""Names of what a session found, beside those of variants and of `session`."""
+"""Names of findings that `success` and `stop_if` may read, beside `<variant>.ratio` and `session.*`."""
 
 
 def found_names(variants: Collection[str]) -> set[str]:
-    """Every name of what a session of these variants can find."""
+    """All names of findings that an expression may read in a session of these variants."""
     hidden = {name.partition(".")[0] for name in FOUND} | {"session", "plan", "target", "device"}
     own = (name for name in variants if name not in hidden)
     return {*FOUND, *(f"{name}.{field}" for name in own for field in ("ratio", "right"))}
 
 
 def required_names() -> set[str]:
-    """What is known before the first step."""
+    """All names that `requires` may read, beside target, device and plan: known before the first step."""
     machine = {f"machine.{name}" for name in Machine.model_fields}
     revision = {f"revision.{name}" for name in Revision.model_fields}
     return {"variants", "emulated", *machine, *revision}
 
 
 def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[str, object]:
-    """What the steps so far found, by those names.
+    """The findings of the finished steps, by the names in `FOUND` and `<variant>.ratio`, `<variant>.right`.
 
-    `ratio`: geometric mean over the workloads of baseline time / variant time; None where no workload was judged,
-    or an interval says nothing. `gain`: product of the mean ratios of kept changes against what they replaced; 1
-    where none was kept. `unexplained`: variants that are wrong, or slower than their known good, without a commit.
+    `ratio`: geometric mean over workloads of baseline time / variant time; None if no workload was
+    judged or an interval is too wide. `gain`: product of the kept changes' mean ratios; 1 without one.
+    `unexplained`: variants that are wrong or slower than their known-good build, without a blamed commit.
     """
     verdicts = learnings.collect_findings(finished).verdicts
     row = fields_of_verdicts(verdicts)
@@ -99,7 +99,7 @@ def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[s
 
 
 def anything_judged(finished: Sequence[Finished]) -> bool:
-    """Whether a variant or a change of one has a verdict: right, wrong, a speed, kept or taken back."""
+    """Whether any variant or change has a verdict: right, wrong, a speed, kept or reverted."""
     outputs = outputs_of(finished, VerifyOutput)
     verified = (output.of(checks.variant) for output in outputs for checks in output.variants)
     return (
@@ -112,7 +112,7 @@ def anything_judged(finished: Sequence[Finished]) -> bool:
 def unless_nothing_judged(
     head: SessionHead, finished: Sequence[Finished], status: Status, reason: str
 ) -> tuple[Status, str]:
-    """How a session ended: not `passed` where its plan or objective asks for a verdict and no variant got one."""
+    """Status and reason; `skipped` instead of `passed` if a verdict was asked for and none was given."""
     steps = (step for planned in head.plan.patterns if planned.planned for step in planned.pattern.steps)
     verifies = any(step.action in CHECKS for step in steps)
     if status != "passed" or anything_judged(finished) or not (verifies or Objective.of(head).needs_verdict):
@@ -122,21 +122,21 @@ def unless_nothing_judged(
 
 @dataclass(frozen=True)
 class Objective:
-    """What a plan is for, over the variants of one session."""
+    """A plan's objective, evaluated for the variants of one session."""
 
     plan: Plan
     known: Mapping[str, object]
-    """What else its expressions read: device, target, parameters of the plan."""
+    """Further values that expressions read: device, target, parameters of the plan."""
     variants: Sequence[str]
 
     @classmethod
     def of(cls, head: SessionHead) -> "Objective":
-        """That of a session."""
+        """The objective of a session's plan."""
         known = {"device": head.device, "target": head.target, "plan": head.plan.plan.parameters}
         return cls(head.plan.plan, known, (*head.variants, *head.emulated))
 
     def judge(self, finished: Sequence[Finished], session: Mapping[str, object]) -> Reached | None:
-        """Whether it is reached by now; None where the plan states none. `session`: what is read by that name."""
+        """Which parts of the objective are missed now; None without one. `session`: its facts, as `session.*`."""
         if self.plan.success is None:
             return None
         parts = failing_parts(Expression.parse(self.plan.success), self._values(finished, session))
@@ -146,12 +146,12 @@ class Objective:
 
     @property
     def needs_verdict(self) -> bool:
-        """Whether it speaks of what a session finds of variants."""
+        """Whether the objective reads a finding, so that it needs a judged variant."""
         names = Expression.parse(self.plan.success).names if self.plan.success else ()
         return any(name in FOUND or name.partition(".")[0] in self.variants for name in names)
 
     def enough(self, finished: Sequence[Finished], session: Mapping[str, object]) -> bool:
-        """Whether no further step is to be begun. What is not known yet stops nothing."""
+        """Whether `stop_if` is true. An expression with a value that is not known yet is false."""
         if self.plan.stop_if is None:
             return False
         try:
@@ -164,7 +164,7 @@ class Objective:
 
 
 def refuse_unless_met(head: SessionHead) -> None:
-    """Raises UsageError where a plan requires what is not there."""
+    """Raise UsageError if the plan's `requires` is false."""
     plan = head.plan.plan
     if plan.requires is None:
         return
@@ -182,7 +182,7 @@ def refuse_unless_met(head: SessionHead) -> None:
 
 
 def goal_section(view: View) -> Iterator[Section]:
-    """What the plan is for, and whether that was reached."""
+    """The report section on the plan's objective, and whether the session reached it."""
     record, plan = view.record, view.head.plan.plan
     lines: list[Line] = []
     if outcome := objective_verdict(record, view.finished):
@@ -193,7 +193,7 @@ def goal_section(view: View) -> Iterator[Section]:
 
 
 def objective_verdict(record: SessionRecord, finished: Sequence[Finished]) -> str:
-    """`5 % faster than at the start, nothing wrong: reached (1.07x)`; empty where a plan states no objective."""
+    """`5 % faster than at the start, nothing wrong: reached (1.07x)`; empty without an objective."""
     objective = record.objective
     if objective is None:
         return ""
@@ -222,11 +222,11 @@ GOALS = {
     r"(\w+)\.ratio >=? ([\d.]+)": r"\1 at \2x the baseline's speed or more",
     r"(\w+)\.right": r"\1 right",
 }
-"""What parts of an objective say, in words; any other part stands as it is."""
+"""Pattern of one part of an objective to its words; any other part is printed as code."""
 
 
 def goals(success: str) -> str:
-    """`cpu at 1.5x the baseline's speed or more, nothing wrong` of `cpu.ratio >= 1.5 and wrong == []`."""
+    """An objective in words: `cpu.ratio >= 1.5 and wrong == []` becomes `cpu at 1.5x ..., nothing wrong`."""
     texts = []
     for part in (ast.unparse(part.tree) for part in Expression.parse(success).parts):
         matches = ((re.fullmatch(form, part), words) for form, words in GOALS.items())

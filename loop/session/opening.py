@@ -1,4 +1,4 @@
-"""What a session is before its first step: its plan, its head, and what it says first."""
+"""Opens a session: resolves and checks the plan, builds the head, announces what will run."""
 
 import datetime
 import random
@@ -37,7 +37,7 @@ SESSION_NAMES = {
 }
 ALWAYS_KNOWN = {"failed", "passed", "target", "device"}
 RESERVED = ALWAYS_KNOWN | {"session", "plan"} | WORDS
-"""A step of such a name could never be read by an expression."""
+"""A step must not have one of these ids, because expressions already use these names."""
 
 
 def resolve_plan(
@@ -46,14 +46,14 @@ def resolve_plan(
     plans: Collection[str] = (),
     variants: Collection[str] = (),
 ) -> ResolvedPlan:
-    """The plan with every pattern it could reach, each with its author's estimate.
+    """The plan with every pattern that it can reach, each with its author's estimate of time.
 
-    `plans`, `variants`: names that it may give. Raises DefinitionError with all complaints at once.
+    `plans`, `variants`: names that its expressions may use. Raises DefinitionError with all mistakes.
     """
     complaints = check_plan(plan, patterns, plans, variants)
     more = (plan.value.otherwise,) if plan.value.otherwise else ()
     reached = list(dict.fromkeys(name for name in (*plan.value.patterns, *more) if name in patterns))
-    for name in reached:  # Grows while it is walked: what the outcomes of a pattern could lead to comes last.
+    for name in reached:  # The list grows in the loop: patterns that `next` names are appended.
         answers = (answer.pattern for answer in patterns[name].value.next)
         reached += [answer for answer in answers if answer in patterns and answer not in reached]
         complaints += check_pattern(patterns[name], patterns, plan.value.parameters)
@@ -76,7 +76,7 @@ def resolve_plan(
 def check_plan(
     read: Read[Plan], patterns: Mapping[str, object], plans: Collection[str], variants: Collection[str]
 ) -> list[Complaint]:
-    """Everything wrong with a plan itself that its own types cannot say."""
+    """The mistakes of a plan that its types cannot detect: unknown names of patterns, plans, values."""
     plan, document, answers = read.value, read.document, {*patterns, *plans}
     complaints = [*unknown_patterns(read, patterns)]
     always = {"target", "device", *(f"plan.{name}" for name in plan.parameters)}
@@ -100,7 +100,7 @@ def check_plan(
 def check_pattern(
     read: Read[Pattern], patterns: Mapping[str, Read[Pattern]], parameters: Mapping[str, object]
 ) -> list[Complaint]:
-    """Everything wrong with a pattern that its own types cannot say."""
+    """The mistakes of a pattern that its types cannot detect: ids, actions, arguments, expressions."""
     names = ALWAYS_KNOWN | SESSION_NAMES | {f"plan.{name}" for name in parameters}
     document, complaints, ids = read.document, list[Complaint](), set[str]()
     for index, step in enumerate(read.value.steps):
@@ -119,7 +119,7 @@ def check_pattern(
                 complaints += error.complaints
         if step.when is not None:
             complaints += check_expression(document, (*place, "when"), step.when, names)
-        # A gate reads what its own step finds, too; so do the steps after it.
+        # A step's own gate may read its output, and so may all later steps.
         names |= {f"{step.id}.{field}" for field in action.output.model_fields} if action else {step.id}
         if step.gate is not None:
             complaints += check_expression(document, (*place, "gate"), step.gate, names)
@@ -133,7 +133,7 @@ def check_pattern(
 
 @dataclass(frozen=True)
 class SessionRequest:
-    """What the user asked for."""
+    """The options of `loop run session`, `run pattern` and `optimize`."""
 
     plan: str | None = None
     """Name of a plan; `baseline` when none is named."""
@@ -144,27 +144,27 @@ class SessionRequest:
     threads: int | None = None
     seed: int | None = None
     asked: SessionLimits = field(default_factory=SessionLimits)
-    """What may end it early."""
+    """Limits that end the session early."""
     ai: AiGiven = field(default_factory=AiGiven)
-    """What the user stated so that AI can be charged."""
+    """The AI cost that the user stated, because nothing measures it."""
     campaign: Campaign = field(default_factory=Campaign)
-    """Who proposes changes, and when that ends."""
+    """Who proposes code changes, and the limits of that campaign."""
     attended: bool = False
-    """Whether an engineer attends to it, whose time is then charged as stated."""
+    """Whether an engineer watches the session, so that engineer time is charged."""
     hypothesis: str = ""
     decline: bool = False
-    """Whether a session that waits for a change is to end without one."""
+    """Whether to end a session that waits for a code change, without that change."""
     again: bool = False
-    """Whether what lost in an earlier session is to be tried all the same."""
+    """Whether to try a change again that lost in an earlier session."""
     theirs: EvaluatorTerms | None = None
-    """Whose evaluator judges the answers as well, at the end; None where nobody asked for one."""
+    """The evaluator of another task format that judges at the end, too; None: only loop judges."""
     dry_run: bool = False
     json: bool = False
     events: bool = False
 
 
 def resolve_request(request: SessionRequest, setting: Setting) -> ResolvedPlan:
-    """The plan asked for, with everything it could reach, checked against the target."""
+    """The requested plan with all patterns it can reach, checked against the target."""
     if request.pattern:  # A plan of one pattern, on the target's first workloads.
         pattern = definitions.choose(setting.patterns, request.pattern, "pattern")
         plan = Plan(
@@ -188,10 +188,10 @@ def resolve_request(request: SessionRequest, setting: Setting) -> ResolvedPlan:
 
 
 def fitted_plan(read: definitions.Read[Plan], setting: Setting) -> definitions.Read[Plan]:
-    """The plan with workload sets that the target has.
+    """The plan, restricted to workload sets that the target has; if it has none of them, its first set.
 
-    A plan of the project's own has to name sets of its target: DefinitionError when it does not. One that ships
-    with loop runs on those of its sets that are there, else on the target's first.
+    Raises DefinitionError if one of the project's own plans names a set that the target lacks. Shipped
+    plans are written for every target, so there a missing set is no mistake.
     """
     target, own = setting.target, setting.project.own("plans")
     known = [name for name in read.value.workloads if name in target.workloads]
@@ -205,7 +205,7 @@ def fitted_plan(read: definitions.Read[Plan], setting: Setting) -> definitions.R
 
 
 def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan) -> SessionHead:
-    """What is known before the first step."""
+    """The head of a session, still without an id: all that is known before the first step."""
     device = choose_device(request.device, setting.target, request.variants)
     sender = hosted()
     own = "bundled" if setting.project.bundled else str(setting.project.target)
@@ -214,7 +214,7 @@ def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan)
         started=datetime.datetime.now(datetime.UTC),
         plan=resolved,
         target=setting.target.name,
-        target_folder=(sender.target if sender else "") or own,  # Where whoever asked has it.
+        target_folder=(sender.target if sender else "") or own,  # On the machine of the user.
         host=sender.name if sender else "",
         baseline=setting.target.baseline.python,
         variants=choose_variants(request.variants, setting.target, device),
@@ -235,13 +235,13 @@ def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan)
 
 
 def asks_for_changes(head: SessionHead) -> bool:
-    """Whether a step of the session asks for a change of the target."""
+    """Whether a step of the session asks for a code change."""
     steps = (step for planned in head.plan.patterns for step in planned.pattern.steps)
     return any(step.action in BriefOutput.actions for step in steps)
 
 
 def refuse_campaign(head: SessionHead, target: Target, folder: Path) -> None:
-    """Raises UsageError where a campaign's proposer would never be called, or has no file that it may edit."""
+    """Raise UsageError if the plan never calls the campaign's proposer, or no variant has editable files."""
     if not head.campaign.unattended:
         return
     if not asks_for_changes(head):
@@ -259,7 +259,7 @@ def refuse_campaign(head: SessionHead, target: Target, folder: Path) -> None:
 
 
 def announce(head: SessionHead) -> str:
-    """The first lines of a session: what runs where, and in plain words what it is for."""
+    """The first lines that a session prints: target, device, expected time, goal."""
     plan = head.plan.plan
     where = f"{course.device(head)}, {head.threads} thread{'s' if head.threads > 1 else ''}"
     lines = [

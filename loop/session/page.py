@@ -1,7 +1,7 @@
-"""The one view of a session's record: its sections. Markdown, HTML, a terminal and JSON are cuts of it.
+"""The sections of a session's report. Markdown, HTML, terminal and JSON all print these.
 
-A new section is a function of a `View` that yields sections, and its line in `FOLDS`. With `screen=True` a
-terminal shows it at the end of the session, too. `--json` has all of them.
+To add one, write a function of a `View` that yields sections and list it in `FOLDS`. A terminal
+prints a section with `screen=True` at the end of the session. `--json` prints all.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,12 +35,12 @@ from loop.session.objective import goal_section
 from loop.timing.against_baseline import how_called, sensor_lines
 
 LONGEST_GRADE = 20
-"""Letters of a grade; loop gives one."""
+"""Most characters of a grade that are printed; loop gives one."""
 TEMPLATE = "report.md.j2"
 
 
 def render_session(templates: Path, view: View) -> tuple[str, tuple[Figure, ...]]:
-    """The report of a session as Markdown, with its figures. `templates`: the folder of report.md.j2."""
+    """A session's report as Markdown, and its figures. `templates`: the folder of report.md.j2."""
     folds: dict[str, list[Section]] = {}
     for name, section in folds_of(view):
         folds.setdefault(name, []).append(section)
@@ -60,23 +60,23 @@ def render_session(templates: Path, view: View) -> tuple[str, tuple[Figure, ...]
 
 
 def folds_of(view: View) -> Iterator[tuple[str, Section]]:
-    """Every section that shows something, with the fold of the report in which it stands."""
+    """(fold, section) of every section with content. A fold is a collapsible chapter of the report."""
     for name, parts in FOLDS.items():
         yield from ((name, section) for part in parts for section in part(view) if section)
 
 
 def on_screen(view: View) -> list[Section]:
-    """The sections that a terminal shows at the end of a session."""
+    """The sections that a terminal prints at the end of a session."""
     return [section for _, section in folds_of(view) if section.screen]
 
 
 def in_json(view: View) -> list[dict[str, Any]]:
-    """Every section for programs, with the fold in which it stands."""
+    """Every section as a dictionary, with its fold, for `--json`."""
     return [{"fold": name, **sections.section_fields(section)} for name, section in folds_of(view)]
 
 
 def correctness(view: View) -> Iterator[Section]:
-    """What was verified."""
+    """The checks of each variant against the float64 reference."""
     only_changes = changing.has_verified_change(view.finished)
     return findings.correctness(
         view.finished, "Only changes were verified." if only_changes else "Nothing was verified."
@@ -84,7 +84,7 @@ def correctness(view: View) -> Iterator[Section]:
 
 
 def speed(view: View) -> Iterator[Section]:
-    """Every timed variant against the baseline, and how it was timed; or why nothing was."""
+    """Every timed variant against the baseline, and how it was timed; or why nothing was timed."""
     finished, baseline = view.finished, view.head.baseline
     timed = list(findings.speeds(view.record.verdicts, finished, baseline, roof_of(view.profiles)))
     if not timed:
@@ -100,7 +100,7 @@ def speed(view: View) -> Iterator[Section]:
 
 
 def _why_not_timed(finished: Sequence[Finished]) -> str:
-    """Only changes were, nothing is right, or the measuring step's own words."""
+    """A sentence on why no variant was timed against the baseline."""
     measuring = [record for record in latest_attempts(finished) if record.action == "kernel.measure"]
     if changing.has_timed_change(finished) and not measuring:
         return "Only changes were timed."
@@ -115,7 +115,7 @@ def _why_not_timed(finished: Sequence[Finished]) -> str:
 
 
 def known_good(view: View) -> Iterator[Section]:
-    """The variants against their known-good builds."""
+    """Each variant's speed against its last known-good build."""
     note = (
         "Against the last build with which all gates passed, in fresh processes of both, block after block until "
         "the evidence is enough:"
@@ -125,7 +125,7 @@ def known_good(view: View) -> Iterator[Section]:
 
 
 def added_sections(view: View, *, modelled: bool = False) -> Iterator[Section]:
-    """What actions of the table of actions add to the report by themselves, in the order of the steps."""
+    """The sections that actions themselves define (`section` in the table of actions), in step order."""
     for record in latest_attempts(view.finished):
         action = ACTIONS.get(record.action)
         if action is not None and action.section is not None:
@@ -136,7 +136,7 @@ def added_sections(view: View, *, modelled: bool = False) -> Iterator[Section]:
 
 
 def modelled_gpus(view: View) -> Iterator[Section]:
-    """What is said of GPUs that are not at hand."""
+    """Estimates for GPUs that this machine does not have."""
     parts = list(added_sections(view, modelled=True))
     yield from parts or [Section(note="Nothing is modelled: no variant was compiled for a GPU.")]
 
@@ -147,20 +147,20 @@ def regressions(view: View) -> Iterator[Section]:
 
 
 def not_run(view: View) -> Iterator[Section]:
-    """What was planned and not run, with the reason."""
+    """Steps, variants and checks that were not run, with the reason."""
     lines = not_exercised(view.record, view.finished)
     note = "" if lines else "Everything that was planned was run."
     yield Section("Not exercised", note=note, lines=lines)
 
 
 def controls(view: View) -> Iterator[Section]:
-    """What stands behind the verdicts."""
+    """The controls that support the verdicts: null controls and injected bugs."""
     lines = trust_sentences(view.finished)
     yield Section(note="" if lines else "No control was run.", lines=lines)
 
 
 def jobs(view: View) -> Iterator[Section]:
-    """Groups of devices that ran jobs."""
+    """The groups of equal devices that ran jobs."""
     lines = []
     for name, ran in devices_by_group(jobs_of(view.finished)).items():
         devices = say.count(len({job.uuid for job in ran}), "device")
@@ -171,7 +171,7 @@ def jobs(view: View) -> Iterator[Section]:
 
 
 def bottleneck(view: View) -> Iterator[Section]:
-    """Where each variant does worst, what holds it back, and the figures behind that."""
+    """Each variant's worst workload, its bottleneck, and the profile behind that."""
     profiles = view.profiles
     fillings = [filling for output in outputs_of(view.finished, ParallelismOutput) for filling in output.fillings]
     yield Section(figure=roofline(profiles, view.head.baseline))
@@ -198,7 +198,7 @@ def bottleneck(view: View) -> Iterator[Section]:
 
 
 def predictions(view: View) -> Iterator[Section]:
-    """What was expected when the session began, beside what it took."""
+    """Predicted time and cost of the session, next to the actual values."""
     note = (
         "What was expected when the session began, from the sessions before it; from its authors' estimates where "
         "there were none. Four times in five the actual figure should lie in the interval."
@@ -210,20 +210,20 @@ def predictions(view: View) -> Iterator[Section]:
 
 
 def learnings(view: View) -> Iterator[Section]:
-    """What the records show that is worth keeping."""
+    """The session's learnings: facts that later sessions can use."""
     lines = view.record.learnings
     yield Section("Learnings", note="" if lines else "The records show nothing worth keeping.", lines=lines)
 
 
 def grade(view: View) -> Iterator[Section]:
-    """The letter, and the rule behind it."""
+    """The grade, its reason, and the rule of all grades."""
     rule = tuple(f"`{letter}`: {meaning}" for letter, meaning in RULE)
     note = f"{view.record.grade_reason}. The rule; the lowest letter that applies is given:"
     yield Section(f"Grade {shortened(view.record.grade, LONGEST_GRADE)}", note=note, lines=rule)
 
 
 def how_to_repeat(view: View) -> Iterator[Section]:
-    """The commands that give each number again, and where the records are."""
+    """The commands that repeat the session and its report, and where the raw records are."""
     head = view.head
     if view.record.status in ("aborted", "paused"):
         yield Section("Go on with this session", code=(head.resume_command,))
@@ -258,4 +258,4 @@ FOLDS: dict[str, tuple[Part, ...]] = {
     "Memory": (predictions, learnings),
     "How to have each number again": (grade, how_to_repeat),
 }
-"""Every fold of the report, and the functions whose sections stand in it."""
+"""Title of each fold of the report to the functions that yield its sections."""

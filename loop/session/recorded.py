@@ -1,4 +1,4 @@
-"""`loop sessions import`: sessions that were recorded elsewhere, kept and shown by their raw rows."""
+"""`loop sessions import`: reads sessions that were recorded without loop, stores and shows their rows."""
 
 import re
 from collections.abc import Iterator
@@ -17,44 +17,44 @@ from loop.store.sessions import RECORDED, read_recorded
 
 BEGINNING = "recorded-"
 SHIPPED = "history"
-"""The name by which the histories that ship with loop are imported."""
+"""The name that imports the histories shipped with loop."""
 
 
 class Imported(Printed):
-    """Sessions that were recorded without loop."""
+    """What `loop sessions import --json` prints."""
 
     imported: tuple[str, ...]
-    """Those that are new here."""
+    """Ids of sessions imported now."""
     already: tuple[str, ...]
-    """Those that were here."""
+    """Ids of sessions that had been imported before."""
 
 
 class ShownRecorded(Printed):
-    """A session that was recorded elsewhere."""
+    """An imported session, as `loop sessions show --json` prints it."""
 
     recorded: RecordedSession
-    """Its rows."""
+    """The session's rows, as they were recorded."""
 
 
 class ShownSession(Printed):
-    """One session in full."""
+    """A session that loop ran, as `loop sessions show --json` prints it."""
 
     schema_version: int = 2
     """Number of this schema."""
     head: SessionHead
     """What was known when it began."""
     record: SessionRecord | None
-    """What it found; None while it is not finished."""
+    """The session's conclusion; None while the session is not finished."""
     steps: tuple[Finished, ...]
-    """Its steps, in order."""
+    """The finished steps, in order."""
 
 
 AnySession = ShownSession | ShownRecorded
-"""What `loop sessions show` prints."""
+"""The type of what `loop sessions show --json` prints."""
 
 
 def histories(name: str = SHIPPED) -> list[History]:
-    """Recorded histories: those that ship with loop, or one file. Raises DefinitionError with every mistake."""
+    """Recorded histories: one file, or all shipped ones. Raises DefinitionError with every mistake."""
     path = Path(name)
     if path.is_file():
         return [read_file(path, History).value]
@@ -66,7 +66,7 @@ def histories(name: str = SHIPPED) -> list[History]:
 
 
 def recorded_sessions(history: History) -> Iterator[RecordedSession]:
-    """The sessions of a history: raw rows only, what is derived is left to be derived again."""
+    """The sessions of a history. Only raw rows are stored; anything derived is computed when needed."""
     digest = content_hash(history.source.encode())[:6]
     for position, row in enumerate(history.sessions, start=1):
         slug = re.sub(r"[^a-z0-9+.-]", "-", row.id.lower())
@@ -83,7 +83,7 @@ def recorded_sessions(history: History) -> Iterator[RecordedSession]:
 
 
 def import_sessions(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """Make a session of each row of a history; nothing is written where any file has a mistake."""
+    """Store each row of a history as a session. A mistake in any file prevents all writing."""
     root, read = project(target, Path.cwd()).sessions, histories(name)
     new, known = list[str](), list[str]()
     for session in (session for history in read for session in recorded_sessions(history)):
@@ -107,7 +107,7 @@ def import_sessions(name: str, target: Path | None, screen: Screen, *, as_json: 
 
 
 def find(root: Path, name: str) -> RecordedSession | None:
-    """A recorded session by id or its beginning. Raises LoopError for several."""
+    """An imported session by its id or prefix; None if none matches. Raises LoopError if several match."""
     if not name.startswith(BEGINNING):
         return None
     names = sorted(path.parent.name for path in root.glob(f"{BEGINNING}*/{RECORDED}"))
@@ -118,7 +118,7 @@ def find(root: Path, name: str) -> RecordedSession | None:
 
 
 def show(session: RecordedSession, screen: Screen, *, as_json: bool) -> int:
-    """One recorded session: its rows."""
+    """Print the rows of an imported session. Returns the exit code."""
     if as_json:
         screen.data(to_json(ShownRecorded(recorded=session)))
         return ExitCode.OK

@@ -1,4 +1,4 @@
-"""`loop run session`: open, walk, close. And the same walk again after an interruption."""
+"""`loop run session`: opens a session, walks its steps, closes it; also resumes one."""
 
 import contextlib
 import hashlib
@@ -47,7 +47,7 @@ from loop.store.sessions import CHANGES, SessionFolder
 
 @dataclass(frozen=True)
 class Session:
-    """A session that is being walked: what was asked for, and where it is kept."""
+    """A session that is running: the request, the project, and where records go."""
 
     request: SessionRequest
     setting: Setting
@@ -57,19 +57,19 @@ class Session:
 
     @property
     def workshop(self) -> Workshop:
-        """Where this session has its target edited: a worktree for each state of the target's files."""
+        """Where changes of the target are made: a git worktree, and a folder for briefs and patches."""
         tree, notes = tree_of(self.head, self.folder), self.folder.path / CHANGES
         return Workshop(tree, notes, self.head.resume_command, self.request.decline)
 
 
 def tree_of(head: SessionHead, folder: SessionFolder) -> Path:
-    """Where a session has its target edited: two copies of a project may have equal files and session names."""
+    """Path of the session's worktree. A hash keeps sessions of two copies of a project apart."""
     place = hashlib.sha256(f"{head.ground}\0{folder.path.resolve()}".encode()).hexdigest()
     return state_folder() / WORKTREES / Path(f"{head.id}-{place[:8]}").name
 
 
 def run_session(request: SessionRequest, screen: Screen) -> int:
-    """Run a session from its first step; the exit code."""
+    """Run a new session. Returns the exit code."""
     setting = trusted_setting(request.target, screen)
     resolved = resolve_request(request, setting)
     head, inputs = make_head(request, setting, resolved), ""
@@ -78,7 +78,7 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
     head = foresee(head, setting)
     request.asked.check(head, rates(setting.project))
     refuse_unready(request.campaign)
-    if hosted() is None and asks_for_changes(head):  # A machine that works for another one was told its target.
+    if hosted() is None and asks_for_changes(head):  # With `--on`, the sending machine has checked this.
         refuse_unnamed(request.target, Path.cwd(), "change")
     refuse_campaign(head, setting.target, setting.project.target)
     if request.dry_run:
@@ -96,7 +96,7 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
 
 
 def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
-    """Go on with a session that was interrupted; the exit code."""
+    """Resume an interrupted session by its id, prefix or `last`. Returns the exit code."""
     if request.plan is not None:
         raise UsageError("a resumed session has its plan already", hint=f"loop run session --resume {name}")
     setting = trusted_setting(request.target, screen)
@@ -132,9 +132,10 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
 
 
 def ground_of(session: Session) -> str:
-    """Hash of the target's files by which a resumed session goes on: what they were where it is to be ended.
+    """Hash of the target's files that a resumed session goes on with.
 
-    Raises UsageError where somebody may have an edit in a worktree, and the target's own files were edited, too.
+    With `--decline` that is the old hash, so the session can end. Raises UsageError if the session's
+    worktree may hold an edit, and the target's own files changed, too.
     """
     head, target, shop = session.head, session.setting.project.target, session.workshop
     now = targets.ground(session.setting.project)
@@ -149,9 +150,9 @@ def ground_of(session: Session) -> str:
 
 
 def run_resumable(session: Session, *, fresh: bool) -> int:
-    """Open, walk, close; whatever ends it before its time, say how to go on once that is mended.
+    """Walk the remaining steps and close the session. Any LoopError gets a hint with the resume command.
 
-    `fresh`: from the first step again.
+    `fresh`: begin at the first step again. Returns the exit code.
     """
     try:
         with paused_by_machine(session.setting, f"go on with: {session.head.resume_command}"):
@@ -167,7 +168,7 @@ def run_resumable(session: Session, *, fresh: bool) -> int:
 
 @contextlib.contextmanager
 def paused_by_machine(setting: Setting, then: str) -> Iterator[None]:
-    """Raises MachineFailure, with what to do `then`, for every error that a failure of the machine led to."""
+    """Turn an error that a machine failure caused into MachineFailure, with the hint `then`."""
     try:
         yield
     except MachineFailure:
@@ -180,7 +181,7 @@ def paused_by_machine(setting: Setting, then: str) -> Iterator[None]:
 
 
 def walk_rest(session: Session, *, fresh: bool) -> tuple[Journal, Ending]:
-    """Walk what has not been walked yet: the journal that was written, and how the walk ended."""
+    """Run the steps that have not run yet. Returns the journal and how the walk ended."""
     head, setting, folder, request = session.head, session.setting, session.folder, session.request
     root, journal = setting.project.sessions, Journal(folder.path / "journal.jsonl")
     rows = index.rows(root, last=index.LOOKED_BACK)
@@ -240,9 +241,9 @@ def walk_rest(session: Session, *, fresh: bool) -> tuple[Journal, Ending]:
 
 
 def close_session(session: Session, journal: Journal, ending: Ending) -> int:
-    """Write down how it ended and what it means, and say so; a worktree without an edit goes.
+    """Write the record and the report, print the outcome, and remove a worktree without edits.
 
-    The walk's own exit code if it did not run to its end, else what the gates say.
+    Returns the exit code: the walk's own if it was interrupted, else the one that the gates decide.
     """
     setting, head, folder, screen = session.setting, session.head, session.folder, session.screen
     record = closing.conclude(setting, head, folder, ending, sessions.wall_seconds(journal.lines))

@@ -1,4 +1,4 @@
-"""What single steps of the bench found, as tables and lines on a terminal."""
+"""Prints the results of commands without a session, such as `loop kernels verify`."""
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -16,15 +16,15 @@ from loop.proving.prove import GateOutput
 from loop.timing.against_baseline import how_called
 
 MOST_FAILURES = 6
-"""Failed checks of a variant that are told on the screen."""
+"""Most failed checks of a variant that are printed."""
 COLUMNS = 110
-"""Width of a line on a control; its whole reason is in the JSON."""
+"""Characters of a negative control's line; `--json` has the whole reason."""
 Words = Sequence[str]
-"""Options with which a variant is verified again on the same values."""
+"""Command-line options that repeat a verification on the same inputs."""
 
 
 def show_findings(finished: Sequence[Finished], words: Words, screen: Screen) -> None:
-    """Tables of checks and timings, to stdout."""
+    """Print tables and lines of the steps' results to stdout."""
     for kind, show in SHOWN.items():
         for output in outputs_of(finished, kind):
             for line in show(output, words, screen):
@@ -53,7 +53,7 @@ def _checked(output: VerifyOutput, words: Words, screen: Screen) -> Iterator[str
         if len(checks.failures) > MOST_FAILURES:
             hidden = len(checks.failures) - MOST_FAILURES
             yield f"{checks.variant}: and {hidden} more; all of them with --json"
-        if not checks.right:  # By the emulator's schedule, too, where the first failure names one.
+        if not checks.right:  # An emulated failure may depend on the thread schedule's seed.
             fault = checks.first_failure.fault if checks.first_failure else None
             schedule = fault.seed if fault is not None else None
             command = ["loop", "kernels", "verify", checks.variant, *words, "--seed", str(output.seed)]
@@ -119,4 +119,4 @@ SHOWN: dict[type[Output], Callable[[Any, Words, Screen], Iterator[str]]] = {
     GateOutput: _proved,
     ResourcesOutput: _resources,
 }
-"""What a step found, and the function that shows it: a table goes out at once, then its lines."""
+"""Type of an output to the function that shows it: prints a table at once and yields further lines."""

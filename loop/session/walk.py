@@ -1,7 +1,6 @@
-"""Walk a resolved plan: step by step, each timed against its budget, outcomes answered by patterns.
+"""Walks a resolved plan as a generator of events: runs steps, judges gates, follows answering patterns.
 
-A generator of events. It neither prints nor writes; whoever drives it stores each record before asking
-for the next event.
+It neither prints nor writes. Its driver stores each record before it asks for the next event.
 """
 
 import ast
@@ -35,14 +34,14 @@ class PatternBegan:
     name: str
     title: str
     index: int
-    """Its place among the patterns walked so far, from 1."""
+    """Number of this pattern in the walk, from 1."""
     of: int
-    """Patterns known to be walked in all."""
+    """Number of patterns that the walk is going to run, as far as it is known now."""
 
 
 @dataclass(frozen=True)
 class StepDue:
-    """A step is going to be done next. Nothing is written of it yet: whoever drives may stop here."""
+    """A step is about to begin. Nothing is recorded of it yet, so the driver may still stop here."""
 
     pattern: str
     step: str
@@ -50,14 +49,14 @@ class StepDue:
 
 @dataclass(frozen=True)
 class StepBegan:
-    """A step begins; its record is written before anything else happens."""
+    """A step begins. The driver stores this record before the step's action runs."""
 
     started: Started
 
 
 @dataclass(frozen=True)
 class Ticked:
-    """A sign of life. `heartbeat` is set when nothing was shown for 30 s."""
+    """A running step reports progress. `heartbeat`: nothing was shown for 30 s, so show this."""
 
     started: Started
     seconds: float
@@ -67,12 +66,12 @@ class Ticked:
 
 @dataclass(frozen=True)
 class StepEnded:
-    """A step has ended; its record and samples are to be written before the next one begins."""
+    """A step has ended. The driver stores its record and samples before the next step begins."""
 
     finished: Finished
     samples: Mapping[str, Sequence[Segment]] = field(default_factory=dict)
     replayed: bool = False
-    """True when the record stands from before a resume."""
+    """Whether the record was reused from before a resume, so the step did not run again."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class PatternEnded:
     status: Status
     seconds: float
     answered_by: str | None = None
-    """The pattern that answers its outcome."""
+    """The pattern that runs next because of this outcome; None without one."""
 
 
 Happening = PatternBegan | StepDue | StepBegan | Ticked | StepEnded | PatternEnded
@@ -101,11 +100,11 @@ FORMS = {
     r"\w+\.edited": "nothing was edited",
     r"not session\.wrong": "a variant is wrong",
 }
-"""What may be asked for, and what it means that it does not hold."""
+"""Part of a step's `when` to the reason printed when it is false."""
 
 
 def reason_to_skip(step: Step, values: Mapping[str, object]) -> str:
-    """Why a step is not to be done; empty where it is. Its own words go first."""
+    """The reason to skip a step; empty if it is to run. `values`: what its `when` may read."""
     for part in Expression.parse(step.when).parts if step.when else ():
         try:
             if part.evaluate_bool(values):
@@ -125,26 +124,26 @@ def reason_to_skip(step: Step, values: Mapping[str, object]) -> str:
 ENDED = ("passed", "failed", "skipped")
 REPORT_BUG = "please report it with the journal of this session"
 Key = tuple[int, str, str]
-"""Run, pattern and step."""
+"""Number of the run, pattern, step."""
 Clock = Callable[[], float]
 Facts = Callable[[Sequence[Finished]], Mapping[str, object]]
-"""From the steps that have ended to what expressions read as `session`."""
+"""Takes the finished steps; returns the values that expressions read as `session.*`."""
 
 
 @dataclass
 class Ran:
-    """What came of one run of a pattern, so far."""
+    """The results so far of one run of a pattern."""
 
     outputs: dict[str, Any] = field(default_factory=dict)
     status: Status = "passed"
     seconds: float = 0.0
     stopped: str | None = None
-    """Why the chain ends here; None where it may go on."""
+    """Why the whole walk ends here; None if it goes on."""
     left: bool = False
-    """Whether the rest of the steps is not done."""
+    """Whether the remaining steps of this pattern are left out."""
 
     def add(self, pattern: Pattern, step: Step, record: Finished) -> None:
-        """One more step has ended."""
+        """Add the record of a step, and apply the step's `on_fail`."""
         self.outputs[step.id] = record.output
         self.seconds += record.seconds
         if record.status == "paused":
@@ -157,7 +156,7 @@ class Ran:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a step ended."""
+    """How a step ended: status, message, output, raw samples. `killed`: it exceeded its limit."""
 
     status: Status
     message: str
@@ -168,46 +167,46 @@ class Outcome:
 
     @property
     def bad(self) -> bool:
-        """Whether it says of anything that it failed: of the step, or of a variant in it."""
+        """Whether the step, or any variant in its output, failed."""
         unjudged = any(verdict["ratio"] is None for verdict in self.output.get("verdicts", ()))
         return self.status == "failed" or unjudged or not self.output.get("ok", False)
 
 
 @dataclass
 class Walk:
-    """One walk over a plan. `earlier` are the records of the walk that this one resumes."""
+    """One walk over a plan. `earlier`: records from before a resume. `facts`: see `Facts`."""
 
     resolved: ResolvedPlan
     context: Context
     facts: Facts
     earlier: Sequence[Finished] = ()
     begun: Sequence[Started] = ()
-    """The steps that were begun before the resume, whether or not they ended."""
+    """Steps begun before the resume, whether or not they ended: they number the attempts."""
     clock: Clock = time.monotonic
     finished: list[Finished] = field(default_factory=list)
     objective: Objective | None = None
-    """What may end the walk early, and what answers a miss; None for walks without a plan of their own."""
+    """Gives `stop_if` and `success`; None for commands without a plan of their own."""
     stopped: str | None = None
     enough: bool = False
     """Whether the plan's `stop_if` is true."""
     paused: bool = False
-    """Whether somebody has to do something before it can go on."""
+    """Whether the walk waits for a person, for example for a code change."""
     failure: MachineFailure | None = None
     bug: bool = False
-    """Whether an action crashed: a mistake of loop, not of the kernel."""
+    """Whether an action raised an unexpected exception: a bug of loop, not of the kernel."""
     folders: Folders = field(default_factory=Folders)
     standing: dict[Key, Finished] = field(init=False)
-    """The records that this walk may reuse."""
+    """Earlier records that this walk reuses instead of running the step again."""
     visits: Counter[tuple[str, str]] = field(init=False, default_factory=Counter)
-    """How often a pattern was answered by another."""
+    """(pattern, answering pattern) to how often that answer was chosen; `visits` limits it."""
 
     def __post_init__(self) -> None:
         self.standing = still_standing(self.earlier)
 
     def events(self) -> Generator[Happening, None, None]:
-        """Walk. Listed patterns in order; the answer to an outcome comes next, and only once if it was listed.
+        """Run the plan's patterns in order. A pattern that answers an outcome runs next, once.
 
-        Steps come in order until one stops the chain or leaves its pattern.
+        A pattern's steps run in order, until one leaves the pattern or stops the walk.
         """
         waiting, run = list(self.resolved.plan.patterns), 0
         while waiting and self.stopped is None and not self.enough:
@@ -233,7 +232,7 @@ class Walk:
                 waiting = self._otherwise()
 
     def _otherwise(self) -> list[str]:
-        """The pattern that answers a missed objective, where it has not been walked."""
+        """The plan's `otherwise` pattern if the objective is missed and it has not run; else empty."""
         name = self.resolved.plan.otherwise
         known = any(planned.pattern.name == name for planned in self.resolved.patterns)
         if self.objective is None or not known or any(record.pattern == name for record in self.finished):
@@ -284,7 +283,7 @@ class Walk:
     def _done(
         self, step: Step, started: Started, timer: "StepTimer", ran: Ran
     ) -> Generator[Happening, None, Outcome]:
-        """How a step ended; paused where the machine is behind it, and not what the step looked at."""
+        """Run a step's action and judge its result. A failure of the machine pauses the step, not fails it."""
         gauge, failure = Gauge(self.folders), None
         try:
             result = yield from self._act(step, started, timer, gauge)
@@ -298,7 +297,7 @@ class Walk:
             self.bug = self.bug or failure is None
             message, trace = f"bug in loop: {type(error).__name__}: {error}", traceback.format_exc()
             outcome = Outcome("failed", message, REPORT_BUG, {"traceback": trace})
-        # A failure of the machine may be named in any of its texts.
+        # An action may report a machine failure (a full disk, a lost GPU) in any of its texts.
         text = "\n".join(map(str, (outcome.status, outcome.message, outcome.hint, outcome.output)))
         self.failure = failure or gauge.failure(bad=outcome.bad, text=text if outcome.bad else "")
         if self.failure is None:
@@ -310,18 +309,18 @@ class Walk:
     def _act(
         self, step: Step, started: Started, timer: "StepTimer", gauge: Gauge
     ) -> Generator[Ticked, None, Result[Output]]:
-        """Drive the action; past its limit, closing the generator ends everything it started."""
+        """Run the action. Past its time limit, close its generator, which ends every process it started."""
         bench = self.context.bench
         before_s = bench.first_calls_s
 
         def limit_s() -> float:
-            """The step's own limit, and what first calls took, and what `FIRST_CALLS` and one more may take."""
+            """The step's limit, plus the time of slow first calls: those made, and those that may come."""
             first_s = max(bench.target.first_call_s or 0.0, bench.slowest_first_s)
             return step.kill_after_s + (1 + FIRST_CALLS) * first_s + bench.first_calls_s - before_s
 
         finished, action = tuple(self.finished), ACTIONS[step.action]
         context = replace(self.context, finished=finished, budget_s=step.budget_s, kill_after_s=limit_s())
-        arguments = action.arguments.model_validate(step.arguments)  # Resolving has checked them.
+        arguments = action.arguments.model_validate(step.arguments)  # Checked when the plan was resolved.
         working: Generator[Tick, None, Result[Output]] = action.run(context, arguments)
         try:
             while True:
@@ -338,7 +337,7 @@ class Walk:
             working.close()
 
     def _judged(self, step: Step, result: Result[Output], ran: Ran) -> Outcome:
-        """What an action found, by the step's gate where it has one."""
+        """The outcome of an action: its gate decides, or the output's `ok` for a step without a gate."""
         output = result.output.model_dump(mode="json")
         message, passed = result.output.message, result.output.ok
         if step.gate is not None:
@@ -354,7 +353,7 @@ class Walk:
         return Outcome(status, message, hint, output, result.samples)
 
     def _values(self, ran: Ran) -> dict[str, object]:
-        """What an expression of a pattern may read."""
+        """The values that `when`, `gate` and `next` of a pattern may read."""
         return {
             **ran.outputs,
             "failed": ran.status == "failed",
@@ -366,11 +365,11 @@ class Walk:
         }
 
     def _answer(self, pattern: Pattern, ran: Ran) -> str | None:
-        """The pattern that answers an outcome, while it may still be visited; none to a pause."""
+        """The pattern that `next` names for this outcome, within its limit of visits; else None."""
         for following in pattern.next if ran.status != "paused" else ():
             try:
                 holds = Expression.parse(following.when).evaluate_bool(self._values(ran))
-            except ExpressionError:  # It asks about a step that never ran.
+            except ExpressionError:  # It reads a step that did not run.
                 continue
             if holds:
                 pair = pattern.name, following.pattern
@@ -380,7 +379,9 @@ class Walk:
 
 
 def still_standing(earlier: Iterable[Finished]) -> dict[Key, Finished]:
-    """The last record of each step that ended, without those that stood on something which has changed since."""
+    """Records that a resumed walk may reuse: the last of each ended step, unless an earlier step's
+    `identity` has changed since.
+    """
     standing: dict[Key, Finished] = {}
     for record in earlier:
         if record.status in ENDED:
@@ -390,7 +391,7 @@ def still_standing(earlier: Iterable[Finished]) -> dict[Key, Finished]:
 
 
 def forget_what_stood_on(standing: dict[Key, Finished], record: Finished) -> None:
-    """Drop the results of all later steps where a repeated step came to another output than before."""
+    """If a repeated step has another output `identity` than before, drop the records of all later steps."""
     earlier = standing.get(record.key)
     if earlier is not None and earlier.output.get("identity") != record.output.get("identity"):
         keys = list(standing)
@@ -399,7 +400,7 @@ def forget_what_stood_on(standing: dict[Key, Finished], record: Finished) -> Non
 
 
 class StepTimer:
-    """Seconds of one step, and how long the screen was without a sign of life."""
+    """Measures the duration of a step, and its longest time without a message on the screen."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -412,7 +413,7 @@ class StepTimer:
         return self._clock() - self._begun
 
     def tick(self, least_s: float = HEARTBEAT_S) -> bool:
-        """Whether it is time for a heartbeat, which counts as a sign of life."""
+        """Whether nothing was shown for `least_s`. If so, a heartbeat is due and the silence ends."""
         now = self._clock()
         silence = now - self._shown
         if silence < least_s:
@@ -421,6 +422,6 @@ class StepTimer:
         return True
 
     def end(self) -> dict[str, float]:
-        """What the record says of time."""
+        """The fields `seconds` and `longest_silence_s` of the step's record."""
         self.tick(0.0)
         return {"seconds": self._shown - self._begun, "longest_silence_s": self._silence}

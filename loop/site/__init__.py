@@ -1,6 +1,6 @@
-"""The catalogue: definitions and rows of the index as pages of plain HTML.
+"""The catalogue: a static website of patterns, sessions, kernels and plans.
 
-Begin with `command`, which gathers what is shown, and writes the pages beside their place and swaps. `pages`
-yields each page by its path. Names become file names, and text of any origin is cleaned, in one place. A
-stored report is shown with its figures as images.
+Begin with `command`: it collects the contents, writes all pages to a temporary folder, then renames
+that. `pages` yields each page with its path, makes safe file names, and cleans text of any origin.
+A stored report is shown with its figures as images.
 """

@@ -1,4 +1,4 @@
-"""`loop catalog build`: the catalogue as a folder of pages."""
+"""`loop catalog build`: writes the catalogue into a folder."""
 
 import datetime
 import json
@@ -25,12 +25,12 @@ from loop.store import index
 from loop.store.sessions import REPORT
 
 MARKER = "catalogue.json"
-"""Says that a folder is a catalogue of ours, and which files and folders at its top are."""
+"""File that marks a folder as loop's catalogue and lists the top-level names that belong to it."""
 KIND = "loop catalogue"
 
 
 def check_place(out: Path) -> Path:
-    """The whole path of a folder that a catalogue may be written to. Raises UsageError for any other."""
+    """The absolute path of `out`. Raises UsageError for a folder with anything but a catalogue in it."""
     place, here = Path(os.path.realpath(out)), Path(os.path.realpath(os.curdir))
     hint = "choose another folder with --out; a new one is made"
     if place in (here, *here.parents):
@@ -54,10 +54,10 @@ def check_place(out: Path) -> Path:
 
 
 def write_site(place: Path, pages: Iterable[tuple[str, str]], facts: Mapping[str, Any]) -> int:
-    """Write a site and put it in its place, instead of the one that is there; how many files it has.
+    """Write a site into `place`, replacing an older one. Returns the number of files.
 
-    `pages`: path to text. Whatever breaks it off, what was there before is there still, and nothing else is left.
-    Raises LoopError where the disk refuses.
+    `pages`: (path, text) pairs. `facts`: written into the marker file. An interruption leaves the old
+    site unchanged and no temporary files. Raises LoopError if the disk cannot be written.
     """
     scratch = place.parent / f".{place.name}-{secrets.token_hex(6)}.tmp"
     written = []
@@ -80,7 +80,7 @@ def write_site(place: Path, pages: Iterable[tuple[str, str]], facts: Mapping[str
 
 
 def _swap(scratch: Path, place: Path) -> None:
-    """Two renames, between which nobody looks for signals; where the second fails, the first is taken back."""
+    """Replace `place` by `scratch` with two renames. If the second fails, undo the first."""
     old = scratch.with_suffix(".old")
     if place.is_dir():
         os.rename(place, old)
@@ -94,7 +94,7 @@ def _swap(scratch: Path, place: Path) -> None:
 
 
 class BuiltSite(Printed):
-    """A catalogue that was written."""
+    """What `loop catalog build --json` prints."""
 
     target: str
     patterns: int
@@ -102,14 +102,14 @@ class BuiltSite(Printed):
     variants: int
     plans: int
     damaged: int
-    """Session folders that were left out."""
+    """Number of damaged session folders, which are left out."""
     out: str
     index: str
     files: int
     seconds: float
 
     def show(self, screen: Screen) -> None:
-        """The first page, and how much there is."""
+        """Print the path of the first page, and counts."""
         screen.data(self.index)
         names = ("patterns", "sessions", "variants", "plans", "damaged")
         parts = ", ".join(f"{getattr(self, name)} {name}" for name in names)
@@ -118,7 +118,7 @@ class BuiltSite(Printed):
 
 
 def build_site(out: Path, target: Path | None, screen: Screen) -> BuiltSite:
-    """Write the catalogue into a folder. Raises LoopError for a folder that is something else."""
+    """Write the catalogue into a folder. Raises LoopError if the folder holds anything else."""
     begun, place = time.monotonic(), check_place(out)
     contents = gather_contents(read_setting(target), datetime.datetime.now(datetime.UTC))
     facts = {
@@ -137,7 +137,7 @@ def build_site(out: Path, target: Path | None, screen: Screen) -> BuiltSite:
 
 
 def gather_contents(setting: Setting, now: datetime.datetime) -> Contents:
-    """What the catalogue of a project shows. A link that leads out of a session's folder is no report of it."""
+    """The contents of a project's catalogue. Reports behind links out of a session's folder are ignored."""
     root = setting.project.sessions
     rows, damaged = index.read_index(root)
     known = prediction.gather_statistics(setting.project, setting.patterns)

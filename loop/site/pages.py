@@ -1,4 +1,4 @@
-"""The catalogue as pages of plain HTML: each yielded by its path, so that whoever writes them needs no list."""
+"""Yields the pages of the catalogue as (path, HTML)."""
 
 import base64
 import re
@@ -27,27 +27,27 @@ from loop.store.index import SessionListing
 
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 TAKEN = ("index",)
-"""Pages of a section that no thing of it may have."""
+"""File names that pages of single items must not use."""
 
 
 def stem(name: str) -> str:
-    """What the page of `name` is called, without its ending; a hash where the name is no plain file name."""
+    """File name of the page of `name`, without suffix; a hash if `name` is unsafe as a file name."""
     if SAFE.fullmatch(name) and name.lower() not in TAKEN:
         return name
     return f"x-{content_hash(name.encode(errors='surrogatepass'))[:16]}"
 
 
 def page_path(section: str, name: str) -> str:
-    """Its page, from the top of the site."""
+    """Path of an item's page, from the top of the site."""
     return f"{section}/{stem(name)}.html"
 
 
 LONGEST = 20_000
-"""Characters of one text that a page shows."""
+"""Most characters of one text that a page shows."""
 
 
 def clean_text(text: str, longest: int = LONGEST) -> str:
-    """`text` without terminal escapes and what cannot be shown, and not endless; line ends and tabs stay."""
+    """`text` without escapes and control characters, cut to `longest`; line ends and tabs stay."""
     text = text[: 2 * longest]
     if not text.isprintable():
         text = "\n".join(line if line.isprintable() else plain_text(line) for line in text.split("\n"))
@@ -56,7 +56,7 @@ def clean_text(text: str, longest: int = LONGEST) -> str:
 
 @dataclass(frozen=True)
 class Known:
-    """A pattern and what the sessions say of it."""
+    """A pattern and its statistics over sessions."""
 
     pattern: Pattern
     known: PatternStatistics | None = None
@@ -68,18 +68,18 @@ class Known:
 
     @property
     def statistics(self) -> Sequence[str]:
-        """What the sessions say, in lines."""
+        """The statistics as lines of text."""
         return statistics_lines(self.known) if self.known else ()
 
     @property
     def share(self) -> str:
-        """How often it answers, `80-95 %`; a dash where it was never run."""
+        """Interval of its rate of success, `80-95 %`; a dash if it never ran."""
         success = self.known.success if self.known else None
         return f"{100 * success[0]:.0f}-{100 * success[2]:.0f} %" if success else "-"
 
     @property
     def runs(self) -> int:
-        """Runs that count."""
+        """Number of runs behind the statistics."""
         return self.known.applied if self.known else 0
 
 
@@ -93,7 +93,7 @@ class Contents:
     rows: tuple[SessionRow, ...]
     damaged: tuple[SessionListing, ...] = ()
     reports: Mapping[str, Path] = field(default_factory=dict)
-    """By session: its report in Markdown."""
+    """Session id to the path of its report in Markdown."""
     version: str = ""
     date: str = ""
 
@@ -108,26 +108,26 @@ class Contents:
 
 
 def status_of(row: SessionRow) -> str:
-    """How a session ended, in a word."""
+    """The status of a session in one word."""
     return "recorded" if row.recorded else row.status or "open"
 
 
 LARGEST = 2**20
-"""Characters of a report that are read."""
+"""Most characters of a report that are read."""
 _FIGURE = re.compile(r"^!\[(.*)\]\((figures/[A-Za-z][\w-]{0,60}\.svg)\)$", re.MULTILINE)
 _LINK = re.compile(r'<a href="(?!#)[^"]*">(.*?)</a>', re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Stored(Figure):
-    """A figure as its file has it, in an <img>: whatever stands there neither runs nor loads anything."""
+    """A stored figure, shown by an <img>, so that nothing in the file can run or load anything."""
 
     data: bytes = b""
-    """Empty where there is no such file."""
+    """The SVG file's bytes; empty if there is no file."""
 
     @property
     def inline(self) -> str:
-        """The picture; where there is none, what it would show."""
+        """HTML of the picture; without a file, its description."""
         if not self.data:
             return f"<p>Figure: {self.description}</p>"
         source = f"data:image/svg+xml;base64,{base64.b64encode(self.data).decode()}"
@@ -135,14 +135,14 @@ class Stored(Figure):
 
 
 def report_page(templates: Path, report: Path, status: str) -> str:
-    """HTML of a report that is stored as Markdown, with the figures beside it.
+    """HTML page of a report stored as Markdown, with its figures.
 
-    `templates`: the folder of report.html.j2; `report`: a path without links in it. Raises OSError where it cannot
-    be read.
+    `templates`: the folder of report.html.j2. `report`: a path without links. `status`: how the session
+    ended. Raises OSError if the report cannot be read.
     """
     text = clean_text(report.read_text(encoding="utf-8", errors="replace"), LARGEST)
     named = {path: alt for alt, path in reversed(_FIGURE.findall(text))}
-    figures: list[Figure] = []  # Words stand in the place of one that is not there.
+    figures: list[Figure] = []  # A missing figure becomes its description.
     for path, alt in named.items():
         file = report.parent / path
         figures.append(Stored(file.stem, alt, inline(alt), 1, 1, "", file.read_bytes() if file.is_file() else b""))
@@ -154,17 +154,17 @@ def report_page(templates: Path, report: Path, status: str) -> str:
 
 
 NEWEST = 12
-"""Sessions on the first page."""
+"""Most sessions on the first page, newest first."""
 MOST_USED = 100
-"""Sessions that a page of a pattern, plan or kernel lists, the newest."""
+"""Most sessions on the page of a pattern, plan or kernel, newest first."""
 
 
 Judged = tuple[SessionRow, str, float | None]
-"""A session that judged a variant; `wrong`, `right` or `not judged`; and the ratio, None where it has none."""
+"""(session; `wrong`, `right` or `not judged`; speed ratio, None without one)."""
 
 
 def sessions_that_judged(variant: str, rows: Sequence[SessionRow]) -> list[Judged]:
-    """The sessions that judged a variant, oldest first; a wrong one has no speed."""
+    """The sessions that judged a variant, oldest first. A wrong variant has no ratio."""
     judged = list[Judged]()
     for row in rows:
         verdict, ratio = row.verdict_on(variant), row.ratios.get(variant) or None
@@ -174,12 +174,12 @@ def sessions_that_judged(variant: str, rows: Sequence[SessionRow]) -> list[Judge
 
 
 def place_of_run(row: SessionRow) -> str:
-    """Where a session ran, in a few words."""
+    """The GPU or processor on which a session ran."""
     return row.environment.gpu or row.environment.processor or "an unknown machine"
 
 
 def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
-    """Every file of the site: its path from the top, and its text. `templates`: the folder of home.html.j2."""
+    """Yield (path from the top, text) of every file of the site. `templates`: folder of home.html.j2."""
     env = environment(templates)
     yield "style.css", style_sheet() + (templates / "style.css").read_text()
     yield "site.js", (templates / "site.js").read_text()
@@ -193,7 +193,7 @@ def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
 
 
 def _pages(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Path, template and values of each page."""
+    """Yield path, template name and template values of each page."""
     target, newest = contents.target, tuple(reversed(contents.rows))
     history = {name: sessions_that_judged(name, contents.rows) for name in target.variants}
     latest = {name: judged[-1] for name, judged in history.items() if judged}
@@ -202,7 +202,7 @@ def _pages(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
     yield "sessions/index.html", "sessions", {"newest": newest}
     yield "kernels/index.html", "kernels", {"latest": latest}
     yield "plans/index.html", "plans", {}
-    for name, known in contents.patterns.items():  # Who it answers, which plans have it, which sessions ran it.
+    for name, known in contents.patterns.items():  # With patterns that lead to it, plans and sessions.
         answers = ((other, answer) for other, asks in contents.patterns.items() for answer in asks.pattern.next)
         asked_by = [(other, answer.when) for other, answer in answers if answer.pattern == name]
         plans = [plan.name for plan in contents.plans.values() if name in plan.patterns]
@@ -215,7 +215,7 @@ def _pages(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for name, plan in contents.plans.items():
         yield page_path("plans", name), "plan", {"plan": plan, **_cut(contents.of_plan(name))}
     for name, variant in target.variants.items():
-        recipe: tuple[str, ...] = ()  # For the first GPU of the manifest, or for this processor.
+        recipe: tuple[str, ...] = ()  # For the manifest's first GPU, or for this CPU.
         if isinstance(variant, CAbiVariant):
             build = target.compiled(name, next(iter(target.devices), "sm_89")).build
             recipe = build.compiler, *build.flags
@@ -238,7 +238,7 @@ def _cut(rows: Sequence[Any]) -> dict[str, Any]:
 
 
 def environment(templates: Path) -> Environment:
-    """Jinja2 for HTML: what a template prints is cleaned and escaped; markup of templates stays as it is."""
+    """A Jinja2 environment for HTML: cleans and escapes all values except markup of templates."""
     env = jinja(
         templates,
         finalize=lambda value: (

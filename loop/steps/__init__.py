@@ -1,10 +1,9 @@
-"""What a step is given, what it gives back, and what a command sets up before the first one.
+"""The interface of an action: its context, its result, and what a command sets up first.
 
-Begin with `context`. An action is a function from a `Context` and its arguments to a generator: it yields ticks
-while it waits and returns a `Result`. A context has three parts. The task is fixed when the session begins. The
-past is what earlier sessions found. What goes on now is the bench and the finished steps. The function says
-everything that the table of actions shows: its docstring, the type of its arguments, the output named in
-`Working[...]`.
+Begin with `context`. An action is a function of a `Context` and its arguments. It is a generator:
+it yields ticks while it waits, and returns a `Result`. A context has the task (fixed when the
+session begins), the past (earlier sessions), the bench, and the steps finished so far. The table of
+actions reads the function's docstring, its type of arguments, and the output in `Working[...]`.
 
 `setting` reads a project's definitions, asks for trust, and chooses device, variants and threads.
 """

@@ -1,4 +1,4 @@
-"""Looking at the session itself, and commands of the user's own."""
+"""Actions that audit the session's own journal, and run a command of the user's."""
 
 from pydantic import Field
 
@@ -13,25 +13,25 @@ RAN = ("passed", "failed")
 
 
 class AuditOutput(Output):
-    """The audit of the session's own journal."""
+    """What `session.audit` found."""
 
     actions = ("session.audit",)
 
     longest_silence_s: float = 0.0
-    """Longest time without a sign of life."""
+    """Longest time in seconds without a message on the screen."""
     over_budget: tuple[str, ...] = ()
-    """Steps that took longer than they were meant to."""
+    """Steps that exceeded their time budget."""
 
 
 class Cadence(Model):
-    """How often a session has to show that it lives."""
+    """Arguments of `session.audit`."""
 
     silence_s: Positive = 60.0
-    """Longest time without a sign of life."""
+    """Longest time in seconds without a message on the screen."""
 
 
 def audit(context: Context, arguments: Cadence) -> Working[AuditOutput]:
-    """Hold the session's own journal against its promises: no long silence, estimate against actual."""
+    """Check the session's own journal: no long silence on the screen, and no step over its budget."""
     yield from ()
     steps = [record for record in context.finished if record.status in RAN]
     silence = max((step.longest_silence_s for step in steps), default=0.0)
@@ -48,16 +48,16 @@ def audit(context: Context, arguments: Cadence) -> Working[AuditOutput]:
 
 
 class ShellCommand(Model):
-    """A command of the user's own. It sees LOOP_SESSION, LOOP_DEVICE, LOOP_VARIANTS and LOOP_TARGET."""
+    """A shell command. Its environment has LOOP_SESSION, LOOP_DEVICE, LOOP_VARIANTS and LOOP_TARGET."""
 
     run: Text
-    """For the shell, in the target's folder. Values reach it through its environment, never through braces."""
+    """A shell command line, run in the target's folder. Read values from its environment variables."""
     environment: dict[str, str] = Field(default_factory=dict)
-    """Further variables."""
+    """Further environment variables."""
 
 
 def command(context: Context, arguments: ShellCommand) -> Working[CommandOutput]:
-    """Run a command; it passes when it exits with 0."""
+    """Run a shell command; the step passes if the command exits with 0."""
     names = {
         "LOOP_SESSION": context.task.session,
         "LOOP_DEVICE": context.bench.device,

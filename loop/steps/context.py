@@ -1,4 +1,4 @@
-"""What an action is given and what it gives back."""
+"""The types of an action's input (`Context`) and output (`Result`)."""
 
 import shlex
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -25,19 +25,19 @@ from loop.workers.bench import Bench
 
 @dataclass(frozen=True)
 class Workshop:
-    """Where a session has its target edited, apart from the user's checkout."""
+    """Where a session edits its target: apart from the user's checkout."""
 
     tree: Path
-    """Where the worktree is, or will be made."""
+    """Path of the git worktree, which may not exist yet."""
     notes: Path
-    """Where briefs and patches are kept: a folder of the session."""
+    """Folder for briefs and patches, inside the session's folder."""
     resume: str
     declined: bool = False
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a session is to do: fixed when it begins."""
+    """What a session is asked to do: fixed when it begins."""
 
     plan: Plan
     variants: tuple[str, ...]
@@ -51,69 +51,69 @@ class Task:
     session: str = ""
     ground: str = ""
     harness: str = ""
-    """Hash of those that no compiler reads: manifest, reference, baseline, inputs."""
+    """Hash of the target's files that no compiler reads: manifest, reference, baseline, inputs."""
     hypothesis: str = ""
     workshop: Workshop | None = None
     """Where the target may be edited; None outside a session."""
     patterns: tuple[Pattern, ...] = ()
-    """Everything that the session could come to."""
+    """All patterns that the session can reach."""
     again: bool = False
     card: RateCard | None = None
     usd_per_hour: float = 0.0
-    """What an hour of the session costs, AI left out."""
+    """Cost of one hour of the session in dollars, without AI."""
     campaign: Campaign = field(default_factory=Campaign)
 
     @property
     def changes(self) -> bool:
-        """Whether it may come to a change of the target."""
+        """Whether any step judges or asks for a code change."""
         return any(step.action.startswith(ON_CHANGE) for pattern in self.patterns for step in pattern.steps)
 
     def step(self, action: str) -> Step | None:
-        """The first step of its patterns that does this; None where none does."""
+        """The first step with this action; None if no step has it."""
         steps = (step for pattern in self.patterns for step in pattern.steps)
         return next((step for step in steps if step.action == action), None)
 
 
 @dataclass(frozen=True)
 class Past:
-    """What was before the session began."""
+    """What earlier sessions found."""
 
     known_good: Mapping[str, KnownGood] = field(default_factory=dict)
-    """Variant to what it was when all gates last passed."""
+    """Variant to its last known-good build: the last for which all gates passed."""
     tries: tuple[EarlierTry, ...] = ()
-    """Builds that went through the gate in earlier sessions, oldest first."""
+    """Builds that the gate judged in earlier sessions, oldest first."""
     lost: tuple[TriedChange, ...] = ()
-    """Changes that earlier sessions took back, in the same environment."""
+    """Code changes that lost and were reverted in earlier sessions, in the same environment."""
     searches: tuple[PastSearch, ...] = ()
-    """Searches over values of earlier sessions, in the same environment, oldest first."""
+    """Parameter searches of earlier sessions in the same environment, oldest first."""
     sessions: tuple[SessionRow, ...] = ()
     """Earlier sessions of the target, oldest first."""
     steps_of: Callable[[str], Sequence[Finished]] = lambda session: ()
-    """Steps of an earlier session, by its id."""
+    """Takes the id of an earlier session; returns its finished steps."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """The session as an action sees it: what is fixed, what is past, and what goes on beside the step."""
+    """Everything that an action can read: the task, the past, the bench, and the finished steps."""
 
     bench: Bench
     """Processes that run and judge variants."""
     task: Task
     past: Past = field(default_factory=Past)
     watch: Watch | None = None
-    """A thread that asks whether the machine is about to be taken away."""
+    """A thread that polls the cloud for a preemption notice; None: no watch."""
     finished: Sequence[Finished] = ()
-    """Steps of this session that have ended, so far."""
+    """The steps of this session that have ended."""
     budget_s: float = 60.0
     kill_after_s: float = 600.0
-    """When everything the step started is killed."""
+    """Time limit in seconds: then every process of the step is killed."""
 
     def command(self, *words: str) -> str:
-        """A command of loop on this target, to be copied: `loop kernels verify cpu --target my-kernel`."""
+        """A shell command of loop for this target: `loop kernels verify cpu --target my-kernel`."""
         return shlex.join(["loop", *words, *target_words(self.task.folder)])
 
     def latest(self, action: str) -> dict[str, Any] | None:
-        """Output of the last finished step of a kind; None when there was none."""
+        """Output of the last finished step with this action; None if there is none."""
         outputs = [record.output for record in self.finished if record.action == action and record.output]
         return outputs[-1] if outputs else None
 
@@ -123,43 +123,43 @@ Found = TypeVar("Found", bound=Output, covariant=True)
 
 @dataclass(frozen=True)
 class Result(Generic[Found]):
-    """What an action found, and raw samples to be stored beside it."""
+    """What an action returns: its output, and raw samples that are stored in files."""
 
     output: Found
     samples: Mapping[str, Sequence[Segment]] = field(default_factory=dict)
     paused: bool = False
-    """Whether somebody has to do something before the step can go on."""
+    """Whether the step waits for a person, for example for a code change."""
 
 
 Working = Generator[Tick, None, Result[Found]]
-"""An action at work: ticks while it waits, then what it found."""
+"""A running action: yields ticks while it waits, then returns its result."""
 
 
 class NoArguments(Model):
-    """For actions that take none."""
+    """The arguments of an action that takes none."""
 
 
 @dataclass(frozen=True)
 class Action:
-    """A kind of thing a step can do, as its function says it."""
+    """An entry of the table of actions: a function, described by its signature and docstring."""
 
     run: Callable[[Context, Any], Working[Output]]
     section: Callable[[Any], Section | None] | None = None
-    """What its output adds to the report, where no section of the report's own shows it."""
+    """Makes a report section of the output; None if the report already shows this output elsewhere."""
 
     @property
     def summary(self) -> str:
-        """What it does: the first line of the function's docstring."""
+        """The first line of the function's docstring."""
         return (self.run.__doc__ or "").partition("\n")[0].rstrip(".")
 
     @property
     def arguments(self) -> type[Model]:
-        """What stands under `with`: the type of the function's second parameter."""
+        """The model of a step's `with`: the type of the function's second parameter."""
         _, arguments, _ = get_type_hints(self.run).values()
         return arguments  # type: ignore[no-any-return]
 
     @property
     def output(self) -> type[Output]:
-        """What it finds, and so the names that a gate may read: the `VerifyOutput` of `Working[VerifyOutput]`."""
+        """The model of the output, whose fields a gate may read: `VerifyOutput` of `Working[VerifyOutput]`."""
         _, _, result = get_args(get_type_hints(self.run)["return"])
         return get_args(result)[0]  # type: ignore[no-any-return]

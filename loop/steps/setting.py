@@ -1,4 +1,4 @@
-"""What every command that runs something needs first: the project, its definitions, device and variants."""
+"""Reads a project, asks for trust, and chooses device, variants, threads and workload sets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from loop.workers.bench import Bench
 
 @dataclass(frozen=True)
 class Setting:
-    """The project and everything it defines, read and checked."""
+    """A project with its target, patterns and plans, read and checked."""
 
     project: Project
     target: Target
@@ -31,7 +31,7 @@ class Setting:
 
 
 def read_setting(target: Path | None) -> Setting:
-    """Read all definitions of the project. Raises DefinitionError with every mistake of the first bad file."""
+    """Read a project's definitions. Raises DefinitionError with every mistake of the first bad file."""
     chosen = project(target, Path.cwd())
     return Setting(
         project=chosen,
@@ -42,14 +42,14 @@ def read_setting(target: Path | None) -> Setting:
 
 
 def trusted_setting(target: Path | None, screen: Screen) -> Setting:
-    """The same, for a command that runs what the definitions say: they have to be allowed."""
+    """Like `read_setting`, for a command that runs the project's code: asks the user for trust first."""
     setting = read_setting(target)
     allow(setting.project, screen)
     return setting
 
 
 def allow(project: Project, screen: Screen) -> None:
-    """Ask before what a project runs is run for the first time; remembers a yes. Raises Untrusted."""
+    """Ask the user before a project's code runs for the first time, and store a yes. Raises Untrusted."""
     if not trust.is_trusted(project):
         digest, machines = trust.definition_hash(project), trust.hosts_hash(project)
         screen.say(f"{trust.shown_file(project)} would run:")
@@ -61,9 +61,9 @@ def allow(project: Project, screen: Screen) -> None:
 
 
 def allow_session(folder: Path, head: SessionHead, setting: Setting, screen: Screen) -> None:
-    """Ask before a stored session runs what neither this user nor the definitions named; remembers a yes.
+    """Ask the user before a stored session runs commands that the project does not define; store a yes.
 
-    Raises Untrusted where the answer is no, or nobody is there.
+    Raises Untrusted if the answer is no, or no terminal can be asked.
     """
     lines = trust.not_allowed(folder, head, [read.value for read in setting.patterns.values()])
     if not lines:
@@ -77,14 +77,14 @@ def allow_session(folder: Path, head: SessionHead, setting: Setting, screen: Scr
 
 
 def what_runs(project: Project) -> list[str]:
-    """Every command and code that the project's own definitions would run, and the machines that it names."""
+    """Every command, code file and remote machine that the project's own definitions use."""
     return [*trust.what_runs(project), *(() if project.bundled else lines_of_project_hosts(project.target))]
 
 
 def choose_device(wanted: str, target: Target, variants: Sequence[str] = ()) -> Device:
-    """`auto` is where the named variants run; without names, cuda when there are a GPU and a variant made for it.
+    """The device to run on. `auto`: where the named variants run; unnamed: cuda if a GPU and a variant exist.
 
-    Raises LoopError when the wanted device is unknown, not there, or without a variant.
+    Raises LoopError if the wanted device is unknown, absent, or no variant runs on it.
     """
     there = bool(machine().gpus)
     if wanted == "auto":
@@ -105,7 +105,7 @@ def choose_device(wanted: str, target: Target, variants: Sequence[str] = ()) -> 
 
 
 def _no_gpu(target: Target) -> LoopError:
-    """Why nothing can run on a GPU, and what can be done instead."""
+    """The error that says why no GPU is usable, with a hint."""
     message, mend = no_gpu(gpus())
     emulated = " (there the emulator runs what is made for a GPU)" if target.emulated else ""
     other = f"run with --device cpu{emulated}, or " if target.emulated or target.variants_on("cpu") else ""
@@ -113,7 +113,7 @@ def _no_gpu(target: Target) -> LoopError:
 
 
 def choose_variants(names: Sequence[str], target: Target, device: Device) -> tuple[str, ...]:
-    """The named variants, or all that run on the device. Raises LoopError for one that does not exist there."""
+    """The named variants, or all, that run on the device. Raises LoopError for one that does not."""
     there = target.variants_on(device)
     if device == "cuda":
         there = tuple(name for name in there if not made_for_another(target, name))
@@ -131,7 +131,7 @@ def choose_variants(names: Sequence[str], target: Target, device: Device) -> tup
 
 
 def made_for_another(target: Target, name: str) -> str:
-    """Why a variant does not run on the GPU here: it is made for another architecture. Empty where it may run."""
+    """Why a variant does not run on this GPU: another architecture. Empty if it runs, or without a GPU."""
     variant, first = target.variants[name], gpus().first
     wanted = variant.architecture if isinstance(variant, CAbiVariant) else None
     if wanted is None or first is None or first.architecture == wanted:
@@ -140,21 +140,21 @@ def made_for_another(target: Target, name: str) -> str:
 
 
 def choose_emulated(names: Sequence[str], target: Target, device: Device) -> tuple[str, ...]:
-    """Those of the named variants, or of all, that are made for a GPU and can only be emulated on this device."""
+    """The GPU variants among `names`, or among all, that this CPU session emulates; empty on cuda."""
     return tuple(name for name in names or target.emulated if name in target.emulated) if device == "cpu" else ()
 
 
 def choose_threads(wanted: int | None) -> int:
-    """Threads of each process: those asked for, or one a core but for the one from which the judge watches."""
+    """Threads of each process: `wanted`, else all cores but one, on which the judge runs."""
     if wanted is not None and not 1 <= wanted <= cores():
         raise UsageError(f"--threads {wanted}: expected 1 to {cores()}, the cores of this machine")
     return wanted or max(1, cores() - 1)
 
 
 def open_bench(setting: Setting, device: Device, threads: int, *, sanitize: bool = False) -> Bench:
-    """The bench of a session; use it as a context manager. `sanitize`: emulated variants, that is.
+    """The bench of a session, a context manager. `sanitize`: build emulated variants with sanitizers.
 
-    Raises LoopError when the device is not there: a session that is resumed has chosen its own before.
+    Raises LoopError if the device is absent: a resumed session may have begun on another machine.
     """
     if device == "cuda" and not machine().gpus:
         raise _no_gpu(setting.target)
@@ -170,9 +170,9 @@ def open_bench(setting: Setting, device: Device, threads: int, *, sanitize: bool
 
 
 def with_given(setting: Setting, names: Sequence[str]) -> Setting:
-    """The setting, its target with a set for each workload that is given by its sizes, as in `B=1 H=2 S=65 D=64`.
+    """The setting, with a workload set added for each name that gives sizes, as `B=1 H=2 S=65 D=64`.
 
-    Raises LoopError with what does not fit, and a workload that fits.
+    Raises LoopError that names the wrong part and shows a workload that fits.
     """
     target, dtype = setting.target, next(iter(setting.target.tolerance))
     sets: dict[str, tuple[Entry, ...]] = dict(target.workloads)
@@ -190,7 +190,7 @@ def with_given(setting: Setting, names: Sequence[str]) -> Setting:
 
 
 def choose_sets(names: Sequence[str], target: Target) -> tuple[str, ...]:
-    """The named workload sets, or the target's first. Raises LoopError for one that does not exist."""
+    """The named workload sets, or the target's first. Raises LoopError for an unknown name."""
     for name in names:
         if name not in target.workloads:
             hint = definitions.hint_for(name, target.workloads)

@@ -1,4 +1,4 @@
-"""A step that is done in parts by an executor: each part is a job that runs `loop run step` on the same files."""
+"""Splits a step into jobs for an executor: each job runs `loop run step` on a copy of the files."""
 
 import contextlib
 import os
@@ -23,42 +23,42 @@ from loop.model.measurement import Segment
 from loop.steps.context import Context
 
 START_S = 60.0
-"""What a command may take beside its step."""
+"""Seconds that a job's process may take beside its step."""
 KEPT = 1000
-"""Folders of jobs that are kept for a campaign that is resumed."""
+"""Job folders that are kept, so that a resumed campaign can reuse their results."""
 
 
 SAMPLES = f"{folder.MADE}/samples.json"
-"""Raw samples of a step, in its job's folder."""
+"""Path of a step's raw samples in its job's folder."""
 _SAMPLES = TypeAdapter(dict[str, tuple[Segment, ...]])
 
 
 @dataclass(frozen=True)
 class Part:
-    """One job of a step."""
+    """One job of a step: arguments, variants and workload sets."""
 
     title: str
     arguments: Model
     variants: Sequence[str]
     sets: Sequence[str]
-    """Workload sets that are timed."""
+    """Workload sets that are timed; `checks` are only verified."""
     checks: Sequence[str] = ()
     times: bool = False
-    """Whether it times something: it is kept from what would disturb it, and from devices of another group."""
+    """Whether the job measures time: then nothing else runs beside it, and only on equal devices."""
     keeps: bool = False
-    """Whether its raw samples are brought back."""
+    """Whether the job returns its raw samples."""
     folder: Path | None = None
-    """What is sent, all of it; None: the target's own files."""
+    """Folder to copy to the job, whole; None: the target's own files."""
     target: str = "."
-    """Folder of the target below that."""
+    """The target's folder inside the copied folder."""
 
 
 def spread_action(
     context: Context, action: str, parts: Sequence[Part]
 ) -> Generator[Tick, None, tuple[list[dict[str, Any]], tuple[JobRun, ...]]]:
-    """What an action found in each part, in order, and what became of the jobs.
+    """Run an action in parts. Returns the output of each part, in order, and how each job ran.
 
-    Raises WorkFailed where a part came to no result after all its tries.
+    Raises WorkFailed if a part has no result after all its tries.
     """
     jobs = yield from ended_jobs(context, action, parts)
     return [output_of_job(job) for job in jobs], tuple(job.ran for job in jobs)
@@ -67,9 +67,9 @@ def spread_action(
 def ended_jobs(
     context: Context, action: str, parts: Sequence[Part], group: str = ""
 ) -> Generator[Tick, None, list[JobFolder]]:
-    """The jobs of these parts, each of which has ended; those of this session that had are not run again.
+    """Run one job for each part and wait for all. Jobs of this session that had ended are reused.
 
-    `group`: the only devices on which something may be timed; empty: those of most parts.
+    `group`: the only group of devices on which jobs may measure time; empty: the group with most jobs.
     """
     campaign = context.task.campaign
     folder.forget_old(KEPT)
@@ -123,7 +123,7 @@ def _job(context: Context, action: str, part: Part) -> JobFolder:
 
 
 def output_of_job(job: JobFolder) -> dict[str, Any]:
-    """The output of a job's step. Raises WorkFailed where there is none."""
+    """The output of a job's step. Raises WorkFailed if there is none."""
     answer = job.answer()
     if "error" in answer:
         raise WorkFailed(f"job {job.id}: {answer['error']['message']}", hint=answer["error"]["next"])
@@ -135,12 +135,12 @@ def output_of_job(job: JobFolder) -> dict[str, Any]:
 
 
 def write_samples(path: Path, samples: Mapping[str, Sequence[Segment]]) -> None:
-    """Raw samples of a step, for whoever has it done."""
+    """Write the raw samples of a step to a JSON file."""
     write_atomic(path, _SAMPLES.dump_json({name: tuple(rows) for name, rows in samples.items()}))
 
 
 def samples_of(job: JobFolder) -> dict[str, tuple[Segment, ...]]:
-    """Raw samples that a job brought back; none where they cannot be read."""
+    """The raw samples that a job returned; empty if unreadable."""
     with contextlib.suppress(OSError, ValueError):
         return _SAMPLES.validate_json((job.path / SAMPLES).read_bytes())
     return {}

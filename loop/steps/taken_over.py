@@ -1,4 +1,4 @@
-"""What an earlier session found counts again, for a while, where nothing that it rests on has changed."""
+"""Reuses a result of an earlier session for some hours, if everything it depends on is unchanged."""
 
 import datetime
 import functools
@@ -14,23 +14,23 @@ from loop.model.output import Found, outputs_of
 from loop.steps.context import Context
 
 OWN = {".py", ".c", ".h"}
-"""What our own sources are called."""
+"""Suffixes of loop's own source files."""
 PASSING = {"name", "load"}
-"""Facts of a machine on which no result rests."""
+"""Fields of a machine on which no result depends."""
 
 
 class Lasting(Model):
-    """How long a result may count."""
+    """For how long a result of an earlier session is reused."""
 
     lasts_h: Annotated[float, Field(ge=0, le=24 * 30)] = 0
-    """Hours in which what an earlier session found is taken over, where all that it rests on is the same: loop,
-    the machine, and the target but for what a compiler reads. 0: it is always found anew."""
+    """Hours for which an earlier session's result is reused if loop, the machine, and all files of the target
+    that no compiler reads are unchanged. 0: never reused."""
 
 
 def rests_on(context: Context, action: str, *more: str) -> str:
-    """Hash of all that the result of a step rests on, but for the seed of its inputs; empty outside a session.
+    """Hash of everything that a step's result depends on, but the seed; empty outside a session.
 
-    `more`: ids of the builds that are looked at, where it is about those.
+    `more`: ids of the builds that the step looks at, if any.
     """
     task, bench = context.task, context.bench
     if not task.harness:
@@ -47,9 +47,8 @@ def rests_on(context: Context, action: str, *more: str) -> str:
 
 
 def take_over(context: Context, kind: type[Found], ground: str, terms: Lasting) -> Found | None:
-    """What the last session that looked found on the same ground, if that was good and within the time; else None.
-
-    Raises LoopError where that session is damaged.
+    """The result of the last session that ran this step with the same hash `ground`; None if it failed,
+    is too old, or there is none. Raises LoopError if that session's files are damaged.
     """
     since = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=terms.lasts_h)
     row = next((row for row in reversed(context.past.sessions) if ground and ground in row.lasting), None)
@@ -64,6 +63,6 @@ def take_over(context: Context, kind: type[Found], ground: str, terms: Lasting) 
 
 @functools.cache
 def _loop() -> str:
-    """Hash of our own sources: another gate has other findings."""
+    """Hash of loop's own sources: another version of the gate may find something else."""
     sources: list[Path] = [path for path in PACKAGE.rglob("*") if path.suffix in OWN]
     return content_hash([hash_files(sources, PACKAGE), hash_files(include_folder().glob("*.h"), include_folder())])

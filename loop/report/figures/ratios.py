@@ -1,4 +1,4 @@
-"""Ratio by workload, with its interval, and a line at 1."""
+"""Draws the ratio of each variant on each workload, with its interval and a line at 1."""
 
 from collections.abc import Sequence
 
@@ -10,21 +10,21 @@ from loop.report.findings import speed_verdicts
 from loop.report.markdown import one_line
 
 MOST_WORKLOADS = 40
-"""Rows of the figure; of more workloads those with the lowest ratios are shown. The report's table has all."""
+"""Most workloads in the figure: those with the lowest ratios. The report's table has all."""
 LEFT, RIGHT = 12.0, svg.WIDTH - 24
 TOP = 66.0
 LINE, NAMED = 14.0, 16.0
-"""Height of one interval, and of the name of a workload above its intervals."""
+"""Height of one interval, and of the workload's name above its intervals."""
 LEGEND_LINE = 18.0
 """Height of a line of the legend."""
 NAME = 150.0
-"""Room for a variant's name."""
+"""Most width of a variant's name."""
 FURTHEST = 4.0
-"""Intervals are drawn up to this factor beyond the outermost ratio; an arrow says that they go on."""
+"""An interval is cut this factor beyond the outermost ratio, with an arrow at the cut."""
 
 
 def ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
-    """The figure; None where no variant has a speed."""
+    """The figure of speed verdicts against `baseline`; None if no variant has a speed."""
     judged = speed_verdicts(verdicts)
     if not judged:
         return None
@@ -50,7 +50,7 @@ def ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
     for place, workload in enumerate(workloads):
         at = top + row * place
         wide = min(svg.width_of(one_line(workload)), RIGHT - LEFT) + 6
-        parts.append(svg.rect(LEFT, at + 3, wide, NAMED, "paper"))  # No line of the axis runs through the name.
+        parts.append(svg.rect(LEFT, at + 3, wide, NAMED, "paper"))  # Hide the axis lines behind the name.
         parts.append(svg.text(LEFT, at + NAMED, workload, room=RIGHT - LEFT))
         parts.append(svg.line(12, at + row, RIGHT, at + row, "line", wide=0.5))
         for which, name in enumerate(variants):
@@ -74,7 +74,7 @@ def ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
 
 
 def _interval(verdict: SpeedVerdict, which: int, y: float, scale: Scale) -> list[str]:
-    """A bar with its mark; an end beyond the axis is an arrow."""
+    """SVG of an interval and its ratio. `which`: the variant's number. `y`: height of its row."""
     hue, (low, high) = svg.hue(which), verdict.interval
     parts = [svg.line(scale(low), y, scale(high), y, hue, wide=2)]
     for end, inward in ((low, 5.0), (high, -5.0)):
@@ -87,7 +87,7 @@ def _interval(verdict: SpeedVerdict, which: int, y: float, scale: Scale) -> list
 
 
 def _legend(variants: Sequence[str]) -> tuple[list[str], float]:
-    """The variants beside each other, in as many lines as they need; and the height of those after the first."""
+    """The legend's SVG, and the height of its lines after the first."""
     x, y, parts = 12.0, 42.0, list[str]()
     for which, name in enumerate(variants):
         wide = min(svg.width_of(one_line(name)), NAME)

@@ -1,4 +1,4 @@
-"""The roofline with the variants on it: operations a second over operations a byte (Williams et al., 2009)."""
+"""Draws the roofline with the variants on it: FLOP/s over FLOP/byte (Williams et al., 2009)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,25 +10,25 @@ from loop.report.figures.svg import Figure, Scale, logarithmic, plain_number, wi
 
 LEFT, RIGHT, TOP, BOTTOM = 60.0, svg.WIDTH - 16, 44.0, 300.0
 ROOF_FACTS = ("flops", "bytes", "time_us", "flops_share", "bandwidth_share")
-"""Facts of a profile from which the roof follows."""
+"""Facts of a profile that determine the roof."""
 MOST = 8
-"""Variants that are shown; of more it is said how many."""
+"""Most variants that are drawn; the others are counted."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """Where one variant is."""
+    """A variant's place on the roofline. `intensity`: operations per byte."""
 
     variant: str
     workload: str
     intensity: float
     reached: float
-    """Operations a second."""
+    """Operations per second that the variant reaches."""
     library: float | None
-    """Operations a second of the library on the same workload."""
+    """Operations per second of the library on the same workload; None: unknown."""
 
     def words(self, roof: "Roof | None") -> str:
-        """What it reaches, in a line."""
+        """The operations per second and the share of the roof, in words."""
         share = roof.share(self.reached, self.reached / self.intensity) if roof else None
         of = ", roof unknown" if share is None else f", {say.significant(100 * share, 2)} % of its roof"
         return f"{self.variant}: {with_prefix(self.reached)}FLOP/s{of} on {self.workload}"
@@ -36,20 +36,20 @@ class Point:
 
 @dataclass(frozen=True)
 class Roof:
-    """What the device reaches: one for a session, however many variants were profiled."""
+    """Peak rates of the device: one roof for all variants of a session."""
 
     flops_per_s: float
     bytes_per_s: float
 
     def share(self, flops_per_s: float | None, bytes_per_s: float | None) -> float | None:
-        """Share of what bounds a call of this intensity; None where one of the two rates is not known."""
+        """The larger share of the two peak rates, 0 to 1; None if either rate is unknown."""
         if not flops_per_s or not bytes_per_s:
             return None
         return max(flops_per_s / self.flops_per_s, bytes_per_s / self.bytes_per_s)
 
 
 def roof_of(profiles: Sequence[Profile]) -> Roof | None:
-    """The highest that any profile was held against; None where none is known."""
+    """The highest roof of all profiles, from rate / share of peak; None if no profile has both."""
     roofs = []
     for profile in profiles:
         flops, moved, time_us, compute, bandwidth = (_positive(profile, name) for name in ROOF_FACTS)
@@ -64,7 +64,7 @@ def _positive(profile: Profile, name: str) -> float | None:
 
 
 def roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
-    """The figure; None where nothing was profiled of which operations, bytes and time are known."""
+    """The figure; None if no profile has operations, bytes and time."""
     known = []
     for profile in profiles:
         flops, moved, time_us = (_positive(profile, name) for name in ROOF_FACTS[:3])
@@ -84,7 +84,7 @@ def roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
     x, y = logarithmic(intensities, LEFT, RIGHT, room=3), logarithmic(heights, BOTTOM, TOP, room=2)
     more = f"; and {say.count(rest, 'more variant')}" if rest else ""  # The report's table has them.
     parts = [svg.text(12, 22, "Roofline", "big ink"), *_axes(x, y, roof)]
-    for which, point in enumerate(points):  # The library's first, so that none of them hides a variant.
+    for which, point in enumerate(points):  # First, so that no mark of the library hides a variant.
         if point.library:
             column = x(point.intensity)
             parts.append(svg.line(column, y(point.reached), column, y(point.library), "soft", dash="3 3"))
@@ -106,7 +106,7 @@ def roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
 
 
 def _axes(x: Scale, y: Scale, roof: Roof | None) -> Iterator[str]:
-    """Both axes, and the roof where it is known."""
+    """SVG of both axes, and of the roof if it is known."""
     for value in x.marks(6):
         yield svg.line(x(value), TOP, x(value), BOTTOM, "line", wide=0.5)
         yield svg.text(x(value), BOTTOM + 16, plain_number(value), "soft", anchor="middle")

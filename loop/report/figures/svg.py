@@ -1,8 +1,8 @@
-"""Pieces of an SVG: every number rounded, every text escaped, colours that are read by day, by night and by all.
+"""Parts of an SVG figure: rounded numbers, escaped text, colours for light, dark and colour-blind use.
 
-A figure is used in two ways: as a file behind an <img>, where it brings its own background and style, and inside
-the HTML report, where the style is the page's. Colours are those of Okabe and Ito (2008), darker on light paper
-and lighter on dark; marks also differ in shape, so that no meaning hangs on a colour.
+A figure is a file behind an <img>, with its own background and style, or part of the HTML report,
+which has the style. Colours are those of Okabe and Ito (2008), adapted to light and dark paper.
+Marks differ in shape, too, so that no meaning depends on colour.
 """
 
 import math
@@ -14,13 +14,13 @@ from loop.base.screen import COLOURS
 from loop.report.markdown import one_line, shortened
 
 WIDTH = 360.0
-"""Width of every figure, in units of its own: as wide as a telephone, where letters of 12 have 12 pixels."""
+"""Width of every figure in its own units: the width of a phone, where 12-unit letters have 12 pixels."""
 SHOWN = 4 / 3
-"""Pixels of a unit where nothing limits the width."""
+"""Pixels per unit if nothing limits the width."""
 LETTER = 6.6
-"""Width of a letter, about."""
+"""Approximate width of a letter in units."""
 LONGEST = 4000
-"""Letters of a description, or of a text whose beginning and end are drawn."""
+"""Most characters of a title, description or text."""
 SHAPES = ("circle", "square", "triangle", "diamond")
 
 _COLOURS = {
@@ -31,7 +31,7 @@ _COLOURS = {
     "box": ("#f6f8fa", "#151b23"),
     "bad": (COLOURS["bad"]["light"], COLOURS["bad"]["dark"]),
 }
-"""Each by day and by night."""
+"""Name to its colour on light and on dark paper."""
 _HUES = (("#0067a5", "#56b4e9"), ("#b34700", "#ff9b50"), ("#00705a", "#2cc295"), ("#8f3d78", "#e69ac9"))
 
 
@@ -49,12 +49,12 @@ STYLE = (
     f".fig .hollow{{fill:none}}{_rules(False)}@media (prefers-color-scheme:dark){{{_rules(True)}}}"
     f"@media print{{{_rules(False)}}}"
 )
-"""What every figure needs; a page that holds several needs it once."""
+"""CSS of all figures; a page needs it once."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One picture, and what is said in its place where it cannot be seen."""
+    """A picture, with a title and a description for readers who cannot see it."""
 
     name: str
     title: str
@@ -65,17 +65,17 @@ class Figure:
 
     @property
     def path(self) -> str:
-        """Where its file is, from the report."""
+        """Path of the file, relative to the report."""
         return f"figures/{self.name}.svg"
 
     @property
     def file(self) -> str:
-        """The whole file."""
+        """The complete SVG file."""
         return f"{self._head}<style>{STYLE}</style>{self.body}</svg>\n"
 
     @property
     def inline(self) -> str:
-        """The same for a page that has the style."""
+        """The SVG without its style, for a page that has `STYLE`."""
         return f"{self._head}{self.body}</svg>"
 
     @property
@@ -91,28 +91,28 @@ class Figure:
 
 
 def draw_figure(name: str, title: str, description: str, height: float, parts: Iterable[str]) -> Figure:
-    """A figure of these parts on a background of its own. `name`: letters and dashes, for it becomes an id."""
+    """A figure of these SVG parts on a background. `name`: letters and dashes, because it becomes an id."""
     paper = f'<rect class="paper" fill="#fff" width="{coord(WIDTH)}" height="{coord(height)}"/>'
     shown = shortened(description, LONGEST)
     return Figure(name, shortened(title, LONGEST), shown, WIDTH, height, paper + "".join(parts))
 
 
 def coord(value: float) -> str:
-    """A coordinate with one decimal at most, so that a figure is the same on every machine."""
+    """A coordinate with at most one decimal, so that figures are equal on every machine."""
     text = f"{value:.1f}".removesuffix(".0")
     return "0" if text == "-0" else text
 
 
 def escaped_text(text: object) -> str:
-    """Text inside an element or an attribute; what is longer than a page is cut."""
+    """Text escaped for an element or attribute, at most `LONGEST` characters."""
     return escape(shortened(text, LONGEST))
 
 
 def text(x: float, y: float, content: object, kind: str = "ink", *, anchor: str = "start", room: float = 0) -> str:
-    """One line of text; cut in its middle where it is wider than `room`."""
+    """One line of text, cut in its middle if wider than `room`; 0: never cut. `kind`: its CSS class."""
     whole = one_line(content)
     most = max(4, int(room / LETTER)) if room else len(whole)
-    tail = (most - 1) // 2  # What names of workloads and steps differ in is often the end.
+    tail = (most - 1) // 2  # Names of workloads often differ only at the end.
     shown = whole if len(whole) <= most else f"{whole[: most - 1 - tail]}…{whole[-tail:]}"
     at = "" if anchor == "start" else f' text-anchor="{anchor}"'
     title = f"<title>{escaped_text(content)}</title>" if shown != whole else ""
@@ -122,31 +122,31 @@ def text(x: float, y: float, content: object, kind: str = "ink", *, anchor: str 
 def line(
     x1: float, y1: float, x2: float, y2: float, kind: str = "line", *, wide: float = 1, dash: str = ""
 ) -> str:
-    """A straight line."""
+    """A straight line. `kind`: its colour in `_COLOURS`."""
     dashed = f' stroke-dasharray="{dash}"' if dash else ""
     ends = f'x1="{coord(x1)}" y1="{coord(y1)}" x2="{coord(x2)}" y2="{coord(y2)}"'
     return f'<line class="s-{kind}" {ends} stroke-width="{coord(wide)}"{dashed}/>'
 
 
 def rect(x: float, y: float, width: float, height: float, kind: str) -> str:
-    """A rectangle; `kind` names its filling."""
+    """A rectangle. `kind`: its fill colour in `_COLOURS`."""
     size = f'width="{coord(max(width, 0))}" height="{coord(max(height, 0))}"'
     return f'<rect class="{kind}" x="{coord(x)}" y="{coord(y)}" {size} rx="2"/>'
 
 
 def path(points: Iterable[tuple[float, float]], kind: str) -> str:
-    """A line through points."""
+    """A line through points. `kind`: its colour."""
     course = " L".join(f"{coord(x)} {coord(y)}" for x, y in points)
     return f'<path class="hollow s-{kind}" d="M{course}" stroke-width="1.5"/>'
 
 
 def hue(which: int) -> str:
-    """The colour of the variant with that number: each further turn through the shapes begins one colour later."""
+    """Colour class of variant number `which`. Each turn through the shapes starts one colour later."""
     return f"h{(which + which // len(SHAPES)) % len(_HUES)}"
 
 
 def mark(x: float, y: float, which: int, *, hollow: bool = False) -> str:
-    """The mark of the variant with that number: shape and colour together are its own, for the first sixteen."""
+    """The mark of variant number `which`: shape and colour together are unique for sixteen variants."""
     colour = hue(which)
     kind = f"hollow s-{colour}" if hollow else f"{colour} s-{colour}"
     shape, r = SHAPES[which % len(SHAPES)], 4.5
@@ -162,7 +162,7 @@ def mark(x: float, y: float, which: int, *, hollow: bool = False) -> str:
 
 
 def width_of(content: str) -> float:
-    """About how wide a text comes out."""
+    """Approximate width of a text in units."""
     return LETTER * len(content)
 
 
@@ -174,25 +174,25 @@ _PREFIXES = {-12: "p", -9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G"
 
 @dataclass(frozen=True)
 class Scale:
-    """A logarithmic axis between two positive values, drawn between two places."""
+    """A logarithmic axis from `low` to `high`, drawn between two coordinates."""
 
     low: float
     high: float
     start: float
-    """Where `low` is drawn."""
+    """Coordinate of `low`."""
     end: float
-    """Where `high` is drawn."""
+    """Coordinate of `high`."""
 
     def __call__(self, value: float) -> float:
-        """Where a value is drawn; one beyond an end is drawn at that end."""
+        """Coordinate of a value; a value beyond an end gets the end's coordinate."""
         clamped = min(max(value, self.low), self.high)
         share = math.log(clamped / self.low) / math.log(self.high / self.low)
         return self.start + share * (self.end - self.start)
 
     def marks(self, most: int = 8) -> list[float]:
-        """Round values along the axis, at most so many: the finest steps of each decade that fit.
+        """At most `most` round values along the axis: the finest steps of each decade that fit.
 
-        Of a wide axis, every so many decades.
+        A wide axis skips decades.
         """
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         for steps in (_FINEST, _FINE, _STEPS, (1.0,)):
@@ -204,7 +204,7 @@ class Scale:
 
 
 def logarithmic(values: Sequence[float], start: float, end: float, *, room: float = 1.15) -> Scale:
-    """Around positive values, with a margin; at least a factor of two wide."""
+    """A scale around positive values, with margin factor `room`; at least a factor of two wide."""
     low, high = min(values) / room, max(values) * room
     if high / low < 2:
         middle = math.sqrt(low * high)
@@ -213,13 +213,13 @@ def logarithmic(values: Sequence[float], start: float, end: float, *, room: floa
 
 
 def plain_number(value: float) -> str:
-    """`0.25`, `1`, `12.5`, `2,000`."""
+    """A number without needless digits: `0.25`, `1`, `12.5`, `2,000`."""
     if 1000 <= abs(value) < 100_000:
         return f"{value:,.0f}"
     return f"{value:.3g}" if 0.001 <= abs(value) < 1000 or value == 0 else f"{value:.0e}".replace("e-0", "e-")
 
 
 def with_prefix(value: float) -> str:
-    """`100 G`, `2.5 T`: a value with the prefix of its thousands."""
+    """A number with an SI prefix: `100 G`, `2.5 T`."""
     power = min(15, max(-12, 3 * math.floor(math.log10(value) / 3 + 1e-9))) if value > 0 else 0
     return f"{value / 10.0**power:.3g} {_PREFIXES[power]}".strip()
