@@ -136,7 +136,7 @@ class Objective:
         return cls(head.plan.plan, known, (*head.variants, *head.emulated))
 
     def judge(self, finished: Sequence[Finished], session: Mapping[str, object]) -> Reached | None:
-        """Which parts of the objective are missed now; None without one. `session`: its facts, as `session.*`."""
+        """Which parts of the objective are missed now; None without one. `session`: values of `session.*`."""
         if self.plan.success is None:
             return None
         parts = failing_parts(Expression.parse(self.plan.success), self._values(finished, session))

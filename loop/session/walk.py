@@ -379,9 +379,7 @@ class Walk:
 
 
 def still_standing(earlier: Iterable[Finished]) -> dict[Key, Finished]:
-    """Records that a resumed walk may reuse: the last of each ended step, unless an earlier step's
-    `identity` has changed since.
-    """
+    """The last record of each ended step, unless an earlier step's `identity` has changed since."""
     standing: dict[Key, Finished] = {}
     for record in earlier:
         if record.status in ENDED:
