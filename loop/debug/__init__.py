@@ -1,14 +1,14 @@
-"""Why a variant is wrong: the cause, the rule, the component, where in the output.
+"""Find out why a variant is wrong: cause, rule, component, and place in the output.
 
 Begin in `explaining`, the first step of the pattern `defensive-debugging`.
-- `explaining` calls the variant in fresh processes: threads and earlier calls may decide. Then it compares wrong
-  outputs with known faults, and looks for a rule. It puts the error map into words, and reports everything.
-- `rules` is pure. It names a fresh workload and is told whether that fails. A rule is said only after it foresaw
-  at least six fresh workloads.
-- `probing` asks the gate about a workload, looks for the smallest one that fails, and checks components. A smaller
-  workload counts only where the gate finds the same kind of failure (`kind_of`), and where it fails again in a
-  fresh process. Otherwise `loop` says that it fails at times.
-- `turns` looks at earlier sessions: a build that was wrong before is not tried again.
+- `explaining` calls the variant in fresh processes, to see whether threads or earlier calls matter. Then it
+  compares wrong outputs with known faults, and searches a rule. It describes the error map in words.
+- `rules` has no side effects. It proposes a fresh workload and learns whether that fails. A rule is reported only
+  after it predicted at least six fresh workloads.
+- `probing` asks the gate about a workload, searches the smallest one that fails, and checks components. A smaller
+  workload counts only if it shows the same kind of failure (`kind_of`) and fails again in a fresh process.
+  Otherwise `loop` reports that the variant fails at times.
+- `turns` reads earlier sessions, so that a build that was wrong before is not tried again.
 
 To look for another kind of rule, add it to `rules`; for another known fault, to `workers.suspects`.
 """

@@ -1,4 +1,4 @@
-"""Why a variant is wrong: threads, state, what its output is as if, and the rule that foresees where it fails."""
+"""Explain why a variant is wrong: threads, kept state, a known fault, or a rule for when it fails."""
 
 import random
 import time
@@ -28,36 +28,36 @@ from loop.model.workloads import accepts, operations, scale_of, scaled
 from loop.steps.context import Context, Result, Working
 
 PROBES = 150
-"""Cases that are tried for a rule, at most."""
+"""Most workloads that are tried in search of a rule."""
 REPEATS = 4
-"""Times that a failure has to come again before it is said to come at times."""
+"""Fresh processes that repeat the calls on all threads, to show a data race."""
 LARGEST = 1 << 20
-"""Elements of an output that is compared with known faults; each fault costs a reference in float64."""
+"""Most elements of an output compared with known faults; each fault costs a float64 reference."""
 LEAST_TELLING, TELLING = 8, 64
-"""Wrong elements without which no known fault is told, and those that are enough: more cost time alone."""
+"""Fewest wrong elements that identify a known fault, and a number that is enough."""
 COMPARED = 2
-"""Workloads that a known fault has to explain: what explains one alone may be chance."""
+"""Workloads that a known fault has to explain, because one alone may fit by chance."""
 MOST_NAMED = 3
-"""Known faults that are named side by side: where more explain an output, it tells none of them."""
+"""Most known faults that a message names. If more fit, the output identifies none of them."""
 LEAST_WORK = 1 << 18
-"""Operations that a fresh workload may always have."""
+"""Operations that a fresh workload may have in any case."""
 NOTHING = "nothing were computed (zeros)"
-"""Explains zeros better than an input that were zero."""
+"""Name of the fault that explains an all-zero output best, before a zeroed input."""
 GROWS = 2.0
-"""An error that never falls along a dimension and ends so many times as large as it began grows with it."""
+"""An error grows along a dimension if it never falls and ends at least this many times as large."""
 LEAST_PARTS = 3
 INFINITE = 1e300
 LEAST_SIZES = 2
-"""Sizes of a dimension that are needed to tell a place that moves with the size from one that stays."""
+"""Different sizes of a dimension needed to tell a fixed place from one that moves with the size."""
 BLOCKS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
-"""Blocks whose last, partial one may be wrong, beside those of 2 and 3."""
+"""Block sizes that are tried: the last, partial block may be wrong."""
 BY_CAUSE = {
     "outside": "it reads or writes outside of its tensors",
     "not written": "some of its output is never written",
     "one output": "its output does not follow its input's values",
     "NaN": "some of its output is never written, or overflows on the way (NaN)",
 }
-"""What the gate itself saw: no other cause is looked for first."""
+"""Cause found by the gate to its explanation; `loop` then tries no known faults (except for NaN)."""
 KEEPS = "it keeps values between calls: "
 FIRST = "wrong in the first call of a process, right in later ones"
 BY_CALLS = {
@@ -65,26 +65,26 @@ BY_CALLS = {
     "first call": FIRST,
     "later calls": f"{KEEPS}right in the first call of a process, wrong in later ones",
 }
-"""What a verification saw by itself, and that decides: no circumstance is looked for."""
+"""Cause found by verification that explains the failure; `loop` searches no further."""
 RACE = "a data race, or it depends on the number of threads: wrong with {} threads, right with 1"
 ORDER = "two outputs with {} threads, one with 1: a data race, or sums in another order (`deterministic: false`)"
 
 
 class Patience(Model):
-    """How long a cause is looked for."""
+    """Arguments of the step that explains failures."""
 
     seconds: Annotated[float, Field(gt=0)] | None = None
-    """For all variants together. Default: the step's budget."""
+    """Seconds of search for all variants together. Default: the step's budget."""
 
 
 def explain(context: Context, arguments: Patience) -> Working[DebugOutput]:
-    """The cause of each wrong variant, and the rule that foresees on fresh workloads where it fails."""
+    """Explain each wrong variant: its cause, or a rule that predicts which fresh workloads fail."""
     explanations: list[Explanation] = []
     pairs = yield from failing_sides(context)
     for failing, side in pairs:
         limit_s = (arguments.seconds or context.budget_s) / len(pairs)
         if arguments.seconds and side.emulated:
-            limit_s = 0.0  # A call of it takes seconds: only what the checks show is said.
+            limit_s = 0.0  # An emulated call takes seconds, so only the checks made so far are used.
         with closing(FailureProber(context, failing, side, PROBES, limit_s)) as prober:
             explanations.append((yield from _explanation(prober)))
     silent = "it gives no output, and no rule foresaw where"
@@ -119,7 +119,7 @@ def _explanation(prober: FailureProber) -> Generator[Tick, None, Explanation]:
 
 
 def _circumstance(prober: FailureProber) -> Generator[Tick, None, str]:
-    """Whether threads or earlier calls decide; empty where neither does, or the time is over."""
+    """A sentence if threads or earlier calls cause the failure; empty if not, or if time is over."""
     check = prober.failing.telling if prober.failing.telling.cause == "two outputs" else prober.start
     many = check.threads or cores()
     threaded = many > 1 and prober.bench.device == "cpu" and not prober.side.emulated
@@ -144,7 +144,7 @@ def _circumstance(prober: FailureProber) -> Generator[Tick, None, str]:
 
 
 def _as_if(prober: FailureProber) -> Generator[Tick, None, tuple[str, ...]]:
-    """Known faults that explain the wrong outputs of a few workloads, all of them; empty where none does.
+    """Known faults that each explain the wrong outputs of all compared workloads; empty if none does.
 
     A fault that explains every element comes before one that explains only the wrong elements.
     """
@@ -174,9 +174,9 @@ def _as_if(prober: FailureProber) -> Generator[Tick, None, tuple[str, ...]]:
 
 
 def _rule(prober: FailureProber) -> Generator[Tick, None, tuple[str, int]]:
-    """The rule that predicted enough fresh workloads, and how many it predicted; empty without one.
+    """A sentence with the rule that predicted enough fresh workloads, and how many; ("", 0) without one.
 
-    What passes is tried again with other values: a maximum, or a row of little weight, may be right by chance.
+    A workload that passes is tried again with other values, because it may be right by chance.
     """
 
     def ask(case: Case, other: int = 0) -> Generator[Tick, None, Outcome]:
@@ -203,7 +203,7 @@ def _rule(prober: FailureProber) -> Generator[Tick, None, tuple[str, int]]:
 
 
 def _tried(prober: FailureProber) -> list[tuple[Case, bool]]:
-    """All checks of the variant, the smallest first, and whether each fails."""
+    """All checked cases of the variant, smallest first, each with whether it fails."""
     target = prober.bench.target
     tried: dict[tuple[tuple[str, Scalar], ...], bool] = {}
     for check in checks_of(prober.context, prober.failing.variant):
@@ -216,7 +216,7 @@ def _tried(prober: FailureProber) -> list[tuple[Case, bool]]:
 
 
 def _search(prober: FailureProber, cases: Sequence[tuple[Case, bool]]) -> RuleSearch:
-    """A search that begins with these, and may try what the target and the variant allow."""
+    """A rule search that starts from these cases, within what the target and the variant accept."""
     target, side = prober.bench.target, prober.side
     checks = checks_of(prober.context, prober.failing.variant)
     work = [operations(target, prober.start.workload), *(operations(target, check.workload) for check in checks)]
@@ -236,7 +236,7 @@ def _search(prober: FailureProber, cases: Sequence[tuple[Case, bool]]) -> RuleSe
 
 
 def _case(target: Target, check: Check) -> dict[str, Scalar]:
-    """The features of a check that a rule may use."""
+    """The features of a check that a rule may use: sizes, attributes, type, values, scale, layout."""
     workload, scale = check.workload, scale_of(check.workload.values)
     attributes = {name: "none" if value is None else value for name, value in workload.attributes.items()}
     kind = target.values.get(workload.values, {})
@@ -261,7 +261,7 @@ def _entry(target: Target, case: Mapping[str, Scalar]) -> dict[str, Scalar]:
 
 
 def whereabouts(check: Check, signature: Signature) -> str:
-    """`query rows 64 to 127 of 128, all heads; the error grows along Sq, from 0.1 to 0.2`; empty without a map."""
+    """Where elements are wrong: `query rows 64 to 127 of 128, all heads`; empty without a map."""
     if not check.spans:
         return ""
     partly, everywhere, growing = list[str](), list[str](), list[str]()
@@ -289,7 +289,7 @@ def whereabouts(check: Check, signature: Signature) -> str:
 
 
 def common_place(checks: Sequence[Check], signature: Signature) -> str:
-    """`the last W % 8 of W`: which indices are wrong on all of these; empty where no rule fits."""
+    """Which indices are wrong in all these checks, as in `the last W % 8 of W`; empty if no rule fits."""
     texts: list[str] = []
     for name in checks[0].spans if checks else ():
         spans = [check.spans[name] for check in checks if name in check.spans and check.spans[name].size > 1]
@@ -304,7 +304,7 @@ def common_place(checks: Sequence[Check], signature: Signature) -> str:
 
 
 def _stretch(name: str, words: str, spans: Sequence[Span]) -> Iterator[str]:
-    """The first rule that fits where wrong indices follow each other, by where they begin and end."""
+    """The first rule that describes consecutive wrong indices by their first and last; else nothing."""
     begin, to_end = {span.first for span in spans}, all(span.last == span.size - 1 for span in spans)
     block = next((n for n in BLOCKS if all(span.first == span.size // n * n for span in spans)), 0)
     rules = {
@@ -321,7 +321,7 @@ def _stretch(name: str, words: str, spans: Sequence[Span]) -> Iterator[str]:
 
 
 def diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Diagnosis, ...]:
-    """One a variant that was found wrong and looked into."""
+    """One diagnosis for each wrong variant of a session that some debugging step examined."""
     verified = (checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants)
     wrong = {checks.variant: checks for checks in verified if checks.first_failure}
     shrunk = (smallest for output in outputs_of(finished, DebugOutput) for smallest in output.smallest)
@@ -342,8 +342,8 @@ def diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Diagnosi
 def _lines(
     finished: Sequence[Finished], checks: VariantChecks, small: Smallest | None, explanation: Explanation | None
 ) -> Iterator[tuple[str, str]]:
-    """A label and a text each: fault, cause and rule, commits, components, smallest workload."""
-    # What gives no output says itself, or its emulator says, what the fault is.
+    """Lines of a diagnosis, each a label and a text: fault, cause, commits, components, workload."""
+    # Without an output, the message of the variant or its emulator is the fault.
     silent = [check for check in checks.checks if check.status in ("refused", "crashed", "hung")]
     if silent:
         yield "Fault", silent[0].message

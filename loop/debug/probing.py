@@ -1,4 +1,4 @@
-"""What every step that looks for a cause shares: what fails, and a gate that answers probe after probe."""
+"""Shared by the debugging steps: the failure to examine, and a prober that asks the gate repeatedly."""
 
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -25,39 +25,39 @@ from loop.workers.messages import Compute
 from loop.workers.program import Refusal, WorkerLost
 
 HANG_S = 5.0
-"""A probe that has not come back by then hangs; small workloads take milliseconds."""
+"""Seconds after which a probe counts as hung; small workloads take milliseconds."""
 PROBES = 200
-"""Workloads of a variant that are tried for the smallest one, at most."""
+"""Most workloads that are tried to find a variant's smallest failing one."""
 NOTHING_WRONG = "no variant failed a check: no cause to look for"
 Entry = Mapping[str, Scalar]
 Search = Generator[Entry, bool, None]
-"""Yields workloads and is sent whether each still fails. The last that did is what was looked for."""
+"""Yields workloads and receives whether each fails. The last failing one is the result."""
 
 
 @dataclass(frozen=True)
 class Failing:
-    """A variant that is not right: the one failure that is looked into."""
+    """A wrong variant, and the kind of failure that the debugging steps examine."""
 
     variant: str
     build_id: str | None
     kind: str
-    """What kind of failure it is, as `kind_of` says."""
+    """The kind of failure, by `kind_of`."""
     start: Check
-    """The smallest workload known to fail so: a search begins there."""
+    """The smallest check with this kind of failure, where a search begins."""
     telling: Check
-    """Where right and wrong elements are most evenly divided: there their pattern shows best."""
+    """The check with the most even split of right and wrong elements, which shows their pattern best."""
 
     def outcome(self, check: Check) -> Outcome:
-        """Whether a check shows the failure that is looked for, passes, or shows another failure."""
+        """`fails`: the check shows this kind of failure; `other`: another kind; or `passes`."""
         own_kind = kind_of(check)
         return "passes" if not own_kind else "fails" if own_kind == self.kind else "other"
 
 
 def kind_of(check: Check) -> str:
-    """`wrong`, `hung`, `refused: error 3`: failures of one kind are taken for one fault. Empty when it passed.
+    """The kind of a check's failure, as in `wrong`, `hung` or `refused: error 3`; empty if it passed.
 
-    A shape that is declined with an error is no smaller form of a wrong answer, nor is an answer with all elements
-    within their tolerance.
+    Failures of one kind count as one fault. So a shape that the variant refuses is no smaller form of a wrong
+    output. `inexact`: the check failed although every element is within the tolerance.
     """
     if check.passed:
         return ""
@@ -68,7 +68,7 @@ def kind_of(check: Check) -> str:
 
 
 def failing_kind(checks: VariantChecks, signature: Signature) -> Failing | None:
-    """The kind of failure that most workloads show, and between which of them to look; None when all is right."""
+    """The most frequent kind of failure, with the checks to start from; None if all checks passed."""
     failed = [check for check in checks.checks if not check.passed]
     if not failed:
         return None
@@ -77,7 +77,7 @@ def failing_kind(checks: VariantChecks, signature: Signature) -> Failing | None:
     alike = [check for check in failed if kind_of(check) == most]
 
     def effort(check: Check) -> tuple[bool, bool, int]:
-        """Inputs as they usually lie first, then sizes that a shorthand covers, then small ones."""
+        """Sort key: contiguous inputs first, then sizes that a shorthand covers, then small sizes."""
         sizes = check.workload.sizes
         same = all(len({sizes[name] for name in names}) == 1 for names in signature.shorthand.values())
         return check.inputs != "contiguous", not same, prod(sizes.values())
@@ -98,7 +98,7 @@ def checks_of(context: Context, variant: str) -> list[Check]:
 
 
 def sides_of(context: Context, names: Sequence[str]) -> Generator[Tick, None, dict[str, Side]]:
-    """The named variants with their builds, emulated or not; those that do not compile are left out."""
+    """Name to side of each variant, with its build; variants that do not compile are left out."""
     bench = context.bench
     emulated = [name for name in names if name in context.task.emulated]
     others = [name for name in names if name not in emulated]
@@ -110,9 +110,9 @@ def sides_of(context: Context, names: Sequence[str]) -> Generator[Tick, None, di
 
 
 def failing_sides(context: Context) -> Generator[Tick, None, list[tuple[Failing, Side]]]:
-    """What the last checks of this session found wrong, each with its side; nothing where a control failed.
+    """The failures that this session's last checks found, each with its side; none if a control failed.
 
-    Raises LoopError when a source was edited since it was checked.
+    Raises LoopError if a source was edited after it was checked.
     """
     last = {record.action: record for record in context.finished if record.output}
     outputs = outputs_of(last.values(), Checked)
@@ -134,20 +134,20 @@ class SearchSpent(Exception):
 
 
 class FailureProber:
-    """Asks the gate whether one variant still fails, workload after workload; it remembers every answer."""
+    """Asks the gate whether one variant fails on given workloads, and caches every answer."""
 
     def __init__(self, context: Context, failing: Failing, side: Side, most: int, limit_s: float) -> None:
         self.context, self.bench, self.failing, self.side = context, context.bench, failing, side
         self.most, self.end = most, time.monotonic() + limit_s
         self.start, self.signature = failing.start, context.bench.target.signature
         self.entry, self.seed = entry_of(self.signature, self.start.workload), self.start.workload.base_seed
-        """Where a search begins, and the base seed of all probes."""
+        """Base seed of all probes; `entry` is the workload where a search begins."""
         self.outcomes: dict[tuple[str, int, Layout], Outcome] = {}
-        """Workloads, by name, seed and layout, to what the gate said of them."""
+        """Workload name, seed and layout to the gate's answer."""
         self.asked = 0
-        """How many were asked here."""
+        """Number of probes made."""
         self.failures = [check for check in checks_of(context, failing.variant) if kind_of(check) == failing.kind]
-        """Checks that show the failure, in the order in which they were made."""
+        """Checks that show this kind of failure, in the order in which they were made."""
         self._remember(self.start)
         self._checker = self._new_checker(None)
 
@@ -156,22 +156,22 @@ class FailureProber:
         return SideChecker(Job(side, (), layouts=False, call_limit_s=HANG_S), KeptWorker(self.bench, side))
 
     def begin_process(self, threads: int | None = None) -> None:
-        """Make calls in a new process from now on, on so many threads; None: as a verification does."""
+        """Make later calls in a new process with this many threads; None: as in verification."""
         self.close()
         self._checker = self._new_checker(threads)
 
     def close(self) -> None:
-        """End the worker; the next probe has a fresh one."""
+        """End the worker process; the next probe starts a fresh one."""
         self._checker.worker.close()
 
     def workload(self, entry: Entry, other: int = 0) -> Workload:
-        """The workload of an entry, with the failure's type and seed, or with `other` values."""
+        """The workload of an entry, with the failure's element type and seed; `other` shifts the seed."""
         return single(self.bench.target, entry, self.start.workload.dtype, self.seed + other)
 
     def ask(self, entry: Entry, inputs: Layout | None = None, other: int = 0) -> Generator[Tick, None, Outcome]:
-        """The gate's answer on a workload, in a layout or the failure's, with its seed or `other` values.
+        """The gate's answer on a workload, cached. Default layout: the failure's; `other` shifts the seed.
 
-        Raises SearchSpent without a budget.
+        Raises SearchSpent if the budget is used up.
         """
         workload, inputs = self.workload(entry, other), inputs or self.start.inputs
         key = (*values_key(workload), inputs)
@@ -181,7 +181,7 @@ class FailureProber:
         return self.outcomes[key]
 
     def look(self, workload: Workload, inputs: Layout | None = None) -> Generator[Tick, None, Check]:
-        """The gate's answer on a workload, asked now."""
+        """Check a workload now, without the cache or the budget."""
         inputs, why = inputs or self.start.inputs, unsupported(self.side, workload)
         self.asked += 1
         check = Check(workload=workload, inputs=inputs, status="refused", message=why)
@@ -189,7 +189,7 @@ class FailureProber:
             try:
                 check = yield from self._checker.look(workload, inputs)
             except WorkFailed as failed:
-                # Its generator or its reference does not take every size: none of the variant's faults.
+                # The generator or reference may not take every size, which is no fault of the variant.
                 check = check.model_copy(update={"message": failed.message})
             yield from self.bench.discard(workload)
         self._remember(check)
@@ -206,13 +206,13 @@ class FailureProber:
         self.outcomes[(*values_key(check.workload), check.inputs)] = answer
 
     def calls(self, workload: Workload, inputs: Layout) -> Generator[Tick, None, tuple[bool, bool]]:
-        """Whether the first call of a check is right, and whether all later calls are. Raises SearchSpent."""
+        """Whether a check's first call is right, and whether all later calls are. Raises SearchSpent."""
         self._spend()
         bench, right = self.bench, list[bool]()
         try:
             yield from bench.expect(workload)
             call = bench.call(workload, self.side.name)
-            request = Compute(call, inputs, hurried=True)  # Else another call may come before.
+            request = Compute(call, inputs, hurried=True)  # Else the worker may make another call before.
             reply = yield from self._checker.worker.ask(request, limit_s=HANG_S, note="each call")
             paths = files_of(call, reply)
         except WorkerLost as lost:
@@ -228,7 +228,7 @@ class FailureProber:
         return right[0], all(right[1:] or right)
 
     def fails_after(self, start: Check) -> Generator[Tick, None, bool]:
-        """Whether calls fail in this process that are right in a process of their own."""
+        """Whether calls that are right in a fresh process fail after other calls in this process."""
         others = {values_key(check.workload): check.workload for check in checks_of(self.context, self.side.name)}
         others.pop(values_key(start.workload), None)
         again = start.workload.model_copy(update={"seed": start.workload.seed + 1})
@@ -243,7 +243,7 @@ class FailureProber:
 
 
 def smallest(context: Context, arguments: NoArguments) -> Working[DebugOutput]:
-    """The smallest workload on which each wrong variant still fails, by the gate's own word."""
+    """Find the smallest workload on which each wrong variant still fails, as checked by the gate."""
     every: list[Smallest] = []
     texts = []
     pairs = yield from failing_sides(context)
@@ -257,7 +257,7 @@ def smallest(context: Context, arguments: NoArguments) -> Working[DebugOutput]:
 
 
 def _smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
-    """Shrink the failing workload, then check in a fresh process that the smallest one fails."""
+    """Shrink the failing workload, then confirm in a fresh process that the smallest one fails."""
     best, minimal = prober.entry, False
     search = shrink(best, prober.signature)
     with suppress(SearchSpent):
@@ -287,10 +287,10 @@ def _smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
 
 
 def shrink(entry: Entry, signature: Signature) -> Search:
-    """Plainer values, flags down, then each dimension lowered; again and again, until nothing changes.
+    """Drop special values and attributes, then lower each dimension; repeat until nothing changes.
 
-    Dimensions that share a shorthand go together first. A dimension is tried from 1 up in doublings, which are the
-    quick ones, and then halved down to the smallest size above a size that does not fail: one less passes.
+    Dimensions that share a shorthand are first lowered together. A dimension is doubled from 1, because small
+    sizes are quick. Then bisection finds a failing size whose predecessor does not fail.
     """
     words = {word: names for word, names in signature.shorthand.items() if word in entry}
     sizes = {name: entry[word] for word, names in words.items() for name in names}
@@ -309,7 +309,7 @@ def shrink(entry: Entry, signature: Signature) -> Search:
 
 
 def _lower(entry: Entry, names: Iterable[str]) -> Generator[Entry, bool, Entry]:
-    """Lower dimensions together, as far as the workload fails."""
+    """Lower dimensions to one common size, as far as the workload still fails."""
     low, high = 0, max(int(entry[name]) for name in names)
     size = 1
     while high - low > 1:
@@ -323,7 +323,7 @@ def _lower(entry: Entry, names: Iterable[str]) -> Generator[Entry, bool, Entry]:
 
 
 def components(context: Context, arguments: NoArguments) -> Working[DebugOutput]:
-    """Each component of the variants that are wrong; what only repeats a wrong one before it is left out."""
+    """Verify each component of the wrong variants; one without own signature is skipped after a wrong one."""
     pairs = yield from failing_sides(context)
     every: list[ComponentChecks] = []
     missing: list[str] = []
@@ -333,7 +333,7 @@ def components(context: Context, arguments: NoArguments) -> Working[DebugOutput]
         every, missing = [*every, *own], [*missing, *without]
         wrong = [part for part in own if part.checks.first_failure]
         texts += [f"{part.component} of {side.name} {part.outcome}" for part in wrong]
-        if own and not wrong:  # A component that is missing clears nothing.
+        if own and not wrong:  # If a component could not be verified, the fault may lie in it.
             so = "" if without else ", so the fault lies in how they are put together"
             texts.append(f"{side.name}: right by itself: {', '.join(part.component for part in own)}{so}")
         texts += without
@@ -349,7 +349,7 @@ def components(context: Context, arguments: NoArguments) -> Working[DebugOutput]
 
 
 def looked_into(context: Context, side: Side) -> Generator[Tick, None, tuple[list[ComponentChecks], list[str]]]:
-    """The components of a variant, and those that could not be looked at, with the reason."""
+    """The checks of a variant's components, and sentences on components that could not be verified."""
     bench = context.bench
     parts = {n: p for n, p in bench.target.components.items() if side.name in p.variants}
     every: list[ComponentChecks] = []
@@ -371,7 +371,7 @@ def looked_into(context: Context, side: Side) -> Generator[Tick, None, tuple[lis
 
 
 def _entered(context: Context, side: Side, part: Component) -> Generator[Tick, None, Side | str]:
-    """The variant's library entered at a component, or a sentence on why that is impossible."""
+    """A side that calls a component's entry in the variant's library, or a sentence why it cannot."""
     if part.flags:
         bench, name = context.bench, side.name
         variant = (bench.emulations if side.emulated else bench.compiled)([name])[name]

@@ -1,7 +1,7 @@
-"""When does it fail? Rules on sizes, attributes, types, values and layouts that fit what was tried.
+"""Find a rule for when a variant fails, on sizes, attributes, types, values and layouts.
 
-Pure: others try. `RuleSearch` keeps every rule that explains all cases so far. It names the untried case on which
-the likely ones differ most. So a threshold is halved, and "no multiple of 8" is told from "odd", by few cases.
+The caller runs the cases. `RuleSearch` keeps every rule that explains all cases so far. It proposes the untried
+case on which the likely rules differ most. So it bisects a threshold, or tells "no multiple of 8" from "odd".
 """
 
 import math
@@ -14,52 +14,52 @@ from math import prod
 from loop.model.target import Scalar
 
 Case = Mapping[str, Scalar]
-"""All that may matter: sizes, attributes, `dtype`, `values`, `scale` of the values, `inputs` (their layout)."""
+"""Features of a call: sizes, attributes, `dtype`, `values`, `scale` of the values, `inputs` (layout)."""
 STEPS = (*range(2, 17), 20, 24, 32, 48, 64, 96, 100, 128, 192, 256, 512, 1024)
-"""Blocks whose multiples are tried."""
+"""Block sizes of the rules on multiples, as in `W % 8 != 0`."""
 KEPT = 40
-"""Rules that are compared, the simplest first."""
+"""Most rules that are compared; the simplest are kept."""
 DOUBT = 0.02
-"""Share of the likelihood below which a rule that differs is not looked into."""
+"""Smallest share of likelihood on both sides of a case that makes the case worth a try."""
 ALWAYS = "always"
 SCALES = (0.001, 4.0, 16.0, 64.0, 256.0)
-"""Standard deviations of values that are tried, beside 1."""
+"""Standard deviations of input values that are tried, besides 1."""
 SIZES = (
     *(1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65),
     *(100, 128, 129, 256, 257, 384, 512, 640),
 )
-"""Sizes on which kernels differ; more are drawn."""
+"""Sizes at which kernels often fail; random sizes are added."""
 SPREAD = 6
-"""Cases drawn around each one that was tried."""
+"""Random cases drawn around each tried case."""
 FRESH, LEAST = 12, 6
-"""Fresh cases in a row that the leading rule has to foresee; at least, where the budget ends the search."""
+"""Fresh cases in a row that the leading rule has to predict; fewest if the budget ends the search."""
 MOST_COST = 9.0
-"""A rule of more parts fits what fails by chance."""
+"""Highest cost of a reported rule, because a more complex rule may fit by chance."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A condition: a case fails where it holds."""
+    """A condition on a case; the variant is expected to fail where `holds` is true."""
 
     text: str
     opposite: str
-    """The condition on which a case passes."""
+    """The negated condition, in words."""
     cost: float
-    """How little it is expected before anything is tried, in bits."""
+    """Complexity in bits: the prior probability of the rule is 2 ** -cost."""
     holds: Callable[[Case], bool]
     limits: tuple[tuple[tuple[str, ...], float], ...] = ()
-    """Sizes whose product has a limit, and the limit."""
+    """Pairs for rules with a threshold: names of sizes, and the limit of their product."""
 
     @property
     def sentence(self) -> str:
-        """`wrong where W % 8 != 0, right where W % 8 == 0`."""
+        """The rule in words, as in `wrong where W % 8 != 0, right where W % 8 == 0`."""
         if self.text == ALWAYS:
             return "wrong at every size that was tried"
         return f"wrong where {self.text}, right where {self.opposite}"
 
 
 class RuleSearch:
-    """A search for the rule: it names one case after the other, and learns what came of each."""
+    """Searches a rule. The caller runs each case from `next` and passes the result to `learn`."""
 
     def __init__(
         self,
@@ -69,18 +69,18 @@ class RuleSearch:
         fits: Callable[[Case], bool],
         draw: random.Random,
     ) -> None:
-        """`tried`: cases, and whether each fails; `sizes`: the largest that each may be; `choices`: the words of
-        each other feature; `fits`: what may be tried."""
+        """`tried`: cases, and whether each fails; `sizes`: dimension to its largest size; `choices`: other
+        feature to its values; `fits`: whether a case may be tried."""
         self.sizes, self.fits, self.draw = sizes, fits, draw
         self.failing: list[Case] = []
         self.passing: list[Case] = []
-        """Cases that fail, and that pass."""
+        """Cases that passed; `failing` above has those that failed."""
         cases = list(tried)
         self.differing = [name for name in sizes if len({case[name] for case, _ in cases}) > 1]
         pairs, every = combinations(self.differing, 2), [tuple(self.differing)]
         groups = [*pairs, *(every if len(self.differing) > 2 else [])]
         self.quantities = (*self.differing, *("*".join(names) for names in groups))
-        """Sizes that differ, and the products of two or all of them."""
+        """Dimensions whose sizes differ between cases, and products of two or all of them."""
         cases = [(self._with_products(case), fails) for case, fails in cases]
         for case, fails in cases:
             (self.failing if fails else self.passing).append(case)
@@ -93,10 +93,10 @@ class RuleSearch:
         self.rules = self._rules()
         """Rules that explain every case, the simplest first."""
         self.held = 0
-        """Fresh cases in a row that the leading rule has foreseen."""
+        """Fresh cases in a row that the leading rule has predicted."""
 
     def next(self) -> Case | None:
-        """The case to try now; None where the search has come to its end."""
+        """The next case to try; None at the end of the search."""
         if not self.rules:
             return None
         self._offer(self._at_limits(self.rules[0]))
@@ -110,7 +110,7 @@ class RuleSearch:
         return case
 
     def learn(self, case: Case, fails: bool) -> None:
-        """Drop the rules that contradict a case, and count the cases that the leading one foresaw."""
+        """Drop the rules that a result contradicts; count the results that the leading rule predicted."""
         before = self.rules[0]
         if fails:
             self.failing.append(case)
@@ -124,17 +124,17 @@ class RuleSearch:
 
     @property
     def found(self) -> Rule | None:
-        """The rule, once it predicted enough fresh cases."""
+        """The leading rule if it is simple and predicted enough fresh cases; else None."""
         rule = self.rules[0] if self.rules and self.held >= LEAST else None
         return rule if rule and rule.cost <= MOST_COST else None
 
     def _with_products(self, case: Case) -> dict[str, Scalar]:
-        """A case with the products of its sizes."""
+        """The case, extended by the products of its sizes."""
         products = {name: prod(int(case[factor]) for factor in name.split("*")) for name in self.quantities}
         return {**case, **products}
 
     def _offer(self, cases: Iterable[Case]) -> None:
-        """Add cases that may be tried, each once; small ones first, because they are quick."""
+        """Queue new cases that may be tried, small ones first, because they are quick."""
         for case in map(self._with_products, cases):
             key = tuple(sorted(case.items()))
             if key not in self.known and self.fits(case):
@@ -154,7 +154,7 @@ class RuleSearch:
         return best
 
     def _at_limits(self, rule: Rule) -> Iterator[Case]:
-        """Cases on either side of a rule's limits, and halfway to what is known beyond them."""
+        """Cases on both sides of a rule's limits, and halfway between the nearest tried sizes."""
         for names, limit in rule.limits:
             values = [int(case["*".join(names)]) for case in (*self.failing, *self.passing)]
             low = max((value for value in values if value < limit), default=0)
@@ -168,7 +168,7 @@ class RuleSearch:
                         yield from ({**case, names[-1]: size}, {**case, **dict.fromkeys(alike, size)})
 
     def _rules(self) -> list[Rule]:
-        """Rules that explain every case, the simplest first; among them pairs joined by `and` or `or`."""
+        """Rules that explain every case, the simplest first, including pairs joined by `and` or `or`."""
         limits = list(self._limits())
         wide = _with_bits([*self._wide, *(rule for rule, is_wide in limits if is_wide)], self.passing)
         narrow = _with_bits([*self._narrow, *(rule for rule, is_wide in limits if not is_wide)], self.failing)
@@ -179,13 +179,13 @@ class RuleSearch:
         else:
             rules += [_both(a, b) for (a, x), (b, y) in _pairs(wide) if not x & y]
             rules += [_either(a, b) for (a, x), (b, y) in _pairs(narrow) if x | y == every]
-        if not rules:  # Three conditions that hold together, where no two do.
+        if not rules:  # No single rule or pair fits: try three conditions joined by `and`.
             triples = combinations(wide[:KEPT], 3)
             rules = [_both(_both(a, b), c) for (a, x), (b, y), (c, z) in triples if not x & y & z]
         return sorted({rule.text: rule for rule in rules}.values(), key=lambda rule: rule.cost)[:KEPT]
 
     def _limits(self) -> Iterator[tuple[Rule, bool]]:
-        """Thresholds that hold in every failing case (True), or in no passing case (False)."""
+        """Threshold rules, with True if each holds in all failing cases, False if in no passing case."""
         for name in (*self.quantities, "scale"):
             fails, passes = ([float(case[name]) for case in cases] for cases in (self.failing, self.passing))
             least, most = min(passes, default=math.inf), max(passes, default=-math.inf)
@@ -227,7 +227,7 @@ class RuleSearch:
             yield from _pair(f"{a} < {b}", f"{a} >= {b}", 2.0, lambda case, a=a, b=b: int(case[a]) < int(case[b]))
 
     def _of_words(self, cases: Sequence[Case]) -> Iterator[Rule]:
-        """Attributes, type, kind of values and layout, as far as they differ."""
+        """Rules on attributes, type, kind of values and layout, where these differ between cases."""
         for name in cases[0]:
             choices = dict.fromkeys(case[name] for case in cases)
             if name in (*self.quantities, "scale") or len(choices) < 2:
@@ -245,12 +245,12 @@ def _pair(text: str, opposite: str, cost: float, holds: Callable[..., bool]) -> 
 
 
 def _opposite(rule: Rule, cost: float) -> Rule:
-    """The rule that holds where the other does not; its limits are the same."""
+    """The negated rule, with the same limits."""
     return Rule(rule.opposite, rule.text, cost, lambda case: not rule.holds(case), rule.limits)
 
 
 def _threshold(name: str, limit: float) -> Rule:
-    """A size, a product or the scale of the values is at least a limit; `D > 512` where that is rounder."""
+    """The rule `name >= limit` for a size, a product or the scale; as `D > 512` if that is rounder."""
     words, names = ("the values' standard deviation", ()) if name == "scale" else (name, tuple(name.split("*")))
     after = bool(names) and _is_round(limit - 1)
     texts = (f"{words} > {limit - 1:g}", f"{words} <= {limit - 1:g}") if after else ()
@@ -272,19 +272,19 @@ def _either(a: Rule, b: Rule) -> Rule:
 
 
 def _with_bits(rules: Iterable[Rule], cases: Sequence[Case]) -> list[tuple[Rule, int]]:
-    """Rules, the simplest first, and the cases in which each holds, a bit each."""
+    """Rules, the simplest first, each with a bit mask of the cases in which it holds."""
     simple = sorted(rules, key=lambda rule: rule.cost)
     return [(rule, sum(1 << n for n, case in enumerate(cases) if rule.holds(case))) for rule in simple]
 
 
 def _pairs(rules: Sequence[tuple[Rule, int]]) -> list[tuple[tuple[Rule, int], tuple[Rule, int]]]:
-    """Pairs of rules that explain different cases each, the simplest first."""
+    """Pairs of rules that hold in different cases; of rules with equal masks only the simplest."""
     alone = list({bits: (rule, bits) for rule, bits in reversed(rules)}.values())
     return list(combinations(sorted(alone, key=lambda pair: pair[0].cost)[: 4 * KEPT], 2))
 
 
 def _between(sizes: set[float]) -> set[float]:
-    """Limits among sizes: each of them, the one after, the middle to the next, and what blocks are made of."""
+    """Candidate thresholds between tried sizes: each size, size + 1, midpoints and powers of two."""
     limits: set[float] = set()
     for low, high in pairwise(sorted(sizes)):
         powers = [1 << bit for bit in range(int(low).bit_length(), int(high).bit_length() + 1)][-3:]
@@ -301,9 +301,9 @@ def _is_round(size: float) -> bool:
 def neighbours(
     around: Sequence[Case], sizes: Mapping[str, int], choices: Mapping[str, Sequence[Scalar]], draw: random.Random
 ) -> list[Case]:
-    """Cases like those that were tried: one feature changed, two sizes made equal, or several drawn.
+    """Cases near tried ones: one feature changed, two sizes made equal, or several sizes drawn.
 
-    `sizes`: the largest that each may be; `choices`: the words of each other feature.
+    `sizes`: dimension to its largest size; `choices`: other feature to its values.
     """
     cases: list[Case] = []
     for case in around:
@@ -322,6 +322,6 @@ def neighbours(
 
 
 def _drawn(most: int, draw: random.Random) -> int:
-    """A size up to a largest one: small ones as often as large ones, half of them multiples of 8."""
+    """A random size up to `most`, log-uniform; about half are multiples of 8."""
     size = int(2 ** draw.uniform(0, max(most, 1).bit_length()))
     return max(1, min(most, size // 8 * 8 if draw.random() < 0.5 and size >= 8 else size))

@@ -1,4 +1,4 @@
-"""Turns of debugging: one hypothesis and one change at a time, and no build that was found wrong before."""
+"""Turns of debugging: one hypothesis and one change at a time, and no repeat of a wrong build."""
 
 from collections.abc import Iterable
 
@@ -12,11 +12,11 @@ from loop.model.target import Value, Values
 from loop.steps.context import Context, NoArguments, Result, Working
 
 Point = tuple[tuple[str, Value], ...]
-"""One choice of all values, as what can be looked up."""
+"""One choice of tuning values, sorted, as a dictionary key."""
 
 
 def lost_points(searches: Iterable[PastSearch], tuning: str, ground: str) -> dict[Point, str]:
-    """Points that lost on the same ground, with the reason; the last search that tried a point decides."""
+    """Points that earlier searches on the same `ground` rejected, with the reason; the last one decides."""
     lost: dict[Point, str] = {}
     for search in searches:
         for values, why in search.points(tuning) if ground and search.ground == ground else ():
@@ -27,7 +27,7 @@ def lost_points(searches: Iterable[PastSearch], tuning: str, ground: str) -> dic
 
 
 def point(values: Values) -> Point:
-    """Values in an order that can be looked up."""
+    """Values as a hashable key."""
     return tuple(sorted(values.items()))
 
 
@@ -35,14 +35,14 @@ ASK = '`--hypothesis "what you think is wrong, and what you changed for it"`'
 
 
 def hypotheses(context: Context, arguments: NoArguments) -> Working[TurnOutput]:
-    """What was tried in earlier sessions; a build that was found wrong there is not tried again."""
+    """List the tries of earlier sessions; fail if this build was wrong before or has no hypothesis."""
     task = context.task
     by_name = yield from sides_of(context, (*task.variants, *task.emulated))
     now = {name: side.build_id for name, side in by_name.items()}
     mine = tuple(attempt for attempt in context.past.tries if attempt.variant in now)
 
     def same(attempt: EarlierTry) -> bool:
-        """Whether the same build was tried; without a build, the same files."""
+        """Whether an earlier try used the same build; for a variant without build, the same files."""
         if attempt.build_id is None:
             return now[attempt.variant] is None and bool(task.ground) and attempt.ground == task.ground
         return attempt.build_id == now[attempt.variant]
@@ -80,7 +80,7 @@ def hypotheses(context: Context, arguments: NoArguments) -> Working[TurnOutput]:
 
 
 def scope(context: Context, arguments: NoArguments) -> Working[TurnOutput]:
-    """How many variants were changed since their known good, and whether the simplest of them is right."""
+    """Count variants changed since their known-good build; if several, the first of them must be right."""
     task, good = context.task, context.past.known_good
     names = (*task.variants, *task.emulated)
     by_name = yield from sides_of(context, names)

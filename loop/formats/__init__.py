@@ -1,8 +1,8 @@
-"""Tasks in somebody else's format, read without running or importing anything of theirs.
+"""Foreign tasks: tasks in formats of other projects, read without running or importing their code.
 
-Begin with `table`: the formats that `loop` knows, how a path is recognised, and the target made of a task.
-`kernelbench`, `gpumode` and `flashinfer` read tasks and give a `ForeignTask` (`model`): cases, entry, tolerance
-and timing rule; the last has two dialects, and `flashinfer_target` makes its targets. `theirs` asks a format's own
-evaluator, says whether two verdicts agree, and why not; `evaluators` has a row for each format. A mistake in
-somebody's file is a DefinitionError with file, line and column (`python_text`).
+Begin with `table`: it lists the formats, recognises a path's format, and makes a target of a task.
+`kernelbench`, `gpumode` and `flashinfer` read a task into a `ForeignTask` (`model`): cases, entry, tolerance and
+timing rule. `flashinfer` has two dialects; `flashinfer_target` makes its targets. `theirs` runs a format's own
+evaluator, compares its verdict with that of `loop`, and explains differences. `evaluators` has an entry for each
+format. A mistake in a task's file is a DefinitionError with file, line and column (`python_text`).
 """

@@ -1,4 +1,4 @@
-"""How each format's evaluator is asked, and how its answer is read."""
+"""For each format: run its evaluator, read its result, and write an answer with a mistake for an audit."""
 
 import ast
 import json
@@ -30,13 +30,13 @@ with open(task) as reference, open(answer) as candidate:
 with open(result, "w") as file:
     json.dump(found.model_dump() if found is not None else None, file, default=str)
 """
-"""What the evaluator's own scripts do for one answer: five correctness trials, then a hundred timed calls."""
+"""As in KernelBench's own scripts: five correctness trials, then 100 timed calls of one answer."""
 TO_FILE = 'exec 3>"$1" && shift && exec "$@"'
 """Runs a command with descriptor 3 open for writing to a file."""
 
 THEN_TRACES = """traces=$1; result=$2; shift 2; "$@"; code=$?
 [ -d "$traces" ] && find "$traces" -name "*.jsonl" -exec cat {} + > "$result"; exit $code"""
-"""Runs a command, then gathers the traces that it wrote."""
+"""Runs a command, then joins the traces that it wrote into one file."""
 
 
 def _kernelbench_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
@@ -49,7 +49,7 @@ def _kernelbench_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
 
 
 def _kernelbench_read(results: StepResults) -> Verdict:
-    """Right where it compiled and every trial agreed."""
+    """`right` if the answer compiled and every trial agreed."""
     report = json.loads(results[-1][2])
     if not isinstance(report, dict):
         return Verdict(status="failed", why="its evaluator gave no result: it asks to try again", result=report)
@@ -62,7 +62,7 @@ def _kernelbench_read(results: StepResults) -> Verdict:
 
 
 def _gpumode_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
-    """The tests, then what is timed, in a folder that has the files of the task's manifest."""
+    """Run the tests, then the benchmarks, in a folder with the files of the task's manifest."""
     for name, path in gpumode.judging_files(asked.task).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, folder / name)
@@ -89,7 +89,7 @@ def _gpumode_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
 
 
 def _gpumode_read(results: StepResults) -> Verdict:
-    """Right where both runs say `check: pass`."""
+    """`right` if both runs print `check: pass`."""
     result = {
         step.result.stem: dict(line.partition(": ")[::2] for line in text.splitlines() if ": " in line)
         for step, _, text in results
@@ -105,7 +105,7 @@ def _gpumode_read(results: StepResults) -> Verdict:
 
 
 def _gpumode_needs_cuda(task: ForeignTask) -> bool:
-    """Whether the task or its judging program says so: most time by CUDA events."""
+    """Whether the task or its judging program uses CUDA; True if the program is unknown."""
     evaluator = gpumode.judging_files(task).get(gpumode.judging_program(task))
     if task.devices == ("cuda",) or evaluator is None:
         return True
@@ -122,7 +122,7 @@ def _sol_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
 
 
 def _trace_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
-    """A root of its own with copies of definition, workloads and answer: results are written there."""
+    """Copy definition, workloads and answer to a fresh root, because the evaluator writes results there."""
     assert asked.evaluator is not None
     root, dataset = folder / "root", flashinfer.root_of(asked.task.path)
     for path in asked.task.files:
@@ -143,7 +143,7 @@ def _trace_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
 
 
 def _traces_read(results: StepResults) -> Verdict:
-    """Right where every workload passed; the speed-up is the geometric mean of those that it gives."""
+    """`right` if every workload passed; the speed-up is the geometric mean over timed workloads."""
     traces = [json.loads(line) for line in results[-1][2].splitlines() if line.strip()]
     if not traces:
         return Verdict(status="failed", why="its evaluator wrote no trace")
@@ -163,11 +163,11 @@ EVALUATORS = {
     flashinfer.SOL: Evaluator(_sol_steps, _traces_read, "src/sol_execbench"),
     flashinfer.TRACE: Evaluator(_trace_steps, _traces_read, "flashinfer_bench"),
 }
-"""By the name of the format."""
+"""Name of a format to its evaluator."""
 
 
 ROOT = Path(__file__).parent.parent.parent
-"""Where `loop` can be imported from: last of all, so that packages of their interpreter come first."""
+"""Folder to import `loop` from; appended last, so that their interpreter's packages come first."""
 HEAD = '''"""Made by loop for an audit: the task's own reference, with a mistake put in."""
 
 import json
@@ -203,7 +203,7 @@ def erring_run(*inputs, **named):
 
 
 def _solution(task: ForeignTask, head: str) -> tuple[str, str]:
-    """Ending and text of a solution whose source is `head`: the reference with a mistake."""
+    """File suffix and JSON text of a solution: the reference with the mistake that `head` describes."""
     definition, _ = read_json(task.files[0], Definition)
     spec: dict[str, Any] = {"entry_point": "main.py::erring_run", "destination_passing_style": False}
     sol = task.format == flashinfer.SOL
@@ -225,9 +225,9 @@ ANSWERS: Mapping[str, Callable[[ForeignTask, str], tuple[str, str]]] = {
     flashinfer.TRACE: _solution,
     flashinfer.SOL: _solution,
 }
-"""By format: ending and text of an answer, from the task and what stands at its head."""
+"""Format to a function that gives file suffix and text of an answer, from the task and the HEAD text."""
 
 
 def answer(task: ForeignTask, terms: Mapping[str, Any]) -> tuple[str, str]:
-    """Ending and text of the answer that errs as `terms` says."""
+    """File suffix and text of an answer with a mistake; `terms`: the mistake to inject."""
     return ANSWERS[task.format](task, HEAD.format(root=str(ROOT), terms=json.dumps(terms)))

@@ -1,4 +1,4 @@
-"""FlashInfer Trace and SOL-ExecBench, two dialects: a definition in JSON, workloads in JSON lines, solutions."""
+"""Read tasks of FlashInfer Trace and SOL-ExecBench: JSON definition, JSON-lines workloads, solutions."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,7 +16,7 @@ Name = Annotated[str, Field(min_length=1)]
 
 
 class Constant(Model):
-    """An axis of one size."""
+    """An axis with a constant size."""
 
     type: Literal["const"]
     value: Count
@@ -24,14 +24,14 @@ class Constant(Model):
 
 
 class Variable(Model):
-    """An axis that each workload gives a size."""
+    """An axis whose size each workload gives."""
 
     type: Literal["var"]
     description: str | None = None
 
 
 class ExpressionAxis(Model):
-    """An axis whose size follows from others; SOL-ExecBench only."""
+    """An axis whose size is a formula of other axes; SOL-ExecBench only."""
 
     type: Literal["expr"]
     expression: Name
@@ -39,7 +39,7 @@ class ExpressionAxis(Model):
 
 
 class Spec(Model):
-    """One tensor by its axes, or a scalar: then `shape` is None."""
+    """A tensor with the names of its axes, or a scalar (`shape` None)."""
 
     shape: tuple[str, ...] | None
     dtype: str
@@ -47,21 +47,21 @@ class Spec(Model):
 
 
 class Definition(Model):
-    """What is computed."""
+    """The function to compute: axes, inputs, outputs and reference."""
 
     name: Name
     op_type: str | None = None
     axes: dict[str, Annotated[Constant | Variable | ExpressionAxis, Field(discriminator="type")]]
     inputs: dict[str, Spec]
-    """In the order of the call."""
+    """Inputs in the order of the call."""
     outputs: dict[str, Spec]
     reference: Name
-    """Source of a function `run`."""
+    """Python source with a function `run`."""
     description: str | None = None
     tags: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
     custom_inputs_entrypoint: str | None = None
-    """SOL-ExecBench: a function of the reference that makes the inputs."""
+    """SOL-ExecBench: name of the reference's function that makes the inputs."""
     hf_id: str | None = None
 
 
@@ -71,24 +71,24 @@ class InputSource(Model):
     type: Literal["random", "scalar", "safetensors", "custom"]
     value: int | float | bool | None = None
     path: str | None = None
-    """Relative to the root."""
+    """File, relative to the root folder."""
     tensor_key: str | None = None
 
 
 class TraceTolerance(Model):
-    """SOL-ExecBench: what a workload allows."""
+    """SOL-ExecBench: the tolerance of a workload."""
 
     max_atol: float = 1e-2
     max_rtol: float = 1e-2
     required_matched_ratio: float = 0.99
-    """Share of elements within both."""
+    """Share of elements that have to be within the tolerance."""
     max_error_cap: float | None = None
-    """No absolute error may exceed this."""
+    """Largest absolute error of any element; None: no cap."""
     allow_negative_inf: bool = False
 
 
 class TraceWorkload(Model):
-    """One call: a size of each axis, and where its inputs come from."""
+    """One call: the size of each variable axis, and the source of each input."""
 
     uuid: Name
     axes: dict[str, Count]
@@ -97,7 +97,7 @@ class TraceWorkload(Model):
 
 
 class TraceLine(Model):
-    """A line of a FlashInfer Trace: a workload, and perhaps what a solution came to on it."""
+    """A line of a FlashInfer Trace: a workload, perhaps with a solution's evaluation on it."""
 
     definition: str
     workload: TraceWorkload
@@ -106,7 +106,7 @@ class TraceLine(Model):
 
 
 class Source(Model):
-    """One file of a solution, relative to the folder that it is unpacked into."""
+    """One file of a solution; `path` is relative to the solution's folder."""
 
     path: Name
     content: str
@@ -116,17 +116,17 @@ class SolutionBuild(Model):
     """How a solution is built and called."""
 
     language: str | None = None
-    """FlashInfer."""
+    """The language, in FlashInfer Trace."""
     languages: tuple[str, ...] = ()
-    """SOL-ExecBench."""
+    """The languages, in SOL-ExecBench."""
     target_hardware: tuple[str, ...]
     entry_point: Annotated[str, Field(pattern=r"^[^:]+::[^:]+$")]
     """`file::function`."""
     dependencies: tuple[str, ...] = ()
     destination_passing_style: bool = True
-    """Whether it is given its outputs as arguments."""
+    """Whether outputs are passed as arguments."""
     binding: str | None = None
-    """How compiled code is called."""
+    """How Python calls compiled code, as in `torch`."""
     compile_options: dict[str, Any] | None = None
 
 
@@ -147,7 +147,7 @@ class Solution(Model):
 
     @property
     def on_gpu(self) -> bool:
-        """Whether compiled code runs on a GPU: by its language, or by the kind of its files."""
+        """Whether compiled code runs on a GPU, by its language or file suffix `.cu`."""
         is_cuda = bool({"cuda", "cuda_cpp"} & self.written_in)
         return is_cuda or any(source.path.endswith(".cu") for source in self.sources)
 
@@ -159,7 +159,7 @@ LANGUAGES = {
     TRACE: ("python", "triton", "cpp", "cuda", "tilelang"),
     SOL: ("pytorch", "triton", "cute_dsl", "cutile", "cudnn_frontend", "cutlass", "cudnn", "cublas", "cuda_cpp"),
 }
-"""By format: what a solution may be written in."""
+"""Format to the languages that a solution may use."""
 JUDGED = {
     TRACE: AcceptanceRule(
         atol=1e-2, rtol=1e-2, either=True, note="an evaluation's own settings may differ by kind of operator"
@@ -185,38 +185,38 @@ TIMED = {
     ),
 }
 Workload = tuple[TraceWorkload, Document, int, Path]
-"""A workload as it was read, with its line and its file."""
+"""A workload, its document, its line index and its file."""
 
 
 def claims_sol(path: Path) -> str | None:
-    """Why a path looks like a problem of SOL-ExecBench."""
+    """Why a path looks like a SOL-ExecBench problem; None if it does not."""
     folder = path.parent if path.name == DEFINITION else path
     return f"it has a {DEFINITION}" if (folder / DEFINITION).is_file() else None
 
 
 def claims_trace(path: Path) -> str | None:
-    """Why a path looks like a definition of a FlashInfer Trace."""
+    """Why a path looks like a FlashInfer Trace definition; None if it does not."""
     is_below = path.suffix == ".json" and path.is_file() and _roots(path)
     return f"it lies below a folder {DEFINITIONS}" if is_below else None
 
 
 def _roots(path: Path) -> list[Path]:
-    """The folders above one that is called `definitions`, the nearest first."""
+    """The parents of all folders named `definitions` above a path, the nearest first."""
     return [folder.parent for folder in path.parents if folder.name == DEFINITIONS]
 
 
 def root_of(path: Path) -> Path:
-    """The folder of the trace that a definition belongs to."""
+    """The root folder of the trace that a definition belongs to."""
     return _roots(path)[0]
 
 
 def definitions(path: Path) -> list[Path]:
-    """The definitions of a FlashInfer Trace's folder."""
+    """The definition files of a FlashInfer Trace folder; empty without a folder `definitions`."""
     return sorted((path / DEFINITIONS).rglob("*.json")) if (path / DEFINITIONS).is_dir() else []
 
 
 def load_sol(path: Path, why: str) -> ForeignTask:
-    """Read a problem of SOL-ExecBench. Raises DefinitionError with the line of what is wrong or missing."""
+    """Read a SOL-ExecBench problem. Raises DefinitionError with the line of a mistake."""
     folder = path.parent if path.name == DEFINITION else path
     lines = folder / LINES
     if not lines.is_file():
@@ -240,7 +240,7 @@ def load_sol(path: Path, why: str) -> ForeignTask:
 
 
 def load_trace(path: Path, why: str) -> ForeignTask:
-    """Read one definition with its workloads. Raises DefinitionError with the line of what is wrong or missing."""
+    """Read a FlashInfer Trace definition with its workloads. Raises DefinitionError with the line."""
     root, name = root_of(path), path.stem
     workloads = [
         (line.workload, document, index, file)
@@ -256,7 +256,7 @@ def load_trace(path: Path, why: str) -> ForeignTask:
 def _task(
     dialect: str, why: str, path: Path, file: Path, workloads: list[Workload], solutions: list[Path], root: Path
 ) -> ForeignTask:
-    """Check a definition, its workloads and its solutions. Raises DefinitionError for what does not fit."""
+    """Check a definition, its workloads and solutions; the task. Raises DefinitionError for a mismatch."""
     definition, document = read_json(file, Definition)
     module = _checked(dialect, definition, with_places(file, document), file)
     hardware: dict[str, None] = {}
@@ -309,7 +309,7 @@ def _task(
 
 
 def _checked(dialect: str, definition: Definition, document: Document, file: Path) -> Module:
-    """The reference, parsed. Raises DefinitionError for names that do not fit each other."""
+    """Check a definition and parse its reference. Raises DefinitionError for inconsistent names."""
     wrong = []
     for field in ("inputs", "outputs"):
         for name, spec in getattr(definition, field).items():
@@ -343,7 +343,7 @@ def _checked(dialect: str, definition: Definition, document: Document, file: Pat
 
 
 def check_sources(answer: Solution, file: Path) -> None:
-    """Raise DefinitionError for sources that point elsewhere, and for an entry in none of them."""
+    """Raise DefinitionError for source paths outside the solution's folder, or a missing entry file."""
     paths = [source.path for source in answer.sources]
     for path in paths:
         if Path(path).is_absolute() or ".." in Path(path).parts:

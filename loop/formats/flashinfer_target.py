@@ -1,4 +1,4 @@
-"""A definition of FlashInfer Trace or SOL-ExecBench as a target; answers are solutions in Python, C++ or CUDA."""
+"""Make a target of a FlashInfer Trace or SOL-ExecBench definition, with solutions in Python, C++ or CUDA."""
 
 import importlib.util
 import json
@@ -86,7 +86,7 @@ STREAM = "c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromExternal((cud
 
 
 def _unit_text(definition: Definition, solution: Solution, source: str, scalars: Mapping[str, Any]) -> str:
-    """The translation unit; `source`: the file of the entry point as it includes it; `scalars`: by input."""
+    """The translation unit that calls a solution. `source`: entry's file; `scalars`: input to its value."""
     _, _, function = solution.spec.entry_point.partition("::")
     tensors = [name for name, spec in definition.inputs.items() if spec.shape is not None]
     literals = {
@@ -115,7 +115,7 @@ def _unit_text(definition: Definition, solution: Solution, source: str, scalars:
 
 
 def recipe(solution: Solution, folder: str) -> dict[str, Any]:
-    """Compiler and flags; `folder`: that of the solution's files, from the target's. Raises UsageError."""
+    """Compiler and flags; `folder`: of the solution, relative to the target. Raises UsageError without torch."""
     spec = importlib.util.find_spec("torch")
     torch = Path((spec.submodule_search_locations or [""])[0]) if spec else Path()
     if not (torch / "include/torch/extension.h").is_file():
@@ -175,7 +175,7 @@ RETURNED = "foreign.by_position(answer, list(INPUTS), {name: dtype for name, (_,
 
 
 def target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
-    """The task as a target. Raises LoopError for answers and inputs that loop cannot run."""
+    """Make a target of the task; `answers`: name to file. Raises LoopError for what `loop` cannot run."""
     definition, _ = read_json(task.files[0], Definition)
     sizes: dict[str, int | str] = {}  # Axes that no workload names: constants, and formulas in their order.
     for name, axis in definition.axes.items():
@@ -219,12 +219,12 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
 
 
 def _json(value: Any) -> str:
-    """A value for a text in triple quotes."""
+    """A value as JSON text, escaped for a triple-quoted Python string."""
     return json.dumps(value).replace("\\", "\\\\")
 
 
 def _entries(task: ForeignTask, definition: Definition) -> list[dict[str, Any]]:
-    """Workloads as a target writes them, without those whose inputs lie in files. Raises UsageError for none."""
+    """The workloads of target.yaml, except those with inputs in files. Raises UsageError if none is left."""
     lines = [path for path in task.files if path.suffix == ".jsonl"]
     if task.path.is_dir():
         workloads = [workload for path in lines for workload, _ in read_lines(path, TraceWorkload)]
@@ -254,7 +254,7 @@ def _answer(
     entries: Sequence[Mapping[str, Any]],
     sizes: Mapping[str, int | str],
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """A solution as a variant, and its files. Raises LoopError for one that loop cannot run."""
+    """A solution as a variant, and its files (name to text). Raises LoopError if `loop` cannot run it."""
     solution = _solution(definition, path)
     texts = {f"{ANSWERS}/{name}/{source.path}": source.content for source in solution.sources}
     if solution.written_in & set(COMPILED):
@@ -280,7 +280,7 @@ def _answer(
 def _compiled(
     definition: Definition, name: str, path: Path, solution: Solution, entries: Sequence[Mapping[str, Any]]
 ) -> tuple[tuple[str, str], dict[str, Any]]:
-    """The translation unit that calls a solution in C++ or CUDA, with its name, and the variant."""
+    """For a solution in C++ or CUDA: name and text of its translation unit, and the variant's fields."""
     if solution.spec.binding != "torch" and not solution.spec.languages:
         raise UsageError(f"{path}: bound by {solution.spec.binding or 'tvm-ffi'}; loop builds the binding `torch`")
     scalars = {key for key, spec in definition.inputs.items() if spec.shape is None}
@@ -304,7 +304,7 @@ def _compiled(
 
 
 def _solution(definition: Definition, path: Path) -> Solution:
-    """A solution's file. Raises LoopError for one of another definition or language, or without its entry."""
+    """Read a solution. Raises LoopError if definition, language or entry do not fit."""
     solution, _ = read_json(path, Solution)
     if solution.definition != definition.name:
         raise python_text.mistake(path, f"a solution of {definition.name}", f"one of {solution.definition}")

@@ -22,7 +22,7 @@ MANIFEST = "task.yml"
 SUBMISSION, ANSWER = "@SUBMISSION@", "submission.py"
 GENERATE, CHECK, REFERENCE, KERNEL = "generate_input", "check_implementation", "ref_kernel", "custom_kernel"
 MATCH = {"rtol": 1e-5, "atol": 1e-8}
-"""What `make_match_reference` and `verbose_allclose` allow where they are given nothing."""
+"""Default tolerances of GPU MODE's `make_match_reference` and `verbose_allclose`."""
 SCORES = {
     "last": "seconds of the last benchmark",
     "mean": "mean of the benchmarks' seconds",
@@ -36,11 +36,11 @@ class File(Model):
 
     name: str
     source: str
-    """Where it comes from, relative to the task; `@SUBMISSION@` for the answer."""
+    """Path of the original, relative to the task; `@SUBMISSION@` for the answer."""
 
 
 class Config(Model):
-    """What is started (Python: `main`) or compiled (CUDA)."""
+    """The program to start (Python: `main`) or the sources to compile (CUDA)."""
 
     main: str | None = None
     sources: tuple[str, ...] = ()
@@ -70,30 +70,30 @@ class Manifest(Model):
 
 
 def claims(path: Path) -> str | None:
-    """Why a path looks like one of its tasks."""
+    """Why a path looks like a GPU MODE task; None if it does not."""
     folder = path.parent if path.name == MANIFEST else path
     return f"it has a {MANIFEST}" if (folder / MANIFEST).is_file() else None
 
 
 def judging_files(task: ForeignTask) -> dict[str, Path]:
-    """The files of the folder in which an answer is judged, by their names there, without the answer's own."""
+    """Name to path of the files that are judged with an answer, without the answer itself."""
     document = load_yaml(task.path / MANIFEST)
     return _files(task.path, parse(Manifest, document), document)
 
 
 def judging_program(task: ForeignTask) -> str:
-    """The judging program's name in that folder."""
+    """File name of the program that judges an answer."""
     return parse(Manifest, load_yaml(task.path / MANIFEST)).config.main or "eval.py"
 
 
 def timed_by(task: ForeignTask) -> str:
-    """The mode of the judging program that times an answer: the ranked one, where that checks what it times."""
+    """The mode in which the judging program times an answer: ranked if that mode checks timed outputs."""
     return "leaderboard" if task.timing.checked else "benchmark"
 
 
 @dataclass(frozen=True)
 class GpuModeTask:
-    """A task's manifest, and the files that it names."""
+    """A task's manifest, and the files and parsed Python modules that it names."""
 
     manifest: Manifest
     document: Document
@@ -102,12 +102,12 @@ class GpuModeTask:
 
     @property
     def reference(self) -> Module | None:
-        """What makes inputs and checks outputs."""
+        """The module that makes inputs and checks outputs; None without one."""
         return self.modules.get("reference.py")
 
     @property
     def evaluator(self) -> Module | None:
-        """The judging program, where it is Python."""
+        """The judging program, if it is Python; else None."""
         return self.modules.get(self.manifest.config.main or "")
 
     @cached_property
@@ -119,12 +119,12 @@ class GpuModeTask:
 
     @property
     def own_contract(self) -> bool:
-        """Whether the judging program makes its inputs by itself: it never says the generator's name."""
+        """Whether the judging program makes its own inputs, because it never names the generator."""
         return self.evaluator is not None and GENERATE not in self.words
 
 
 def load(path: Path, why: str) -> ForeignTask:
-    """Read one task. Raises DefinitionError with the line of what is wrong or missing."""
+    """Read one task; `why`: how it was recognised. Raises DefinitionError with the line of each mistake."""
     folder = path.parent if path.name == MANIFEST else path
     document = load_yaml(folder / MANIFEST)
     manifest = parse(Manifest, document)
@@ -173,7 +173,7 @@ def load(path: Path, why: str) -> ForeignTask:
 
 
 def _files(folder: Path, manifest: Manifest, document: Document) -> dict[str, Path]:
-    """The files that the task brings, by their names. Raises DefinitionError for those that are not there."""
+    """Name to path of the task's own files. Raises DefinitionError for missing files."""
     contents, missing = {}, []
     for index, file in enumerate(manifest.files):
         source = (folder / file.source).resolve()
@@ -190,7 +190,7 @@ def _files(folder: Path, manifest: Manifest, document: Document) -> dict[str, Pa
 
 
 def _check(read: GpuModeTask) -> None:
-    """Raise DefinitionError unless the reference defines what the format asks for, and takes the cases."""
+    """Raise DefinitionError unless the reference defines the required functions and accepts the cases."""
     if read.reference is None:
         raise DefinitionError([complain(read.document, ("files",), "a file reference.py", "none")])
     for name in (GENERATE, CHECK):
@@ -204,7 +204,7 @@ def _check(read: GpuModeTask) -> None:
 
 
 def _unfit(read: GpuModeTask, generate: ast.FunctionDef) -> Iterator[Complaint]:
-    """Cases that the generator does not take. A rank comes from the judging program."""
+    """A complaint for each case that the generator's parameters do not fit; `rank` may be missing."""
     supplied = {"rank"} if read.manifest.multi_gpu else set[str]()
     known = [argument.arg for argument in (*generate.args.args, *generate.args.kwonlyargs)]
     required = set(known[: len(generate.args.args) - len(generate.args.defaults)]) - supplied
@@ -216,7 +216,7 @@ def _unfit(read: GpuModeTask, generate: ast.FunctionDef) -> Iterator[Complaint]:
 
 
 def _entry(read: GpuModeTask) -> str:
-    """What the judging program takes from an answer."""
+    """What an answer has to define, by the imports of the judging program, as in `def custom_kernel`."""
     names = [
         alias.name
         for node in (ast.walk(read.evaluator.tree) if read.evaluator else ())
@@ -229,7 +229,7 @@ def _entry(read: GpuModeTask) -> str:
 
 
 def _judging(reference: Module | None) -> AcceptanceRule:
-    """The tolerance where it stands in the text, else the name of the task's own checker."""
+    """The acceptance rule: the tolerance if the source states it, else the task's own checker."""
     for node in reference.tree.body if reference else ():
         names = [ast.unparse(target) for target in node.targets] if isinstance(node, ast.Assign) else []
         if CHECK in names and isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
@@ -241,7 +241,7 @@ def _judging(reference: Module | None) -> AcceptanceRule:
 
 
 def _allowed(call: ast.Call) -> dict[str, float | None]:
-    """`rtol` and `atol` of a call; None for what is no literal number."""
+    """`rtol` and `atol` of a call; None for a value that is no literal number."""
     allowed = dict[str, float | None](MATCH)
     for keyword in call.keywords:
         if keyword.arg in MATCH:
@@ -252,15 +252,15 @@ def _allowed(call: ast.Call) -> dict[str, float | None]:
 
 OWN = "theirs"
 LOOSE = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 1e-2}
-"""What an element may be off where the task has a checker of its own."""
+"""Element type to tolerance, if the task has its own checker instead of a tolerance."""
 SEEDS = 10_000
-"""As many seeds at least, so that a fresh one is not known before."""
+"""Smallest range of seeds, so that an answer cannot know a fresh one in advance."""
 TESTS = "tests"
-"""Cases that are only checked: mostly smaller ones."""
+"""Name of the workload set that is only checked; its cases are mostly small."""
 KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (bool, "flag"), (int, "size"), (float, "number"), ((str, list, tuple), "text"),
 )  # fmt: skip
-"""Type of a generator's argument to a size, or to a kind of parameter."""
+"""Python type of a generator's argument to a kind of parameter in target.yaml."""
 ENTRY = '''"""Made by loop: the functions of the task, as a target calls them."""
 
 import reference
@@ -283,7 +283,7 @@ custom_kernel = foreign.with_buffers(foreign.from_file(HERE / "{file}", "custom_
 
 
 def target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
-    """The task as a target. Raises UsageError for cases that a target cannot name."""
+    """Make a target of the task; `answers`: name to file. Raises UsageError for unsuitable cases."""
     reference = python_text.read_module(next(path for path in task.files if path.name == "reference.py"))
     if reference.function(REFERENCE) is None:
         raise UsageError(f"{reference.path}: no {REFERENCE}: only its own evaluator can judge this task")
@@ -326,7 +326,7 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
 
 
 def _workload(task: ForeignTask, case: Case) -> dict[str, Any]:
-    """A case as a workload: without its seed, which loop chooses."""
+    """A case as a workload, without its seed, which `loop` chooses. Raises UsageError if it cannot be named."""
     sizes = {name: value for name, value in case.arguments.items() if name != "seed"}
     lists = [name for name, value in sizes.items() if isinstance(value, list | tuple)]
     if wrong := [*lists, *unnameable(list(sizes))]:
@@ -338,7 +338,7 @@ def _workload(task: ForeignTask, case: Case) -> dict[str, Any]:
 
 
 def _buffers(reference: Module) -> tuple[int, ...]:
-    """Places of the generator's tuple where it returns a tensor that it made empty and did not touch."""
+    """Indices in the generator's returned tuple of tensors made by `torch.empty` and left unwritten."""
     generate = reference.function(GENERATE)
     last = generate.body[-1] if generate else None
     if generate is None or not isinstance(last, ast.Return) or not isinstance(last.value, ast.Tuple):
@@ -355,7 +355,7 @@ def _buffers(reference: Module) -> tuple[int, ...]:
 
 
 def _makes_empty(node: ast.expr) -> bool:
-    """`torch.empty(...)` or `torch.empty_like(...)`, perhaps made contiguous."""
+    """Whether an expression is `torch.empty(...)` or `torch.empty_like(...)`, perhaps `.contiguous()`."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return False
     if node.func.attr == "contiguous":

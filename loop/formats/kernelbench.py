@@ -31,7 +31,7 @@ TIMING = Timing(
 
 
 def claims(path: Path) -> str | None:
-    """Why a path looks like one of its tasks."""
+    """Why a path looks like a KernelBench task; None if it does not."""
     if path.suffix != ".py" or not path.is_file():
         return None
     try:
@@ -45,7 +45,7 @@ def claims(path: Path) -> str | None:
 
 
 def load(path: Path, why: str) -> ForeignTask:
-    """Read one task. Raises DefinitionError with the line of what is wrong or missing."""
+    """Read one task; `why`: how it was recognised. Raises DefinitionError with the line of a mistake."""
     module = python_text.read_module(path)
     _check(module)
     nodes = list(ast.walk(module.tree))
@@ -79,9 +79,9 @@ def load(path: Path, why: str) -> ForeignTask:
 
 
 def target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
-    """The task as a target: classes that are made after seeding, with inputs that `get_inputs` makes."""
+    """Make a target of the task: classes created after seeding, with inputs from `get_inputs`."""
     own = variant(task, TASK, "Model", "the task's own Model", "example")
-    # A layer that counts what it has seen, as BatchNorm in training, holds something else after each call.
+    # BatchNorm in training updates its statistics in each call, so the module's state may change.
     nodes = ast.walk(python_text.read_module(task.path).tree)
     named = [getattr(node, "attr", None) or getattr(node, "id", None) or "" for node in nodes]
     state = "free" if any(COUNTS in name for name in named) else "fixed"
@@ -103,7 +103,7 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
 
 
 def _check(module: Module) -> None:
-    """Raise DefinitionError unless the file defines what the format asks for."""
+    """Raise DefinitionError unless the file defines `Model`, `get_inputs` and `get_init_inputs`."""
     for name in NAMES:
         if not module.defines(name):
             kind = f"class {name}" if name == "Model" else f"def {name}()"

@@ -1,4 +1,4 @@
-"""What a task of somebody else's says, in one form for all formats."""
+"""Data model of a foreign task, the same for all formats."""
 
 import importlib.util
 import sys
@@ -16,7 +16,7 @@ ELEMENT_TYPES = frozenset(
         *("int8", "uint8", "bool", "int64", "int32", "int16"),
     )
 )
-"""Element types that tasks name."""
+"""Element types that tasks may name."""
 Obstacle = Literal["cuda", "several GPUs", "dependency", "file", "download", "contract"]
 
 
@@ -24,37 +24,37 @@ class Case(Model):
     """One call that the task makes."""
 
     name: str
-    """As the task writes it, or its number."""
+    """Name in the task, or a number."""
     use: tuple[Literal["check", "time"], ...]
-    """What the format does with it."""
+    """Whether the format checks the call, times it, or both."""
     arguments: dict[str, Any] = Field(default_factory=dict)
-    """What its generator is given, or the sizes of its axes."""
+    """Arguments of its generator, or the sizes of its axes."""
 
 
 class AcceptanceRule(Model):
     """When an output counts as right."""
 
     atol: float | None = None
-    """Absolute error; None where the task has a checker of its own."""
+    """Allowed absolute error; None if the task has its own checker."""
     rtol: float | None = None
-    """Relative error."""
+    """Allowed relative error; None if the task has its own checker."""
     matched_ratio: float = 1.0
-    """Share of elements that have to be within both."""
+    """Share of elements that have to be within the tolerance."""
     cap: float | None = None
-    """No element's absolute error may exceed this."""
+    """Largest absolute error of any element; None: no cap."""
     either: bool = False
-    """An element is wrong only if it is beyond `atol` and beyond `rtol`; else beyond their sum."""
+    """True: an error may reach the larger of `atol` and `rtol` x |expected|; False: their sum."""
     checker: str | None = None
-    """The task's own checker, where it has one."""
+    """Name of the task's own checker; None without one."""
     note: str = ""
-    """What else the format does."""
+    """Further rules of the format, in words."""
 
 
 class Timing(Model):
     """How the format times an answer."""
 
     method: str
-    """Clock, calls before and calls that count."""
+    """Clock, warm-up calls and timed calls."""
     cold_cache: bool | None
     """Whether the L2 cache is cleared before each call; None: unknown."""
     fresh_inputs: bool | None
@@ -62,25 +62,25 @@ class Timing(Model):
     checked: bool | None
     """Whether outputs of timed calls are checked; None: unknown."""
     score: str
-    """What the format makes of it."""
+    """How the format computes a score from the times."""
 
 
 class Hindrance(Model):
-    """Something that a task needs and that is not there."""
+    """Something that a task needs and this machine lacks."""
 
     kind: Obstacle
-    """What is missing."""
+    """Kind of the missing thing."""
     what: str
-    """Which, in words."""
+    """The missing thing, in words."""
 
 
 class ForeignTask(Model):
-    """One task of somebody else's, as its files say it."""
+    """One task of another project, as read from its files."""
 
     format: str
     """Name of the format in the table."""
     why: str
-    """By what it was recognised."""
+    """How the format was recognised."""
     name: str
     """What the task is called."""
     path: Path
@@ -90,11 +90,11 @@ class ForeignTask(Model):
     entry: str
     """What an answer has to define."""
     languages: tuple[str, ...]
-    """What an answer may be written in."""
+    """Languages that an answer may be written in."""
     reference: str
-    """Where the right answer comes from."""
+    """The function that computes the right output."""
     cases: tuple[Case, ...]
-    """The calls it makes."""
+    """The calls that the task makes."""
     dtypes: tuple[str, ...]
     """Element types of inputs and outputs; empty where only the generator knows them."""
     judging: AcceptanceRule
@@ -112,24 +112,24 @@ class ForeignTask(Model):
     downloads: bool = False
     """Whether its code fetches weights from the network."""
     own_contract: bool = False
-    """Whether its judging program makes inputs and checks outputs in a way of its own."""
+    """Whether its judging program makes inputs and checks outputs in its own way, unknown to `loop`."""
     needs_files: tuple[Path, ...] = ()
     """Data files that cases name."""
     hints: tuple[str, ...] = ()
-    """What is odd about the task, by its text alone."""
+    """Peculiarities found in the task's text."""
 
 
 class Inspected(Printed, ForeignTask):
-    """A task, and what of it runs on this machine: what `loop targets inspect` prints."""
+    """A task and whether it runs on this machine: the output of `loop targets inspect`."""
 
     runs: tuple[str, ...]
     """Cases that run here: all, or none."""
     hindrances: tuple[Hindrance, ...]
-    """What stands in the way of them."""
+    """Why the cases cannot run; empty if they can."""
 
 
 def installed(name: str) -> bool:
-    """Whether a package is there. It is looked up, not imported."""
+    """Whether a package is installed. It is looked up, not imported."""
     if name in sys.stdlib_module_names:
         return True
     try:
@@ -139,7 +139,7 @@ def installed(name: str) -> bool:
 
 
 def hindrances(task: ForeignTask, gpus: int) -> list[Hindrance]:
-    """What stands in the way of our verdict where so many GPUs can be used: nothing of the task runs then."""
+    """Reasons why `loop` cannot judge a task with `gpus` usable GPUs; with any reason no case runs."""
     there = f"{gpus} here" if gpus else "none here"
     reasons: list[tuple[bool, Obstacle, str]] = [
         (task.own_contract, "contract", "inputs and checks that loop knows: its judging program has its own"),

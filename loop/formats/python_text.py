@@ -1,4 +1,4 @@
-"""Python of somebody else's, read as text: what it defines, imports. Nothing runs."""
+"""Parse foreign Python and JSON files, without running them: definitions, imports, places of mistakes."""
 
 import ast
 import json
@@ -17,35 +17,35 @@ MOST_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Module:
-    """A file of Python, parsed."""
+    """A parsed Python file."""
 
     path: Path
     tree: ast.Module
     text: str
 
     def function(self, name: str) -> ast.FunctionDef | None:
-        """A function at its top level; the last of that name."""
+        """The last top-level function of a name; None without one."""
         functions = [node for node in self.tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
         return functions[-1] if functions else None
 
     def defines(self, name: str) -> bool:
-        """Whether a function, a class, an import or an assignment at its top level has that name."""
+        """Whether a top-level function, class, import or assignment defines a name."""
         return any(name in _names(node) for node in self.tree.body)
 
     def class_of(self, name: str) -> ast.ClassDef | None:
-        """A class at its top level."""
+        """The first top-level class of a name; None without one."""
         return next(
             (node for node in self.tree.body if isinstance(node, ast.ClassDef) and node.name == name), None
         )
 
     @property
     def imports(self) -> tuple[str, ...]:
-        """Packages that it imports anywhere, by their first word."""
+        """Top-level packages that the file imports anywhere."""
         return _imported(ast.walk(self.tree))
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """Those of them without which it cannot be loaded: a branch may do without one."""
+        """Packages of its top-level imports, without which the module cannot be loaded."""
         return _imported(self.tree.body)
 
 
@@ -62,12 +62,12 @@ def _imported(nodes: Iterable[ast.AST]) -> tuple[str, ...]:
 def mistake(
     path: Path, expected: str, got: str, line: int = 1, column: int = 1, hint: str | None = None
 ) -> DefinitionError:
-    """A DefinitionError about one place of a file."""
+    """A DefinitionError for one place in a file."""
     return DefinitionError([Complaint(short_path(path), line, column, "", expected, got, hint)])
 
 
 def read_text(path: Path) -> str:
-    """The text of a file. Raises DefinitionError where it is none, or too large."""
+    """The text of a file. Raises DefinitionError if it is unreadable, too large or not UTF-8."""
     try:
         data = path.read_bytes() if path.stat().st_size <= MOST_BYTES else None
     except OSError as error:
@@ -82,7 +82,7 @@ def read_text(path: Path) -> str:
 
 
 def read_module(path: Path, text: str | None = None) -> Module:
-    """Parse a file, or text that a file holds. Raises DefinitionError with the line of a syntax error."""
+    """Parse a file, or the given `text`. Raises DefinitionError with the line of a syntax error."""
     source = read_text(path) if text is None else text
     try:
         return Module(path, ast.parse(source), source)
@@ -95,7 +95,7 @@ def read_module(path: Path, text: str | None = None) -> Module:
 
 
 def wants_cuda(modules: Sequence[Module]) -> bool:
-    """Whether the text names the device `cuda`, or moves tensors to it."""
+    """Whether the code names the device `cuda`, or calls `.cuda()`."""
     for node in (node for module in modules for node in ast.walk(module.tree)):
         if isinstance(node, ast.Constant) and str(node.value).partition(":")[0] == "cuda":
             return True
@@ -105,7 +105,7 @@ def wants_cuda(modules: Sequence[Module]) -> bool:
 
 
 def _names(node: ast.stmt) -> set[str]:
-    """Names that one statement of a module defines."""
+    """Names that a top-level statement defines."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
     if isinstance(node, ast.Import | ast.ImportFrom):
@@ -118,7 +118,7 @@ T = TypeVar("T", bound=Model)
 
 
 def read_json(path: Path, model: type[T], text: str | None = None, above: int = 0) -> tuple[T, Document]:
-    """One JSON file as a model, or `text` of it with so many lines above.
+    """Read a JSON file as a model, or its part `text`, which starts after `above` lines.
 
     Raises DefinitionError with line and column of every mistake.
     """
@@ -138,14 +138,14 @@ def read_json(path: Path, model: type[T], text: str | None = None, above: int = 
 
 
 def read_lines(path: Path, model: type[T]) -> Iterator[tuple[T, Document]]:
-    """Each line of a file as a model; empty lines are passed over."""
+    """Read each line of a JSON-lines file as a model; empty lines are skipped."""
     for number, line in enumerate(read_text(path).split("\n")):
         if line.strip():
             yield read_json(path, model, line, number)
 
 
 def _placed(path: Path, data: Any, text: str, above: int) -> Document:
-    """The document with the place of each value: JSON is YAML, but for what YAML cannot say."""
+    """The document with line and column of each value, from the YAML parser (JSON is mostly YAML)."""
     try:
         marks = load_yaml("\n" * above + text, short_path(path)).marks
     except DefinitionError:
@@ -154,6 +154,6 @@ def _placed(path: Path, data: Any, text: str, above: int) -> Document:
 
 
 def with_places(path: Path, document: Document, line: int = 0) -> Document:
-    """A document that was read from a file, with the place of each value."""
+    """A document read from a file, with line and column of each value; `line`: its index in JSON lines."""
     text = read_text(path)
     return _placed(path, document.data, text.split("\n")[line] if line else text, line)

@@ -1,4 +1,4 @@
-"""The formats that `loop` knows: how a path is recognised as a task of one, and which file reads it."""
+"""The known formats of foreign tasks: recognise a path, read its task, make a target of it."""
 
 import os
 import re
@@ -21,18 +21,18 @@ from loop.machine.gpus import gpus
 
 @dataclass(frozen=True)
 class Format:
-    """One format of tasks."""
+    """One format of foreign tasks, with the functions that handle it."""
 
     name: str
     title: str
     claims: Callable[[Path], str | None]
-    """Why a file or folder looks like one of its tasks; None where it does not."""
+    """Gives why a path looks like a task of this format; None if it does not."""
     load: Callable[[Path, str], ForeignTask]
-    """Reads one; raises DefinitionError with file and line."""
+    """Reads a task from a path and the reason of `claims`; raises DefinitionError with file and line."""
     target: Callable[[ForeignTask, Mapping[str, Path]], TargetDraft]
-    """Makes a target of one, with the answers by name."""
+    """Makes a target of a task and its answers (name to file)."""
     looks_for: str
-    """What makes a path one of its tasks, in words."""
+    """The files by which the format is recognised, in words."""
 
 
 FORMATS = (
@@ -65,13 +65,13 @@ FORMATS = (
 
 
 def load(path: Path, wanted: str | None = None) -> ForeignTask:
-    """The task at a path. Raises LoopError for none, for two formats at once, and for mistakes in its files."""
+    """Read the task at a path. Raises LoopError if no format or several fit, or its files have mistakes."""
     chosen, why = recognise(path, wanted)
     return chosen.load(path, why)
 
 
 def recognise(path: Path, wanted: str | None = None) -> tuple[Format, str]:
-    """The format of a task, and by what it was recognised. Raises UsageError for none, and for two at once."""
+    """The format of a task, and how it was recognised. Raises UsageError if no format or several fit."""
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder")
     claims = claiming_formats(path, wanted)
@@ -90,7 +90,7 @@ def recognise(path: Path, wanted: str | None = None) -> tuple[Format, str]:
 
 
 def claiming_formats(path: Path, wanted: str | None = None) -> list[tuple[Format, str]]:
-    """Formats of which a path looks like a task, each with the reason."""
+    """Formats whose tasks a path looks like, each with the reason; `wanted`: try only this format."""
     names = [known.name for known in FORMATS]
     if wanted is not None and wanted not in names:
         hint = did_you_mean(wanted, names) or f"there are {', '.join(names)}"
@@ -105,20 +105,20 @@ def format_named(name: str) -> Format:
 
 
 def is_foreign(path: Path) -> bool:
-    """Whether a path is a task of somebody else's rather than a target of loop's own."""
+    """Whether a path is a foreign task rather than a target of `loop`."""
     own = path.name == MANIFEST or (path / MANIFEST).is_file()
     return not own and path.exists() and bool(claiming_formats(path))
 
 
 FOR_GOOD = ("contract", "several GPUs", "dependency", "download", "file")
-"""What no choice of cases or of a device gets round."""
+"""Kinds of hindrance that no choice of cases or device avoids."""
 
 
 def as_target(path: Path, answers: Sequence[str] = (), form: str | None = None) -> tuple[Path, tuple[str, ...]]:
-    """The folder of a task as a target, and the names of its answers there; answers are paths.
+    """Write a task as a target; returns the target's folder and the names of its answers.
 
-    Raises LoopError for a task that cannot be read, that loop cannot run here, and for an answer that does not
-    define what the format asks for.
+    `answers`: paths of answer files; `form`: the format's name, None: recognise it. Raises LoopError for a
+    task that cannot be read or run here, and for an answer without the required entry.
     """
     task = load(path.absolute(), form)
     files = [Path(answer).absolute() for answer in answers]
@@ -140,7 +140,7 @@ def as_target(path: Path, answers: Sequence[str] = (), form: str | None = None) 
 
 
 def made_of(folder: Path) -> tuple[ForeignTask, dict[str, Path]] | None:
-    """The task that a target was made of, and its answers by their names there; None for any other target."""
+    """The foreign task that a target was made of, and its answers (name to path); None for other targets."""
     manifest = origin.made_of(folder)
     if manifest is None:
         return None
@@ -149,7 +149,7 @@ def made_of(folder: Path) -> tuple[ForeignTask, dict[str, Path]] | None:
 
 
 def refuse_unrunnable(task: ForeignTask) -> None:
-    """Raise UsageError for a task that loop cannot run on this machine, with all reasons."""
+    """Raise UsageError, with all reasons, if `loop` cannot run a task on this machine."""
     reasons = [need.what for need in hindrances(task, len(gpus().usable)) if need.kind in FOR_GOOD]
     if reasons:
         raise UsageError(
@@ -158,7 +158,7 @@ def refuse_unrunnable(task: ForeignTask) -> None:
 
 
 def _names(files: Iterable[Path]) -> list[str]:
-    """A name for each answer, by its file."""
+    """A unique name for each answer, made from its file name. Raises UsageError for a missing file."""
     names: list[str] = []
     for path in files:
         if not path.is_file():
@@ -170,31 +170,31 @@ def _names(files: Iterable[Path]) -> list[str]:
 
 
 def _link(folder: Path, links: Mapping[str, Path]) -> None:
-    """Links to files; what linked elsewhere before is replaced."""
+    """Make symbolic links (name to file); a link to another file is replaced."""
     for name, path in links.items():
         link = folder / name
         link.parent.mkdir(parents=True, exist_ok=True)
         if not link.is_symlink() or link.readlink() != path:
-            # Another command, or another thread of this one, may make the same target.
+            # Another process or thread may make the same target now, so replace atomically.
             new = link.with_name(f"{link.name}.{os.getpid()}.{threading.get_ident()}")
             new.symlink_to(path)
             new.replace(link)
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file, unless it says that already: sessions know it by its content."""
+    """Write a file, unless its text is the same already."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.is_file() or path.read_text() != text:
         write_atomic(path, text)
 
 
 SHOWN = 3
-"""Cases that are shown."""
+"""Most cases that are shown."""
 YES_NO = {True: "yes", False: "no", None: "unknown"}
 
 
 def inspect(path: Path, form: str | None, screen: Screen, *, as_json: bool) -> int:
-    """Describe the task at a path. Nothing of theirs is imported or run."""
+    """Print a description of the task at a path, without importing or running its code."""
     task = load(path, form)
     needs = hindrances(task, len(gpus().usable))
     names = () if needs else tuple(case.name for case in task.cases)

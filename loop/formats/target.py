@@ -1,4 +1,4 @@
-"""What adapters make: the fields of a target of format 2, and the files that belong beside it."""
+"""Shared parts of the target that each format makes of a task: fields of target.yaml, and files."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,9 +13,9 @@ from loop.formats.python_text import Module
 
 NAMES = re.compile(r"[A-Za-z]\w{0,63}")
 ON_GPU = ("triton", "cupy", "cutlass", "tilelang", "cuda", "pycuda")
-"""Packages with which an answer runs on a GPU alone."""
+"""Packages that run only on a GPU."""
 ANSWERS = "answers"
-"""Folder of the links to answers."""
+"""Folder of a target that holds links to answers."""
 
 
 @dataclass(frozen=True)
@@ -23,17 +23,17 @@ class TargetDraft:
     """A target, before it is written."""
 
     fields: Mapping[str, Any]
-    """Of `target.yaml`, without format and name."""
+    """Fields of `target.yaml`, without `format` and `name`."""
     links: Mapping[str, Path]
-    """Name in the target's folder to the file it stands for."""
+    """Name in the target's folder to the file that it links to."""
     texts: Mapping[str, str] = field(default_factory=dict)
-    """Name to text, of files that loop writes."""
+    """Name to text of the files that `loop` writes."""
 
 
 def variants(
     task: ForeignTask, answers: Mapping[str, Path], function: str, called: str = ANSWERS + "/{}.py"
 ) -> dict[str, dict[str, Any]]:
-    """Each answer as a variant; `called`: its module. Raises LoopError for one that cannot be judged here."""
+    """Each answer as a variant; `called`: pattern of its module. Raises LoopError for an unusable answer."""
     variants_made = {}
     for name, path in answers.items():
         module = python_text.read_module(path)
@@ -48,9 +48,9 @@ def variants(
 
 
 def device_needs(path: Path, modules: Iterable[Module], own: Iterable[str]) -> dict[str, Any]:
-    """The device of an answer that a GPU alone can run, by its imports; `own`: modules that the task brings.
+    """`{"device": "cuda"}` if an answer's imports need a GPU, else {}; `own`: modules of the task.
 
-    Raises UsageError for a package that is not installed: nothing is known of such an answer here.
+    Raises UsageError for a package that is not installed, because the answer cannot be judged then.
     """
     names = dict.fromkeys(name for module in modules for name in module.needed if name not in set(own))
     if missing := [name for name in names if not installed(name)]:
@@ -62,7 +62,7 @@ def device_needs(path: Path, modules: Iterable[Module], own: Iterable[str]) -> d
 
 
 def variant(task: ForeignTask, module: str, function: str, title: str, role: str = "main") -> dict[str, Any]:
-    """One variant in Python."""
+    """The fields of one Python variant in target.yaml."""
     device = "any" if "cpu" in task.devices else "cuda"
     return {
         "kind": "python",
@@ -75,7 +75,7 @@ def variant(task: ForeignTask, module: str, function: str, title: str, role: str
 
 
 def tolerance(judging: AcceptanceRule, default: float) -> dict[str, Any]:
-    """What an element may be off, as a target says it."""
+    """The tolerance of target.yaml for an acceptance rule; `default`: where the rule states none."""
     atol = default if judging.atol is None else judging.atol
     rtol = default if judging.rtol is None else judging.rtol
     cap = {} if judging.cap is None else {"cap": judging.cap}
@@ -83,5 +83,5 @@ def tolerance(judging: AcceptanceRule, default: float) -> dict[str, Any]:
 
 
 def unnameable(names: Sequence[str]) -> list[str]:
-    """Names that a workload cannot have."""
+    """The names that are not allowed in a workload."""
     return [name for name in names if not NAMES.fullmatch(name)]

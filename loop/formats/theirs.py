@@ -1,7 +1,7 @@
-"""Their verdict: a format's own evaluator, unmodified, in a process of its own; its result is kept verbatim.
+"""Run a format's own evaluator, unmodified, in a separate process, and compare its verdict with ours.
 
-`loop` installs nothing and edits nothing of theirs. It hashes the files of the evaluator and of the task before
-and after, so it notices an answer that edits them. Without a GPU, evaluators that time by CUDA are not available.
+`loop` installs and edits nothing of the evaluator. It hashes the files of evaluator and task before and after the
+run, to detect an answer that edits them. Evaluators that time by CUDA are not available without a GPU.
 """
 
 import shutil
@@ -23,50 +23,50 @@ from loop.model.output import Ours
 LIMIT_S = 600.0
 NAME_ONE = "name one: --evaluator DIR; LOOP_EVALUATOR_PYTHON is an interpreter that has what it needs"
 TAIL = 20
-"""Lines of an evaluator's output that are kept where it gave no result."""
+"""Last lines of an evaluator's output that are kept if it gave no result."""
 Status = Literal["right", "wrong", "failed", "tampered", "not available"]
 
 
 class Verdict(Model):
-    """What the format's own evaluator says of an answer."""
+    """The verdict of the format's own evaluator on an answer."""
 
     status: Status
-    """`right` and `wrong` by its own rule; `failed`: it gave no result; `tampered`: its files were changed."""
+    """`right` or `wrong` by its own rule; `failed`: no result; `tampered`: its files were changed."""
     why: str = ""
-    """Why it is not right."""
+    """Why the status is not `right`."""
     result: Any = None
-    """What it gave, verbatim."""
+    """The evaluator's result, verbatim."""
     speedup: float | None = None
-    """Time of the task's reference over that of the answer, as it timed them."""
+    """Reference time / answer time, as the evaluator timed them; None without times."""
     command: tuple[str, ...] = ()
-    """What was run."""
+    """The command that was run."""
     seconds: float = 0.0
-    """How long it took."""
+    """Duration of all steps in seconds."""
     content: str = ""
     """Hash of the evaluator's and the task's files."""
 
 
 @dataclass(frozen=True)
 class ForeignAnswer:
-    """An answer, and whose evaluator is to judge it."""
+    """An answer, and the evaluator to judge it."""
 
     task: ForeignTask
     answer: Path
     evaluator: Path | None
-    """A checkout of the evaluator; None where the task brings its own."""
+    """A checkout of the evaluator; None if the task contains its own."""
     python: str = sys.executable
-    """The interpreter that has what the evaluator needs."""
+    """The Python interpreter that has the evaluator's packages."""
     has_gpu: bool = False
     limit_s: float = LIMIT_S
     cases: int | None = None
-    """Most of the task's cases that it judges, where its format keeps them in a file of their own; None: all."""
+    """Most cases to judge, if the format keeps cases in a separate file; None: all."""
 
 
 Each = TypeVar("Each")
 
 
 def evenly_spread(items: Sequence[Each], most: int) -> list[Each]:
-    """At most so many of them, evenly spread."""
+    """At most `most` items, evenly spread over the sequence."""
     number = min(len(items), most)
     return [items[place * len(items) // number] for place in range(number)]
 
@@ -78,20 +78,20 @@ class TheirStep:
     command: tuple[str, ...]
     folder: Path
     result: Path
-    """The file that its result goes to."""
+    """The file for the evaluator's result."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Evaluator:
-    """How one format's evaluator is asked, and how its answer is read."""
+    """How to run one format's evaluator, and how to read its result."""
 
     steps: Callable[[ForeignAnswer, Path], list[TheirStep]]
-    """What is run, one after the other, given an empty folder; a step that does not end with 0 is the last."""
+    """Makes the commands to run in order, in an empty folder; a step that fails is the last."""
     read: Callable[[list[tuple[TheirStep, Completed, str]]], Verdict]
-    """The verdict, of every step that was run with what it wrote to its result."""
+    """Makes a verdict from each step that ran, its process and the text of its result file."""
     package: str = ""
-    """Its package in a checkout, which must not change while it judges; empty: the task brings its evaluator."""
+    """Folder of the evaluator in a checkout, watched for edits; empty: the task contains its evaluator."""
     needs_cuda: Callable[[ForeignTask], bool] = lambda task: True
 
 
@@ -99,7 +99,7 @@ NO_GPU = "it times by CUDA, and there is no GPU here"
 
 
 def ask_evaluator(asked: ForeignAnswer, evaluator: Evaluator) -> Generator[Tick, None, Verdict]:
-    """What the evaluator says. Raises UsageError for a checkout that is not there."""
+    """Run the evaluator in a temporary folder. Raises UsageError if the given checkout does not exist."""
     if asked.evaluator is not None and not asked.evaluator.is_dir():
         raise UsageError(f"{asked.evaluator}: no checkout of its evaluator there", hint=NAME_ONE)
     if evaluator.needs_cuda(asked.task) and not asked.has_gpu:
@@ -126,7 +126,7 @@ def ask_evaluator(asked: ForeignAnswer, evaluator: Evaluator) -> Generator[Tick,
 
 
 def _run(asked: ForeignAnswer, evaluator: Evaluator, steps: list[TheirStep]) -> Generator[Tick, None, Verdict]:
-    """Every step, in order; nothing of the user's is in their folder."""
+    """Run the steps in order until one fails, and read the verdict from their results."""
     results: list[tuple[TheirStep, Completed, str]] = []
     seconds, verdict = 0.0, Verdict(status="failed")
     for step in steps:
@@ -158,7 +158,7 @@ def _run(asked: ForeignAnswer, evaluator: Evaluator, steps: list[TheirStep]) -> 
 
 
 def missing_package(errors: str) -> str:
-    """The package that an interpreter did not find, by its last words."""
+    """The package named by the last ModuleNotFoundError of stderr; empty without one."""
     line = next((line for line in reversed(errors.splitlines()) if line.startswith("ModuleNotFoundError:")), "")
     return line.split("'")[1] if line.count("'") > 1 else ""
 
@@ -177,18 +177,18 @@ ONLY_OURS: Mapping[Cause, str] = {
     "replaced": "it replaces what it is judged with: we look for that",
     "checker": "the task's own checker says no on our inputs, which come from other seeds",
 }
-"""What we found, and why they may not find it."""
+"""Cause found by `loop` to a sentence on why the other evaluator may miss it."""
 
 
 def verdicts_agree(own: str, foreign: Verdict) -> bool | None:
-    """Whether two verdicts say the same; None where there are not two."""
+    """Whether the verdict of `loop` (`own`) and theirs agree; None unless both are right or wrong."""
     if own not in VERDICTS or foreign.status not in VERDICTS:
         return None
     return own == foreign.status
 
 
 def causes(task: ForeignTask, own: Ours, foreign: Verdict) -> list[str]:
-    """What may be behind a disagreement, the likeliest first; nothing where both say the same, or one nothing."""
+    """Possible causes of a disagreement, the likeliest first; empty unless the verdicts disagree."""
     if verdicts_agree(own.verdict, foreign) is not False:
         return []
     judging, timing = task.judging, task.timing

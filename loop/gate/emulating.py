@@ -1,4 +1,4 @@
-"""Kernels made for a GPU, run by the emulator on the processor: as right or wrong as they would be there."""
+"""Verify CUDA kernels without a GPU: an emulator runs them on the CPU."""
 
 from loop.gate.kernel import (
     compile_all,
@@ -19,11 +19,11 @@ from loop.steps.context import Context, Result, Working
 from loop.steps.taken_over import Lasting, rests_on, take_over
 
 MOST_FLOPS = 1e9
-"""Work that the emulator is not asked to do: a scalar kernel takes several seconds for this much."""
+"""Most operations of an emulated workload; a scalar kernel takes several seconds for this."""
 
 
 def emulate(context: Context, arguments: Lasting) -> Working[VerifyOutput]:
-    """Every variant that the emulator can run, on every workload of the plan against float64, in a GPU's types."""
+    """Verify the emulated variants on the plan's workloads in GPU element types, against float64."""
     bench, timed_sets, meant = context.bench, context.task.plan.workloads, context.task.emulated
     if not meant:
         there = ", ".join(bench.target.emulated)
@@ -63,5 +63,5 @@ def emulate(context: Context, arguments: Lasting) -> Working[VerifyOutput]:
 
 
 def too_much(target: Target, workload: Workload) -> bool:
-    """Whether a workload is too much work for the emulator, by the manifest's count of operations."""
+    """Whether a workload has too many operations for the emulator, by `flops` of target.yaml."""
     return (counted_work(target.flops, workload) or 0.0) > MOST_FLOPS

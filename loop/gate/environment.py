@@ -1,4 +1,4 @@
-"""The five checks of the environment, each with the command that mends it."""
+"""The five checks of the environment; each failure comes with a hint how to fix it."""
 
 import os
 import shutil
@@ -26,14 +26,14 @@ USUAL = "/usr/local"
 
 
 class Requirement(Model):
-    """How new a package has to be."""
+    """The required version of a package."""
 
     at_least: Text
-    """Oldest version that will do, as in 2.4."""
+    """Oldest accepted version, as in 2.4."""
 
 
 def torch(context: Context, arguments: Requirement) -> Working[TorchOutput]:
-    """torch: present, new enough, built for what is here."""
+    """Check torch: installed, new enough, and built for this device and driver."""
     output = TorchOutput.model_validate((yield from _examined(context, "torch")))
     conflict, hint = no_torch(output, arguments.at_least, context.bench.device)
     if output.ok and conflict:
@@ -42,7 +42,7 @@ def torch(context: Context, arguments: Requirement) -> Working[TorchOutput]:
 
 
 def no_torch(output: TorchOutput, at_least: str, device: Device) -> tuple[str, str | None]:
-    """Why this torch will not do on a device, empty where it will, and what mends it."""
+    """Why this torch does not fit the device (empty if it fits), and how to fix it."""
     here = gpus()
     if not new_enough(output.version, at_least):
         return f"torch {output.version} is older than {at_least}", None
@@ -57,7 +57,7 @@ def no_torch(output: TorchOutput, at_least: str, device: Device) -> tuple[str, s
 
 
 def numpy(context: Context, arguments: Requirement) -> Working[NumpyOutput]:
-    """NumPy: present, new enough, and of one mind with torch about memory."""
+    """Check NumPy: installed, new enough, and able to share memory with torch."""
     output = NumpyOutput.model_validate((yield from _examined(context, "numpy")))
     if output.ok and not new_enough(output.version, arguments.at_least):
         message = f"NumPy {output.version} is older than {arguments.at_least}"
@@ -73,14 +73,14 @@ def new_enough(version: str, at_least: str) -> bool:
 
 
 def device(context: Context, arguments: NoArguments) -> Working[DeviceOutput]:
-    """The device: there, computing rightly, its driver new enough for the toolkit.
+    """Check the device: present, computes correctly, driver new enough for the toolkit.
 
-    Where it is not, nothing is run on it.
+    If nvcc does not fit the GPU, the check fails without running anything on the GPU.
     """
     bench, machine, here = context.bench, context.task.machine, gpus()
     facts: dict[str, Any] = {}
     where = machine.processor
-    if bench.device == "cuda":  # What is known of the GPU that everything runs on, and which of several it is.
+    if bench.device == "cuda":  # The GPU that everything runs on, and which of several.
         facts, where = {"driver": here.driver, "toolkit": machine.nvcc, "name": ""}, here.chosen
         facts |= {"cuda": f"{here.cuda[0]}.{here.cuda[1]}"} if here.cuda else {}
         if gpu := here.first:
@@ -98,18 +98,18 @@ def device(context: Context, arguments: NoArguments) -> Working[DeviceOutput]:
 
 
 def libraries(context: Context, arguments: NoArguments) -> Working[LibrariesOutput]:
-    """Shared libraries: all found, no runtime twice."""
+    """Check shared libraries: the linker finds all of them, and no runtime is loaded twice."""
     return Result(LibrariesOutput.model_validate((yield from _examined(context, "libraries"))))
 
 
 def _examined(context: Context, check: str) -> Generator[Tick, None, dict[str, Any]]:
-    """Fields of a check's output, as the process that will judge finds them."""
+    """Run a check in the judge process, so that it sees the judge's environment; its output's fields."""
     examined = yield from context.bench.examine(check, EXAMINE_LIMIT_S)
     return {**examined.facts, "ok": examined.ok, "message": examined.message}
 
 
 def extension(context: Context, arguments: NoArguments) -> Working[ExtensionOutput]:
-    """The built variants: found, fresh, loading, and right on the smallest workload. None yet is no fault."""
+    """Check existing builds: up to date, loadable, right on the first workload. No build yet is no failure."""
     loaded: list[str] = []
     bench, folder = context.bench, context.task.folder
     for name, variant in bench.compiled(context.task.variants).items():
@@ -134,9 +134,9 @@ def extension(context: Context, arguments: NoArguments) -> Working[ExtensionOutp
 
 
 def must_fit(variant: CAbiVariant) -> None:
-    """Raise BuildFailed where a variant cannot be compiled for the GPU here, or its code could not run there.
+    """Raise BuildFailed if a variant cannot be compiled for the GPU here, or its code cannot run on it.
 
-    What the driver would say at the first launch, `invalid device function` or less, helps nobody.
+    The driver's own error at the first launch, such as `invalid device function`, explains nothing.
     """
     compiler, gpu = variant.build.compiler, gpus().first
     problem = misfit(variant)
@@ -153,9 +153,9 @@ def must_fit(variant: CAbiVariant) -> None:
 
 
 def misfit(variant: CAbiVariant) -> tuple[str, str] | None:
-    """Why code of a variant's nvcc does not fit the GPU here, and what mends it; None where it does.
+    """Why code from a variant's nvcc does not fit the GPU here, and how to fix it; None if it fits.
 
-    For another compiler, or one that is not there, nothing is known.
+    Also None for another compiler and without a compiler or GPU, because nothing is known then.
     """
     here = gpus()
     gpu, release = here.first, machine.nvcc_release(variant.build.compiler) if _by_nvcc(variant) else None

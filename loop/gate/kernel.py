@@ -1,4 +1,4 @@
-"""Build, load and verify the selected variants, and find the build of a known good."""
+"""Actions that build, load and verify the selected variants, and find a known-good build."""
 
 import functools
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -41,25 +41,25 @@ from loop.workers.bench import Bench, Fitting, Side, fitting_workloads
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 
 MOST_ASKED, SLOW_S = 4, 0.2
-"""Workloads on which the reference is asked what it reads, and seconds that inputs and answer of one may take."""
+"""Most workloads on which `loop` tests what the reference reads; seconds that each may take."""
 UNREAD = ("unread", "ignored", "unmoved", "initial")
 AS_LONG_BYTES, LAID_OUT = 1 << 21, 8
-"""Bytes of a call that take as long as what surrounds a check, and how many times as long all layouts take."""
+"""Bytes of a call whose time equals a check's fixed cost; the cost factor of trying all layouts."""
 SHOWN = 20
-"""Changed files that are listed."""
+"""Most changed files in an output."""
 Built = tuple[tuple[Build, ...], list[BuildFailed]]
 """Builds of the variants that compile, and the failures of the others."""
 
 
 class SourceLimits(Model):
-    """What a variant's sources may be."""
+    """Limits on a variant's sources."""
 
     units: Annotated[int, Field(ge=1)] = 1
-    """Translation units a variant may have."""
+    """Most translation units of a variant."""
 
 
 def sources(context: Context, arguments: SourceLimits) -> Working[SourcesOutput]:
-    """What the compiler would read: how many units, and whether framework headers are among it."""
+    """Check sources before compiling: number of translation units, and no framework headers."""
     units, headers, problems, ids = 0, set[str](), list[str](), list[str]()
     for name, variant in context.bench.compiled(context.task.variants).items():
         try:
@@ -85,7 +85,7 @@ def sources(context: Context, arguments: SourceLimits) -> Working[SourcesOutput]
 
 
 def build_variants(context: Context, arguments: NoArguments) -> Working[BuildOutput]:
-    """Compile what is not in the cache. A variant that fails leaves the others standing."""
+    """Compile the variants that are not in the cache. One failure does not stop the other builds."""
     bench = context.bench
     wanted = {**to_build(context, context.task.variants), **bench.emulations(context.task.emulated)}
     built, failures = yield from compile_all(context, wanted)
@@ -110,21 +110,21 @@ def build_variants(context: Context, arguments: NoArguments) -> Working[BuildOut
 
 
 def builds(context: Context) -> Generator[Tick, None, Built]:
-    """Build all selected variants."""
+    """Build all selected variants; returns the builds and the failures."""
     return (yield from compile_all(context, to_build(context, context.task.variants)))
 
 
 def to_build(context: Context, names: Iterable[str]) -> Mapping[str, Buildable]:
-    """The variants that are built. Python variants are built only where a session may change them."""
+    """The variants that need a build. Python variants need one only if the session may change them."""
     return buildable_variants(context.bench, names) if context.task.changes else context.bench.compiled(names)
 
 
 def compile_all(
     context: Context, variants: Mapping[str, Buildable], *, to_run: bool = True
 ) -> Generator[Tick, None, Built]:
-    """Build these variants, a compiler a core at a time. Those that read most begin, so that none ends alone.
+    """Build variants in parallel, one compiler per core. The largest sources begin, to end together.
 
-    What is `to_run` on the GPU here is not compiled where its driver could not run it; what is only looked at is.
+    `to_run`: whether the builds will run here. Then a variant that the driver could not run fails at once.
     """
     bench, folder = context.bench, context.task.folder
 
@@ -146,20 +146,20 @@ def compile_all(
 
 
 def usable_variants(context: Context, built: Iterable[Build]) -> tuple[str, ...]:
-    """Variants that need no build or have one."""
+    """Names of the selected variants that need no build or have one."""
     names = {build.variant for build in built}
     wanted = to_build(context, context.task.variants)
     return tuple(name for name in context.task.variants if name in names or name not in wanted)
 
 
 def usable_sides(context: Context, built: Iterable[Build]) -> list[Side]:
-    """The variants that need no build or have one, each with its build."""
+    """A side for each selected variant that needs no build or has one."""
     by_name = {build.variant: build for build in built}
     return [context.bench.side(name, by_name.get(name)) for name in usable_variants(context, by_name.values())]
 
 
 def load(context: Context, arguments: NoArguments) -> Working[LoadOutput]:
-    """Load every built library in a process of its own: symbols resolved, build id that of the sources."""
+    """Load every built library in its own process: checks that symbols resolve and build ids match."""
     bench = context.bench
     built, failures = yield from compile_all(context, bench.compiled(context.task.variants))
     if failures:
@@ -179,7 +179,7 @@ def load(context: Context, arguments: NoArguments) -> Working[LoadOutput]:
 def workloads(
     context: Context, sets: Iterable[str], seed: int | None = None, device: Device | None = None
 ) -> tuple[Workload, ...]:
-    """The workloads of these sets, without those that could not be judged in this session."""
+    """The workloads of these sets that verification could judge in this session."""
     left = unjudged_names(context)
     return tuple(workload for workload in every_workload(context, sets, seed, device) if workload.name not in left)
 
@@ -187,14 +187,14 @@ def workloads(
 def every_workload(
     context: Context, sets: Iterable[str], seed: int | None = None, device: Device | None = None
 ) -> tuple[Workload, ...]:
-    """The workloads of these sets, in the type that is measured on our device, or on `device`."""
+    """The workloads of these sets, in the element type of `device` (None: this session's device)."""
     target = context.bench.target
     dtype = target.dtypes[device or context.bench.device]
     return expand(target, sets, dtype, context.task.seed if seed is None else seed)
 
 
 def unjudged_names(context: Context) -> set[str]:
-    """Names of the workloads that could not be judged in this session."""
+    """Names of the workloads that the last verification of this session could not judge."""
     verified = context.latest("kernel.verify")
     checks = VerifyOutput.model_validate(verified) if verified else VerifyOutput(ok=True, message="")
     sides = (*checks.variants, *([checks.control] if checks.control else []))
@@ -213,12 +213,12 @@ def other_sets(context: Context) -> list[str]:
 
 
 def distinct_workloads(checked: Iterable[Workload]) -> tuple[Workload, ...]:
-    """Each workload and seed once."""
+    """The workloads without duplicates (same name and seed)."""
     return tuple({values_key(workload): workload for workload in checked}.values())
 
 
 def workloads_beyond(known: Sequence[Workload], more: Iterable[Workload]) -> tuple[Workload, ...]:
-    """Workloads that are not among the known ones."""
+    """The workloads of `more` that `known` does not contain, without duplicates."""
     keys = {values_key(workload) for workload in known}
     return tuple(workload for workload in distinct_workloads(more) if values_key(workload) not in keys)
 
@@ -226,7 +226,7 @@ def workloads_beyond(known: Sequence[Workload], more: Iterable[Workload]) -> tup
 def unverified_sets(
     context: Context, names: Sequence[str], left_out: Sequence[Workload], device: Device | None = None
 ) -> list[str]:
-    """Sets of workloads that were not verified, with the command that verifies all; empty where all were."""
+    """At most one sentence: the sets not fully verified, and the command that verifies them."""
     missing, texts = set(map(values_key, left_out)), []
     for name in context.bench.target.workloads:
         every = set(map(values_key, workloads(context, [name], device=device)))
@@ -238,41 +238,41 @@ def unverified_sets(
 
 
 class VerifyTerms(Model):
-    """How much is verified."""
+    """Arguments of `kernel.verify`."""
 
     seeds: Annotated[int, Field(ge=1, le=1000)] = 2
-    """Sets of values for each workload that is timed; the other workloads get one."""
+    """Seeds (sets of values) for each timed workload; other workloads get one."""
     enough: bool = False
     """Whether the first failure of a variant ends its checks."""
     others_s: Annotated[float, Field(ge=0)] = 5.0
-    """Seconds for the target's sets that the plan does not name; what they do not suffice for is told."""
+    """Seconds for sets that the plan does not name; workloads without time are reported."""
     threads: Annotated[int, Field(ge=1)] | None = None
-    """CPU threads of each call. Default: every core, and again another number on the workloads that are timed."""
+    """CPU threads of each call. Default: all cores, then timed workloads again with fewer threads."""
 
 
 class ShareTerms(VerifyTerms):
-    """The part of a verification that one job does."""
+    """Arguments of `kernel.verify_share`, the part of a verification that one job does."""
 
     only: tuple[int, ...] = ()
-    """Places of its workloads among all that are verified, those of one name counted once; empty: all."""
+    """Indices of this job's workloads among the distinct workload names; empty: all."""
     first: bool = True
-    """Whether it is the job that asks what the reference reads, and says what has no room."""
+    """Whether this job tests what the reference reads, and reports workloads that lack memory."""
 
 
 @dataclass(frozen=True)
 class ChosenWorkloads:
-    """What a step verifies."""
+    """The workloads that a step verifies."""
 
     timed: Sequence[Workload]
-    """Those that its plan times, with one set of values."""
+    """The workloads that the plan times, with one seed each."""
     others: Sequence[Workload]
-    """Those that its plan does not name: they are verified as far as the time suffices."""
+    """Workloads that the plan does not name, verified while time is left."""
     every: Sequence[Workload]
-    """All, the timed ones with each set of values; the others come last."""
+    """All workloads: the timed ones with every seed, checked sets, then `others`."""
 
 
 def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
-    """Every selected variant, and the baseline as a control, on every workload against float64."""
+    """Verify every selected variant, and the baseline as a control, on every workload against float64."""
     built, failures = yield from builds(context)
     bench, jobs = context.bench, tuple[JobRun, ...]()
     sides, chosen = usable_sides(context, built), _chosen(context, arguments.seeds)
@@ -315,7 +315,7 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
 
 
 def verify_share(context: Context, arguments: ShareTerms) -> Working[ShareOutput]:
-    """The checks of `kernel.verify` on some of its workloads, as one job of an executor makes them."""
+    """Make the checks of `kernel.verify` on a share of its workloads, as one job of an executor."""
     built, failures = yield from builds(context)
     if failures:
         raise WorkFailed(f"no build: {failures[0].message}", hint=failures[0].hint)
@@ -327,7 +327,7 @@ def _chosen(context: Context, seeds: int) -> ChosenWorkloads:
     sets, seed = context.task.plan.workloads, context.task.seed
     timed = every_workload(context, sets)
     others = [every_workload(context, sets, seed + more) for more in range(1, seeds)]
-    # Each with so many seeds; those of one shape together, because they share buffers.
+    # Seeds of one shape follow each other, because they share buffers.
     seeded = [workload for same in zip(timed, *others, strict=True) for workload in same]
     required = distinct_workloads([*seeded, *every_workload(context, extra_sets(context))])
     optional = workloads_beyond(required, every_workload(context, other_sets(context)))
@@ -370,7 +370,7 @@ def _share(
 
 
 def _judged_by(context: Context) -> dict[Path, str]:
-    """Hashes of the files of a foreign task, without its answers. An answer may try to edit them."""
+    """Path to hash of a foreign task's own files, because an answer may try to edit them."""
     folder = context.task.folder
     if made_of(folder) is None:
         return {}
@@ -381,7 +381,7 @@ def _judged_by(context: Context) -> dict[Path, str]:
 def _parts(
     context: Context, sides: Sequence[Side], every: Sequence[Workload], arguments: VerifyTerms
 ) -> list[Part]:
-    """The jobs of a verification: all variants on a share of the workloads each, so no reference comes twice."""
+    """Split into jobs of all variants on a share of the workloads, so that each reference runs once."""
     bench, plan, shapes = context.bench, context.task.plan, of_one_shape(every)
     layouts = {workload.name for side in sides for workload in Job(side, every).laid_out.values()}
     costs = []
@@ -400,7 +400,7 @@ def _parts(
 
 
 def deal_out(costs: Sequence[float], count: int) -> list[list[int]]:
-    """Deal out work like cards, the largest first, each to the share that has least: its places in each share."""
+    """Balance work over `count` shares, largest cost first. Returns indices of `costs` for each share."""
     shares, sums = [list[int]() for _ in range(count)], [0.0] * count
     for place in sorted(range(len(costs)), key=lambda place: -costs[place]):
         least = sums.index(min(sums))
@@ -412,9 +412,9 @@ def deal_out(costs: Sequence[float], count: int) -> list[list[int]]:
 def look_at_values(
     bench: Bench, workloads: Sequence[Workload], *, ask: bool = True
 ) -> Generator[Tick, None, Looked]:
-    """What the values showed that were drawn so far; `ask`: also what of these workloads the reference reads.
+    """The blind spots of the values drawn so far; with `ask`, also which inputs the reference reads.
 
-    It is asked on quick ones: no more work than on one that was judged in a moment.
+    Only quick workloads are asked, those with no more work than one that the judge finished quickly.
     """
     work = functools.partial(operations, bench.target)
     quick_work = max((work(w) for w in workloads if bench.took.get(w.name, SLOW_S) < SLOW_S), default=0.0)
@@ -427,7 +427,7 @@ def look_at_values(
             unlike.setdefault((workload.values, *map(str, workload.attributes.values())), workload)
     asked = [*unlike.values()][: MOST_ASKED - 1]
     largest = max(quick, key=lambda workload: sum(workload.sizes.values()), default=None)
-    if largest and largest not in asked:  # What small sizes leave without effect, the largest may show.
+    if largest and largest not in asked:  # An input may have an effect only at large sizes.
         asked.append(largest)
     looked: list[Looked] = []
     for small in asked or (None,):
@@ -435,14 +435,14 @@ def look_at_values(
         if not any(getattr(looked[-1], name) for name in UNREAD):
             break
     unread = dict[str, tuple[str, ...]]()
-    for name in UNREAD:  # Unread is only what no look found to be read.
+    for name in UNREAD:  # An input counts as unread only if it was unread on every workload tried.
         first, *others = (getattr(look, name) for look in looked)
         unread[name] = tuple(name for name in first if all(name in other for other in others))
     return looked[-1].model_copy(update=unread)
 
 
 def blind_spots(looked: Looked, target: Target, zeros: Sequence[str]) -> Iterator[str]:
-    """Sentences on what the values of a target cannot show. `zeros`: workloads on which zeros would be right."""
+    """Sentences on mistakes that a target's values cannot show. `zeros`: workloads where zeros pass."""
     never = "a kernel that never reads"
     for names, what, who in (
         (looked.fixed, "{} the same under every seed", f"{never} {{}} would pass"),
@@ -478,7 +478,7 @@ def blind_spots(looked: Looked, target: Target, zeros: Sequence[str]) -> Iterato
 
 
 def changes(context: Context, arguments: NoArguments) -> Working[ChangesOutput]:
-    """Compiled variants whose build is not the known good's, and the files that differ from its revision."""
+    """Report compiled variants whose build differs from the known-good build, and the changed files."""
     built, failures = yield from builds(context)
     if failures:
         return Result(ChangesOutput(ok=False, message=failures[0].message, hint=failures[0].hint))
@@ -506,13 +506,13 @@ def changes(context: Context, arguments: NoArguments) -> Working[ChangesOutput]:
 
 
 class KnownGoodGone(Exception):
-    """There is no known good to measure; the message says why."""
+    """There is no known-good build to measure; the message says why."""
 
 
 def known_good_build(context: Context, name: str, now: Build) -> Generator[Tick, None, Build]:
-    """The build of a variant's known good: from the cache, or built again from its commit in a temporary folder.
+    """A variant's known-good build, from the cache or built again from its commit in a temporary folder.
 
-    Raises KnownGoodGone when there is none other than `now`.
+    Raises KnownGoodGone if there is none, or if it equals the current build `now`.
     """
     known, bench = context.past.known_good.get(name), context.bench
     if known is None:

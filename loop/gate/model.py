@@ -1,4 +1,4 @@
-"""What the checks of the environment, of builds and of answers find."""
+"""Outputs of the gate's actions: checks of the environment, of builds and of answers."""
 
 from typing import Literal
 
@@ -31,7 +31,7 @@ class NumpyOutput(Output):
     version: str = ""
     """Version of NumPy; empty when it cannot be imported."""
     shares_memory: bool = False
-    """Whether torch and NumPy see the same memory: their binary interfaces agree."""
+    """Whether torch and NumPy can share a buffer, so that their binary interfaces agree."""
 
 
 class DeviceOutput(Output):
@@ -42,21 +42,21 @@ class DeviceOutput(Output):
     device: str = ""
     """Where the session runs: cpu or cuda."""
     name: str = ""
-    """Processor or GPU."""
+    """Model name of the processor or GPU."""
     capability: str | None = None
     """Compute capability of the GPU, as in 8.9."""
     uuid: str | None = None
-    """Which GPU it is, as nvidia-smi -L shows it."""
+    """The GPU's UUID, as `nvidia-smi -L` prints it."""
     facts: DeviceFacts | None = None
-    """What its driver says that it can do."""
+    """The GPU's properties, as its driver reports them; None on a CPU."""
     matmul_error: float | None = None
-    """Largest relative error of a small matrix product on it."""
+    """Largest relative error of a small matrix product on the device."""
     driver: str | None = None
     """Version of the NVIDIA driver."""
     cuda: str | None = None
-    """Newest CUDA release whose code that driver runs."""
+    """Newest CUDA release that the driver supports."""
     toolkit: str | None = None
-    """Release of nvcc."""
+    """CUDA release of nvcc; None without nvcc."""
 
 
 class LibrariesOutput(Output):
@@ -76,7 +76,7 @@ class ExtensionOutput(Output):
     actions = ("environment.extension",)
 
     extension: Literal["ready", "missing", "broken"] = "missing"
-    """Loads and answers; has to be built; or was built and does not work."""
+    """`ready`: every build is right; `missing`: one needs a build; `broken`: one is wrong."""
 
 
 class SourcesOutput(Output):
@@ -85,9 +85,9 @@ class SourcesOutput(Output):
     actions = ("kernel.sources",)
 
     units: int = 0
-    """Translation units of the variant that has most."""
+    """Largest number of translation units of any variant."""
     framework_headers: tuple[str, ...] = ()
-    """Framework headers that any of them includes."""
+    """Framework headers that any variant includes."""
 
 
 class BuildOutput(Output):
@@ -96,17 +96,17 @@ class BuildOutput(Output):
     actions = ("kernel.build",)
 
     builds: tuple[Build, ...] = ()
-    """One a compiled variant."""
+    """One for each compiled variant."""
     units: int = 0
-    """Translation units of the variant that has most."""
+    """Largest number of translation units of any variant."""
     framework_headers: tuple[str, ...] = ()
-    """Framework headers that any of them includes."""
+    """Framework headers that any variant includes."""
     seconds: float = 0.0
     """Compiler time of this step; 0 when all was cached."""
 
 
 class LoadOutput(Output):
-    """Whether built libraries load, export what they promise, and are what is on disk."""
+    """Whether built libraries load, export the declared symbols, and match the sources on disk."""
 
     actions = ("kernel.load",)
 
@@ -115,12 +115,12 @@ class LoadOutput(Output):
 
 
 class ShareOutput(Output):
-    """What a job found that verifies all variants on some of the workloads."""
+    """Checks by one job of an executor: all variants on a share of the workloads."""
 
     actions = ("kernel.verify_share",)
 
     sides: tuple[VariantChecks, ...] = ()
-    """The checks of each variant; on a CPU then once more, on another number of threads."""
+    """The checks of each variant; on a CPU followed by checks with another number of threads."""
     control: VariantChecks
     """The checks of the baseline."""
     left_out: tuple[Workload, ...] = ()
@@ -130,32 +130,32 @@ class ShareOutput(Output):
     notes: tuple[str, ...] = ()
     """What could not be exercised."""
     looked: Looked = Field(default_factory=Looked)
-    """What its inputs showed, and in the first job what the reference does not read."""
+    """Blind spots of the drawn inputs; in the first job also what the reference does not read."""
     zeros: tuple[str, ...] = ()
-    """Workloads on which zeros would be right."""
+    """Workloads on which an output of all zeros would pass."""
     edited: tuple[str, ...] = ()
-    """Files of a foreign task that were edited meanwhile."""
+    """Files of a foreign task that changed while answers ran."""
 
 
 class ChangesOutput(Output):
-    """What changed since the known good."""
+    """What changed since the known-good build."""
 
     actions = ("kernel.changes",)
 
     changed: tuple[str, ...] = ()
-    """Compiled variants whose build is another."""
+    """Compiled variants whose build differs from the known-good build."""
     count: int = 0
-    """How many they are."""
+    """Number of changed variants."""
     files: tuple[str, ...] = ()
-    """Files of the target that differ from the known good's revision."""
+    """Files of the target that differ from the commit of the known-good build."""
 
 
 class PropertiesOutput(Output):
-    """Relations between outputs that hold without any reference."""
+    """Property checks: relations between a variant's own outputs, without a reference."""
 
     actions = ("kernel.properties",)
 
     checks: tuple[PropertyCheck, ...] = ()
-    """One a variant, property and workload."""
+    """One for each variant, property and workload."""
     held: int = 0
-    """Checks in which the relation holds."""
+    """Number of checks that hold."""

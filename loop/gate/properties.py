@@ -1,6 +1,6 @@
-"""Properties: what must hold of a variant's outputs whatever the reference says.
+"""Properties: relations that a variant's outputs must satisfy, whatever the reference gives.
 
-A variant computes, the judge relates its outputs to each other.
+The variant computes in its worker; the judge relates its outputs to each other.
 """
 
 from collections.abc import Generator, Sequence
@@ -25,16 +25,16 @@ from loop.workers.messages import Compute
 from loop.workers.program import Refusal, WorkerLost
 
 MOST_CALLS = 64
-"""Outputs that a property may ask for."""
+"""Largest number of calls that the judge may ask for to check one property."""
 MOST_WORK = 4e9
-"""Operations of the largest workload that properties are tried on, unless all are larger. Each takes several calls
-and comparisons: seven of up to 137e9 operations ran into the limit of 80 s (an H100 with 16 cores)."""
+"""Most operations of a workload that properties are tried on; the smallest of each type is always tried.
+A property takes several calls: seven of up to 137e9 operations hit the 80 s limit (H100, 16 cores)."""
 
 
 def properties(context: Context, arguments: Lasting) -> Working[PropertiesOutput]:
-    """Every property of the target on every selected variant: the timed workloads, and one of each other type.
+    """Try every property of the target on every selected variant, or on emulated ones if none runs here.
 
-    Where no variant runs here, those that are emulated.
+    Workloads: the timed ones, and one of each other element type.
     """
     bench, names = context.bench, context.bench.target.properties
     if not names:
@@ -94,9 +94,9 @@ def properties(context: Context, arguments: Lasting) -> Working[PropertiesOutput
 def workloads_for_properties(
     context: Context, device: Device
 ) -> tuple[tuple[Workload, ...], tuple[Workload, ...]]:
-    """The timed workloads, and the first checked one of each other type; normal values only.
+    """The workloads to try, and those left out because they are too large; normal values only.
 
-    And those of them that are left out, for they are large: the smallest of each type is always tried.
+    Candidates: the timed workloads and the first checked one of each other type. The smallest stays.
     """
     timed = workloads(context, context.task.plan.workloads, device=device)
     types, others = {workload.dtype for workload in timed}, dict[str, Workload]()
@@ -113,7 +113,7 @@ def workloads_for_properties(
 def try_properties(
     bench: Bench, side: Side, properties: Sequence[str], workloads: Sequence[Workload]
 ) -> Generator[Tick, None, tuple[PropertyCheck, ...]]:
-    """Try each property on each workload whose type the side takes. Raises LoopError when the judge is lost."""
+    """Try each property on each workload that the side accepts. Raises LoopError when the judge is lost."""
     checks: list[PropertyCheck] = []
     worker = KeptWorker(bench, side)
     try:
@@ -132,7 +132,7 @@ def try_properties(
 
 
 def _walk(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, None, tuple[str, str]]:
-    """Give the judge each output that it asks for, until it has a finding; the status, and a sentence."""
+    """Make each call that the judge asks for, until it has a finding. Returns a status and a sentence."""
     bench, side = worker.bench, worker.side
     yield from worker.load()
     note = f"{name} of {side.name} on {workload.name}"
@@ -159,7 +159,7 @@ def _walk(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, 
 
 
 def asked_for(signature: Signature, workload: Workload, call: Call) -> Workload:
-    """The workload that matches a call of a property, whose shapes and attributes may differ."""
+    """The workload for a call that a property asks for; its sizes and attributes may differ."""
     texts = zip(signature.inputs.values(), call.inputs, strict=True)
     sizes = {name: size for text, tensor in texts for name, size in zip(text.split(), tensor.shape, strict=True)}
     words = " ".join(f"{name}{size}" for name, size in sizes.items())

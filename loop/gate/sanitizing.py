@@ -1,4 +1,4 @@
-"""Compiled CUDA variants under compute-sanitizer: an answer that is right today may rest on a race."""
+"""Run compiled CUDA variants under compute-sanitizer, because a right output may rest on a race."""
 
 import re
 import shutil
@@ -30,32 +30,32 @@ PROGRAM = "compute-sanitizer"
 TOOLS: tuple[SanitizerTool, ...] = ("memcheck", "racecheck", "synccheck", "initcheck")
 INSTALL = "it comes with the CUDA toolkit (cuda-sanitizer): put its folder on the PATH"
 FOUND = 86
-"""Its exit status when it has found something."""
+"""Exit status that compute-sanitizer returns when it found an error."""
 OPTIONS: Mapping[SanitizerTool, tuple[str, ...]] = {
-    # Errors of API calls come back through the variant; accesses beyond a tensor may not fall into the next one.
+    # The variant itself returns API errors. Padding keeps an access past a tensor out of the next tensor.
     "memcheck": ("--padding", "4096", "--report-api-errors", "no")
 }
 LOG_BYTES = 4 << 20
-"""The rest of a log is not read."""
+"""Bytes of a log that `loop` reads."""
 MOST_REPORTS = 20
 ASK_LIMIT_S, CALL_LIMIT_S = 20.0, 60.0
 MOST_CALLS = 6
-"""Workloads of each variant: small ones, unlike each other."""
+"""Most workloads of each variant."""
 MOST_FLOPS = 2e7
-"""Work of a call that is made under a tool; some tools follow every access."""
+"""Most operations of a call under a tool, because some tools instrument every access."""
 MOST_BYTES = 2**20
-"""The same where the manifest does not say how much work a call is: bytes of its tensors."""
+"""Most bytes of a call's tensors, used where target.yaml has no `flops`."""
 AT_ONCE = 8
-"""Tools that run at a time: each is a process that instruments code, and the GPU is hardly busy."""
+"""Tool processes that run in parallel: they instrument code on the CPU and leave the GPU idle."""
 PREFIX = "========="
 SUMMARY = re.compile(r"^(?:ERROR|RACECHECK|\w+CHECK) SUMMARY: (\d+) (?:error|hazard)s?\b(?! were not printed)")
 PLACED = re.compile(r"(?:\bat|Device Frame:) ?(?P<function>.+?)[+:]0x[0-9a-f]+(?: in (?P<place>\S+:\d+))?")
 """`at void k<float>(float *)+0x42f0 in k.cuh:75`; without -lineinfo nothing follows the offset."""
 CAST = re.compile(r"\((?:int|unsigned int|long|bool)\)(?=-?\d)")
-"""`(int)64` among the arguments of a template: 64 says as much."""
+"""A cast among template arguments, as in `(int)64`; `loop` removes it."""
 THREAD = re.compile(r"by thread (\([^)]*\)) in block (\([^)]*\))")
 EVIDENCE = re.compile(r"(?:at|and|by thread|(?:Write|Read) Thread)\b")
-"""How a line of a report begins that says where; talk of the tool about itself has none."""
+"""Start of a report line that names a place. A paragraph without one is a remark of the tool."""
 SEVERITY = re.compile(r"^(error|warning): *", re.IGNORECASE)
 KINDS: tuple[tuple[str, Kind], ...] = (
     (r"Race reported|hazard", "race"),
@@ -69,24 +69,24 @@ ITSELF = "Internal Sanitizer Error"
 
 @dataclass
 class Examination:
-    """One side under one tool."""
+    """The result of one side under one tool."""
 
     seconds: float = 0.0
     reports: list[SanitizerReport] = field(default_factory=list)
-    """Everything found that was printed."""
+    """The reports that the tool printed."""
     total: int | None = None
-    """How much was found by the tool's own count; None where it did not come to its summary."""
+    """The tool's own count of findings; None if it wrote no summary."""
     remarks: list[str] = field(default_factory=list)
-    """What the tool says of itself: that it failed, or did not see everything."""
+    """Remarks of the tool about itself, such as an internal error."""
     refused: dict[str, str] = field(default_factory=dict)
-    """Calls that came to nothing, and why; by the workload's name."""
+    """Workload name to the reason why the variant refused the call."""
     lost: str = ""
-    """How the worker died, or did not end; empty when it ended by itself."""
+    """How the worker process was lost; empty when it ended normally."""
     code: int | None = None
-    """Exit status of the tool; None where it was killed."""
+    """Exit status of the tool; None if it was killed."""
 
     def read(self, text: str) -> None:
-        """Read a log: reports begin at the margin, the lines that belong to them are indented."""
+        """Add a log's reports, remarks and count. A report starts at the margin; its details are indented."""
         paragraphs: list[list[str]] = []
         for line in text.splitlines():
             words = line.strip().removeprefix(PREFIX)
@@ -108,14 +108,14 @@ class Examination:
 
     @property
     def found(self) -> bool:
-        """Whether the tool found an error, also where its report is not understood."""
+        """Whether the tool found an error, even one whose report `loop` cannot parse."""
         if self.reports:
             return any(report.severity == "error" for report in self.reports)
         return self.code == FOUND or bool(self.total)
 
     @property
     def why_unknown(self) -> str:
-        """Why the tool cannot say that there is nothing; empty where it can."""
+        """Why the run does not prove that there is no error; empty where it does."""
         if self.remarks:
             return self.remarks[0]
         if self.lost:
@@ -128,7 +128,7 @@ class Examination:
 
 
 def _report(head: str, details: Sequence[str]) -> SanitizerReport:
-    """A finding with its kind, its kernel, its thread, and its places: the first line with one, and the frames."""
+    """Parse a report: kind, severity, kernel, thread, block and source places (file:line)."""
     first = next(filter(None, map(PLACED.search, (head, *details))), None)
     frames = [PLACED.search(line) for line in details if line.startswith("Device Frame:")]
     matches = [match for match in (first, *frames) if match]
@@ -147,7 +147,7 @@ def _report(head: str, details: Sequence[str]) -> SanitizerReport:
 def examine(
     bench: Bench, side: Side, tool: SanitizerTool, workloads: Sequence[Workload], limit_s: float
 ) -> Generator[Tick, None, Examination]:
-    """One call of a side on each workload under a tool; the judge has to have written the inputs."""
+    """Run one call per workload under a tool. Inputs must exist already (`bench.expect`)."""
     examination, begun, note = Examination(), time.monotonic(), f"{side.name} under {tool}"
     with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
         log = Path(folder) / f"{tool}.log"
@@ -173,7 +173,7 @@ def examine(
 
 
 def version() -> str:
-    """The version of compute-sanitizer that is on the PATH; empty when there is none."""
+    """The version of compute-sanitizer on the PATH; empty without one, `unknown` if it prints none."""
     if shutil.which(PROGRAM) is None:
         return ""
     try:
@@ -185,14 +185,14 @@ def version() -> str:
 
 
 class SanitizeTerms(Lasting):
-    """How much is sanitized."""
+    """Arguments of `kernel.sanitize`."""
 
     wrong: bool = False
-    """Whether variants that were found wrong are, too: a tool may say why they are."""
+    """Whether to sanitize variants that verification found wrong, to learn why."""
 
 
 def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutput]:
-    """The builds that are measured, under each tool, on a few small workloads of the plan's check sets."""
+    """Run each measured build under each tool, on a few small workloads of the plan's check sets."""
     target, begun = context.bench.target, time.monotonic()
     every = {name: target.variants[name] for name in (*context.task.variants, *context.task.emulated)}
     on_gpu, why = context.bench.device == "cuda", ""
@@ -238,7 +238,7 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutp
 
 
 def _calls(context: Context, name: str) -> tuple[Workload, ...]:
-    """A few small workloads of the plan's check sets, or of those that are timed where it has none."""
+    """A few small workloads from the plan's check sets, or from its timed sets if it has none."""
     target, variant = context.bench.target, context.bench.target.variants[name]
     every = workloads(context, extra_sets(context) or context.task.plan.workloads, device="cuda")
     candidates = [workload for workload in every if accepts(variant, workload)]
@@ -252,11 +252,11 @@ def _calls(context: Context, name: str) -> tuple[Workload, ...]:
 def least_work(
     candidates: Sequence[Workload], work: Mapping[str, float], most: float, count: int
 ) -> tuple[Workload, ...]:
-    """At most `count` of the workloads whose work is at most `most`, the least work first; always the same ones.
+    """Choose at most `count` workloads of at most `most` work, sorted by work; the choice is repeatable.
 
-    Every type, flag and choice that is among them is taken at least once, as far as `count` allows; then those
-    with most work, in which loops go round more often. Where all are too much, the least is taken. `work`: by the
-    name of the workload.
+    `work`: workload name to its work. Each type, flag and choice is taken once, as far as `count` allows.
+    Then follow the workloads with most work, because their loops run more often. If all exceed `most`, the
+    smallest one is taken.
     """
     ordered = sorted(candidates, key=lambda workload: (-work[workload.name], workload.name))
     small = [workload for workload in ordered if work[workload.name] <= most] or ordered[-1:]
@@ -275,9 +275,9 @@ def least_work(
 def _run(
     context: Context, tool: SanitizerTool, build: Build, own: Sequence[Workload], begun: float
 ) -> Generator[Tick, None, SanitizerRun]:
-    """Examine one variant under one tool, if the step's time is not over.
+    """Examine one variant under one tool; status `unknown` if the step's time is over.
 
-    What was found is blamed on the workload whose call memcheck ended, or on the first that shows it alone.
+    An error is blamed on the workload whose call memcheck ended, or on the first that shows it alone.
     """
     names = tuple(workload.name for workload in own)
     blank = SanitizerRun(
@@ -332,7 +332,7 @@ def _output(
         more = f"; so {'does' if len(bad) == 2 else 'do'} {listed_words(who[1:])}" if bad[1:] else ""
         message = f"{who[0]} finds something: {bad[0].told}{more}"
         hint = _replay(context, bad[0], calls[bad[0].variant])
-    verdicts = tuple(  # One a variant: what a sanitizer finds wrong is wrong, and has no speed.
+    verdicts = tuple(  # One for each variant. A variant with a sanitizer error gets no speed verdict.
         NoSpeedVerdict(
             variant=run.variant,
             workload=run.workload or run.workloads[0],
@@ -358,7 +358,7 @@ def _output(
 
 
 def _replay(context: Context, run: SanitizerRun, own: Sequence[Workload]) -> str:
-    """The command that shows a finding again, and how to make the tool name lines."""
+    """The command that repeats a finding, and a hint on `-lineinfo` if the report has no source lines."""
     named = [workload for workload in own if workload.name == run.workload] or own
     signature = context.bench.target.signature
     chosen = [word for w in named for word in ("--workloads", as_words(entry_of(signature, w)))]

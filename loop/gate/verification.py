@@ -1,4 +1,4 @@
-"""What a verification came to, whether it ran on the device or under the emulator: the output of its step."""
+"""Turn the checks of a verification into its step's output, on the device and under the emulator."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -14,7 +14,7 @@ from loop.model.workloads import unsupported
 from loop.workers.bench import UNJUDGED_HINT, Side
 
 VERBS = {"refused": "refuses a call", "crashed": "crashes", "hung": "hangs"}
-"""What is said of a variant by the first check that failed; the others make it incorrect."""
+"""Status of the first failed check to the verb of the message; any other status: "is incorrect"."""
 
 
 def verification_output(
@@ -28,11 +28,11 @@ def verification_output(
     missing: Sequence[str] = (),
     untaken: Mapping[str, Sequence[str]] | None = None,
 ) -> VerifyOutput:
-    """The output of a verification: the checks of all variants, and of the control.
+    """The output of a verification, from the checks of all variants and of the control.
 
-    `meant`: names of the variants that were to be verified; `failures`: those that do not compile; `missing`: what
-    was not exercised, besides layouts that were declined; `untaken`: variant to the workloads that it does not
-    take, and why; `command`: makes a command of loop on this target.
+    `meant`: names of all selected variants; `failures`: those that do not compile; `missing`: sentences on
+    what was not exercised; `untaken`: variant to sentences on the workloads that it does not take;
+    `command`: formats a `loop` command line for this target.
     """
     trusted = bool(control.checks) and not control.first_failure
     right = tuple(checks.variant for checks in sides if checks.right and trusted)
@@ -75,7 +75,7 @@ def _failure(
     failures: Sequence[BuildFailed],
     command: Callable[..., str],
 ) -> tuple[str, str | None]:
-    """What failed, in one line, the most telling thing first, and what to do next; empty where nothing did."""
+    """A message on what failed, and a hint on what to do next; the message is empty without a failure."""
     wrong = [(checks, first) for checks in sides if (first := checks.first_failure)]
     if control.first_failure:
         also = f"; {wrong[0][0].variant} as well: {wrong[0][1].message}" if wrong else ""
@@ -95,9 +95,9 @@ def _failure(
 
 
 def _incorrect(checks: VariantChecks) -> Iterator[NoSpeedVerdict]:
-    """A verdict for every workload on which a variant was wrong, crashed, hung, refused or tampered.
+    """One verdict for each workload on which a variant was wrong, crashed, hung, refused or tampered.
 
-    Of several failed checks the first speaks, as in the step's own message; one that was tampered with before it.
+    The reason comes from the workload's first failed check; a check with tampering has precedence.
     """
     first: dict[str, Check] = {}
     for check in sorted(checks.checks, key=lambda check: check.status != "tampered"):
@@ -117,9 +117,9 @@ def _incorrect(checks: VariantChecks) -> Iterator[NoSpeedVerdict]:
 def merge_shares(
     shares: Sequence[ShareOutput], workloads: Sequence[Workload]
 ) -> tuple[tuple[VariantChecks, ...], VariantChecks]:
-    """The checks of each variant and of the control, in the order in which one job would give them.
+    """Merge the checks of several jobs: those of each variant, and those of the control.
 
-    Raises WorkFailed where no share could judge anything.
+    The order is that of a single job. Raises WorkFailed where no share could judge anything.
     """
     every: dict[str, VariantChecks] = {}
     for parts in zip(*(share.sides for share in shares), strict=True):
@@ -134,14 +134,14 @@ def merge_shares(
 
 
 def hung_out(checks: VariantChecks) -> Iterator[str]:
-    """A line on a variant whose checks ended because too many calls hung."""
+    """One line if a variant's checks ended early because too many calls hung; else none."""
     hung = checks.count("hung")
     if hung >= MOST_HUNG:
         yield f"{checks.variant} on the workloads after its call number {hung} that hung"
 
 
 def untaken_workloads(side: Side, workloads: Iterable[Workload]) -> tuple[str, ...]:
-    """Workloads that a side does not take and why: their type, or its `takes` condition."""
+    """Sentences on the workloads that a side does not take: by element type, or by `takes`."""
     types, sizes = dict[str, str](), dict[str, str]()
     for workload in workloads:
         if workload.dtype not in side.dtypes:

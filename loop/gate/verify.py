@@ -1,4 +1,4 @@
-"""Is it right? A variant computes in its own process, the judge compares in another."""
+"""Verify variants: each computes in a worker process; the judge process compares outputs."""
 
 import dataclasses
 import os
@@ -26,66 +26,66 @@ from loop.workers.program import FORGED, Refusal, WorkerLost
 
 LAYOUTS: tuple[Layout, ...] = ("contiguous", "strided", "misaligned", "transposed", "broadcast")
 FIRST_CALLS = 2
-"""Workloads that are checked once more as the first call of a fresh process. On a GPU one: CUDA starts slowly."""
+"""Workloads checked again as the first call of a fresh process. A GPU gets 1: CUDA starts slowly."""
 CALL_LIMIT_S = 20.0
-"""A call that has not come back by then hangs, unless the reference took so long that it may need longer."""
+"""Smallest time limit of a call, in seconds. A slow reference raises the limit (`call_limit_s`)."""
 LONGEST_S = 900.0
-"""No call is waited for longer."""
+"""Largest time limit of a call, in seconds."""
 PATIENCE = 100.0
-"""A call may take so many times what inputs and reference took: a naive kernel is far slower than a library."""
+"""Time limit of a call, as a multiple of the time for inputs and reference. Naive kernels are slow."""
 EMULATED = 5.0
-"""Under the emulator a small call may take so many times as long."""
+"""Factor on the smallest time limit under the emulator."""
 SLOW_S = 5.0
-"""A first call that takes longer has made something ready, and says nothing of those that follow."""
+"""Seconds above which a first call includes a one-time setup; later calls are faster."""
 LARGE_WORK = 1e6
-"""Operations from which the time of a workload says something of its work."""
+"""Operations from which a workload's time depends on its work rather than on process start."""
 MOST_HUNG = 2
-"""Checks of one side that may hang; the rest is not tried then, each would take as long."""
+"""Hung checks after which `loop` skips the side's other checks, because each could hang as long."""
 SIDE_BY_SIDE = 12
-"""Workers that start at a time, before they are asked: their imports go on meanwhile."""
+"""Worker processes started ahead of their first call, so that their imports overlap."""
 LARGE = 64 << 20
-"""Bytes of inputs and outputs of a call whose files and answer are not kept."""
+"""Bytes of a call's inputs and outputs above which its files and reference are not kept."""
 COPIES, ROOM = 4, 0.25
-"""So many times a process may hold inputs and outputs; the share of free memory that those of all sides may take.
-Where they would take more, no process is kept: to start one again costs a third of a second on a GPU."""
+"""Copies of inputs and outputs that one process may hold; the share of free memory for all processes.
+Above that share no process is kept. To start one again costs a third of a second on a GPU."""
 UNMOVED = 32.0
 """If two right outputs differ by more than this many rounding errors, one output cannot be right for both seeds: a
 right kernel may be 16 of them off on either side."""
 OF_ELEMENTS = ("elements", "loose tolerance", "NaN")
-"""Causes that say that elements are wrong, and nothing else."""
+"""Causes that say only that elements are wrong."""
 OF_VALUES = (*OF_ELEMENTS, "checker", "plain error", "two outputs", "one output")
-"""Causes behind which a kernel may stand that depends on the calls before."""
+"""Causes that a dependence on earlier calls may explain."""
 Which = Literal["none", "first", "later", "all", "mixed"]
 
 
 @dataclass(frozen=True)
 class Job:
-    """What one side is checked on."""
+    """The checks to make of one side: workloads, layouts and limits."""
 
     side: Side
     workloads: Sequence[Workload]
     layouts: bool = True
-    """Whether inputs of other layouts are tried too, on one workload of each type, and first calls of further
+    """Whether to try other input layouts on one workload of each type, and first calls of fresh
     processes."""
     enough: bool = False
-    """Whether the first failure ends it."""
+    """Whether the first failure ends the checks of this side."""
     call_limit_s: float | None = None
-    """Seconds after which a call hangs; None: a limit that grows with what the reference takes."""
+    """Seconds after which a call counts as hung; None: a limit that grows with the reference's time."""
     control: bool = False
     """True for the control run. Slow control calls run once, because their timing is not used."""
     suspected: bool = False
-    """Whether wrong outputs are compared with those of known faults."""
+    """Whether the judge compares wrong outputs with the outputs of known faults."""
     only: frozenset[str] | None = None
-    """Names of the workloads that are checked here; the others are checked elsewhere. None: all."""
+    """Names of the workloads that this job checks; None: all. Other jobs check the others."""
 
     @property
     def own(self) -> list[Workload]:
-        """The workloads that are checked here."""
+        """The workloads that this job checks."""
         return [workload for workload in self.workloads if self.only is None or workload.name in self.only]
 
     @property
     def laid_out(self) -> dict[str, Workload]:
-        """Of each type the workload on which other layouts are tried: no size is 0, and none 1 if possible."""
+        """Element type to the workload for other layouts: no size is 0, and if possible none is 1."""
         if self.side.kind == "command" or not self.layouts:  # A program reads files.
             return {}
         chosen: dict[str, Workload] = {}
@@ -97,18 +97,18 @@ class Job:
 
 @dataclass
 class TimeAllowance:
-    """Seconds for optional workloads, the small ones first."""
+    """A budget of seconds for optional workloads, of which small ones come first."""
 
     seconds: float
     workloads: Sequence[Workload]
     left_out: list[Workload] = dataclasses.field(default_factory=list)
-    """Those for which no time was left."""
+    """Workloads for which no time was left."""
     begun: float | None = None
     seconds_of_work: float = 0.0
-    """Seconds that one operation took, by the slowest of the workloads so far."""
+    """Seconds per operation, of the slowest workload so far."""
 
     def fits(self, target: Target, workload: Workload) -> bool:
-        """Whether there is time for a workload, by what those before took. The first call starts the clock."""
+        """Whether the time left suffices for a workload. The first call of `fits` starts the clock."""
         self.begun = self.begun or time.monotonic()
         expected_s = self.seconds_of_work * operations(target, workload)
         return time.monotonic() - self.begun + expected_s < self.seconds
@@ -122,12 +122,12 @@ class TimeAllowance:
 def verify(
     bench: Bench, jobs: Sequence[Job], allowance: TimeAllowance | None = None
 ) -> Generator[Tick, None, tuple[VariantChecks, ...]]:
-    """Check each side on its workloads; what it does not take is counted. Raises LoopError when the judge is lost.
+    """Check each side on its workloads; the result has one entry for each job, in order.
 
-    Sizes and values come in an order that follows from their seeds; workloads of the `allowance` come last. The
-    reference is worked out twice on the first workload of the lists: if it does not repeat itself, it judges
-    nothing. A workload that cannot be judged is left; raises Unjudged where none can be, unless others are judged
-    elsewhere.
+    The order of workloads is random but follows from their seeds; workloads of the `allowance` come last.
+    The judge computes the reference twice on the first workload, because a reference that does not repeat
+    itself judges nothing. A workload that cannot be judged is skipped. Raises LoopError when the judge is
+    lost, and Unjudged where no workload can be judged and no other job judges any.
     """
     checkers = [SideChecker(job, KeptWorker(bench, job.side)) for job in jobs]
     optional = {values_key(workload) for workload in allowance.workloads} if allowance else set()
@@ -179,9 +179,9 @@ def verify(
 def _check_all(
     bench: Bench, checkers: Sequence["SideChecker"], same: Sequence[Workload], later: Sequence[Workload]
 ) -> Generator[Tick, None, None]:
-    """Every side on the same sizes with each set of values, in one process.
+    """Check every side on workloads of the `same` shape, each side in one worker process.
 
-    The process is not kept after that where it is large, or where its side has nothing left of what comes `later`.
+    The worker is closed afterwards if its tensors are large, or if no `later` workload concerns its side.
     """
     call = bench.call(same[0], "judge")
     size = call.output.size + sum(tensor.pool_size for tensor in call.inputs)
@@ -207,7 +207,7 @@ def values_key(workload: Workload) -> tuple[str, int]:
 
 
 def of_one_shape(workloads: Iterable[Workload]) -> list[list[Workload]]:
-    """Every workload once; those of one name, which differ in their values, together."""
+    """Group workloads by name: those of a group share their sizes and differ in the seed of values."""
     wanted: dict[str, dict[int, Workload]] = {}
     for workload in workloads:
         wanted.setdefault(workload.name, {})[workload.seed] = workload
@@ -215,12 +215,12 @@ def of_one_shape(workloads: Iterable[Workload]) -> list[list[Workload]]:
 
 
 def _draw(workloads: Iterable[Workload]) -> random.Random:
-    """Random numbers that follow from the seeds of workloads."""
+    """A random generator seeded by the names and seeds of workloads, so that a run repeats."""
     return random.Random(repr([values_key(workload) for workload in workloads]))
 
 
 def in_order(parts: Sequence[VariantChecks], workloads: Sequence[Workload]) -> VariantChecks:
-    """The checks of one side that were made in several places, in the order of the workloads."""
+    """Merge the checks that several jobs made of one side, in the order of the workloads."""
     places = {values_key(workload): place for place, workload in enumerate(workloads)}
 
     def place(check: Check) -> tuple[int, int]:
@@ -235,17 +235,17 @@ class WrongTurns:
     """Which calls of a check gave wrong outputs."""
 
     which: Which
-    """`first`: only the first ones; `later`: only the last ones."""
+    """`first`: only the first calls; `later`: only the last calls."""
     fresh: bool
-    """Whether no call of the process came before."""
+    """Whether the check made the first call of its process."""
     message: str = ""
-    """What is wrong then."""
+    """What is wrong with those outputs."""
 
 
 def cause_of(first: WrongTurns, again: WrongTurns) -> Cause:
-    """What two checks of one call say, the second in a fresh process; empty where its place says nothing.
+    """Whether a failure depends on earlier calls, by a check and its repeat in a fresh process.
 
-    Both have to agree: what differs by chance, as in a race, differs from process to process.
+    Empty unless both agree, because a race differs by chance from process to process.
     """
     if again.which == "first" and (first.which == "first" or (first.which == "all" and not first.fresh)):
         return "first call"
@@ -254,35 +254,35 @@ def cause_of(first: WrongTurns, again: WrongTurns) -> Cause:
 
 
 class SideChecker:
-    """One side with its worker, and what was found of it so far."""
+    """Checks one side in its worker process, and keeps the checks made so far."""
 
     def __init__(self, job: Job, worker: KeptWorker) -> None:
         self.bench, self.job, self.side, self.worker = worker.bench, job, job.side, worker
         self.keys = {values_key(workload) for workload in job.own}
-        """Workloads that are checked here, once each."""
+        """Keys of the workloads that this job checks."""
         self.laid_out = job.laid_out
         self.found: list[Check] = []
         self.again = set[tuple[str, int]]()
-        """Workloads that are checked once more as the first call of a fresh process."""
+        """Keys of workloads to check again as the first call of a fresh process."""
         if job.layouts and not job.control and not (self.side.kind == "command" or self.side.emulated):
             keys = [values_key(workload) for workload in job.workloads if accepts(self.side, workload)]
             most = 1 if self.bench.device == "cuda" else FIRST_CALLS
             self.again = set(_draw(job.workloads).sample(keys, min(most, len(keys))))
         self.first_call_s = 0.0
-        """Seconds that the last first call of a process took."""
+        """Seconds of the most recent call that was the first of its process."""
         self._turns: dict[tuple[tuple[str, int], Layout], WrongTurns] = {}
-        """Which calls of the checks that failed were wrong."""
+        """For each failed check (workload key, layout): which of its calls were wrong."""
         self._given: dict[tuple[str, Layout, str], str] = {}
-        """Sizes, layout and digest of an output to the call that it was first given to."""
+        """Workload name, layout and output digest to the call that first gave this output."""
 
     @property
     def checks(self) -> VariantChecks:
-        """What was found so far, in the order of the job."""
+        """The checks made so far, in the order of the job's workloads."""
         checks = VariantChecks(variant=self.side.name, build_id=self.side.build_id, checks=tuple(self.found))
         return in_order([checks], self.job.workloads)
 
     def concerns(self, workload: Workload) -> bool:
-        """Whether this side is still to be checked on a workload."""
+        """Whether this side still has to be checked on a workload: job, type, hangs and failures allow."""
         if values_key(workload) not in self.keys or workload.dtype not in self.side.dtypes:
             return False
         failed = [check for check in self.found if not check.passed]
@@ -293,7 +293,7 @@ class SideChecker:
         return sum(check.status == "hung" for check in self.found)
 
     def leave(self, workload: Workload, why: Unjudged) -> None:
-        """Note that a workload cannot be judged, if this side was to be checked on it."""
+        """Record `not judged` for a workload that this side had to be checked on."""
         if self.concerns(workload) and accepts(self.side, workload):
             self.found.append(Check(workload=workload, status="not judged", message=why.message))
             self.keys.discard(values_key(workload))
@@ -305,8 +305,8 @@ class SideChecker:
         """
         layouts = self._layouts(workload)
         if workload.name not in {check.workload.name for check in self.found}:
-            # The first values of these sizes: contiguous comes last here, and first with the next values. So both
-            # lie at the same addresses, one after the other, and who remembers by address is found.
+            # First values of these sizes: contiguous comes last here, and first with the next values. So two sets
+            # of values follow each other at the same addresses, and a cache keyed by address fails.
             layouts = layouts[::-1]
         for layout in layouts:
             if not self.concerns(workload):
@@ -325,9 +325,9 @@ class SideChecker:
             yield from self._check_again(workload)
 
     def _layouts(self, workload: Workload) -> Sequence[Layout]:
-        """How the inputs of a workload are laid out; what cannot show a mistake is left out.
+        """The input layouts to try on a workload, without layouts that cannot show a mistake.
 
-        Broadcast ones come with each set of values: each is broadcast along another axis.
+        Broadcast is tried with each seed, because each seed broadcasts along another axis.
         """
         chosen, bench = self.laid_out.get(workload.dtype), self.bench
         if chosen is None or chosen.name != workload.name:
@@ -351,9 +351,9 @@ class SideChecker:
         return [layout for layout in tried if layout not in left_out]
 
     def _blame_layout(self, workload: Workload) -> Generator[Tick, None, None]:
-        """Raise WorkFailed where a broadcast layout is not to blame: equal values may leave nothing but rounding.
+        """Raise WorkFailed if the values, not the broadcast layout, explain a wrong output.
 
-        The same values are as wrong in contiguous memory then, or the baseline is as wrong on them.
+        Then contiguous inputs of the same values fail too, or the baseline fails on broadcast inputs.
         """
         call, note = self.bench.call(workload, self.side.name, layout="broadcast"), f"{self.side.name} once more"
         job = Job(self.bench.side(BASELINE), [workload], layouts=False, control=True)
@@ -377,9 +377,9 @@ class SideChecker:
         self.found.append(check.model_copy(update={"threads": self.worker.side.threads}))
 
     def _check_again(self, workload: Workload) -> Generator[Tick, None, None]:
-        """Check the first call of a fresh process, which goes on; of slow first calls, only one more.
+        """Check a workload again as the first call of a fresh process; the process stays in use.
 
-        What is wrong on the workload already is left.
+        A workload that failed already is skipped. After a slow first call no further ones follow.
         """
         key = values_key(workload)
         self.again = set() if self.first_call_s > SLOW_S else self.again - {key}
@@ -394,12 +394,12 @@ class SideChecker:
             self._turns[key, LAYOUTS[0]] = dataclasses.replace(self._turns[key, LAYOUTS[0]], which="first")
 
     def look(self, workload: Workload, layout: Layout) -> Generator[Tick, None, Check]:
-        """What one workload comes to in one layout, whether or not it is among the job's."""
+        """Check one workload in one layout, even if the job does not list it."""
         yield from self.bench.expect(workload)
         return (yield from self._check(workload, layout))
 
     def _check(self, workload: Workload, layout: Layout, *, once: bool = False) -> Generator[Tick, None, Check]:
-        """One check; a call that gives no output is a check, too."""
+        """Make one check. A crash, a hang or a refused call becomes the check's status."""
         place = _place(workload, layout)
         if beyond := unsupported(self.side, workload, layout):
             words = f"not made: `takes` of {self.side.name} leaves out {beyond}, on {place}"
@@ -410,14 +410,14 @@ class SideChecker:
             except Refusal as refusal:
                 if refusal.cause != "left work":
                     raise
-            self.worker.close()  # A clock told that. It is a first call again: what held the machine up came once.
+            self.worker.close()  # Only a clock showed left work, and a delay of the machine rarely comes twice.
             return (yield from self._compute(workload, layout, once=once))
         except WorkerLost as lost:
             status, cause, fault = lost.kind, lost.cause, Fault(text=lost.how)
         except Refusal as refusal:
             cause = refusal.cause
             fault = Fault(text=refusal.no.message, code=refusal.no.code, seed=refusal.no.seed)
-            status = "refused"  # Only inputs of another layout may be declined, and only in so many words.
+            status = "refused"  # A variant may decline only inputs of another layout, by the `declined` code.
             if cause == "raised":  # PyTorch raises where a kernel would write to overlapping elements.
                 status = "unsupported" if layout == "broadcast" else "crashed"
             elif cause == "declined" and layout != "contiguous":
@@ -426,7 +426,7 @@ class SideChecker:
         return Check.model_validate({"workload": workload, "inputs": layout, **fields})
 
     def _compute(self, workload: Workload, layout: Layout, *, once: bool = False) -> Generator[Tick, None, Check]:
-        """Make the call and have the judge compare its outputs."""
+        """Make the call in the worker and have the judge compare its outputs with the reference."""
         yield from self.bench.expect(workload, layout=layout)
         call = self.bench.call(workload, self.side.name, layout=layout)
         note = f"{self.side.name} on {_place(workload, layout)}"
@@ -442,7 +442,7 @@ class SideChecker:
             _, message = complaint_about(self.side, reply.but(digests=()), finding, _place(workload, layout))
             turns = WrongTurns(which, fresh, message or check.message)
             self._turns[values_key(workload), layout] = turns
-        for path in outputs:  # Nobody who is checked later finds a right answer there.
+        for path in outputs:  # Else a variant that is checked later could copy a right answer from there.
             Path(path).unlink(missing_ok=True)
         expected = finding.worst.expected if finding.worst else 0.0
         if layout == "broadcast" and (expected is None or not abs(expected) < 1e300):
@@ -450,7 +450,7 @@ class SideChecker:
         return check
 
     def _wrong_turns(self, request: Compare, reply: Computed) -> Generator[Tick, None, Which]:
-        """Compare each output of a check with the reference, and see which calls gave the wrong ones."""
+        """Compare each output of a check with the reference; return which calls gave wrong outputs."""
         wrong, right = list[Turn](), list[Turn]()
         for path, turn in zip(request.outputs, reply.turns, strict=False):
             alone = Compare(request.call, (path,), before=request.before)
@@ -464,7 +464,7 @@ class SideChecker:
         return "later" if max(turn.last for turn in right) < min(turn.first for turn in wrong) else "mixed"
 
     def name_cause(self) -> Generator[Tick, None, None]:
-        """Find out whether the first failure depends on earlier calls: repeat it in a fresh process."""
+        """Repeat the first failure in a fresh process; if it depends on earlier calls, set its cause."""
         check = self.checks.first_failure
         before = self._turns.get((values_key(check.workload), check.inputs)) if check else None
         if check is None or before is None or (before.fresh and before.which == "all"):
@@ -482,7 +482,7 @@ class SideChecker:
             self.found = [each.model_copy(update=update) if each is check else each for each in self.found]
 
     def before(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
-        """Key of an earlier call with other values and the same output; empty where there is none."""
+        """Key of an earlier call that gave the same output for other values; empty without one."""
         if not reply.digests:
             return ""
         before = self._given.setdefault((workload.name, layout, reply.digests[0]), call.key)
@@ -491,7 +491,7 @@ class SideChecker:
     def ask(
         self, workload: Workload, call: Call, layout: Layout, note: str, *, once: bool = False
     ) -> Generator[Tick, None, Computed]:
-        """Have the worker make a call. Its limit grows with what the reference took on the same workload."""
+        """Have the worker make a call. The time limit grows with the reference's time on the workload."""
         yield from self.worker.load()
         fresh, first_call_s = self.worker.fresh, 0.0
         if (limit_s := self.job.call_limit_s or 0.0) == 0.0:
@@ -506,13 +506,13 @@ class SideChecker:
 
 
 def call_limit_s(bench: Bench, workload: Workload, *, emulated: bool = False) -> float:
-    """Seconds after which a call hangs: they grow with what inputs and reference of the workload took."""
+    """Seconds after which a call counts as hung; they grow with the time for inputs and reference."""
     least_s = CALL_LIMIT_S * (EMULATED if emulated else 1.0)
     return max(least_s, min(PATIENCE * bench.took.get(workload.name, 0.0), LONGEST_S))
 
 
 def files_of(call: Call, reply: Computed) -> tuple[str, ...]:
-    """The files of a call's outputs. Raises WorkerLost if a reply names others, or a file is incomplete."""
+    """The files of a call's outputs. Raises WorkerLost if a reply names other files, or a file is incomplete."""
     own = tuple(f"{call.output.path}.{number}" for number in range(len(reply.outputs)))
     whole = all(os.path.isfile(path) and os.path.getsize(path) == call.output.size for path in own)
     if not own or reply.outputs != own or not whole:
@@ -530,7 +530,7 @@ def _is_wrong(finding: Finding) -> bool:
 
 
 def check_of(side: Side, workload: Workload, layout: Layout, reply: Computed, finding: Finding) -> Check:
-    """What the worker noticed and the judge found, as one check."""
+    """Combine the worker's reply and the judge's finding into one check."""
     place = _place(workload, layout)
     cause, message = complaint_about(side, reply, finding, place)
     if finding.unjudged and cause in OF_ELEMENTS:
@@ -549,7 +549,7 @@ def check_of(side: Side, workload: Workload, layout: Layout, reply: Computed, fi
 
 
 def complaint_about(side: Side, reply: Computed, finding: Finding, place: str) -> tuple[Cause, str]:
-    """What is wrong with an output, as a code and in words, the most telling first; empty when nothing is."""
+    """The most telling fault of an output, as a cause and a sentence; both empty when it is right."""
     wrong = f"{finding.wrong:,} of {finding.total:,} elements wrong"
     wrong += f" in {finding.output}" if finding.output else ""
     if reply.broken:
@@ -566,7 +566,7 @@ def complaint_about(side: Side, reply: Computed, finding: Finding, place: str) -
         worst += "; by the stated tolerance zeros would be right" if finding.loose else ""
         if finding.tied:
             worst += "; wrong indices lead to equal values (ties): a `checker` in target.yaml can accept either"
-        # All of it is NaN that should be none, as results of earlier calls are once they are read.
+        # All NaN where the reference is finite: results of earlier calls are overwritten by NaN once read.
         stale = is_nan and finding.worst.expected is not None and finding.wrong == finding.total
         if side.kind == "python" and stale:
             worst += "; results of earlier calls are NaN by now: is it one of those?"

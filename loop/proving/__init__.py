@@ -1,13 +1,13 @@
-"""What is the gate worth? Mutation tests of it: mistakes and cheats are put into an honest variant.
+"""Mutation tests of the gate: `loop` injects mistakes and cheats (controls) into an honest variant.
 
-Begin with `prove.controls`: it lists them from the target's signature, with the reason for which the gate has
-to reject each. `mistakes` makes them, in a worker. `prove` sends each through verification, like a candidate. The
-honest variant has to pass.
+Begin with `prove.controls`: it lists the controls from the target's signature, with the causes for which the
+gate has to reject each. `mistakes` injects them, in a worker process. `prove` verifies each like a real
+candidate. The honest variant has to pass.
 
-Of each kind of mistake one is tried: about thirty, on a processor and on a GPU. What makes no difference to a
-function, such as swapping the terms of a sum, is no control. A mistake whose error stays within what is allowed is
-not counted: the target's inputs do not tell it. Programs have no controls. On a GPU, mistakes see copies on the
+One control of each kind is tried: about thirty, on a CPU and on a GPU. A mistake that changes no output, such as
+swapping the terms of a sum, is no control. A mistake whose error stays within the tolerance is not counted,
+because the target's inputs cannot show it. Programs have no controls. On a GPU, mistakes work on copies on the
 host. Cheats that only timing finds are no controls: `make bench-cheats` times them.
 
-`actions` holds the step `kernel.prove_gate`, and says in the report how far verdicts can be trusted.
+`actions` holds the step `kernel.prove_gate`, and the report's sentences on how far to trust verdicts.
 """

@@ -1,4 +1,4 @@
-"""The gate's own score: variants made to err on purpose, through verification like real candidates."""
+"""The action `kernel.prove_gate`: the gate's score, and what the report says of controls."""
 
 from collections.abc import Iterable, Sequence
 from math import prod
@@ -24,18 +24,18 @@ from loop.timing.against_known_good import CompareOutput
 from loop.workers.bench import Side
 
 PROOF_SHARE = 0.5
-"""Of the time after which the step is killed: controls that are not over then are named, and left."""
+"""Share of the step's kill time after which controls stop; the untried ones are reported."""
 
 
 class ProofTerms(Lasting):
-    """What the gate is tried on."""
+    """Arguments of `kernel.prove_gate`."""
 
     python: bool = False
-    """Python variants too where there are compiled ones: importing torch for their cheats takes many seconds."""
+    """Whether to try Python variants next to compiled ones; their import of torch takes many seconds."""
 
 
 def prove_gate(context: Context, arguments: ProofTerms) -> Working[GateOutput]:
-    """Every control of the selected variants: each has to be rejected, and the honest variant has to pass."""
+    """Mutation-test the gate: it must reject every control of the selected variants and pass honest ones."""
     bench, variants, target = context.bench, context.task.variants, context.bench.target
     in_python = arguments.python or not bench.compiled(variants)
     sources = context.task.ground if in_python else ""  # A Python variant may compile files of its own.
@@ -76,7 +76,7 @@ def prove_gate(context: Context, arguments: ProofTerms) -> Working[GateOutput]:
 
 
 def _why_none(target: Target, side: Side, workloads: Sequence[Workload]) -> str:
-    """Why no control of a variant can be made; empty where some can."""
+    """Why no control can be made from a variant; empty if some can."""
     if side.kind == "command":
         return "it is a program of its own"
     if isinstance(variant := target.variants[side.name], PythonVariant) and variant.passing == "passed":
@@ -91,7 +91,7 @@ def _why_none(target: Target, side: Side, workloads: Sequence[Workload]) -> str:
 
 
 def _score(proof: Proof) -> GateOutput:
-    """What all controls came to, with the score as message and what to do next as hint."""
+    """The step's output from the results of all controls: score as message, next action as hint."""
     killed = [result for result in proof.results if result.kind != "honest" and result.killed]
     survived = [result for result in proof.results if result.survived]
     rejected = [result for result in proof.results if result.kind == "honest" and result.killed]
@@ -129,7 +129,7 @@ def _score(proof: Proof) -> GateOutput:
 
 
 def trust_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
-    """Each control that ran in a session with its outcome, in a sentence."""
+    """The report's sentences on the checks of `loop` itself: one for each control and its outcome."""
     compared = outputs_of(finished, CompareOutput)
     lines = [_score_line(output) for output in outputs_of(finished, GateOutput) if output.total]
     for properties in outputs_of(finished, PropertiesOutput):
@@ -186,7 +186,7 @@ def _null(control: NullControl) -> str:
 
 
 def against_known_good(verdicts: Iterable[Verdict]) -> Table | None:
-    """The variants against their known good. Nobody weighs evidence beyond a million."""
+    """A table of variants against their known-good builds; evidence is shown up to 1,000,000 : 1."""
     heads = columns("Variant", "Workload", ">Ratio [99 % interval]", ">Evidence", "Verdict")
     rows = []
     for verdict in verdicts:

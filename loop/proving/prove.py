@@ -1,4 +1,4 @@
-"""What is the gate worth? Each control of a variant through the same checks as a real candidate."""
+"""Mutation-test the gate: send each control of a variant through the checks of a real candidate."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,76 +27,76 @@ WRONG: Causes = ("elements", "loose tolerance", "NaN", "plain error")
 MISSING: Causes = (*WRONG, "launched nothing", "not written")
 CHANGED: Causes = ("changed input",)
 GROSS = "zeros"
-"""Where this mistake passes the tolerance is wider than every output."""
+"""Writes only zeros. If this control passes, the tolerance is wider than every output."""
 MAY_BE_WITHIN = (
     *("ignore", "swap", "cut", "round_inputs", "set_attribute", "wrong_number"),
     *("one_off", "growing"),
 )
-"""Mistakes that the target's inputs may not tell: their error depends on the function. Or it is a multiple of the
-stated tolerance, and what rounding costs this function is more."""
+"""Mistakes that the target's inputs may not show: their error depends on the function, or is a multiple
+of the stated tolerance that the function's own rounding error exceeds."""
 UNWRITTEN = ("leave_tail", "one_nan", "nothing")
-"""Wrong results that have to be found by their NaN."""
+"""Mistakes that leave NaN in the output; the gate has to find the NaN."""
 UNKNOWN = ("cut",)
-"""Mistakes that need to know which dimensions of the inputs are the same."""
+"""Mistakes that need dimensions of the inputs by name, to know which are equal."""
 TELLING = 4096
-"""Operations from which a workload is large enough for every mistake to show."""
+"""Operations from which a workload is large enough to show every mistake."""
 WORKLOADS, SEEDS = 3, 2
-"""A control is tried on so many workloads at most, each with so many sets of values."""
+"""Most workloads for a control, and seeds (sets of values) for each."""
 FLOATING = ("float32", "float64", "float16", "bfloat16")
 
 
 class GateOutput(Output):
-    """What the gate is worth: variants made to err on purpose, through the same checks as real candidates."""
+    """The gate's mutation score: how many injected mistakes and cheats it rejects."""
 
     actions = ("kernel.prove_gate",)
 
     controls: tuple[ControlResult, ...] = ()
-    """One a control and variant; honest candidates among them."""
+    """One for each control and variant, honest candidates included."""
     killed: int = 0
-    """Controls that were rejected."""
+    """Number of controls that the gate rejected."""
     total: int = 0
-    """Controls that err; honest candidates do not count."""
+    """Number of controls that were counted; honest candidates do not count."""
     survivors: tuple[str, ...] = ()
-    """Controls that passed."""
+    """Controls that the gate let pass."""
     rejected: tuple[str, ...] = ()
-    """Honest candidates that did not pass."""
+    """Honest candidates that the gate rejected, and why."""
     wrong_reasons: tuple[str, ...] = ()
-    """Controls that were rejected for another reason than theirs."""
+    """Controls that the gate rejected for an unexpected cause."""
     not_applicable: tuple[str, ...] = ()
     """Controls that cannot be made here, and why."""
     indistinguishable: tuple[str, ...] = ()
-    """Controls whose outputs stay within what is allowed on the target's inputs. They are not counted."""
+    """Controls whose error stays within the tolerance on the target's inputs. They are not counted."""
 
 
 @dataclass(frozen=True)
 class Control:
-    """One way to be wrong, and what it has to be found by."""
+    """One mistake or cheat to inject, and the causes for which the gate may reject it."""
 
     name: str
     make: str
-    """The mistake's name in the worker."""
+    """Name of the mistake in `loop.mistakes`; empty: none."""
     expected: Causes = WRONG
-    """What the gate may find, where either is right."""
+    """Causes of a rejection that count as the right reason."""
     theme: Literal["value", "cheat", "honest"] = "value"
-    """A wrong result; a result that is right only while it is looked at; or no mistake, which has to pass."""
+    """`value`: a wrong result; `cheat`: right only when checked; `honest`: no mistake, has to pass."""
     kinds: Sequence[str] = ("c_abi", "python")
-    """Kinds of variant that can make it."""
+    """Kinds of variant that the mistake can be injected into."""
     applies: Callable[..., bool] = lambda workload: True
-    """Workloads on which it can show."""
+    """Whether the mistake can show on a workload."""
     shortens: Sequence[str] = ()
-    """Dimensions of which it leaves the last eighth out: a variant may not take what is left."""
+    """Dimensions that the mistake shortens by an eighth; the variant must accept the shorter size."""
     varies: bool = False
-    """Whether its outputs differ from run to run: no mistake in a variant whose bits may vary."""
+    """Whether its outputs differ from run to run; not tried on variants that may be nondeterministic."""
     terms: Mapping[str, Any] = field(default_factory=dict)
-    """What else the worker has to know."""
+    """Further arguments of the mistake."""
 
     def left(self, workload: Workload) -> Workload:
-        """The workload that a variant sees."""
+        """The workload that the variant itself computes, with shortened dimensions."""
         sizes = {name: size - max(1, size // 8) for name, size in workload.sizes.items() if name in self.shortens}
         return workload.model_copy(update={"sizes": {**workload.sizes, **sizes}})
 
     def mistake(self, target: Target, dtype: Dtype) -> dict[str, Any]:
-        """The mistake as a worker gets it."""
+        """The message that tells a worker which mistake to inject."""
         tolerance = target.tolerance.get(dtype)
         return {
             "name": self.name,
@@ -112,13 +112,13 @@ class Control:
 
 HONEST = Control("honest", "", expected=(), theme="honest")
 WAY = Control("honest, by way of a control", "none", expected=(), theme="honest")
-"""Goes through the controls' arrays and has to pass: what rejects the others is their mistake, not the way."""
+"""Uses the controls' array copies without a mistake. If it passes, copies cause no rejection."""
 EXACT = Control("honest, in float64", "exact", expected=(), theme="honest")
-"""Rounds otherwise than the reference in its own type, and has to pass as well."""
+"""Computes in float64, so it rounds differently from the reference's own type; has to pass too."""
 
 
 def controls(signature: Signature) -> tuple[Control, ...]:
-    """All controls that a target allows; several of a kind, of which one that can show is tried."""
+    """All controls that a signature allows. Several share a kind (`make`); one of each kind is tried."""
     every: list[Control] = []
     for name, attribute in signature.attributes.items():  # A wrong number, or always the initial value.
         initial = attribute.initial
@@ -161,8 +161,8 @@ def controls(signature: Signature) -> tuple[Control, ...]:
 
 
 def of_structure(inputs: Sequence[Sequence[int]], output: Sequence[int]) -> Iterator[tuple[Control, bool]]:
-    """Controls of a function of any structure, by the shapes of the floating-point tensors among its inputs and of
-    the first among its outputs, in a Python variant. With each: whether it can show on these shapes.
+    """Controls of a Python variant without named dimensions, each with whether it can show. `inputs`
+    and `output`: shapes of the floating-point inputs, and of the first floating-point output.
     """
     sizes: dict[str, int] = {}
     texts = {}
@@ -174,13 +174,13 @@ def of_structure(inputs: Sequence[Sequence[int]], output: Sequence[int]) -> Iter
     workload = Workload(name="shapes", sizes=sizes, dtype="float32")
     for control in controls(signature):
         if "python" in control.kinds and control.make not in UNKNOWN:
-            # What is not computed may show as any wrong value: of another output.
+            # A part that is not computed may hold any wrong value, not only NaN.
             known = replace(control, expected=WRONG) if control.expected == ("NaN",) else control
             yield known, control.applies(workload)
 
 
 def base_dtype(bench: Bench, base: Side) -> Dtype:
-    """The element type that is measured on this device, where the variant takes that; else its first."""
+    """The element type measured on this device if the variant takes it; else the variant's first type."""
     usual = bench.target.dtypes[bench.device]
     return usual if usual in base.dtypes else base.dtypes[0]
 
@@ -188,9 +188,9 @@ def base_dtype(bench: Bench, base: Side) -> Dtype:
 def applicable_controls(
     bench: Bench, base: Side, workloads: Sequence[Workload]
 ) -> Generator[Tick, None, list[tuple[Control, list[Workload]]]]:
-    """One control of each kind that this variant can make, about thirty, with workloads on which it can show.
+    """One control of each kind for a variant, about thirty, with the few workloads to try it on.
 
-    A few small workloads are tried. For a function of any structure the judge makes inputs, whose shapes tell.
+    The list is empty if none can show it. Without named dimensions the judge's inputs give the shapes.
     """
     target, size = bench.target, partial(operations, bench.target)
     usual = [w for w in workloads if w.dtype == base_dtype(bench, base) and accepts(base, w) and size(w)]
@@ -223,25 +223,25 @@ def applicable_controls(
 
 @dataclass
 class Proof:
-    """What came of the controls of some variants."""
+    """The results of the controls of some variants."""
 
     results: list[ControlResult] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
-    """Controls that do not apply, and why."""
+    """Sentences on controls that do not apply."""
     untried: list[str] = field(default_factory=list)
     """Controls for which no time was left."""
 
     def add(self, other: "Proof", variant: str) -> None:
-        """Take over what came of a variant's controls."""
+        """Add the results of one variant's controls."""
         self.results += other.results
         self.left_out += [f"{variant} {reason}" for reason in other.left_out]
         self.untried += [f"{variant}: {name}" for name in other.untried]
 
 
 class ControlTrial(SideChecker):
-    """One control going through verification, in a worker that all trials of a variant share.
+    """Verifies one control. All trials of a variant share a worker process with the honest variant.
 
-    It has loaded the honest variant; each call carries its mistake.
+    Each call tells the worker which mistake to inject.
     """
 
     def __init__(
@@ -251,7 +251,7 @@ class ControlTrial(SideChecker):
         workloads: Sequence[Workload],
         digests: dict[str, tuple[str, ...]],
     ) -> None:
-        """`digests`: calls to the digests of the outputs that came first: the honest variant's."""
+        """`digests`: call key to output digests of the honest variant, which runs first; shared."""
         side = worker.side
         if control.make:
             mistake = control.mistake(worker.bench.target, workloads[0].dtype)
@@ -259,14 +259,14 @@ class ControlTrial(SideChecker):
         super().__init__(Job(side, workloads, layouts=False, enough=True, call_limit_s=CALL_LIMIT_S), worker)
         self.control, self.digests = control, digests
         self.idle = True
-        """Whether so far every output was that of the honest variant, bit by bit."""
+        """Whether so far every output equals the honest variant's output bit by bit."""
         self.over = False
-        """Whether all was done that tells what it is worth."""
+        """Whether all checks of this control were made."""
 
     def ask(
         self, workload: Workload, call: Call, layout: Layout, note: str, *, once: bool = False
     ) -> Generator[Tick, None, Computed]:
-        """Have the worker make a call, with the mistake."""
+        """Have the worker make a call with the mistake injected."""
         request = Compute(call, layout, once=once, mistake=self.side.mistake)
         most = self.bench.first_call_s if self.control.theme == "honest" else 0.0
         reply = yield from self.worker.ask(request, limit_s=CALL_LIMIT_S, note=note, first_call_s=most)
@@ -274,11 +274,11 @@ class ControlTrial(SideChecker):
         return reply
 
     def before(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
-        """For a wrong value nothing: such a control tests the tolerance, not what several calls tell."""
+        """As in SideChecker, but empty for a `value` control, which tests only the tolerance."""
         return "" if self.control.theme == "value" else super().before(workload, layout, call, reply)
 
     def conclude(self, proof: Proof, *, alike: bool) -> None:
-        """Add to the proof what came of this control; `alike`: other values have the same answer."""
+        """Add this control's result to the proof. `alike`: a stale output passed as a right one."""
         control, failure = self.control, self.checks.first_failure
         is_honest = control.theme == "honest"
         may_be_idle = control.theme == "value" or not (is_honest or self.bench.target.is_plain)
@@ -308,10 +308,10 @@ class ControlTrial(SideChecker):
 def prove(
     bench: Bench, base: Side, workloads: Sequence[Workload], ends: float = inf
 ) -> Generator[Tick, None, Proof]:
-    """Verify every control of one variant, and honest candidates, on a few of these workloads, in one process.
+    """Verify every control of one variant, and honest candidates, on a few workloads, in one process.
 
-    Honest candidates come first: the rest is held against their outputs. What is not over at `ends`, by the
-    monotonic clock, is named and left. Where nothing can be judged on a workload, the controls go on without it.
+    Honest candidates come first, because controls are compared with their outputs. Controls not finished at
+    `ends` (monotonic clock) are reported as untried. Workloads that cannot be judged are skipped.
     """
     proof, digests = Proof(), dict[str, tuple[str, ...]]()
     worker = KeptWorker(
@@ -328,7 +328,7 @@ def prove(
     trials = [ControlTrial(worker, control, shows_on, digests) for control, shows_on in (*honest, *shown)]
     try:
         yield from _check_all(bench, trials, tried.values(), ends)
-        # The answer to other values is right too: nothing tells what is remembered from what is computed.
+        # If a stale output passes, other values have the same answer, and cheats by memory cannot show.
         alike = any(trial.control.make == "stale" and not trial.checks.first_failure for trial in trials)
         for trial in trials:
             trial.conclude(proof, alike=alike)
@@ -340,7 +340,7 @@ def prove(
 def _check_all(
     bench: Bench, trials: Sequence[ControlTrial], workloads: Iterable[Workload], ends: float
 ) -> Generator[Tick, None, None]:
-    """Check each workload with every trial that it concerns."""
+    """Check each workload with every trial that needs it, until `ends`."""
     for workload in workloads:
         concerned = [trial for trial in trials if trial.concerns(workload)]
         try:

@@ -1,7 +1,7 @@
-"""`loop init`: a first target of a function, a module, a kernel or a program, that can be judged without an edit.
+"""`loop init` writes a first target for a function, module, kernel or program, usable without an edit.
 
-Begin with `command`. It starts `program` in a process of its own, which imports torch and the user's module and
-tries the function. `slots` holds what each parameter could be given, by annotations, names and defaults; `facts`
-calls the function so, and says what it is then judged on. `texts` are the files in Python. A kernel in C is read
-as text (`c_text`) and gets an entry (`source`). `manifest` chooses sizes and writes target.yaml.
+Begin with `command`. It runs `program` in a separate process, which imports torch and the user's module and
+tries the function. `slots` lists possible arguments of each parameter, by annotation, name and default. `facts`
+calls the function with them and derives workloads and tolerance. `texts` makes the Python files. `c_text`
+parses a C kernel, and `source` writes its entry function. `manifest` chooses sizes and writes target.yaml.
 """

@@ -1,4 +1,4 @@
-"""Functions of C, C++ and CUDA, read as text: names, parameters, template instances. Nothing is compiled."""
+"""Parse functions of C, C++ and CUDA from text: names, parameters, template instances."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -45,13 +45,13 @@ class CParameter:
     """One parameter of a function."""
 
     text: str
-    """As it stands in the source."""
+    """The parameter's text in the source."""
     type: str
-    """Without `const`, pointers and qualifiers, aliases followed."""
+    """Type without `const`, pointers and qualifiers, with aliases resolved."""
     name: str
     pointers: int = 0
     is_const: bool = False
-    """Of a pointer: whether what it points to is constant."""
+    """For a pointer: whether the pointed-to type is `const`."""
 
     @property
     def dtype(self) -> str | None:
@@ -65,21 +65,21 @@ class CFunction:
 
     name: str
     called: str
-    """With its namespace and template arguments."""
+    """The name with namespace and template arguments, for a call."""
     returns: str
     parameters: tuple[CParameter, ...]
     line: int
     lacks: str = ""
-    """What is not known of it, in words: nothing calls it then."""
+    """Why `loop` cannot call the function; empty if it can."""
 
 
 def without_comments(text: str) -> str:
-    """A source with spaces for each comment and each string but that of `extern "C"`, line by line."""
+    """The source with comments and strings (except "C") blanked by spaces; lines keep their numbers."""
     return NOTE.sub(lambda match: match[0] if match[0] == '"C"' else re.sub(r"[^\n]", " ", match[0]), text)
 
 
 def functions(text: str) -> list[CFunction]:
-    """Functions with a body that no class encloses, in order; `text`: a source without comments."""
+    """Host functions with a body, outside classes, in order; `text`: a source without comments."""
     aliases = {match["name"]: match["type"] for pattern in ALIASES for match in pattern.finditer(text)}
     plain = DIRECTIVE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
     instances: dict[str, str] = {}
@@ -105,14 +105,14 @@ def functions(text: str) -> list[CFunction]:
 
 
 def uncalled(candidates: list[CFunction], text: str) -> list[CFunction]:
-    """Those that no other function of the source calls."""
+    """The candidates that no other function of the source calls."""
     calls = [match[1] for match in CALLED.finditer(DIRECTIVE.sub("", text))]
     names = [function.name for function in candidates]
     return [function for function in candidates if calls.count(function.name) <= names.count(function.name)]
 
 
 def _template_types(kinds: str, instance: str | None) -> tuple[dict[str, str], str]:
-    """Template parameters to what stands for them, of an explicit instance or `float`; and what is not known."""
+    """Template parameter to its argument (explicit instance, else `float`), and why one is unknown."""
     names = [parameter.split("=")[0].split() for parameter in kinds.split(",") if parameter.strip()]
     if instance:
         return {words[-1]: text.strip() for words, text in zip(names, instance.split(","), strict=False)}, ""
@@ -125,7 +125,7 @@ def _template_types(kinds: str, instance: str | None) -> tuple[dict[str, str], s
 
 
 def _split(text: str) -> Iterator[str]:
-    """Parameters, at commas outside of brackets. `<` and `>` are taken for brackets, also as operators."""
+    """Split at commas outside brackets; `<` and `>` count as brackets, even as operators."""
     depth, start = 0, 0
     for place, letter in enumerate(text):
         depth += (letter in "<([") - (letter in ">)]")
@@ -146,16 +146,16 @@ def _parameter(text: str, known: Mapping[str, str]) -> CParameter:
 
 
 def _resolved(kind: str, known: Mapping[str, str]) -> str:
-    """A type with aliases followed and without `std::`."""
+    """A type with aliases resolved, without `std::` and `const`."""
     for _ in range(4):
         kind = known.get(kind, kind)
     return " ".join(re.sub(r"\bstd::|\bconst\b", "", kind).split())
 
 
 def _heads(text: str) -> Iterator[tuple[str, str, int]]:
-    """Namespace, head and line of each body that namespaces and `extern "C"` alone enclose."""
+    """Namespace, head and line of each `{` body that only namespaces or `extern "C"` enclose."""
     stack: list[str | None] = []
-    """An open brace each: a namespace, or None for what is not looked into."""
+    """For each open brace: its namespace, or None for a body that is skipped."""
     head, line = "", 1
     for part in re.findall(r"[{};]|[^{};]+", text):
         if part == "{":

@@ -1,7 +1,7 @@
-"""`loop init`: a first target of one's own, of a PyTorch function or module, a compiled kernel or a program.
+"""`loop init`: make a first target from a PyTorch function or module, a compiled kernel or a program.
 
-Files that the user names are copied, with the files beside them that they import or include. A function is tried
-in a process of its own: what it takes and gives is what the target says. Nothing else of theirs is run.
+`loop` copies the user's files and the local files that they import or include. It calls the function in a
+separate process to learn its inputs and outputs. It runs no other code of the user.
 """
 
 import ast
@@ -31,12 +31,12 @@ from loop.starting.source import BUILDS, Named, Start, function_at, identifier, 
 from loop.workers.judge_process import UNTIMED
 
 Likes = dict[str, list[dict[str, Any]]]
-"""Path of a tensor to its shapes: `dims`, `dtype` and `high`, each as it was given."""
+"""Path of a tensor to its shapes, each with `dims`, `dtype` and `high` from a `--like` option."""
 LIKE = re.compile(r"(?P<dims>[^:<]*)(:(?P<dtype>\w+))?(<(?P<high>\w+))?")
 SIZED = re.compile(r"[A-Za-z]\w{0,63}|[1-9][0-9]{0,9}")
 PATH = re.compile(rf"{NAMES.pattern}(\.{NAMES.pattern})*")
 OWN = ("seed", "device", "drawn")
-"""Names of a generator's own parameters: no size is called so."""
+"""Names of a generator's own parameters, which no size may have."""
 LETTERS = ("N", "M", "K", "L", "P", "Q", "R", "S")
 LIMIT_S = 180.0
 FILES = ("reference", "mine", "inputs")
@@ -44,22 +44,22 @@ FILES = ("reference", "mine", "inputs")
 
 @dataclass(frozen=True)
 class InitRequest:
-    """What the user asked for."""
+    """The arguments of `loop init`."""
 
     folder: Path
     source: str | None = None
     """`module:function`, or a file of C, C++ or CUDA."""
     command: str | None = None
     like: Sequence[str] = ()
-    """A tensor's shape each, as in `x=N,M`, `x=64,1000` or `places=N:int64<V`."""
+    """Tensor shapes, as in `x=N,M`, `x=64,1000` or `places=N:int64<V`."""
     values: Sequence[str] = ()
-    """A value each of what is no tensor, as in `heads=4` or `config.eps=1e-5`."""
+    """Values of other parameters, as in `heads=4` or `config.eps=1e-5`."""
     reference: str | None = None
-    """`module:function` that is right, for a kernel or a program."""
+    """`module:function` of the reference, for a kernel or a program."""
     json: bool = False
 
     def again(self, folder: Path, *more: str) -> str:
-        """The command with something changed, to be printed."""
+        """The same command line for another folder and with more options, to print."""
         words = ["--from", self.source] if self.source else ["--command", self.command or "CMD"]
         words += ["--reference", self.reference] if self.reference else []
         words += [word for text in self.like for word in ("--like", text)]
@@ -68,7 +68,7 @@ class InitRequest:
 
 
 def init(request: InitRequest, screen: Screen) -> None:
-    """Write a target that verifies and measures at once. Raises UsageError with what it lacks."""
+    """Write a target that can be verified and measured at once. Raises UsageError if options are missing."""
     folder = request.folder
     if (request.source is None) == (request.command is None):
         hint = f"loop init {folder} --from module:function --like x=N,M"
@@ -106,9 +106,9 @@ def init(request: InitRequest, screen: Screen) -> None:
 
 
 def _started(request: InitRequest) -> Start | None:
-    """What the variant is, where that is no function in Python.
+    """The variant of a kernel or program; None for a Python function.
 
-    Words of a program that are files here become whole paths, because it runs in the target's folder.
+    A program's words that name files become absolute paths, because it runs in the target's folder.
     """
     if request.command is None:
         assert request.source is not None
@@ -131,7 +131,7 @@ def _started(request: InitRequest) -> Start | None:
 
 
 def _tried(request: InitRequest, right: Named, start: Start | None, terms: dict[str, Any]) -> dict[str, Any]:
-    """What the function takes and gives, and the files in Python. Raises UsageError with what it lacks."""
+    """Try the function in a process; its facts (`facts_of`) and Python files. Raises UsageError."""
     if start is None:
         name = right.name.rpartition(".")[2]
         terms["function"] = name if name.islower() and name != "forward" else identifier(right.name)
@@ -161,7 +161,7 @@ def _tried(request: InitRequest, right: Named, start: Start | None, terms: dict[
 
 
 def _given(texts: Sequence[str]) -> dict[str, Any]:
-    """Path to the value that `--set` gives it: a literal of Python, else the word itself."""
+    """Path to its `--set` value: a Python literal, else the text itself."""
     values: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -175,9 +175,9 @@ def _given(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _likes(texts: Sequence[str]) -> tuple[Likes, dict[str, int]]:
-    """Path to its shapes, of `x=N,M` or `places=N:int64<V`, with names for sizes; and sizes given by number.
+    """Parse `--like` options such as `x=N,M` or `places=N:int64<V`: path to shapes, and fixed sizes.
 
-    Equal numbers are one size.
+    A size given by number gets a letter as its name; equal numbers share one name.
     """
     shapes: list[dict[str, Any]] = []
     for text in texts:

@@ -1,4 +1,4 @@
-"""What trials of a user's function tell: sizes that run, shapes of outputs, values, what rounding loses."""
+"""Derive the facts of a target from trial calls: sizes that run, output shapes, values, tolerance."""
 
 import contextlib
 import importlib
@@ -26,18 +26,18 @@ from loop.workers.messages import describe_error
 
 SEED = 7
 REFERENCE = "loop_starting_reference"
-"""What the wrapper is imported as here."""
+"""Module name under which the wrapper of the user's function is imported here."""
 LONG_S, MOST_BYTES, MOST_GROWTH = 0.5, 16 << 20, 256 << 20
-"""What a call that is timed may take: seconds, bytes of an output, bytes of memory at its peak."""
+"""Limits of a timed call: seconds, bytes of an output, growth of peak memory in bytes."""
 MOST_EDGES, MOST_VARIED, ODD, FEW = 14, 6, (3, 5), 3
 TOLERANCE, LOST = 1e-4, 4.0
-"""What an element may be off by default; and it is at least four times what the function itself loses."""
+"""Default tolerance; the tolerance as a multiple of the function's own float32 error."""
 WORD = re.compile(r"[A-Za-z]\w{0,63}")
 Dims = dict[str, int]
 
 
 class Lacking(Exception):
-    """What a target cannot be made without: a message, what to do next, and options that are to be added."""
+    """The user has to add something: a message, a hint, and `--like` options to add (`like`)."""
 
     def __init__(self, message: str, hint: str = "", like: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -46,30 +46,30 @@ class Lacking(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one call gave."""
+    """The results of one call."""
 
     outputs: dict[str, Tensor]
     changed: dict[int, Tensor]
-    """Inputs that it changed in place, by their numbers."""
+    """Index of each input that the call changed in place, to its new value."""
 
     @property
     def results(self) -> dict[str, Tensor]:
-        """Outputs, and inputs changed in place."""
+        """Outputs by name, and inputs changed in place as `#0`."""
         return self.outputs | {f"#{n}": tensor for n, tensor in self.changed.items()}
 
     @property
     def finite(self) -> bool:
-        """Whether all values are numbers."""
+        """Whether no result holds NaN or infinity."""
         return all(bool(tensor.isfinite().all()) for tensor in self.results.values())
 
     def same(self, other: "Outcome") -> bool:
-        """Whether all results of another call are the same, bit by bit."""
+        """Whether another call gave the same results bit by bit; False without results."""
         pairs = [(value, other.results.get(name)) for name, value in self.results.items()]
         return bool(pairs) and all(b is not None and same_bits(a, b) for a, b in pairs)
 
 
 class Trial:
-    """A hypothesis, as functions that can be called."""
+    """A hypothesis on how to call the user's function, as functions that can be called."""
 
     def __init__(self, hypothesis: Hypothesis) -> None:
         self.hypothesis = hypothesis
@@ -80,7 +80,7 @@ class Trial:
         self.make = executed_names(hypothesis.generator(REFERENCE), "inputs")["make"]
         self.attributes: dict[str, Scalar] = dict(hypothesis.attributes)
         self.outcomes: list[tuple[Dims, Outcome]] = []
-        """Sizes that ran, and what came out."""
+        """Sizes that ran, each with the results."""
 
     def run(
         self,
@@ -90,7 +90,7 @@ class Trial:
         attributes: Mapping[str, Scalar] = {},
         exact: bool = False,
     ) -> Outcome:
-        """One call; `exact`: in float64. Raises Lacking for an output that is no tensor of numbers."""
+        """Make one call; `exact`: in float64. Raises Lacking for an output that is no tensor of real numbers."""
         values = {**self.attributes, **attributes}
         inputs = self.make(**sizes, **values, drawn=drawn, seed=SEED, dtype=torch.float32)
         arguments = [_copied(value, exact=exact) for value in inputs]
@@ -108,7 +108,7 @@ class Trial:
         return Outcome({name: tensor.detach().clone() for name, tensor in fresh.items()}, changed)
 
     def ran(self, sizes: Mapping[str, int], changed: Mapping[str, Any] = {}) -> bool:
-        """Whether a call runs, also with other attributes, with numbers where earlier ones had numbers alone."""
+        """Whether a call runs and is as finite as earlier ones; records it. `changed`: other attributes."""
         try:
             outcome = self.run(sizes, attributes=changed)
         except Exception:
@@ -121,13 +121,13 @@ class Trial:
         return True
 
     def settled(self, sizes: Mapping[str, int]) -> "Trial":
-        """The same, once it gives the same twice, with what it gives known. Raises Lacking."""
+        """Confirm that two calls agree; the trial with `returns` set. Raises Lacking if they differ."""
         outcome, what = self.run(sizes), self.hypothesis.subject.full_name
         torch.manual_seed(SEED + 1)
         if not outcome.results:
             raise Lacking(f"{what} gives no tensor, and changes no input", "name a function that gives tensors")
         outcomes, module = [self.run(sizes)], sys.modules[self.hypothesis.subject.module]
-        if (module.__file__ or "").startswith(f"{Path.cwd()}/"):  # Each process draws anew what it draws there.
+        if (module.__file__ or "").startswith(f"{Path.cwd()}/"):  # A fresh import may draw other values.
             with contextlib.suppress(Exception):
                 importlib.reload(module)
                 outcomes.append(Trial(self.hypothesis).run(sizes))
@@ -138,7 +138,7 @@ class Trial:
         return Trial(replace(self.hypothesis, returns=bool(outcome.outputs)))
 
     def lost(self, sizes: Dims, drawn: str) -> float:
-        """The largest error of the function in float32, relative to 1 + what it gives in float64."""
+        """Largest error of float32 against float64 results, relative to 1 + |float64 result|."""
         own, exact, lost = self.run(sizes, drawn=drawn), self.run(sizes, drawn=drawn, exact=True), 0.0
         for name, result in own.results.items():
             wide = exact.results.get(name)
@@ -149,19 +149,19 @@ class Trial:
 
 
 def _copied(value: Any, *, exact: bool) -> Any:
-    """A copy, of weights too; in float64 where that is asked."""
+    """A copy of a tensor or of a dict of weights; `exact`: floating-point tensors as float64."""
     if isinstance(value, dict):
         return {name: _copied(weight, exact=exact) for name, weight in value.items()}
     return value.to(torch.float64, copy=True) if exact and value.is_floating_point() else value.clone()
 
 
 def facts_of(trial: Trial, base: Dims, sizes: Sizes, slots: Slots, *, vary: bool) -> dict[str, Any]:
-    """What target.yaml says of a function, as a few dozen calls tell it, for JSON.
+    """The facts for target.yaml, from a few dozen calls, as a JSON-compatible dict.
 
-    `base`: sizes at which it runs; `vary`: whether numbers that are given may be others.
+    `base`: sizes at which the function runs; `vary`: whether sizes that the user gave by number may change.
     """
     notes, hypothesis = list(slots.notes), trial.hypothesis
-    for path, option in hypothesis.options.items():  # What was chosen of several possibilities.
+    for path, option in hypothesis.options.items():  # Note each choice among several options.
         notes += option.notes
         if len(slots.options[path]) > 1 and not option.inputs and path not in slots.values:
             shown = str(option.attributes.get(option.text, option.text))
@@ -175,7 +175,7 @@ def facts_of(trial: Trial, base: Dims, sizes: Sizes, slots: Slots, *, vary: bool
     if changed and trial.ran(quick[-1], changed):
         varied.append({**quick[-1], **changed})
     outputs, updates = _outputs(trial, base, notes)
-    tolerance = TOLERANCE  # More than usual where the function itself loses more in float32.
+    tolerance = TOLERANCE  # Raised if the function's own float32 error is larger.
     try:
         lost = trial.lost(quick[0], "normal")
         if LOST * lost > TOLERANCE:
@@ -202,14 +202,14 @@ def facts_of(trial: Trial, base: Dims, sizes: Sizes, slots: Slots, *, vary: bool
 def _workloads(
     trial: Trial, base: Dims, sizes: Sizes, notes: list[str], *, vary: bool
 ) -> tuple[list[Dims], list[Dims]]:
-    """Sizes that are timed, the largest and an odd one, and sizes that are only checked."""
+    """Timed sizes (the largest, and odd ones), and sizes that are only checked."""
     main = _largest(trial, sizes, base)
     names = sizes.varied(vary=vary)
     loose = [name for name in names if all(trial.ran({**base, name: size}) for size in ODD)]
     bound = [name for name in names if name not in loose]
     checked = [candidate for candidate in edge_sizes(base, loose) if trial.ran(candidate)]
     alone = [*(bound if len(checked) >= FEW else names), *sorted(sizes.filter)]
-    for name in alone:  # It depends on others, as heads and width do, or is a filter's own.
+    for name in alone:  # Sizes that depend on each other (heads, width), or a filter's.
         single = [{**base, name: size} for size in SINGLE]
         checked += [candidate for candidate in single if candidate not in checked and trial.ran(candidate)][:4]
     if sizes.free and base not in checked:
@@ -224,7 +224,7 @@ def _workloads(
 
 
 def _largest(trial: Trial, sizes: Sizes, base: Dims) -> Dims:
-    """The largest sizes that take little memory and time."""
+    """The largest sizes within the limits of memory and time."""
     best: Dims | None = None
     for divisor in (16, 8, 4, 2, 1) if sizes.free else (1,):
         candidate = sizes.timed(divisor)
@@ -241,9 +241,9 @@ def _largest(trial: Trial, sizes: Sizes, base: Dims) -> Dims:
 
 
 def _other_values(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
-    """The same sizes with other values: below zero, far below it, and with the greatest at the end.
+    """Workloads with other values: `negative`, `far` below zero, and `ends` (maximum at the end of rows).
 
-    Far values stand where float32 still tells: a maximum that begins at 0 is then seen in a softmax, too.
+    `far` shows, for example, a softmax whose maximum starts at 0. It is left out if float32 is too inexact.
     """
     if not any(tensor.values == "normal" for tensor in trial.hypothesis.inputs):
         return
@@ -255,7 +255,7 @@ def _other_values(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
 
 
 def _other_attributes(trial: Trial, sizes: Dims, notes: list[str]) -> Iterator[dict[str, Any]]:
-    """The same sizes with another value of each attribute: one that keeps the shapes, where there is one."""
+    """Workloads with another value of each attribute, preferably one that keeps the output shapes."""
     usual = trial.run(sizes)
     shapes = [tensor.shape for tensor in usual.outputs.values()]
     for name, value in list(trial.attributes.items())[:MOST_VARIED]:
@@ -280,9 +280,9 @@ def _other_attributes(trial: Trial, sizes: Dims, notes: list[str]) -> Iterator[d
 def _outputs(
     trial: Trial, base: Dims, notes: list[str]
 ) -> tuple[list[tuple[str, str | None, str]], dict[str, str]]:
-    """Names, dimensions and types of the outputs; and which of them are inputs changed in place.
+    """Name, dimensions and type of each output; and output to the input that it updates in place.
 
-    A dimension is named where sizes tell it, else the output has none.
+    Dimensions are None if the sizes tried do not determine them.
     """
     outcomes, hypothesis = trial.outcomes or [(base, trial.run(base))], trial.hypothesis
     inputs, first = hypothesis.inputs, outcomes[0][1]

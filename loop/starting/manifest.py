@@ -1,4 +1,4 @@
-"""The text of a first `target.yaml`."""
+"""Choose sizes for a first target, and write the text of its `target.yaml`."""
 
 import json
 import re
@@ -10,9 +10,9 @@ from loop.base.places import MANIFEST
 
 SMALL = re.compile(r"k|kh|kw|kd|ks|r|s|fh|fw|kx|ky|kernel\w*|taps|window", re.IGNORECASE)
 LITTLE = 8
-"""A number that is given and not above this one stays as it is among edges: a filter's 3, a head's 4."""
+"""A size given by number up to this one is not varied: a filter's 3, 4 heads."""
 WHOLE = {1: (8192,), 2: (1024, 256), 3: (256, 64, 8), 4: (64, 64, 8, 4)}
-"""By rank: sizes that are timed, from the last dimension to the first."""
+"""Rank of a tensor to its timed sizes, from the last dimension to the first."""
 TRIED = (
     (7, 11, 13, 17, 5, 19, 23, 29),
     (8, 16, 24, 32, 40, 48, 56, 64),
@@ -21,24 +21,24 @@ TRIED = (
     (8,) * 8,
     (16,) * 8,
 )
-"""Sizes that a function is tried with, until it runs: different odd ones first, for they tell most."""
+"""Sizes to try until a function runs. Different sizes first, because equal ones hide mistakes."""
 DIFFERENT = 4
-"""So many of them differ from dimension to dimension; with those that do not, anything fits."""
+"""Number of leading entries of TRIED with different sizes; with equal sizes wrong calls run, too."""
 EDGES = ((3, 17, 5, 9), (1,), (33, 3), (65, 31, 7, 2), (5, 1), (1, 67), (2, 129, 3))
-"""What is only checked, repeated over all sizes. Row lengths of 1 and 3 show what a kernel pads a row with."""
+"""Sizes of checked workloads, repeated over all dimensions. Rows of 1 and 3 show wrong padding."""
 SINGLE = (1, 3, 7, 17, 33, 67, 2, 4, 12, 20, 36)
-"""One size at a time, where no edge above can be computed."""
+"""Values for a single changed size, used for dimensions that EDGES cannot vary."""
 
 
 class Sizes:
-    """The dimensions of all inputs."""
+    """The dimensions of all inputs, and the sizes to try, time and check."""
 
     def __init__(self, shapes: Sequence[Sequence[str]], fixed: Mapping[str, int]) -> None:
         self.shapes, self.fixed = shapes, fixed
         self.names = list(dict.fromkeys(name for shape in shapes for name in shape))
         self.free = [name for name in self.names if name not in fixed]
         self.filter = set[str]()
-        """Dimensions of a filter's own: only the last ones of a later tensor have them."""
+        """Dimensions of a filter, such as kh and kw: found only in the last axes of one later tensor."""
         for name in self.free:
             first, *others = (shape for shape in shapes if name in shape)
             if len(shapes) > 1 and not others and first is not shapes[0]:
@@ -48,7 +48,7 @@ class Sizes:
                     self.filter.add(name)
 
     def tried(self) -> Iterator[dict[str, int]]:
-        """Sizes that a function may run with; numbers that are given stay."""
+        """Sizes to try, in order; sizes that the user gave by number stay."""
         for values in TRIED if self.free else ((),):
             rest = iter([*values, *values, *values])
             yield {
@@ -57,7 +57,7 @@ class Sizes:
             }
 
     def timed(self, divisor: int) -> dict[str, int]:
-        """What is timed; `divisor` makes the largest ones smaller."""
+        """The timed sizes; `divisor` reduces those that the user did not fix."""
         largest = dict(self.fixed)
         for name in self.free:
             rank, place = max((len(shape), -shape.index(name)) for shape in self.shapes if name in shape)
@@ -67,18 +67,18 @@ class Sizes:
         return {name: largest[name] for name in self.names}
 
     def varied(self, *, vary: bool) -> list[str]:
-        """Dimensions that edges change: a filter's stay, and numbers that are given, unless `vary`."""
+        """Dimensions that checks may vary: no filter's; fixed ones only with `vary` and if large."""
         large = [name for name, size in self.fixed.items() if size > LITTLE] if vary else []
         return [name for name in self.names if name in large or (name in self.free and name not in self.filter)]
 
 
 def uneven_sizes(sizes: Mapping[str, int], names: Sequence[str]) -> dict[str, int]:
-    """Odd sizes of about a quarter, which no tile divides."""
+    """The sizes with `names` set to odd values of about a quarter, which no tile divides."""
     return {**sizes, **{name: sizes[name] // 4 + (1 if sizes[name] // 4 % 2 == 0 else 2) for name in names}}
 
 
 def edge_sizes(base: Mapping[str, int], names: Sequence[str]) -> Iterator[dict[str, int]]:
-    """Sizes at which a kernel may go wrong, all of these dimensions at once."""
+    """Sizes at which kernels often fail; each changes all of `names` at once."""
     for values in EDGES if names else ():
         yield {**base, **{name: values[n % len(values)] for n, name in enumerate(names)}}
 
@@ -111,9 +111,9 @@ variants:
 def manifest(
     folder: Path, facts: Mapping[str, Any], variant: str, notes: Sequence[str], names: Mapping[str, str]
 ) -> str:
-    """The whole of it.
+    """The text of target.yaml.
 
-    `facts`: what the program that tried the function says; `variant`: its line; `names`: of the files in Python.
+    `facts`: see `facts_of`; `variant`: its line; `names`: role of each Python file to its module name.
     """
     name = re.sub(r"[^a-z0-9_-]+", "-", folder.absolute().name.lower()).strip("-_")[:48]
     own, function = f"{names['inputs']}:make", facts["function"]
@@ -148,7 +148,7 @@ def manifest(
 
 
 def _signature(facts: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of the signature."""
+    """The lines of `signature` in target.yaml."""
     inputs, outputs, is_function = facts["inputs"], facts["outputs"], facts["kind"] == "function"
     if is_function:
         yield f"  inputs: {_flow({name: dims for name, dims, _ in inputs})}   # dimensions by name"
@@ -175,12 +175,12 @@ def _signature(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _entries(facts: Mapping[str, Any], entries: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """A line for each workload; without a generator what is drawn is a kind of `values`."""
+    """A line for each workload. Without a generator, `drawn` becomes a kind of `values`."""
     for workload in entries:
         entry, drawn = {name: value for name, value in workload.items() if name != "drawn"}, workload.get("drawn")
         if facts["generated"]:
             entry |= {"drawn": drawn} if drawn else {}
-        elif drawn == "ends":  # Every second seed does that, of its own accord.
+        elif drawn == "ends":  # Every second seed of `values` does that by default.
             continue
         elif drawn or facts["positive"]:
             entry["values"] = drawn or "positive"
@@ -188,7 +188,7 @@ def _entries(facts: Mapping[str, Any], entries: Iterable[Mapping[str, Any]]) -> 
 
 
 def _scalar(value: Any) -> str:
-    """A value as YAML reads it back: 1.0e-05, not 1e-05, which is a word."""
+    """A value as YAML text that reads back: 1.0e-05, because YAML takes 1e-05 for a string."""
     if isinstance(value, float):
         text = repr(value)
         return text if "." in text else text.replace("e", ".0e")

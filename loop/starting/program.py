@@ -1,8 +1,8 @@
-"""Tries the function that `loop init` was given: a program, for it imports the user's module.
+"""The program that tries a function for `loop init`, in a process because it imports the user's module.
 
-`python -m loop.starting.program TERMS RESULT`: both are JSON files. It finds what the function takes, calls
-it with sizes and values of several kinds, and writes the files and facts of a target that can be judged at once,
-or what it lacks.
+`python -m loop.starting.program TERMS RESULT`: both are JSON files. The program finds arguments that the
+function accepts, and calls it with several sizes and values. It writes the files and facts of a target, or
+what the user has to add.
 """
 
 import contextlib
@@ -27,12 +27,12 @@ from loop.starting.texts import Hypothesis, Subject
 from loop.workers.messages import describe_error
 
 LIMIT_S, MOST_TRIES = 40.0, 600
-"""What is tried before `loop init` gives up, in all and with each set of sizes."""
+"""Limits of the search: seconds in all, and combinations of options for each group of sizes."""
 NO_GRAD = "does not require grad"
 
 
 def subject_of(terms: dict[str, Any], slots: Slots) -> Subject:
-    """What the user named, and the arguments of its calls. Raises Lacking for what is not there or not given."""
+    """Find the user's function and its arguments. Raises Lacking if it or an argument is missing."""
     name, function = terms["name"], terms["function"]
     module: Any = torch_side.import_module(terms["module"])
     owner = member = module
@@ -59,14 +59,14 @@ def subject_of(terms: dict[str, Any], slots: Slots) -> Subject:
             call = slots.arguments(member)
         except (ValueError, TypeError):  # Written in C.
             call = []
-        if not (slots.used or slots.missing or slots.notes):  # It does not say them: as they are given.
+        if not (slots.used or slots.missing or slots.notes):  # No signature: tensors in the order of `--like`.
             call = [("", slots.text(path, None, inspect.Parameter.empty, {}) or "") for path in slots.likes]
     _check_names(f"{terms['module']}:{terms['name']}", terms["attributes"] or (), slots)
     return Subject(terms["module"], name, function, call, imports=tuple(slots.imports), **fields)
 
 
 def _check_names(what: str, attributes: Sequence[str], slots: Slots) -> None:
-    """Raise Lacking for what has no shape or value, and for what there is no parameter of."""
+    """Raise Lacking for a parameter without shape or value, and for an option without parameter."""
     known = {*slots.used, *attributes}
     for option, names in (("--like", slots.likes), ("--set", slots.values)):
         if unknown := [name for name in names if name not in known]:
@@ -83,7 +83,7 @@ def _check_names(what: str, attributes: Sequence[str], slots: Slots) -> None:
 
 
 def by_rank(options: Sequence[Sequence[Option]], total: int) -> Iterator[tuple[Option, ...]]:
-    """Combinations whose places in their lists, the likeliest first, sum up to `total`."""
+    """Combinations of one option per list whose indices sum to `total`; index 0 is the likeliest."""
     if not options:
         yield from [()] if total == 0 else []
         return
@@ -93,9 +93,9 @@ def by_rank(options: Sequence[Sequence[Option]], total: int) -> Iterator[tuple[O
 
 
 def search_call(subject: Subject, slots: Slots, sizes: Sizes) -> tuple[Trial, dict[str, int]]:
-    """What runs, and with which sizes: with finite outputs where anything gives them. Raises Lacking.
+    """Search a call that runs, and its sizes; preferably with finite outputs. Raises Lacking if none runs.
 
-    The likeliest choice counts more than odd sizes. Equal sizes come last: there anything fits.
+    Likely options are tried first, each on all different sizes. Equal sizes come last: wrong calls run there.
     """
     began, every, choices = time.monotonic(), list(sizes.tried()), list(slots.options.values())
     different = [candidate for n, candidate in enumerate(every[:DIFFERENT]) if candidate not in every[:n]]
@@ -112,7 +112,7 @@ def search_call(subject: Subject, slots: Slots, sizes: Sizes) -> tuple[Trial, di
                     trial = Trial(hypothesis)
                     is_good = trial.run(candidate).finite
                     if is_good and any(tensor.values.startswith("mask") for tensor in hypothesis.inputs):
-                        with contextlib.suppress(Exception):  # A mask leaves something of one element, too.
+                        with contextlib.suppress(Exception):  # A masked row of one element must stay finite.
                             is_good = trial.run(dict.fromkeys(candidate, 1)).finite
                 except Exception as error:
                     errors.append((several is different, error))
@@ -137,7 +137,7 @@ def search_call(subject: Subject, slots: Slots, sizes: Sizes) -> tuple[Trial, di
 
 
 def with_largest_indices(trial: Trial, slots: Slots, sizes: dict[str, int]) -> Trial:
-    """The same with each index below the largest size that it may reach."""
+    """The trial with each index tensor bounded by the largest size with which the call still runs."""
     for path, chosen in trial.hypothesis.options.items():
         if not any(tensor.values in ("index", "distinct") for tensor in chosen.inputs):
             continue
@@ -153,7 +153,7 @@ def with_largest_indices(trial: Trial, slots: Slots, sizes: dict[str, int]) -> T
 
 
 def started_target(terms: dict[str, Any]) -> dict[str, Any]:
-    """The files and facts of a target. Raises Lacking."""
+    """Module name to text under `files`, and the facts of a target. Raises Lacking."""
     slots = Slots(terms["likes"], terms["given"], terms["attributes"])
     subject = subject_of(terms, slots)
     shapes = [shape["dims"] for name in slots.likes if name in slots.used for shape in terms["likes"][name]]
@@ -173,7 +173,7 @@ def started_target(terms: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(terms: dict[str, Any]) -> dict[str, Any]:
-    """Facts, or what is lacking."""
+    """The result to write as JSON: files and facts, or `lacks`, `hint` and `like` of a failure."""
     sys.path.insert(0, terms["folder"])
     torch_side.use_threads(1)
     try:

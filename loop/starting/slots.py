@@ -1,7 +1,7 @@
-"""What each parameter of a user's function can be given: a tensor, a size, a value, or an object made of these.
+"""Possible arguments of a user's function: a tensor, a size, a value, or an object made of these.
 
-`loop init` reads annotations, defaults and names. Where several things are possible it tries them, the likeliest
-first. Runs in a process of its own, for it imports the user's module.
+`loop init` reads annotations, defaults and names. It tries several possibilities, the likeliest first. It runs
+in a separate process, because it imports the user's module.
 """
 
 import ast
@@ -20,9 +20,9 @@ from typing import Any
 import torch
 
 TAKEN = ("dtype", "values", "weight", "weights", "seed", "device", "drawn")
-"""Names that workloads and generators use themselves."""
+"""Names reserved by workloads and generators."""
 LIST = 3
-"""Tensors of a list of which one shape is given."""
+"""Length of a list of tensors for which the user gives one shape."""
 INDEX = re.compile(
     r"(.*_)?(idx|ids?|index|indices|indexes|pos|positions?|labels?|tokens?|len|lengths?|lens|slots?)\d?"
 )
@@ -30,7 +30,7 @@ ORDERS = (
     (re.compile(r".*slots?(_mapping|_ids|_idx)?"), "distinct"),
     (re.compile(r".*(cu_seqlens?|indptr|offsets|crow\w*)"), "sorted"),
 )
-"""Names of indices that a row is written to once, or that only grow."""
+"""Names of index tensors with different values (slots), or with sorted values (offsets)."""
 MASK = re.compile(r".*(mask|keep|valid|flags?)\d*")
 CONFIG = re.compile(r"(config|conf|cfg|args|opts?|options|params|hparams|settings)")
 INTS = (
@@ -44,40 +44,40 @@ INTS = (
     (r".*(out|hidden|inner|ff|mlp|rank|proj).*", (12, 8)),
     (r"k|top_?k|topk", (3, 2, 1)),
 )
-"""What whole numbers of such names are tried as, before sizes of the inputs."""
+"""Name pattern of an integer parameter to values that are tried before sizes of the inputs."""
 FLOATS = ((r".*eps.*", 1e-5), (r".*(drop|prob).*|p", 0.0), (r".*(theta|base).*", 10000.0), (r".*momentum.*", 0.1))
 FLAG = re.compile(r"(is|use|has|with|do)_.*|causal|bias|affine|training|keepdim|inplace|normalize|reverse")
 AXIS = re.compile(r"(dim|axis|dims|axes|start_dim|end_dim)\d?")
-"""Defaults of such names stay as they are: a variant is written for one of them."""
+"""Parameters whose default is kept, because a kernel is written for one axis."""
 TENSOR_TYPES = {"Long": "int64", "Int": "int64", "Bool": "bool", "Double": "float64"}
-"""What the name of an annotated tensor begins with, and its type."""
+"""Prefix of a tensor annotation to its element type, as in LongTensor."""
 KINDS = {bool: "bool", int: "int", float: "float", str: "str", torch.dtype: "dtype", torch.device: "device"}
 UNSAID = (None, Parameter.empty, Any, object, list, tuple, dict)
-"""Annotations that say nothing."""
+"""Annotations that do not tell the kind of argument."""
 Scalar = bool | int | float
 Call = list[tuple[str, str]]
-"""Arguments of a call: the name of one that is given by name, else empty, and its text; `{path}`: an option's."""
+"""Arguments of a call: keyword (empty: positional) and text; `{path}` stands for an option's text."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """One input tensor, and what it is filled with."""
+    """One input tensor, and the kind of values that a generator draws for it."""
 
     name: str
     dims: tuple[str, ...]
     dtype: str = ""
-    """Empty: the workload's."""
+    """Element type; empty: that of the workload."""
     values: str = "normal"
     """`normal`, `positive`, `index`, `distinct`, `whole`, `sorted`, `mask` or `mask_out`."""
     high: str = ""
-    """Of `index`, `distinct` and `sorted`: a size or a number below which values are."""
+    """For `index`, `distinct` and `sorted`: a size or number that bounds the values."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """One thing that a parameter can be given: an expression over inputs, attributes and sizes.
+    """One possible argument of a parameter: an expression over inputs, attributes and sizes.
 
-    A size stands as `<x.2>`: the third of the input `x`.
+    `<x.2>` stands for the third size of the input `x`.
     """
 
     text: str
@@ -87,28 +87,28 @@ class Option:
 
 
 class Slots:
-    """All that is to be chosen for a call, and for the constructor before it."""
+    """The options of every parameter of a call, and of the constructor before it."""
 
     def __init__(
         self, likes: Mapping[str, Any], values: Mapping[str, Any], attributes: Sequence[str] | None = None
     ) -> None:
-        """`likes`: path to shapes, each with `dims`, `dtype` and `high`; `values`: path to a value;
-        `attributes`: all that a kernel or a program takes, None: any."""
+        """`likes`: path to shapes, each with `dims`, `dtype` and `high`; `values`: path to the `--set` value;
+        `attributes`: the names that a kernel or program takes (None: any). A path is `x` or `config.eps`."""
         self.likes, self.values, self.taken = likes, values, attributes
         self.options: dict[str, list[Option]] = {}
         self.constructing = False
-        """Whether it is a constructor's: what has no annotation there is a whole number rather than a tensor."""
+        """Whether the parameters are a constructor's; without annotation they are then whole numbers."""
         self.imports: dict[str, None] = {}
         self.used: set[str] = set()
         self.notes: list[str] = []
         self.missing: dict[str, str] = {}
-        """Path of what nothing is known of, to the kind that is annotated."""
+        """Path of each parameter without any option, to its annotated kind (or empty)."""
         self.names: list[str] = []
-        """All parameters."""
+        """Names of all parameters."""
         self.dims = {dim for shapes in likes.values() for shape in shapes for dim in shape["dims"]}
 
     def arguments(self, function: Any, owner: Any = None, *, bound: bool = False) -> Call:
-        """What to call a function with; `bound`: its first parameter is `self`."""
+        """The arguments to call a function with; `bound`: skip the first parameter, `self`."""
         call: Call = []
         by_name, reads = False, reads_of(owner or function)
         for parameter in list(parameters(function))[1 if bound else 0 :]:
@@ -117,7 +117,7 @@ class Slots:
                 continue
             self.names.append(name)
             text = self.text(name, parameter.annotation, parameter.default, reads, several=is_list)
-            if text is None:  # What follows it is given by name.
+            if text is None:  # Left at its default, so later arguments need keywords.
                 by_name = True
             elif is_list:
                 call.append(("", f"*{text}"))
@@ -129,11 +129,11 @@ class Slots:
     def text(
         self, path: str, annotation: Any, default: Any, reads: Mapping[str, Any], *, several: bool = False
     ) -> str | None:
-        """An expression for a parameter or a field; None: it stays at its default."""
+        """Text to pass for a parameter, mostly a slot `{path}`; None: its default. `reads`: see `reads_of`."""
         kind, inner, nullable = kind_of(annotation)
         name = path.rpartition(".")[2]
         is_given = any(other.startswith(f"{path}.") for other in (*self.likes, *self.values))
-        if path in self.likes:  # A tensor, or a list of them; several shapes are those of a list.
+        if path in self.likes:  # A tensor; several shapes mean a list of tensors.
             self.used.add(path)
             shapes, flat = self.likes[path], path.replace(".", "_")
             if several or kind == "tensors" or len(shapes) > 1:
@@ -142,7 +142,7 @@ class Slots:
             numbers = [n for n in self.values.values() if isinstance(n, int) and not isinstance(n, bool) and n > 1]
             options = tensor_options(flat, shapes[0], inner, [*sizes, *map(str, numbers)])
             return self._slot(path, options if kind else [*options, _listed(flat, shapes)])
-        if path in self.values:  # A number or a flag is an attribute, anything else stands as it is.
+        if path in self.values:  # A number or flag becomes an attribute; any other value becomes a literal.
             self.used.add(path)
             value = self.values[path]
             if isinstance(value, bool | int | float):
@@ -161,7 +161,7 @@ class Slots:
             self.notes.append(f"{path} stays None")
             return "None"
         attributes, keys = reads.get(name, ((), ()))
-        # It is called as configurations are, or something is read of it that no tensor has.
+        # Its name is that of a configuration, or the code reads an attribute that no tensor has.
         is_object = CONFIG.fullmatch(name) or keys or any(not hasattr(torch.Tensor, word) for word in attributes)
         if kind == "class" or is_given or (not kind and is_object):
             return self._object(path, inner if kind == "class" else None, reads)
@@ -175,7 +175,7 @@ class Slots:
         return "{" + path + "}"
 
     def _attribute(self, path: str, value: Scalar) -> Option:
-        """A value that a workload can change."""
+        """An option that makes a value an attribute, which a workload can change; its name is unique."""
         name = path.rpartition(".")[2]
         known = {name for options in self.options.values() for option in options for name in option.attributes}
         flat = {tensor.replace(".", "_") for tensor in self.likes}
@@ -184,7 +184,7 @@ class Slots:
         return Option(name, attributes={name: value})
 
     def _object(self, path: str, kind: Any, reads: Mapping[str, Any]) -> str:
-        """An object of the user's class, or one with the attributes that the code reads of it."""
+        """An expression that makes an object: of the class `kind`, or with the attributes that the code reads."""
         start = f"{path}."
 
         def keywords(texts: Mapping[str, str | None]) -> str:
@@ -215,7 +215,7 @@ class Slots:
         return f"SimpleNamespace({keywords(texts)})"
 
     def _options(self, path: str, name: str, kind: str, inner: Any) -> list[Option]:
-        """What a value without a default is tried as; empty where that cannot be guessed."""
+        """Options of a value without a default, by kind and name; empty if none can be guessed."""
         if kind == "literal":
             return [Option(repr(value)) for value in inner]
         if kind == "bool" or (not kind and FLAG.fullmatch(name)):
@@ -228,9 +228,9 @@ class Slots:
         return {"dtype": [Option("torch.float32")], "device": [Option('"cpu"')]}.get(kind, [])
 
     def _whole(self, path: str, name: str, kind: str) -> list[Option]:
-        """A whole number, or several: one that such names have, or a size of an input.
+        """Options of a whole number or a tuple: usual values for its name, and sizes of the inputs.
 
-        Sizes that are called like the parameter come first, then those of the last dimensions.
+        Sizes with the parameter's name come first, then those of the last dimensions.
         """
         constants = _by_name(INTS, name) or ()
         single = {
@@ -253,7 +253,7 @@ class Slots:
 
 
 def tensor_options(name: str, like: Mapping[str, Any], hint: Any, highs: Iterable[str]) -> list[Option]:
-    """What a tensor is tried as: by the type that is given or annotated, else by its name."""
+    """Options of a tensor, by its given or annotated type (`hint`), else by name; `highs`: index bounds."""
     dims, dtype = tuple(like["dims"]), like["dtype"] or (hint if isinstance(hint, str) else "")
     shown, lower = f"--like {like.get('path', name)}={','.join(dims)}:float32 for others", name.lower()
 
@@ -277,7 +277,7 @@ def tensor_options(name: str, like: Mapping[str, Any], hint: Any, highs: Iterabl
 
 
 def _listed(flat: str, shapes: Sequence[Mapping[str, Any]]) -> Option:
-    """A list of tensors: of the shapes, or some of the only one."""
+    """The option of a list of tensors: one for each shape, or LIST tensors of a single shape."""
     several = [shapes[n % len(shapes)] for n in range(max(len(shapes), LIST if len(shapes) == 1 else 0))]
     inputs = tuple(tensor_options(f"{flat}_{n}", shape, "", ())[0].inputs[0] for n, shape in enumerate(several))
     listed = ", ".join(tensor.name for tensor in inputs)
@@ -285,14 +285,14 @@ def _listed(flat: str, shapes: Sequence[Mapping[str, Any]]) -> Option:
 
 
 def _by_name(table: Sequence[tuple[str, Any]], name: str) -> Any:
-    """What a table has for a name."""
+    """The table's value for the first pattern that matches a name; None without a match."""
     return next((value for pattern, value in table if re.fullmatch(pattern, name.lower())), None)
 
 
 def parameters(function: Any) -> Iterator[Parameter]:
-    """Parameters with their annotations worked out, of a function or of a class's constructor.
+    """The parameters of a function or of a class's constructor, with resolved annotations.
 
-    Raises ValueError where a function written in C does not say.
+    Raises ValueError for a function written in C without a signature.
     """
     schema = getattr(function, "schema", getattr(function, "_schema", None))
     if isinstance(schema, torch._C.FunctionSchema):  # TorchScript, or an operator of torch.ops.
@@ -313,7 +313,7 @@ def parameters(function: Any) -> Iterator[Parameter]:
 
 
 def kind_of(annotation: Any) -> tuple[str, Any, bool]:
-    """What an annotation says: a kind, what belongs to it, and whether None is allowed."""
+    """Parse an annotation: its kind (empty: unknown), the kind's details, and whether None is allowed."""
     arguments, origin = typing.get_args(annotation), typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
         first = next(argument for argument in arguments if argument is not type(None))
@@ -336,7 +336,7 @@ def kind_of(annotation: Any) -> tuple[str, Any, bool]:
 
 
 def reads_of(owner: Any) -> dict[str, Any]:
-    """Name to the attributes and keys that the code of a function or class reads of it: `config.eps`, too."""
+    """Name to the attributes and keys that the code reads from it, as `eps` in `config.eps`."""
     reads: dict[str, Any] = {}
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))

@@ -1,6 +1,6 @@
-"""`loop init` of a compiled kernel: its exported entry, or one that is written for a plain function.
+"""`loop init` for a compiled kernel: find its exported entry, or write one for a plain C function.
 
-Sources are read as text.
+Sources are parsed as text; nothing is compiled.
 """
 
 import ast
@@ -49,31 +49,31 @@ LOOP_EXPORT int loop_entry({terms}) {{
 }}
 """
 RESULTS = ("float", "double", "int")
-"""Types that a function without an output among its parameters returns its only one in."""
+"""Return types that hold the only output of a function without output parameter."""
 FLOATING = ("float32", "float64", "bool")
 
 
 @dataclass(frozen=True)
 class Glue:
-    """A plain function for which an entry is written."""
+    """A plain C function that needs an entry; `text` writes that entry."""
 
     path: Path
     function: CFunction
     constants: Mapping[str, Any]
-    """Values of its parameters that the function that is right does not take."""
+    """Parameter to its `--set` value, for parameters that the reference does not take."""
 
     @property
     def tensors(self) -> list[CParameter]:
-        """Its pointers."""
+        """Its pointer parameters to tensor elements."""
         return [parameter for parameter in self.function.parameters if parameter.pointers == 1 and parameter.dtype]
 
     @property
     def numbers(self) -> list[CParameter]:
-        """What it takes by value."""
+        """Its numeric parameters, passed by value."""
         return [parameter for parameter in self.function.parameters if not parameter.pointers and parameter.dtype]
 
     def types(self, inputs: Sequence[str]) -> dict[str, str]:
-        """The element type of each input by the parameter of its name, else in order; empty for float32."""
+        """Input to element type (empty: float32), by the parameter of the same name, else by order."""
         own = {pointer.name: pointer.dtype or "" for pointer in self.tensors}
         constant = [pointer.dtype or "" for pointer in self.tensors if pointer.is_const]
         in_order = dict(zip(inputs, constant or own.values(), strict=False))
@@ -81,7 +81,7 @@ class Glue:
         return {name: "" if dtype == "float32" else dtype for name, dtype in types.items()}
 
     def text(self, facts: Mapping[str, Any]) -> tuple[str, list[str]]:
-        """The source of the entry, and what was guessed. Raises UsageError for a parameter that is not clear."""
+        """Source of the entry, and notes on guesses. `facts`: see `facts_of`. Raises UsageError if unclear."""
         name, parameters, returns = self.function.name, self.function.parameters, self.function.returns
         if self.function.lacks:
             raise self._unclear(self.function.lacks)
@@ -92,7 +92,7 @@ class Glue:
         fresh = [output for output in facts["outputs"] if output[0] not in facts["updates"]]
         outputs = {name: f"&loop_out[{n}]" for n, (name, _, _) in enumerate(fresh)}
         places = self._places(inputs, outputs)
-        sizes: dict[str, str] = {}  # Each by name, as the first tensor that has it gives it.
+        sizes: dict[str, str] = {}  # Name to a C expression, from the first tensor with that size.
         for place, tensors in (("loop_in", facts["inputs"]), ("loop_out", fresh)):
             for n, (_, dims, _) in enumerate(tensors):
                 for axis, word in enumerate((dims or "").split()):
@@ -121,9 +121,9 @@ class Glue:
         return GLUE.format(name=name, source=self.path.name, terms=TERMS, wants=wants, body=body), notes
 
     def _places(self, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> dict[str, str]:
-        """What each pointer is: `&loop_in[0]`, `&loop_out[0]` or `scratch`.
+        """Pointer parameter to its tensor: `&loop_in[0]`, `&loop_out[0]` or `scratch`.
 
-        A name tells first. Of the others those that are `const` are inputs; what is too much, scratch memory.
+        Equal names match first. Other `const` pointers are inputs; surplus ones may be scratch memory.
         """
         places: dict[str, str] = {}
         several = f"there are {len(inputs)} inputs and {len(outputs)} outputs"
@@ -155,7 +155,7 @@ class Glue:
     def _argument(
         self, parameter: CParameter, places: Mapping[str, str], sizes: Mapping[str, str], facts: Mapping[str, Any]
     ) -> str:
-        """Of a parameter: a stream, memory, a constant, an attribute, a size, or the count of elements."""
+        """The C expression for a parameter: stream, pointer, constant, attribute, size or element count."""
         name, kind = parameter.name, f"{parameter.type} *" if parameter.pointers else parameter.type
         if parameter.type == STREAM or (parameter.type == "void" and "stream" in name.lower()):
             return f"({kind})loop_stream"
@@ -188,13 +188,13 @@ class Glue:
 
 
 def _number_of(dtype: str) -> str:
-    """The name of a type in loop_kernel.h."""
+    """The constant of an element type in loop_kernel.h, as LOOP_FLOAT32; empty means float32."""
     name = {"float8_e4m3fn": "FLOAT8_E4M3"}.get(dtype, (dtype or "float32").upper())
     return f"LOOP_{name}"
 
 
 def _same(name: str, known: Mapping[str, str]) -> str | None:
-    """What is known by a name: in the same letters, or in others where that is clear."""
+    """The value of a name, else of the only name that differs in case; None without one."""
     matches = [value for key, value in known.items() if key.lower() == name.lower()]
     return known.get(name) or (matches[0] if len(matches) == 1 else None)
 
@@ -218,26 +218,26 @@ FLAGS = (
     (HEAD_CXX20, "-std=c++20"),
     (r"#[ \t]*include[ \t]*<math\.h>", "-lm"),
 )
-"""What a source has, and the flag that it needs."""
+"""Pattern in a source to the compiler flag that it requires."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """What the variant is, before the function that is right was tried."""
+    """The variant of a new target, before the reference was tried."""
 
     function: str
     variant: str
-    """Its line in the manifest; empty where an entry is still to be written."""
+    """Its line in target.yaml; empty if an entry is still to be written (`glue`)."""
     copied: Mapping[str, Path] = field(default_factory=dict)
-    """Files of the user's, by their names in the target."""
+    """File name in the target to the user's file."""
     scalars: tuple[str, ...] = ()
-    """Values that are no tensors and that it takes."""
+    """Names of its scalar parameters."""
     glue: Glue | None = None
 
     def bound(self, facts: Mapping[str, Any]) -> tuple[str, dict[str, str], list[str]]:
-        """The variant's line; an entry that gives a plain function its tensors, by file name; what was guessed.
+        """The variant's line in target.yaml, file name to text of a written entry, and notes on guesses.
 
-        Raises UsageError for a parameter that is not clear.
+        Raises UsageError if a parameter's meaning is unclear.
         """
         if self.glue is None:
             return self.variant, {}, []
@@ -248,9 +248,9 @@ class Start:
 
 
 def of_source(path: Path, function: str, constants: Mapping[str, Any]) -> Start:
-    """A compiled kernel, with the headers beside it; `function`: which one, where it has several.
+    """Read a C, C++ or CUDA file with its own headers; `function`: the one to use, empty: the only one.
 
-    Raises UsageError where it has no entry and none can be written for it.
+    Raises UsageError if the file has no entry and `loop` can write none.
     """
     if not path.is_file():
         raise UsageError(f"{path}: no such file", hint="loop init DIR --from file.cu --like x=N,M")
@@ -271,7 +271,7 @@ def of_source(path: Path, function: str, constants: Mapping[str, Any]) -> Start:
 
 
 def _plain(path: Path, text: str, function: str, entries: Sequence[str]) -> CFunction:
-    """The function with pointers that is named, alone, called as the file, or called by no other."""
+    """Choose a function with pointers: the named one, the only one, that of the file, or the uncalled one."""
     every = functions(text)
     plain = {f.name: f for f in every if any(p.pointers and p.dtype for p in f.parameters)}
     top = [candidate.name for candidate in uncalled([*plain.values()], text)]
@@ -291,13 +291,13 @@ def _plain(path: Path, text: str, function: str, entries: Sequence[str]) -> CFun
 
 
 def _chosen(names: Iterable[str], stem: str) -> str | None:
-    """The only name, or that of the file."""
+    """The only name, or else the one that equals the file's stem; None without one."""
     distinct = list(dict.fromkeys(names))
     return distinct[0] if len(distinct) == 1 else next((name for name in distinct if name == stem), None)
 
 
 def _variant(path: Path, source: str, entry: str, files: Mapping[str, Path]) -> str:
-    """The line of a compiled variant, with the flags that its sources cannot do without."""
+    """The line of a compiled variant in target.yaml, with the flags that its sources require."""
     device, compiler = BUILDS[path.suffix]
     flags = ["-O3", "'-arch={arch}'"]
     if compiler != "nvcc":
@@ -309,7 +309,7 @@ def _variant(path: Path, source: str, entry: str, files: Mapping[str, Path]) -> 
 
 
 def _with_headers(path: Path) -> dict[str, Path]:
-    """A source and what it includes from its own folder and below."""
+    """A source and the files that it includes from its folder, by path relative to that folder."""
     files: dict[str, Path] = {}
     waiting = [path]
     while waiting:
@@ -325,27 +325,27 @@ def _with_headers(path: Path) -> dict[str, Path]:
 
 
 def identifier(name: str) -> str:
-    """A name for a function, in small letters."""
+    """A lower-case identifier made of a name."""
     safe_name = re.sub(r"[^a-z0-9_]+", "_", name.lower()).strip("_") or "computed"
     return safe_name if safe_name[0].isalpha() else f"of_{safe_name}"
 
 
 @dataclass(frozen=True)
 class Named:
-    """A function or class of the user's."""
+    """The user's function or class, and where to find it."""
 
     module: str
     name: str
     folder: Path
-    """Where its module is looked for."""
+    """Folder where its module is searched."""
     files: Mapping[str, Path]
-    """Files to copy, by their names in the target; none for an installed package."""
+    """Name in the target to the file to copy; empty for an installed package."""
 
 
 def function_at(text: str) -> Named:
-    """The function that `module:function` names, found as Python would find it from here; a file is a module, too.
+    """Find the function of `module:function` as Python would from here; the module may be a file's path.
 
-    Raises UsageError for what is not there.
+    Raises UsageError if there is none.
     """
     module, _, name = text.partition(":")
     folder = Path(module).parent.absolute() if "/" in module else Path.cwd()
@@ -368,7 +368,7 @@ def function_at(text: str) -> Named:
 
 
 def _found(module: str, folder: Path) -> Path | None:
-    """The file of a module; None for one without text. Raises UsageError where there is no such module."""
+    """A module's source file; None if it has none. Raises UsageError if there is no such module."""
     places: list[str] | None = [str(folder), *sys.path]
     whole, spec = "", None
     for word in module.split("."):

@@ -1,4 +1,4 @@
-"""The Python files of a first target: the reference, a variant that begins as it, and a generator of inputs."""
+"""Make the Python files of a first target: the reference, a variant equal to it, and a generator."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -97,18 +97,18 @@ STATES = {
 
 @dataclass(frozen=True)
 class Subject:
-    """What the user named, as files call it."""
+    """The user's function or class, and how the target's files call it."""
 
     module: str
     name: str
-    """`softmax`, `Block` or `Scaler.apply`."""
+    """Name in its module, as in `softmax`, `Block` or `Scaler.apply`."""
     function: str
-    """What it is called in the target."""
+    """Name of the target's function."""
     call: Call
     kind: str = "function"
     """`function`; `module` or `object`: an instance is made, and then called."""
     method: str = ""
-    """Of the instance; empty: it is called itself."""
+    """Method of the instance to call; empty: call the instance itself."""
     constructor: Sequence[tuple[str, str]] = ()
     imports: Sequence[str] = ()
 
@@ -120,35 +120,35 @@ class Subject:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """What every parameter is given."""
+    """One choice of an option for every parameter."""
 
     subject: Subject
     options: Mapping[str, Option]
     returns: bool = True
-    """Whether the function gives anything besides what it changes in place."""
+    """Whether the function returns outputs, besides inputs that it changes in place."""
 
     @property
     def inputs(self) -> list[Drawn]:
-        """All tensors, in the order of the call."""
+        """All input tensors, in the order of the call."""
         return [tensor for option in self.options.values() for tensor in option.inputs]
 
     @property
     def attributes(self) -> dict[str, Scalar]:
-        """All values that a workload can change."""
+        """Attribute to its value; a workload can change them."""
         return {name: value for option in self.options.values() for name, value in option.attributes.items()}
 
     @property
     def dims(self) -> list[str]:
-        """All sizes, in order of appearance."""
+        """Names of all sizes, in order of appearance."""
         return list(dict.fromkeys(dim for tensor in self.inputs for dim in tensor.dims))
 
     def rendered(self, call: Sequence[tuple[str, str]]) -> str:
-        """Arguments as text, over inputs, attributes and sizes."""
+        """Arguments as source text, with each `{path}` replaced by the chosen option's text."""
         text = ", ".join(f"{name}={value}" if name else value for name, value in call)
         return TOKEN.sub(lambda match: self.options[match[1]].text if match[1] in self.options else match[0], text)
 
     def construction(self) -> tuple[str, dict[str, str]]:
-        """The constructor's arguments as text over names, and what each name is given: a size or an attribute."""
+        """The constructor's arguments as text, and each name in that text to its size or attribute."""
         text = self.rendered(self.subject.constructor)
         values: dict[str, str] = {}
         for n, (tensor, axis) in enumerate(dict.fromkeys(SIZE.findall(text))):
@@ -158,7 +158,7 @@ class Hypothesis:
         return text, values
 
     def wrapper(self, title: str) -> str:
-        """A module with one function that calls the user's: of a class it makes an instance first."""
+        """Source of a module with one function that calls the user's; for a class, on an instance."""
         subject, making = self.subject, ""
         parameters = [] if subject.kind == "function" else ["weights"]
         parameters += [tensor.name for tensor in self.inputs]
@@ -187,7 +187,7 @@ class Hypothesis:
         )
 
     def generator(self, reference: str) -> str:
-        """A module with `make`, which draws all inputs; `reference`: the module that makes what has weights."""
+        """Source of a module with `make`, which draws all inputs; `reference`: module with `_made`."""
         drawings = [_drawing(tensor) for tensor in self.inputs]
         imports = "import torch"
         if self.subject.kind != "function":
@@ -211,7 +211,7 @@ class Hypothesis:
 
 
 def _drawing(tensor: Drawn) -> str:
-    """The call of a helper that draws a tensor."""
+    """Source text that calls the helper which draws a tensor."""
     shape = f"({', '.join(tensor.dims)}{',' if len(tensor.dims) == 1 else ''})"
     dtype = f"torch.{tensor.dtype}" if tensor.dtype else "dtype"
     low, high = {"uint8": (0, 256), "int8": (-128, 128)}.get(tensor.dtype, (-100, 101))
@@ -228,7 +228,7 @@ def _drawing(tensor: Drawn) -> str:
 
 
 def executed_names(text: str, name: str) -> dict[str, Any]:
-    """All that such a file defines."""
+    """Execute a module's source text; the names that it defines."""
     space: dict[str, Any] = {"__name__": name}
     exec(compile(text, f"{name}.py", "exec"), space)
     return space
