@@ -1,9 +1,9 @@
-"""Jobs: a `loop` command with the files it works on, as a folder that any machine with `loop` can run.
+"""Jobs: a `loop` command with its input files, in a folder that any machine with `loop` can run.
 
-Begin with `folder`, which says what lies in a job's folder, what its state is, and which devices may be compared.
-`executor.run` runs one wherever it lies; `loop job run DIR` is its door. `Executor` runs many, in slots that
-`local`, `ssh`, `ray` and `slurm` make. `hosts` names machines that are reached by ssh, `remote` connects to one
-and installs `loop` there, `there` is the jobs on it.
+Begin with `folder`: the files in a job's folder, the states of a job, and which devices are
+comparable. `executor.run` runs one job in its folder (`loop job run DIR`). `Executor` runs many
+jobs, in slots that `local`, `ssh`, `ray` and `slurm` make. `hosts` reads the list of ssh machines.
+`remote` connects to one and installs `loop` there; `there` handles its jobs.
 
-A job knows no feature: it is words after `loop`, and its answer is what that command prints.
+A job knows no feature of `loop`: its input is a command line, its answer is the printed output.
 """

@@ -1,7 +1,8 @@
-"""Have a list of jobs done: a queue, and slots that take jobs from it, each one job at a time in its own thread.
+"""Run a list of jobs: a queue, and slots that each run one job at a time in a thread of their own.
 
-`local`, `ssh`, `ray` and `slurm` make the slots; all else is the same for the four. The folder of a job is the
-truth: when a process that waits for jobs has died, the next one finds there which of them have ended.
+`local`, `ssh`, `ray` and `slurm` make the slots; everything else is common. The job's folder holds
+its state. When a process that waits for jobs dies, the next process reads there which jobs have
+ended.
 """
 
 import contextlib
@@ -33,36 +34,36 @@ TIED = (
     *LOOP[:-1],
     f"from loop.base.processes import die_with_parent; die_with_parent({int(signal.SIGTERM)}); {LOOP[-1]}",
 )
-"""The same, ended in good order with who runs it. It says so itself: between fork and exec that may
-deadlock, for an executor has threads."""
+"""The same command; it gets SIGTERM when its parent process dies. The child sets this up itself:
+code between fork and exec may deadlock, because an executor has threads."""
 LOOK_S = 0.05
-"""Between two looks at a command that runs."""
+"""Seconds between two polls of a running command."""
 COMMAND_ENDS_S = 30.0
-"""Time for a command to end in good order once it is told; then its group is killed."""
+"""Seconds that a command has to end after SIGTERM; then its process group is killed."""
 LEAST_BYTES = 64 << 20
-"""Room on the disk without which no job begins."""
+"""Free disk space in bytes below which no job begins."""
 REST_S = 0.1
-"""Longest time between two looks at jobs; one that ends meanwhile is noticed at once."""
+"""Longest wait in seconds between two polls of the jobs; a change wakes the waiter at once."""
 MENDS_S = 1.0
-"""Seconds between two looks at a slot in trouble."""
+"""Seconds between two checks of a slot that has `trouble`."""
 ENDS_S = 60.0
-"""Longest time for slots to end their jobs when an executor is closed."""
+"""Longest wait in seconds for the slots to end their jobs when an executor is closed."""
 FAILURES = 2
-"""A slot that loses so many jobs in a row gets no further job, unless it is the last of its kind."""
+"""A slot that loses this many jobs in a row gets no more, unless it is the last of its kind."""
 AGAIN = frozenset({ExitCode.PAUSED, ExitCode.OVER_BUDGET})
-"""Exit codes of a machine that failed, or of a job that hung: the job is run again."""
+"""Exit codes after which a job runs again: the machine failed, or the job hung."""
 WRONG = (LoopError, OSError, RuntimeError, ValueError, MemoryError)
-"""A lost or full disk, a torn file, a machine without room for one more thread."""
+"""Errors that fail a job, not the executor: a lost or full disk, a torn file, too many threads."""
 NAMES = ("local", "ssh", "ray", "slurm")
-"""Executors; each is a module here with functions `check()` and `slots(width)`."""
+"""Names of the executors: modules of this package with functions `check()` and `slots(width)`."""
 
 
 def run(folder: JobFolder, env: Mapping[str, str] | None = None, where: Where | None = None) -> int:
-    """The exit code of a job's command, which has run now or before; negative for a signal.
+    """Run a job's command unless it has ended before. Returns its exit code; negative for a signal.
 
-    `env` stands on top of this process's environment; `where` is what it runs on, where that is known. What this
-    machine cannot do, as with a full disk, is exit code 75, and the reason is in `stderr`. Raises Held where it is
-    run by somebody else, UsageError where there is no job.
+    `env` overrides variables of this process. `where`: the device it runs on; None: look it up. If
+    this machine cannot run the job (a full disk), the exit code is 75; `stderr` holds the reason.
+    Raises Held if another process runs the job, UsageError if the folder holds no job.
     """
     job = folder.job
     with locked(folder.path / named.LOCK):
@@ -86,7 +87,7 @@ def run(folder: JobFolder, env: Mapping[str, str] | None = None, where: Where | 
 
 
 def _obstacle(folder: JobFolder) -> str:
-    """Why this machine cannot begin a job; empty where it can."""
+    """The reason why this machine cannot begin a job, in words; empty if it can."""
     job, host = folder.job, platform.node()
     digests = content_hashes(folder.path / named.SRC)
     wrong = sorted(name for name in job.files if digests.get(name) != job.files[name])
@@ -101,7 +102,7 @@ def _obstacle(folder: JobFolder) -> str:
 
 
 def _command(folder: JobFolder, env: Mapping[str, str]) -> int:
-    """Run a job's command, whose heart beats each second; its exit code, 124 where it ran into its limit."""
+    """Run a job's command with a heartbeat each second. Returns the exit code; 124 for a timeout."""
     job, sessions = folder.job, folder.path / named.SESSIONS
     sessions.mkdir(parents=True, exist_ok=True)
     own = {} if job.folder else {"LOOP_SESSIONS": str(sessions)}
@@ -134,7 +135,7 @@ def _command(folder: JobFolder, env: Mapping[str, str]) -> int:
 
 
 def _end(command: "subprocess.Popen[bytes]") -> None:
-    """End a command in good order; kill its group where it does not."""
+    """Send SIGTERM to a command's process group, then SIGKILL if it has not ended."""
     for number, seconds in ((signal.SIGTERM, COMMAND_ENDS_S), (signal.SIGKILL, None)):
         if command.poll() is None:
             with contextlib.suppress(ProcessLookupError):
@@ -144,7 +145,7 @@ def _end(command: "subprocess.Popen[bytes]") -> None:
 
 
 def begin(folder: JobFolder) -> None:
-    """Run a job apart from this process, and return at once; it goes on when this process ends."""
+    """Start a job in its own process, and return at once. The job survives the end of this process."""
     with (folder.path / named.TALK).open("wb") as talk:
         process = subprocess.Popen(
             [*LOOP, "job", "run", str(folder.path)],
@@ -154,48 +155,48 @@ def begin(folder: JobFolder) -> None:
             env={**os.environ, "PYTHONPATH": python_path()},
             start_new_session=True,
         )
-        folder.write_runner(process.pid)  # It runs from its first moment on, however long it takes to start.
-    threading.Thread(target=process.wait, daemon=True).start()  # Else it would stay as a zombie.
+        folder.write_runner(process.pid)  # Counts as running before its interpreter is up.
+    threading.Thread(target=process.wait, daemon=True).start()  # Reaps the child: no zombie.
 
 
 class Slot:
-    """Where one job runs at a time."""
+    """A place that runs one job at a time."""
 
     gpu: bool | None = None
-    """Whether it is a GPU; None: it takes any job."""
+    """True: a GPU; False: a processor; None: the slot takes both kinds of jobs."""
     host: str = ""
-    """A job that has to be alone is alone among the slots with this name."""
+    """Name of the machine. Jobs with `alone` set need all other slots of this name to be idle."""
     uuid: str = ""
-    """The device; empty where nobody knows it yet, or a cluster chooses another one each time."""
+    """UUID of the device; empty if not known yet, or if a cluster chooses one for each job."""
     trouble: LoopError | None = None
-    """Why it takes no job for now."""
+    """Why the slot takes no job for now; None: it takes jobs."""
     lost = 0.0
-    """Jobs in a row that it did not bring to an end; infinite for one that gets no further job."""
+    """Number of jobs lost in a row; infinite: the slot gets no further job."""
 
     def do(self, job: JobFolder) -> None:
-        """Have a job done, and bring its results into its folder. Ends the job when it is cancelled.
+        """Run a job and bring its results into its folder. Ends the job when it is cancelled.
 
-        Raises one of `WRONG` where the job came to no end. Sets `trouble` where the next job would fail, too.
+        Raises one of `WRONG` if the job did not end. Sets `trouble` if the next job would fail too.
         """
         raise NotImplementedError
 
     def mended(self) -> bool:
-        """Whether its trouble is over, which was just looked at."""
+        """Check again whether the cause of `trouble` is gone; True: the slot takes jobs again."""
         return False
 
     def close(self) -> None:
-        """Leave nothing behind; called once, in the thread of the slot."""
+        """Release what the slot holds. The slot's own thread calls it once."""
 
 
 class Executor:
-    """Gives jobs to slots."""
+    """Distributes queued jobs to slots."""
 
     def __init__(self, slots: Sequence[Slot]) -> None:
         self.slots = list(slots)
         self._queue: list[JobFolder] = []
         self._running: dict[str, tuple[JobFolder, Slot]] = {}
         self._unnoted: set[str] = set()
-        """Ids of jobs that failed, which their folders do not say."""
+        """Ids of failed jobs whose failure could not be written to their folders."""
         self._changed = threading.Condition()
         self._closed = threading.Event()
         self._threads = [threading.Thread(target=self._work, args=[slot], daemon=True) for slot in slots]
@@ -204,14 +205,14 @@ class Executor:
             thread.start()
 
     def submit(self, job: JobFolder) -> None:
-        """Put it at the end of the queue. A job for a GPU runs on a processor where there is no GPU."""
+        """Append a job to the queue. A job for a GPU runs on a processor if no slot has a GPU."""
         with self._changed:
             self._unnoted.discard(job.id)
             self._queue.append(job)
             self._changed.notify_all()
 
     def state(self, job: JobFolder) -> State:
-        """Where a job stands that was submitted here. Raises LoopError where every slot is in trouble."""
+        """State of a submitted job. Raises LoopError if the job waits and every slot has trouble."""
         with self._changed:
             busy = job in self._queue or job.id in self._running
             troubles = [slot.trouble for slot in self.slots if slot.trouble]
@@ -220,26 +221,26 @@ class Executor:
             return "running" if busy else "failed" if job.id in self._unnoted else job.state
 
     def rest(self, seconds: float) -> None:
-        """Wait for so long at most; no longer where a job ends meanwhile."""
+        """Wait for `seconds`, or until the next job begins or ends."""
         with self._changed:
             self._changed.wait(seconds)
 
     def cancel(self, job: JobFolder) -> None:
-        """Take it out of the queue, or have its slot end it. Returns at once."""
+        """Remove a job from the queue, or ask its slot to end it. Returns at once."""
         job.cancel()
         with self._changed:
             if job in self._queue:
                 self._queue.remove(job)
 
     def avoid(self, where: Where | None) -> None:
-        """Give a device no further job, where there is another one of its kind."""
+        """Give no further job to this device, unless it is the only one of its kind."""
         with self._changed:
             for slot in self.slots:
                 slot.lost = math.inf if where is not None and slot.uuid == where.uuid else slot.lost
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Wait for what was cancelled."""
+        """Wait until the slots have ended their jobs, at most `ENDS_S` seconds."""
         with self._changed:
             self._closed.set()
             self._changed.notify_all()
@@ -248,7 +249,7 @@ class Executor:
             thread.join(max(0.0, end - time.monotonic()))
 
     def _work(self, slot: Slot) -> None:
-        """One slot, job after job."""
+        """Thread of a slot: run jobs until the executor closes or drops the slot."""
         try:
             while not self._closed.is_set():
                 if slot.trouble is not None and not slot.mended():
@@ -265,9 +266,9 @@ class Executor:
             slot.close()
 
     def _next(self, slot: Slot) -> JobFolder | None:
-        """The next job for a slot, once there is one; None when the slot is not needed any more.
+        """Wait for the next job for a slot. None: the executor is closed, or the slot is dropped.
 
-        A job that has to be alone waits for the others of its host, and they wait for it.
+        A job with `alone` set waits until its host is idle, and no other job starts beside it.
         """
         with self._changed:
             while not self._closed.is_set():
@@ -291,7 +292,7 @@ class Executor:
 
 
 def _done(slot: Slot, job: JobFolder) -> bool:
-    """Have a slot do a job. False where the job failed and not even that can be noted, as on a full disk."""
+    """Run a job in a slot; note a failure in its folder. False: the note failed too (a full disk)."""
     tries = job.tries
     try:
         slot.do(job)
@@ -314,18 +315,18 @@ def _done(slot: Slot, job: JobFolder) -> bool:
 
 
 def check(name: str) -> None:
-    """Raise UsageError where there is no such executor, or it cannot work here: before anything is begun."""
+    """Raise UsageError if no executor has this name, or if it cannot work here."""
     _module(name).check()
 
 
 def open_executor(name: str, width: int) -> Executor:
-    """The executor of this name; at most `width` jobs run at a time. Raises UsageError where it cannot work."""
+    """Open the executor of this name for `width` jobs at a time. Raises UsageError as `check`."""
     check(name)
     return Executor(_module(name).slots(width))
 
 
 def _module(name: str) -> Any:
-    """The module of an executor. Raises UsageError where there is none of that name."""
+    """The module of the executor with this name. Raises UsageError if there is none."""
     if name not in NAMES:
         hint = did_you_mean(name, NAMES) or f"there are {', '.join(NAMES)}"
         raise UsageError(f"no executor {name!r}", hint=hint)
@@ -333,10 +334,10 @@ def _module(name: str) -> Any:
 
 
 def all_done(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, None, None]:
-    """Have all jobs done. Those that are done already are not run again.
+    """Run all jobs that are not done yet, and wait until each has ended.
 
-    A job that still runs, begun by a process that has died since, is waited for. When the generator is closed, all
-    jobs are ended. The state of a job that could not be done says why.
+    If a dead process began a job that still runs, wait for it. Closing the generator cancels all
+    open jobs. The state of a failed job says why it failed.
     """
     open_ = {job.id: job for job in jobs if job.state != "done"}
     submitted: set[str] = set()
@@ -368,15 +369,15 @@ def all_done(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, N
 
 
 def may_run_again(job: JobFolder, state: State) -> bool:
-    """Whether a job ended through no fault of its own, and has tries left."""
+    """True if a job failed because of its machine or a hang, and has tries left."""
     code = job.rc
     return state == "failed" and code is not None and (code in AGAIN or code < 0) and job.tries < MOST_TRIES
 
 
 def all_trusted(executor: Executor, jobs: Sequence[JobFolder], group: str = "") -> Generator[Tick, None, None]:
-    """Have all jobs done; those that time something on devices of one group: this one, else that of most jobs.
+    """Run all jobs. Timings must come from one group of devices: `group`, else the most frequent.
 
-    A result of another group is done again elsewhere, and refused where it comes from such a device once more.
+    A timing from another group is repeated elsewhere. If that happens twice, the job is refused.
     """
     yield from all_done(executor, jobs)
     repeated = jobs_on_other_devices(jobs, group)
@@ -392,7 +393,7 @@ def all_trusted(executor: Executor, jobs: Sequence[JobFolder], group: str = "") 
 
 
 def jobs_on_other_devices(jobs: Sequence[JobFolder], group: str = "") -> list[tuple[JobFolder, str]]:
-    """Jobs that timed something on a device of another group than this one, or than most; each with the reason."""
+    """Timing jobs outside `group` (default: the group of most jobs), each with the reason."""
     timed = [(job, where) for job in jobs if job.job.times and (where := job.where) is not None]
     sizes = {name: len(devices) for name, devices in devices_by_group(where for _, where in timed).items()}
     chosen = group or max(sizes, key=lambda name: sizes[name], default="")

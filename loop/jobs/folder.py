@@ -1,17 +1,17 @@
-"""A job on disk: words after `loop`, the files they work on, and what came of it; the same wherever it runs.
+"""A job on disk: arguments for `loop`, input files, and results; the same layout on every machine.
 
-job.json        what is to be done (`Job`)
-src/            the files it works on; their hashes are in job.json
-tries           how often it was begun
-pid             who runs it (`JobFolder.write_runner`)
+job.json        the task (`Job`)
+src/            input files; their hashes are in job.json
+tries           number of times the job was begun
+pid             the process that runs it (`JobFolder.write_runner`)
 heartbeat       a number that grows each second while it runs
-cancel          there once it is to end; whoever runs it looks for it
+cancel          exists once the job has to end; the running process polls for it
 stdout, stderr  what the command printed
-where.json      what it ran on (`Where`)
-out/            what it made: `out/sessions` are its sessions
-manifest.json   hashes of all in out/
+where.json      the device it ran on (`Where`)
+out/            its results; sessions are in `out/sessions`
+manifest.json   hashes of all files in out/
 rc              the command's exit code, written last
-sent.json       there for a job that one command sent to another machine (`loop.jobs.there.Sent`)
+sent.json       exists if a command sent the job to another machine (`loop.jobs.there.Sent`)
 """
 
 import contextlib
@@ -44,19 +44,19 @@ OUT, TALK, WHERE, MADE, MANIFEST, RC = "stdout", "stderr", "where.json", "out", 
 SENT, LOCK = "sent.json", "lock"
 SESSIONS = f"{MADE}/sessions"
 MOST_TRIES = 3
-"""So often a job is begun that ends without a word: a kernel that kills its machine must not go on for ever."""
+"""Most times that a job begins if it never ends: a kernel may kill its machine each time."""
 STALE_S = 30.0
-"""A heartbeat of another machine that is older by the clock of the file system they share has ended."""
+"""Age in seconds of a heartbeat after which a job on another machine counts as dead."""
 ENDED: tuple[State, ...] = ("done", "failed", "cancelled")
 TELLING = frozenset({ExitCode.OK, ExitCode.GATE_FAILED})
-"""Exit codes of a command that has an answer: a gate that failed is one."""
+"""Exit codes of a command that gave an answer; a failed gate is an answer, too."""
 
 Device = TypeVar("Device", bound=Where)
 
 
 @functools.cache
 def devices(*, gpu: bool) -> tuple[Where, ...]:
-    """The GPUs of this machine that a CUDA program may use, in its order; its processor where there is none."""
+    """This machine's GPUs in CUDA's order; its processor if it has none or `gpu` is false."""
     detected = gpus() if gpu else None
     known = {"host": platform.node(), "torch": installed("torch") or "", "loop": loop.__version__}
     if detected is None or not detected.usable:
@@ -66,7 +66,7 @@ def devices(*, gpu: bool) -> tuple[Where, ...]:
 
 
 def devices_by_group(places: Iterable[Device]) -> dict[str, list[Device]]:
-    """Devices by their group."""
+    """Group name (`Where.group`) to its devices. Timings are comparable only within a group."""
     by_name: dict[str, list[Device]] = {}
     for place in places:
         by_name.setdefault(place.group, []).append(place)
@@ -74,48 +74,48 @@ def devices_by_group(places: Iterable[Device]) -> dict[str, list[Device]]:
 
 
 class Job(Model):
-    """What is to be done: `job.json`."""
+    """The task of a job, stored as `job.json`."""
 
     format: Literal[1] = 1
     """Format number."""
     id: str
-    """Name of its folder; for work that may be repeated, a hash of all that matters (`identity`)."""
+    """Name of the job's folder; for work with a reusable result, a hash (`job_identity`)."""
     words: tuple[str, ...]
-    """The command, after `loop`."""
+    """Command-line arguments after `loop`."""
     title: str = ""
-    """What it does, in a few words."""
+    """A few words for people: what the job does."""
     files: dict[str, str] = Field(default_factory=dict)
-    """Path below `src/` to the SHA-256 of its content."""
+    """Input files: path below `src/` to the SHA-256 of the content."""
     folder: str = ""
-    """Where on this machine it runs, with the user's own sessions; empty: in `src/`, sessions in `out/`."""
+    """Working folder; the user's own sessions are used. Empty: `src/`, with sessions in `out/`."""
     needs_gpu: bool = False
-    """Whether it runs on a GPU; else it needs a processor only."""
+    """True: runs on a GPU; False: a processor is enough."""
     alone: bool = False
-    """Whether nothing else may run on its host meanwhile: calls from the host, kernels for processors."""
+    """True: nothing else may run on its host (host-side timing, kernels for processors)."""
     programs: tuple[str, ...] = ()
-    """What its machine has to have on the PATH, as compilers: a build that fails for their lack says nothing."""
+    """Programs that must be on the PATH, such as compilers: a build without them proves nothing."""
     ttl_s: float | None = None
-    """It is ended after so many seconds."""
+    """Time limit in seconds; None: no limit."""
     times: bool = False
-    """Whether it times something: devices of one group do all such work of a step."""
+    """True: the job times something. All timings of one step run on devices of one group."""
     within: str = ""
-    """The session whose campaign it belongs to."""
+    """Session that the job belongs to; empty: none."""
 
 
 @dataclass(frozen=True)
 class JobFolder:
-    """One job."""
+    """A job, by the folder that holds its files."""
 
     path: Path
 
     @property
     def id(self) -> str:
-        """Its name."""
+        """The job's id, which is its folder's name."""
         return self.path.name
 
     @functools.cached_property
     def job(self) -> Job:
-        """What is to be done, as it was submitted. Raises LoopError where that is damaged, or there is no job."""
+        """The task as submitted. Raises UsageError without a job, LoopError for a damaged file."""
         try:
             return read_sealed(Job, self.path / WHAT)
         except OSError as error:
@@ -124,13 +124,13 @@ class JobFolder:
 
     @property
     def rc(self) -> int | None:
-        """How the command ended; negative for a signal, None while it has not."""
+        """Exit code of the command; negative for a signal, None while it has not ended."""
         text = read_text(self.path / RC).strip()
         return int(text) if text.lstrip("-").isdigit() else None
 
     @property
     def state(self) -> State:
-        """Where it stands, by its files alone. One that was sent away runs, as far as is known here."""
+        """State of the job, from its files alone. A job sent to another machine counts as running."""
         code = self.rc
         if code is not None:
             return "done" if code in TELLING else "cancelled" if self.cancelled else "failed"
@@ -142,29 +142,29 @@ class JobFolder:
 
     @property
     def refused(self) -> bool:
-        """Whether no machine could begin it, or bring it to an end."""
+        """True if no machine could begin the job, or complete it."""
         return self.rc == ExitCode.PAUSED and not (self.path / OUT).exists()
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody wants it to end."""
+        """True if a user or `loop` asked the job to end."""
         return (self.path / CANCEL).exists()
 
     @property
     def tries(self) -> int:
-        """How often it was begun."""
+        """Number of times the job was begun."""
         return int(read_text(self.path / TRIES) or 0)
 
     @property
     def where(self) -> Where | None:
-        """What it ran on, as far as that is known."""
+        """Device that the job ran on; None if it is not known."""
         with contextlib.suppress(OSError):
             return read_sealed(Where, self.path / WHERE)
         return None
 
     @property
     def ran(self) -> JobRun:
-        """What became of it so far."""
+        """State, tries, device and times of the job so far, for reports."""
         job, where = self.job, self.where
         known = where.model_dump() if where else {}
         if where is None and (began := modified_at(self.path / PID)):
@@ -173,7 +173,7 @@ class JobFolder:
         return JobRun(id=self.id, title=title, state=self.state, tries=self.tries, **known)
 
     def answer(self) -> dict[str, Any]:
-        """What the command printed as JSON. Raises WorkFailed where that is not all there."""
+        """The JSON object that the command printed. Raises WorkFailed if it is incomplete."""
         try:
             document = json.loads(read_text(self.path / OUT))
             assert isinstance(document, dict)
@@ -184,34 +184,34 @@ class JobFolder:
             raise WorkFailed(f"job {self.id}: {what}: {talk}", hint=f"see {self.path / TALK}") from error
 
     def cancel(self) -> None:
-        """Ask it to end, as Ctrl-C does; returns at once."""
+        """Ask the job to end, as Ctrl-C does; returns at once."""
         (self.path / CANCEL).touch()
 
     def write_runner(self, pid: int) -> None:
-        """Note who runs it: its number with its start, the run of the system, and its namespace."""
+        """Note the process that runs the job: number, start time, boot id, pid namespace."""
         write_atomic(self.path / PID, f"{name_of(pid)} {_system()}", lasting=False)
 
     def end(self, code: int) -> int:
-        """Note what was made, then how it ended: its exit code, which is returned."""
+        """Write the hashes of the results, then the exit code `code`. Returns the exit code."""
         write_atomic(self.path / MANIFEST, to_json(content_hashes(self.path / MADE)), lasting=False)
         write_atomic(self.path / RC, str(int(code)))
         return int(code)
 
     def refuse(self, why: str, code: int = ExitCode.PAUSED) -> int:
-        """Note that it was not done, and why; the exit code, which says that the machine failed."""
+        """Note why the job was not done. Returns the exit code; 75 means the machine failed."""
         (self.path / TALK).write_text(f"{why}\n")
         return self.end(code)
 
     def forget(self) -> None:
-        """Make it as if it had never been begun; how often it was begun stays."""
+        """Reset the job to the state before its first run; the number of tries stays."""
         for name in (RC, PID, CANCEL, HEARTBEAT, OUT, TALK, WHERE, MANIFEST):
             (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.path / MADE, ignore_errors=True)
 
     def check(self, earlier: Sequence[str] = ()) -> None:
-        """Compare what came back with its manifest. Raises WorkFailed for a file that is missing or differs.
+        """Compare the results with their manifest. Raises WorkFailed if a file differs.
 
-        `earlier`: folders below `out/` that were there before it began, and stayed there.
+        `earlier`: folders below `out/` that existed before the job began and were not sent back.
         """
         try:
             manifest = json.loads(read_text(self.path / MANIFEST))
@@ -225,7 +225,7 @@ class JobFolder:
             raise WorkFailed(message, hint="copy it again, or run the job again")
 
     def _is_run_by(self, runner: str) -> bool:
-        """Whether a runner still runs: asked of the system where it is this one, else by its heartbeat."""
+        """True if process `runner` still runs: ask this system, or read another's heartbeat."""
         name, _, system = runner.partition(" ")
         if system == _system():
             return bool(name) and name_of(int(name.partition("-")[0])) == name
@@ -236,23 +236,23 @@ class JobFolder:
 
 
 def _system() -> str:
-    """Which run of which system this is, and which namespace of process numbers."""
+    """Boot id and pid namespace of this system. Process numbers are comparable only within both."""
     with contextlib.suppress(OSError):
         return f"{boot_id()} {os.readlink('/proc/self/ns/pid')}"
     return f"{boot_id()} "
 
 
 def jobs_folder() -> Path:
-    """Where jobs are kept: the user's own, so that what lies there is as trusted as what was submitted."""
+    """Folder of all jobs, which belongs to the user: its content is as trusted as the user's."""
     return state_folder() / JOBS
 
 
 def prepare(
     job: Job, source: Path | None = None, files: Iterable[Path] = (), *, parent: Path | None = None
 ) -> JobFolder:
-    """The folder of a job, made unless it is there. `files` of `source` are copied to `src/`.
+    """Create a job's folder with `files` of `source` in `src/`. An existing folder stays unchanged.
 
-    A job whose id is a hash has the same folder again, with its result. Raises LoopError when the disk refuses.
+    So a job whose id is a hash finds its earlier result. Raises LoopError if the disk refuses.
     """
     folder = JobFolder((parent or jobs_folder()) / job.id)
     if (folder.path / WHAT).is_file():
@@ -268,26 +268,26 @@ def prepare(
 
 
 def job_identity(words: Sequence[str], files: Mapping[str, str], within: str = "") -> str:
-    """The id of work that may be repeated: a hash of its words and files. `within`: who may reuse its result."""
+    """Hash of arguments and files as a job's id. `within`: session that may reuse the result."""
     parts = [*words, "", *(part for pair in sorted(files.items()) for part in pair), within]
     return content_hash(parts)[:24]
 
 
 def every_job() -> list[JobFolder]:
-    """All jobs, the oldest first."""
+    """All jobs on this machine, oldest first."""
     paths = [path for path in jobs_folder().glob("*") if (path / WHAT).is_file()]
     return [JobFolder(path) for path in sorted(paths, key=lambda path: modified_at(path / WHAT))]
 
 
 def forget_old(newest: int, prefix: str = "") -> None:
-    """Remove the folders of jobs that have ended, but for the newest; `prefix`: only of ids that begin so."""
+    """Remove folders of ended jobs, except the `newest` ones. `prefix`: only ids that begin so."""
     ended = [job for job in every_job() if job.id.startswith(prefix) and job.state not in ("queued", "running")]
     for job in ended[:-newest]:
         shutil.rmtree(job.path, ignore_errors=True)
 
 
 def content_hashes(folder: Path, files: Iterable[Path] | None = None) -> dict[str, str]:
-    """Path below `folder` to the SHA-256 of its content, for the files, or all that are there."""
+    """Path below `folder` to the SHA-256 of the content. `files`: default all in the folder."""
     chosen = folder.rglob("*") if files is None else files
     return {
         path.relative_to(folder).as_posix(): content_hash(path.read_bytes())
@@ -297,7 +297,7 @@ def content_hashes(folder: Path, files: Iterable[Path] | None = None) -> dict[st
 
 
 def read_text(path: Path) -> str:
-    """What is in a file; empty where it is not there."""
+    """Text of a file; empty if it cannot be read."""
     try:
         return path.read_text(errors="replace")
     except OSError:
@@ -305,12 +305,12 @@ def read_text(path: Path) -> str:
 
 
 def last_line(path: Path) -> str:
-    """The last line that was printed, cut to what fits a screen."""
+    """The last non-empty line of a file, at most 300 characters; empty if there is none."""
     return next((line.strip()[:300] for line in reversed(read_text(path).splitlines()) if line.strip()), "")
 
 
 def modified_at(path: Path) -> float:
-    """When a file changed, in seconds since 1970; 0 where it is not there."""
+    """Time of a file's last change, in seconds since 1970; 0 if the file does not exist."""
     try:
         return os.stat(path).st_mtime
     except OSError:

@@ -1,4 +1,4 @@
-"""`hosts.yaml`: machines that are reached by ssh, what they cost, and what starts and stops them."""
+"""`hosts.yaml`: machines to reach by ssh, their prices, and commands to start and stop them."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -23,39 +23,39 @@ ADDRESS = re.compile(r"(?P<to>(?:[\w.][\w.-]*@)?(?:[\w.][\w.-]*|\[[0-9a-fA-F:.]+
 
 
 def _address(text: object) -> object:
-    """An address that ssh cannot take for an option, nor a shell for words."""
+    """Accept only an address that neither ssh reads as an option nor a shell as several words."""
     if isinstance(text, str) and not ADDRESS.fullmatch(text):
         raise ValueError(f"expected [user@]address[:port] or a name of ~/.ssh/config, got {quote(text)}")
     return text
 
 
 class Host(Model):
-    """One machine."""
+    """One machine of `hosts.yaml`."""
 
     ssh: Annotated[str, BeforeValidator(_address)]
     """`[user@]address[:port]`, or a name of `~/.ssh/config`."""
     python: Text = "python3"
-    """Interpreter whose packages `loop` sees there; it installs nothing into it."""
+    """Python interpreter on the machine. `loop` uses its packages and installs nothing into it."""
     gpus: tuple[Annotated[int, Field(ge=0, lt=64)], ...] | None = None
-    """Numbers of the GPUs that `loop` may use; all where none is named."""
+    """Indices of the GPUs that `loop` may use; all if left out."""
     usd_per_hour: Price | HourPrices | None = None
-    """What an hour costs; `{on_demand: 0.7, spot: 0.28}` where that differs."""
+    """Price of an hour in dollars; `{on_demand: 0.7, spot: 0.28}` if the two differ."""
     start: Text | None = None
-    """Command that starts the machine, run here when nobody answers there."""
+    """Command that starts the machine. It runs here when the machine does not answer."""
     stop: Text | None = None
-    """Command that stops the machine, run here after its last job."""
+    """Command that stops the machine. It runs here after the machine's last job."""
     labels: tuple[Name, ...] = ()
-    """Words that `--on` takes as well as the name."""
+    """More names for `--on`; several machines may share a label."""
 
     @property
     def prices(self) -> HourPrices | None:
-        """What an hour costs, on demand and as a spot machine."""
+        """Price of an hour, on demand and as a spot machine; None if the file has none."""
         price = self.usd_per_hour
         return HourPrices(on_demand=price, spot=price) if isinstance(price, float | int) else price
 
 
 class Hosts(Model):
-    """The file."""
+    """The content of `hosts.yaml`."""
 
     format: Literal[1]
     """Format number of this file."""
@@ -65,7 +65,7 @@ class Hosts(Model):
 
 @dataclass(frozen=True)
 class Listed:
-    """A machine with the file that names it."""
+    """A machine with its name and the file that lists it."""
 
     name: str
     host: Host
@@ -73,25 +73,26 @@ class Listed:
 
     @property
     def before_colon(self) -> str:
-        """The address for rsync, which wants brackets around one that has colons."""
+        """The address as rsync takes it: brackets around an IPv6 address, no port."""
         return ADDRESS.sub(r"\g<to>", self.host.ssh)
 
     @property
     def address(self) -> str:
-        """What ssh is called with."""
+        """The address as ssh takes it: no brackets, no port."""
         return self.before_colon.replace("[", "").replace("]", "")
 
     @property
     def port(self) -> str:
-        """The port; empty where it is that of ssh's own configuration."""
+        """The port as text; empty if ssh's own configuration decides."""
         return ADDRESS.sub(lambda match: match["port"] or "", self.host.ssh)
 
 
 def hosts(project: Path | None) -> dict[str, Listed]:
-    """All machines by name: of the user's own file, then of the project's, whose entries replace those before.
+    """All machines by name. Entries of the project's file replace those of the user's own file.
 
-    `project`: folder of a target that is no bundled one. Raises DefinitionError with file, line and column, and
-    UsageError where others could change the user's file.
+    `project`: folder of the target; None for the bundled one. Raises DefinitionError with file,
+    line and column; UsageError if other users can change the user's own file, because it names
+    commands.
     """
     own = config_folder() / FILE
     if own.is_file() and (why := who_else_may_write(own)):
@@ -100,13 +101,13 @@ def hosts(project: Path | None) -> dict[str, Listed]:
 
 
 def _listed(path: Path) -> dict[str, Listed]:
-    """The machines of one file by name; none where it is not there."""
+    """The machines of one file by name; empty if the file does not exist."""
     named = read_file(path, Hosts).value.hosts if path.is_file() else {}
     return {name: Listed(name, host, path) for name, host in named.items()}
 
 
 def lines_of_project_hosts(project: Path) -> Iterator[str]:
-    """What a project's own file has run, and which machines of the user's it replaces, a line each."""
+    """What a project's `hosts.yaml` would run or replace: lines to read before trusting it."""
     replacing = _listed(project / FILE)
     users = hosts(None) if replacing else {}
     for name, listed in replacing.items():
@@ -117,7 +118,7 @@ def lines_of_project_hosts(project: Path) -> Iterator[str]:
 
 
 def choose(listed: Mapping[str, Listed], word: str) -> list[Listed]:
-    """The machine of that name, else all with that label. Raises UsageError with the nearest name."""
+    """The machine of this name, else all with this label. Raises UsageError with the nearest name."""
     chosen = [listed[word]] if word in listed else [host for host in listed.values() if word in host.host.labels]
     if chosen:
         return chosen

@@ -1,4 +1,4 @@
-"""The executor `local`: one job at a time on each GPU of this machine, and jobs for processors beside them."""
+"""The executor `local`: one job at a time on each GPU here, and processor jobs next to them."""
 
 import contextlib
 import math
@@ -15,11 +15,11 @@ from loop.model.jobs import Where
 
 
 def check() -> None:
-    """It needs nothing."""
+    """Never fails: this executor needs nothing."""
 
 
 def slots(width: int) -> list[Slot]:
-    """`width` GPUs at most, and as many jobs for processors beside them."""
+    """Slots for at most `width` GPUs, and `width` slots for processor jobs."""
     gpus = [place for place in devices(gpu=True) if place.device != "cpu"]
     shares = zip(gpus, core_parts(len(gpus)), strict=True)
     processors = [LocalSlot(devices(gpu=False)[0]) for _ in range(width)]
@@ -27,9 +27,10 @@ def slots(width: int) -> list[Slot]:
 
 
 def core_parts(count: int) -> list[list[int]]:
-    """Our cores in so many parts of one size, as GPUs and cores of one node are numbered alike; none of too few.
+    """Split this process's cores into `count` equal lists of numbers; empty if there are too few.
 
-    Two numbers of one core stay together.
+    Neighbouring numbers usually share a NUMA node with one GPU. Hyperthreads of a core stay
+    together.
     """
 
     def core(number: int) -> tuple[int, int]:
@@ -42,7 +43,7 @@ def core_parts(count: int) -> list[list[int]]:
 
 
 class LocalSlot(Slot):
-    """A GPU or a processor of this machine. `cores`: numbers of those that its jobs keep to; none: all."""
+    """A GPU or the processor of this machine. `cores`: numbers its jobs may use; empty: all."""
 
     def __init__(self, where: Where, cores: Sequence[int] = (), locks: Path | None = None) -> None:
         self.where, self.cores = where, cores
@@ -50,9 +51,9 @@ class LocalSlot(Slot):
         self.locks = locks or jobs_folder() / ".slots"
 
     def do(self, job: JobFolder) -> None:
-        """Run it, while holding the lock on the GPU: two executors share a machine."""
+        """Run a job. Holds a lock on the GPU, because two executors may share the machine."""
         if self.cores:
-            os.sched_setaffinity(0, self.cores)  # Of this thread, and so of what it starts.
+            os.sched_setaffinity(0, self.cores)  # Child processes inherit it.
         with contextlib.ExitStack() as stack:
             if self.gpu:
                 self.locks.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """The executor `ray`: each job is a task of a Ray cluster, which gives it a node and a GPU.
 
-Jobs travel as archives, so that nodes share no folder. On a cluster with GPUs of several kinds one kind is used:
-nothing is compared across kinds.
+Jobs travel as tar archives, because nodes share no folder. On a cluster with several GPU models
+only one model is used, since timings of different models are not comparable.
 """
 
 import contextlib
@@ -24,18 +24,21 @@ from loop.jobs.executor import Slot, run
 from loop.jobs.folder import LOCK, PID, RC, SRC, WHAT, JobFolder, devices, jobs_folder
 
 ROOM_S = 120.0
-"""Longest time for which a cluster may have no node that a job can use."""
+"""Seconds that a cluster may have no usable node before the job fails."""
 LOOK_S = 0.5
-"""Seconds between two looks whether a job was cancelled."""
+"""Seconds between two checks for a cancelled job."""
 QUIET = {"logging_level": "ERROR", "log_to_driver": False}
 ADDRESS = "RAY_ADDRESS"
 KIND = "accelerator_type:"
-"""How Ray's resource for GPUs of a kind begins; its amount is the number of nodes that have such."""
+"""Prefix of Ray's resource for a GPU model; its amount is the number of nodes with that model."""
 SEE = "`ray status` shows the nodes; each needs this loop"
 
 
 def run_there(version: str, id_: str, packed: bytes, *, gpu: bool) -> bytes:
-    """Run a job on the node that Ray chose. Returns an archive of what it made and of what it says of itself."""
+    """Run a packed job on the node that Ray chose. Returns an archive of results and state files.
+
+    `version`: version of the sender's `loop`. Raises UsageError if the node has another version.
+    """
     if version != loop.__version__:
         message = f"{os.uname().nodename} of the Ray cluster has loop {loop.__version__}, here it is {version}"
         raise UsageError(message, hint=f"pip install kernel-loop=={version} there")
@@ -57,9 +60,9 @@ def check() -> None:
 
 
 def slots(width: int) -> list[Slot]:
-    """Tasks on the cluster of RAY_ADDRESS, or one that runs here; else a cluster of this machine alone.
+    """Slots on the cluster of RAY_ADDRESS, else on one running here, else on a new local one.
 
-    Raises UsageError for a cluster that does not answer, or whose versions are others.
+    Raises UsageError for a cluster that does not answer, or has other versions of Ray or Python.
     """
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:  # Ray sets handlers of its own for signals; ours end the walk in good order.
@@ -83,7 +86,7 @@ def slots(width: int) -> list[Slot]:
 
 
 class RaySlot(Slot):
-    """One task at a time on a cluster."""
+    """Runs one task at a time on a Ray cluster."""
 
     def __init__(self, ray: Any) -> None:
         self.ray = ray
@@ -93,10 +96,10 @@ class RaySlot(Slot):
         self.kind = max(kinds, key=lambda name: (kinds[name], name), default="")
 
     def do(self, job: JobFolder) -> None:
-        """Send it as a task, and unpack what comes back."""
+        """Run the job as a Ray task and unpack its results."""
         gpu, ray = job.job.needs_gpu and self._gpu, self.ray
         needs = {"num_cpus": 1, "num_gpus": int(gpu), "resources": {self.kind: 0.001} if gpu and self.kind else {}}
-        # Jobs are begun again by the executor, which counts their tries.
+        # No retries by Ray: the executor repeats jobs and counts the tries.
         remote = ray.remote(run_there).options(runtime_env={"env_vars": variables()}, max_retries=0, **needs)
         job.write_runner(os.getpid())
         task = remote.remote(loop.__version__, job.id, pack(job.path, but=(LOCK,)), gpu=gpu)
@@ -128,13 +131,13 @@ class RaySlot(Slot):
 
 
 def variables() -> dict[str, str]:
-    """What a task sees of our environment besides its node's: where `loop` and its folders are."""
+    """Environment variables for a task, beside its node's own: where `loop` and its folders are."""
     own = {name: os.environ[name] for name in ("LOOP_CACHE", "LOOP_STATE") if name in os.environ}
     return {**own, "PYTHONPATH": python_path()}
 
 
 def pack(folder: Path, but: Sequence[str] = ()) -> bytes:
-    """A folder as an archive, without what is named at its top."""
+    """A tar archive of a folder, without the top-level names in `but`."""
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w") as archive:
         for path in sorted(folder.iterdir(), key=lambda path: path.name == RC):  # The exit code comes last.
@@ -144,7 +147,7 @@ def pack(folder: Path, but: Sequence[str] = ()) -> bytes:
 
 
 def unpack(packed: bytes, folder: Path) -> None:
-    """The reverse. Raises tarfile.TarError for what would lie outside the folder."""
+    """Extract an archive of `pack`. Raises tarfile.TarError for a path outside the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         archive.extractall(folder, filter="data")

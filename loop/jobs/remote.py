@@ -1,7 +1,8 @@
-"""A machine that is reached by ssh: scripts that run there, files that go there and come back.
+"""A machine reached by ssh: run scripts there, send files, fetch files.
 
-One OpenSSH master carries everything and ends with this process. A cut is noticed by a time limit, and the next
-call connects anew. Nothing there is believed: what it prints is bounded, and what it names is checked by callers.
+One OpenSSH master process carries everything and ends with this process. A time limit detects a
+lost connection; the next call reconnects. The machine is not trusted: its output is bounded, and
+callers check all names.
 """
 
 import contextlib
@@ -37,21 +38,22 @@ OPTIONS = (
 )
 T = TypeVar("T")
 SSH = "LOOP_SSH"
-"""In the environment: the program and its options, instead of `ssh`."""
+"""Environment variable with a program and options to use instead of `ssh`."""
 BEGIN, END = b"loop-begins-here\n", b"loop-ends-here\n"
-"""What comes before the first was printed by a login shell; an answer without the second was cut."""
+"""Markers around a script's output: login shells print before BEGIN; without END it is incomplete.
+"""
 LONGEST_FOLDER = 69
-"""Bytes of a folder's path that leave room for the name under which ssh binds its socket there."""
+"""Longest path in bytes that leaves room for the name of ssh's control socket."""
 ANSWER_S = 30.0
-"""Longest time for a short script."""
+"""Time limit in seconds for a short script."""
 COPY_S = 3600.0
-"""Longest time for a copy, or for an installation."""
+"""Time limit in seconds for a copy or an installation."""
 ANSWER_CAP = 1 << 20
-"""Bytes of an answer that are read."""
+"""Most bytes of an answer that are read."""
 BACK_OFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
-"""Waits between attempts to connect; the last is repeated."""
+"""Seconds to wait between attempts to connect; the last value repeats."""
 RSYNC_CUT = (10, 12, 30, 35, 255)
-"""Exit codes of rsync for a connection that was cut or timed out."""
+"""Exit codes of rsync for a lost or timed-out connection."""
 FULL = "No space left on device"
 REFUSED = {
     "REMOTE HOST IDENTIFICATION HAS CHANGED": (
@@ -69,15 +71,15 @@ REFUSED = {
     "Could not resolve hostname": ("no such address", "mend `ssh:` of {name} in {path}"),
     "Bad configuration option": ("ssh refuses its configuration", "ssh {words} true"),
 }
-"""What ssh prints, what that means, and what a person has to do; for anything else another attempt may succeed."""
+"""Text that ssh prints, to its meaning and the user's remedy. Other errors are worth a retry."""
 
 
 class Unreachable(MachineFailure):
-    """The machine does not answer, or not any more: another attempt may succeed."""
+    """The machine does not answer, or no longer; a retry may help."""
 
 
 class Connection:
-    """A machine; use it as a context manager, so that its ssh ends."""
+    """An ssh connection to a machine. As a context manager it ends its ssh process at exit."""
 
     def __init__(self, listed: Listed) -> None:
         self.listed = listed
@@ -98,7 +100,7 @@ class Connection:
 
     @property
     def words(self) -> list[str]:
-        """How a person calls ssh for this machine."""
+        """Arguments with which a person calls ssh for this machine: port and address."""
         port = ["-p", self.listed.port] if self.listed.port else []
         return [*port, self.listed.address]
 
@@ -109,7 +111,7 @@ class Connection:
         return [*program, "-T", *options, "-S", str(self._socket), *self.words[:-1]]
 
     def connect(self) -> None:
-        """Have a master that answers. Raises Unreachable, or UsageError for what a person has to mend."""
+        """Start the ssh master unless it runs. Raises Unreachable, or UsageError with a remedy."""
         if self._master is not None and self._master.poll() is None and self._socket.exists():
             return
         self.hang_up()
@@ -125,7 +127,7 @@ class Connection:
             raise self._error(errors.read(ANSWER_CAP), is_cut=True)
 
     def hang_up(self) -> None:
-        """End the master; whatever runs through it fails."""
+        """Kill the ssh master; every transfer through it fails."""
         if self._master is not None:
             self._master.kill()
             self._master.wait()
@@ -133,9 +135,9 @@ class Connection:
         self._socket.unlink(missing_ok=True)
 
     def run(self, script: str, *, limit_s: float = ANSWER_S) -> bytes:
-        """What a script for `sh` prints there, at most 1 MiB.
+        """Run a script with `sh` on the machine. Returns its output, at most 1 MiB.
 
-        Raises Unreachable, UsageError for what a person has to mend, and WorkFailed where the script fails.
+        Raises Unreachable; UsageError for what a person has to fix; WorkFailed if the script fails.
         """
         stdin = b"echo " + BEGIN + script.encode() + b"\necho " + END
         code, out, errors = self._done([*self._ssh, self.listed.address, "exec sh -s"], limit_s, stdin)
@@ -149,11 +151,11 @@ class Connection:
         return answer.removesuffix(END)[:ANSWER_CAP]
 
     def send(self, root: Path, names: Iterable[str], place: str, *, beside: str = "") -> None:
-        """Copy files below `root` to a folder below the home there, which exists. Raises as `run`.
+        """Copy files below `root` to an existing folder below the home there. Raises as `run`.
 
-        `beside`: a folder, as seen from that one, whose files stand in for those that are the same.
+        `beside`: a folder relative to that one; its identical files are hard-linked and not sent.
         """
-        # To rsync a name that begins with # or ; is a remark.
+        # `./`: rsync skips names that begin with # or ; as comments.
         listed = "".join(f"./{name}\0" for name in names).encode(errors="surrogateescape")
         options = ["--files-from=-", "--from0", *([f"--link-dest={beside}"] if beside else [])]
         self._rsync([*options, f"{root}/", f"{self.listed.before_colon}:{place}/"], listed)
@@ -161,7 +163,10 @@ class Connection:
     def fetch(
         self, place: str, into: Path, *, most_bytes: int, only: Sequence[str], but: Sequence[str] = ()
     ) -> None:
-        """Copy plain files of these names and folders from there, none over so many bytes. Raises as `run`."""
+        """Copy the names in `only`, except `but`, from `place` to `into`. Raises as `run`.
+
+        Skips links, devices, and files over `most_bytes`.
+        """
         options = ["--no-links", "--no-devices", "--no-specials"]
         options += ["--chmod=D700,F600", f"--max-size={most_bytes}"]
         options += [f"--exclude=/{name}" for name in but]
@@ -175,15 +180,15 @@ class Connection:
             raise self._error(errors, is_cut=code in RSYNC_CUT)
 
     def _done(self, command: Sequence[str], limit_s: float, stdin: bytes) -> tuple[int, bytes, bytes]:
-        """Exit code, output and errors of a program that talks to the machine. Files take these: a pipe stays
-        open as long as a child of a child lives."""
+        """Run a local program that talks to the machine; returns exit code, output, errors. Files
+        take the output, because a pipe stays open while any grandchild lives."""
         self.connect()
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
             child = _started(command, stdin=subprocess.PIPE, stdout=out, stderr=errors)
             try:
                 child.communicate(stdin, timeout=limit_s)
             except subprocess.TimeoutExpired:
-                self.hang_up()  # A connection that stands still is none.
+                self.hang_up()  # A stalled connection counts as lost.
                 raise Unreachable(f"{self.name} does not answer", self._look) from None
             finally:
                 child.kill()
@@ -193,7 +198,7 @@ class Connection:
             return child.returncode, out.read(2 * ANSWER_CAP), errors.read(ANSWER_CAP)
 
     def _error(self, errors: bytes, *, is_cut: bool) -> LoopError:
-        """What ssh or rsync says: of a connection that is not there, or of what failed at the other end."""
+        """The error to raise for what ssh or rsync printed. `is_cut`: the connection failed."""
         text = errors.decode(errors="replace")
         if FULL in text:
             return self.full()
@@ -212,13 +217,13 @@ class Connection:
         return f"look whether it runs: ssh {shlex.join(self.words)} true"
 
     def full(self) -> MachineFailure:
-        """What to say where there is no room."""
+        """The error to raise if the machine's disk is full."""
         hint = f"free some space there: ssh {shlex.join(self.words)} 'du -sh .loop/*'"
         return MachineFailure(f"the disk of {self.name} is full", hint)
 
 
 def _started(command: Sequence[str], **pipes: Any) -> subprocess.Popen[bytes]:
-    """A child that no terminal signals or asks, and that ends with this process."""
+    """Start a child without a terminal (no Ctrl-C, no prompts) that dies with this process."""
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, **pipes}
     env = {**os.environ, "LC_ALL": "C"}
     try:
@@ -229,7 +234,8 @@ def _started(command: Sequence[str], **pipes: Any) -> subprocess.Popen[bytes]:
 
 
 def patiently(call: Callable[[], T], seconds: float = 60.0, report: Callable[[str], None] = lambda why: None) -> T:
-    """What a call gives, tried again for so long while the machine does not answer; `report` gets why."""
+    """Repeat `call` while the machine does not answer, for `seconds` at most. `report` gets
+    reasons."""
     end, waits = time.monotonic() + seconds, list(BACK_OFF_S)
     while True:
         try:
@@ -243,21 +249,21 @@ def patiently(call: Callable[[], T], seconds: float = 60.0, report: Callable[[st
 
 
 def fill_script(script: str, **values: str) -> str:
-    """A script whose words between @ are replaced by values, as they are: none is looked for in another."""
+    """Replace each `@NAME@` in a script by its value. Values are not searched for further names."""
     return re.sub("@([A-Z]+)@", lambda match: values[match[1]], script)
 
 
 HOME = ".loop"
-"""Everything of ours there, below the user's home."""
+"""Folder below the user's home there that holds everything of `loop`."""
 PYTHON = f"{HOME}/venv/bin/python"
 DIGEST = f"{HOME}/venv/loop-digest"
 MADE_BY = f"{HOME}/venv/made-by"
-"""For which interpreter the environment was made."""
+"""File that names the interpreter for which the environment was made."""
 DATA = ("patterns", "kernels", "templates", "sessions/plans", "sessions/history", "sessions/rates.yaml")
-"""What ships beside the package, as the project's own build has it."""
+"""Data folders and files that are shipped next to the package."""
 OLDEST_PYTHON = (3, 11)
 FREE_GB = {True: 1.0, False: 12.0}
-"""Room that an installation needs: with a torch that is there, and without."""
+"""Free disk space that an installation needs, in GB, by whether torch is already there."""
 ASK = """
 say() { printf '%s=%s\\n' "$1" "$(printf %s "$2" | head -n 1 | head -c 200)"; }
 say free_kb "$(df -Pk "$HOME" | awk 'NR == 2 {print $4}')"
@@ -275,7 +281,7 @@ say setsid "$(command -v setsid)"
 
 
 def package_files() -> dict[str, Path]:
-    """Every file of `loop` and of its data, by its path below the folder in which `loop` lies."""
+    """All files of `loop` and its data, by path relative to the package's parent folder."""
     roots = [PACKAGE, *(shipped(name) for name in DATA)]
     paths = [path for root in roots for path in ([root] if root.is_file() else root.rglob("*"))]
     own = [path for path in sorted(paths) if path.is_file() and "__pycache__" not in path.parts]
@@ -283,9 +289,9 @@ def package_files() -> dict[str, Path]:
 
 
 def package_digest(files: Mapping[str, Path]) -> str:
-    """Hash of the package, by which two machines know that they run the same `loop`.
+    """Hash of the package; two machines with equal hashes run the same `loop`.
 
-    Kernels do not count, but for their headers: a checkout is sent with each command.
+    Kernels count only by their headers, because a checkout is sent with each command.
     """
     whole = hashlib.sha256()
     for place, path in sorted((place.removeprefix("loop/_data/"), path) for place, path in files.items()):
@@ -296,8 +302,7 @@ def package_digest(files: Mapping[str, Path]) -> str:
 
 
 def ask_machine(there: Connection) -> dict[str, str]:
-    """What the machine says of itself, by the words of `ASK`; empty for what is not there. Raises as
-    `Connection.run`."""
+    """Facts by the words after `say` in `ASK`; empty if missing. Raises as `Connection.run`."""
     script = fill_script(ASK, OURS=PYTHON, MADEBY=MADE_BY, PYTHON=_named(there))
     lines = there.run(script, limit_s=120).decode(errors="replace").splitlines()
     facts = dict.fromkeys(re.findall(r"^say (\w+)", ASK, re.MULTILINE), "")
@@ -305,13 +310,13 @@ def ask_machine(there: Connection) -> dict[str, str]:
 
 
 def _named(there: Connection) -> str:
-    """The interpreter that the file names, as a word for a shell; `~` is the home there."""
+    """The interpreter of `hosts.yaml`, quoted for a shell; `~` means the home there."""
     path = there.listed.host.python
     return f'"$HOME"/{shlex.quote(path[2:])}' if path.startswith("~/") else shlex.quote(path)
 
 
 def refuse_unfit(there: Connection, facts: Mapping[str, str]) -> None:
-    """Raise UsageError for the first thing without which nothing can run there."""
+    """Raise UsageError for the first missing requirement without which `loop` cannot run there."""
     host, ssh = there.listed, f"ssh {shlex.join(there.words)}"
     python, named, version = host.host.python, f"python: in {host.path}", facts["python"]
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
@@ -339,7 +344,7 @@ def refuse_unfit(there: Connection, facts: Mapping[str, str]) -> None:
 
 
 def missing_there(there: Connection, facts: Mapping[str, str]) -> Iterator[str]:
-    """What is missing there, with what mends it; `loop` runs all the same."""
+    """Optional tools that are missing there, with the fix, a line each."""
     if not facts["gcc"]:
         apt = f"ssh {shlex.join(there.words)} 'sudo apt-get install -y g++'"
         yield f"no compiler: kernels in C and C++ cannot be built; {apt}"
@@ -379,7 +384,7 @@ rm -f pip.log
 
 
 def install(there: Connection, facts: Mapping[str, str]) -> None:
-    """Copy the package that runs here into an environment of ours there. Raises as `Connection.run`."""
+    """Install this `loop` there, in its own virtual environment. Raises as `Connection.run`."""
     try:
         every = importlib.metadata.requires("kernel-loop") or []
     except importlib.metadata.PackageNotFoundError as error:

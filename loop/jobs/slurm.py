@@ -1,6 +1,6 @@
-"""The executor `slurm`: each job is a job of `sbatch`, which runs in its folder on a disk that all nodes share.
+"""The executor `slurm`: each job is an `sbatch` job that runs in its folder on a shared disk.
 
-The exit code in a job's folder is the truth. Slurm is asked only whether a job without one still waits or runs.
+A job has ended when its folder has an exit code. Slurm is asked only about jobs without one.
 """
 
 import contextlib
@@ -19,17 +19,17 @@ from loop.jobs.executor import LOOP, Slot
 from loop.jobs.folder import ENDED, JobFolder
 
 RUN = (*LOOP, "job", "run")
-"""What a job of Slurm runs; the folder follows."""
+"""Command of a Slurm job; the job's folder follows."""
 OPTIONS = "LOOP_SBATCH"
-"""Variable with further options of sbatch, as a partition; sbatch reads its own variables, too."""
+"""Environment variable with more sbatch options, such as a partition."""
 LOOK_S, ASK_S, LIMIT_S = 0.1, 1.0, 60.0
-"""Seconds between two looks at a job's folder, between two questions to Slurm, and for an answer."""
+"""Seconds between polls of a job's folder; between questions to Slurm; limit for an answer."""
 SEEN_S = 5.0
-"""A job that Slurm no longer names may still write its exit code: shared disks tell late."""
+"""Seconds to wait for the exit code of a job that left Slurm's list: shared disks are slow."""
 
 
 def check() -> None:
-    """Raises UsageError where there is no Slurm."""
+    """Raise UsageError if Slurm's commands are not on the PATH."""
     missing = [name for name in ("sbatch", "squeue", "scancel") if shutil.which(name) is None]
     if missing:
         hint = "run on a login node of the cluster, or choose --executor local"
@@ -37,23 +37,23 @@ def check() -> None:
 
 
 def slots(width: int) -> list[Slot]:
-    """At most `width` jobs of this user at the cluster."""
+    """Slots for at most `width` Slurm jobs of this user."""
     listing = Listing()
     return [SlurmSlot(listing, f"slurm-{number}") for number in range(width)]
 
 
 class Listing:
-    """What `squeue` last named, for all slots."""
+    """The latest answer of `squeue`, shared by all slots."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._asked = 0.0
         self._names: set[str] = set()
         self.answered = 0.0
-        """When Slurm last answered, on the monotonic clock."""
+        """Time of Slurm's last answer, in seconds on the monotonic clock."""
 
     def has(self, name: str) -> bool:
-        """Whether Slurm named a job when it last answered. Where it does not answer, what it said before holds."""
+        """True if Slurm's last answer lists this job. If Slurm is silent, its old answer holds."""
         with self._lock:
             if time.monotonic() - self._asked > ASK_S:
                 with contextlib.suppress(WorkFailed):
@@ -64,20 +64,20 @@ class Listing:
 
 
 class SlurmSlot(Slot):
-    """One job at a time at a cluster. `host`: a name of its own, for Slurm itself keeps jobs apart."""
+    """Runs one Slurm job at a time. `host` is unique: Slurm itself keeps jobs apart."""
 
     def __init__(self, listing: Listing, host: str) -> None:
         self.listing, self.host = listing, host
         self.name = ""
-        """Number of its job at Slurm."""
+        """Slurm's number of the current job."""
 
     def do(self, job: JobFolder) -> None:
-        """Submit it, and wait for its exit code. Raises WorkFailed where Slurm takes no jobs, or loses it."""
+        """Submit a job and wait for its exit code. Raises WorkFailed if Slurm refuses or loses it."""
         tries = job.tries
         self.name = _said(_submission(job)).partition(";")[0].strip()
         named_at, is_told = time.monotonic(), False
         while (state := job.state) not in ENDED:
-            if job.cancelled and not is_told:  # Where it runs already, whoever runs it ends it in good order.
+            if job.cancelled and not is_told:  # Only a waiting job: a running one sees `cancel` and ends itself.
                 is_told = True
                 with contextlib.suppress(WorkFailed):
                     _said(["scancel", "--state=PENDING", self.name])
@@ -92,7 +92,7 @@ class SlurmSlot(Slot):
 
 
 def _submission(job: JobFolder) -> list[str]:
-    """The command that gives a job to Slurm."""
+    """The sbatch command line for a job."""
     terms = job.job
     options = ["--parsable", f"--output={job.path}/slurm.txt", "--job-name=loop"]
     options += ["--gres=gpu:1"] if terms.needs_gpu else []
@@ -104,7 +104,7 @@ def _submission(job: JobFolder) -> list[str]:
 
 
 def _said(command: Sequence[str]) -> str:
-    """What a command of Slurm's printed. Raises WorkFailed where it fails."""
+    """Output of a Slurm command. Raises WorkFailed if the command fails."""
     try:
         completed = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,6 +1,6 @@
-"""The executor `ssh`: jobs on machines of `hosts.yaml`, one for each of their GPUs at a time.
+"""The executor `ssh`: jobs on machines of `hosts.yaml`, one at a time on each of their GPUs.
 
-A connection that is cut is made anew. A machine that stays away loses its jobs to the others. When it answers
+A lost connection is reopened. If a machine stays away, other machines run its jobs. When it answers
 again, its old jobs are ended, and it takes new ones.
 """
 
@@ -22,22 +22,22 @@ from loop.library.trust import definition_hash
 from loop.machine.gpus import VISIBLE
 
 CHOSEN = "LOOP_HOSTS"
-"""In the environment: names or labels of the machines, separated by commas; all of the user's own without it."""
+"""Environment variable: names or labels of machines, comma-separated; unset: all of the user's."""
 AWAY_S = 120.0
-"""A machine that is away for so long loses its jobs."""
+"""Seconds without an answer after which a machine loses its jobs."""
 LOOK_S = 0.3
-"""Seconds between two looks at a job."""
+"""Seconds between two polls of a job."""
 LEAVES_S = 30.0
-"""Time for a machine to answer when its last jobs are removed."""
+"""Seconds that a machine has to answer when its last jobs are removed."""
 
 
 def check() -> None:
-    """Raises UsageError where no machine is named, or one that is not known."""
+    """Raise UsageError if no machine is named, or a name is unknown."""
     _chosen()
 
 
 def _chosen() -> list[Listed]:
-    """The machines that LOOP_HOSTS names, else all of the user's own."""
+    """The machines that LOOP_HOSTS names, by default all of the user's. Raises UsageError if none."""
     listed = known.hosts(None)
     words = [word for word in os.environ.get(CHOSEN, "").split(",") if word]
     chosen = {host.name: host for word in words or listed for host in known.choose(listed, word)}
@@ -47,9 +47,9 @@ def _chosen() -> list[Listed]:
 
 
 def slots(width: int) -> list[Slot]:
-    """GPUs of the machines that LOOP_HOSTS names, else of all of the user's own; at most `width`.
+    """Slots for at most `width` GPUs of the chosen machines (see `CHOSEN`).
 
-    A machine that does not answer, or whose disk is full, is left out. Raises MachineFailure where all are.
+    Skips a machine that does not answer or has a full disk. Raises MachineFailure if none is left.
     """
     usable: list[Slot] = []
     unfit: list[MachineFailure] = []
@@ -78,17 +78,17 @@ def slots(width: int) -> list[Slot]:
 
 
 class SshSlot(Slot):
-    """One GPU of a machine, over a connection of its own. `number`: of the GPU, where the file names any."""
+    """One GPU of a machine, over its own connection. `number`: GPU index; None: any GPU."""
 
     def __init__(self, host: Listed, number: int | None = None) -> None:
         self.listed, self.host, self.number = host, host.name, number
         self.connection = Connection(host)
         self.there = There(self.connection)
         self.left: set[str] = set()
-        """Jobs there that nobody waits for any more."""
+        """Ids of jobs on the machine that nothing here waits for; they have to be removed."""
 
     def do(self, job: JobFolder) -> None:
-        """Send it, look at it until it ends, and bring back what it made."""
+        """Send a job, poll until it ends, and fetch its results."""
         there, variables, is_asked = self.there, environment(self.listed, job), False
         variables |= {} if self.number is None else {VISIBLE: str(self.number)}
         try:
@@ -103,7 +103,7 @@ class SshSlot(Slot):
             if state == "lost":
                 raise WorkFailed(f"the process that ran it on {self.host} died")
             patiently(lambda: there.collect(job, OUT, TALK, RC, TRIES), AWAY_S)
-        except (MachineFailure, UsageError) as error:  # A cut, or what a person has to mend.
+        except (MachineFailure, UsageError) as error:  # A lost connection, or something a person has to fix.
             why = f"{self.host} stays away" if isinstance(error, Unreachable) else error.message
             remark_once(f"{why}: its jobs are done elsewhere")
             self.trouble = error
@@ -112,13 +112,13 @@ class SshSlot(Slot):
         self.uuid = job.where.uuid if job.where else ""
 
     def _forget_left(self) -> None:
-        """End and remove what is still there."""
+        """End and remove this slot's jobs that are still on the machine."""
         if self.left:
             self.there.forget(*self.left)
             self.left.clear()
 
     def mended(self) -> bool:
-        """Whether a machine that was away answers again."""
+        """True if the machine answers again after it was away."""
         if isinstance(self.trouble, Unreachable):
             with contextlib.suppress(LoopError):
                 self._forget_left()
@@ -126,13 +126,13 @@ class SshSlot(Slot):
         return self.trouble is None
 
     def close(self) -> None:
-        """End and remove what is still there, and end the connection."""
+        """End and remove the jobs that are still there, then close the connection."""
         with self.connection, contextlib.suppress(LoopError):
             patiently(self._forget_left, 0.0 if self.trouble else LEAVES_S)
 
 
 def environment(host: Listed, job: JobFolder) -> dict[str, str]:
-    """Variables of a job on a machine: its price, and that the user has allowed the targets of the job."""
+    """Environment variables of a job: the machine's price, and the targets the user trusts."""
     targets = [job.path / SRC / name for name in job.job.files if name.rpartition("/")[2] == MANIFEST]
     projects = [Project(path.parent, path.parent, bundled=False) for path in targets]
     trusted = tuple(definition_hash(project) for project in projects)

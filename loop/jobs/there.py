@@ -1,8 +1,6 @@
-"""Jobs in `~/.loop/jobs` of a machine that is reached by ssh: sent, begun apart from the connection, looked at,
-brought back. All of it may be done again after a cut.
+"""Jobs in `~/.loop/jobs` of an ssh machine: send, start, poll, fetch. A lost call can be repeated.
 
-`~/.loop/trees` holds the projects that were sent, a folder each. It is replaced as a whole, never while a job runs
-in it.
+`~/.loop/trees` holds a folder for each project sent; it is never replaced while a job runs in it.
 """
 
 import base64
@@ -28,56 +26,56 @@ from loop.store import journal
 from loop.store.sessions import HEAD
 
 SESSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}-[a-z0-9-]{1,80}")
-"""Name of a session's folder."""
+"""Pattern of a session folder's name."""
 
 
 class Sent(Model):
-    """A job on another machine."""
+    """Where a job was sent, and where its results belong here. Stored as `sent.json`."""
 
     format: int = 1
     """Format number."""
     host: str
-    """Name in `hosts.yaml`."""
+    """Name of the machine in `hosts.yaml`."""
     project: str | None
     """Folder of the target; None for the bundled one."""
     sessions: str
-    """Where its session goes here."""
+    """Folder here that receives the job's sessions."""
     root: str = ""
-    """Folder that was sent; empty where none was."""
+    """Project folder here that was sent; empty if none was."""
     tree: str = ""
-    """Its name there."""
+    """Name of the project's folder there, below `~/.loop/trees`."""
     home: str
-    """Home of the user there."""
+    """The user's home folder on that machine."""
     resumed: str = ""
-    """The session that it goes on with."""
+    """Name of the session that the job continues; empty: a new one."""
     past: tuple[str, ...] = ()
-    """Sessions of here that it looks back on: they are not brought back."""
+    """Sessions from here that were sent for reference; they are not fetched again."""
     last: bool = True
-    """Whether a block of work ends with it; after `kernels check` it goes on."""
+    """False if more jobs of the same command follow, as after `kernels check`."""
     keep_until: float | None = None
-    """Until when the machine is needed, in seconds since 1970 by the clock here."""
+    """Time until which the machine is needed, in seconds since 1970; None: not stated."""
 
     def here(self, text: str, job: str) -> str:
-        """A line that was printed there, with the paths of here."""
+        """A line printed there, with remote paths made local. `job`: id of the job."""
         home_there = f"{self.home}/{HOME}"
         text = text.replace(f"{home_there}/jobs/{job}/{SESSIONS}", self.sessions)
         return text.replace(f"{home_there}/trees/{self.tree}", self.root) if self.root else text
 
 
 def note_place(folder: JobFolder, sent: Sent) -> None:
-    """Note where a job is, before it is sent."""
+    """Record where a job goes, before it is sent."""
     write_sealed(folder.path / named.SENT, sent)
 
 
 def read_place(folder: JobFolder) -> Sent | None:
-    """Where a job is; None for one of this machine."""
+    """Where a job was sent; None for a job of this machine."""
     with contextlib.suppress(OSError):
         return read_sealed(Sent, folder.path / named.SENT)
     return None
 
 
 def jobs_sent_away(host: str = "") -> Iterator[tuple[JobFolder, Sent]]:
-    """Jobs that were sent away, to any machine or to one, and have not been brought back; the oldest first."""
+    """Jobs sent away and not brought back, oldest first. `host`: its jobs only; empty: all."""
     for folder in every_job():
         sent = read_place(folder) if folder.rc is None else None
         if sent is not None and host in ("", sent.host):
@@ -85,10 +83,11 @@ def jobs_sent_away(host: str = "") -> Iterator[tuple[JobFolder, Sent]]:
 
 
 def take_in(folder: JobFolder, sent: Sent) -> list[Path]:
-    """Put the sessions that a job made where those of here are; the folders.
+    """Copy the sessions that a job made into the local sessions folder. Returns their new folders.
 
-    One that was put there when this was interrupted stays. Raises WorkFailed for any other that is there already:
-    only the session that it went on with is replaced, and only where that did not go on here, too.
+    A session that an interrupted call has already copied stays. Raises WorkFailed if another
+    session has that name. Only the resumed session is replaced, and only if it did not also
+    continue here.
     """
     taken_in, root = [], Path(sent.sessions)
     for session in sorted((folder.path / SESSIONS).glob("*")):
@@ -111,7 +110,7 @@ def take_in(folder: JobFolder, sent: Sent) -> list[Path]:
 
 
 def _swap_in(session: Path, place: Path) -> None:
-    """Copy a session to its place, which holds the old one or the new one at any moment."""
+    """Copy a session to `place`. At any moment `place` or its `.old` copy holds a whole session."""
     place.parent.mkdir(parents=True, exist_ok=True)
     fresh, old = place.with_name(f".{place.name}.new"), place.with_name(f".{place.name}.old")
     for stale in (fresh, old):
@@ -124,15 +123,15 @@ def _swap_in(session: Path, place: Path) -> None:
 
 
 CHUNK = 1 << 16
-"""Bytes of one stream that one look brings."""
+"""Most bytes of each output stream that one poll fetches."""
 BEGINS_S = 60.0
-"""Time for whoever runs a job to say so."""
+"""Seconds that a started job has to write its `pid` file."""
 LARGEST_FILE = 1 << 30
-"""Bytes of a file that is brought back."""
+"""Largest file in bytes that is fetched."""
 TERMS = "terms"
-"""File with the cloud and the terms of the machine, as `loop.cloud.clouds` prints them."""
+"""File with the machine's cloud and terms (`gcp spot`), as `loop.cloud.clouds` prints them."""
 BRANCHES = "branches.bundle"
-"""File with the branches of sessions that were kept there."""
+"""File with the git branches of sessions that were kept there."""
 
 # alive JOB: whether the process that its `pid` names runs: by number, start, and the run of the system.
 # busy TREE: jobs that run in that folder.
@@ -170,7 +169,7 @@ cd jobs/@ID@ || exit 1
 }
 """
 ASKED = "import sys, loop.cloud.clouds as here; sys.stdout.write(here.terms())"
-# A session's worktrees there stay known to git, and its branches, which have come back, are those of here.
+# Keeps git's worktree records of sessions there; their branches were fetched, so they come with the new tree.
 SWAP = """
 running=$(busy @TREE@)
 [ -z "$running" ] || { echo "job $running of this project runs there" >&2; exit 1; }
@@ -212,45 +211,45 @@ LOOKED = re.compile(
     r"(?P<state>queued|running|lost|gone) (?P<rc>-|-?\d{1,4}) "
     r"(?P<out>\d{1,12}) (?P<talk>\d{1,12}) (?P<age>-?\d{1,12})"
 )
-"""The first line of a look."""
+"""First line of the output of `LOOK`: state, exit code, stream sizes (bytes), age (seconds)."""
 
 
 class Ready(NamedTuple):
     """A machine that can take a job."""
 
     home: str
-    """Its user's home."""
+    """Home folder of the user there."""
     free_kb: int
-    """Room there."""
+    """Free disk space in KiB."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A job as one look found it."""
+    """State of a job and its new output, from one poll."""
 
     state: State
-    """Where it stands."""
+    """State of the job."""
     code: int | None
-    """How its command ended."""
+    """Exit code of its command; None while it has not ended."""
     out: bytes
-    """What it printed since, at most 64 KiB."""
+    """New bytes of stdout since the last poll, at most 64 KiB."""
     talk: bytes
-    """What it said since."""
+    """New bytes of stderr, likewise."""
     more: bool
-    """Whether there is more than that."""
+    """True if more output is waiting."""
     why: str = ""
-    """Why it did not begin."""
+    """Why the job did not begin; empty if it did."""
     gone: bool = False
-    """Whether nothing of it is there, as on a machine that was made anew."""
+    """True if the job's folder no longer exists, as on a reinstalled machine."""
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more comes."""
+        """True if the job has ended and all its output was read."""
         return not self.more and self.state not in ("queued", "running")
 
 
 class Busy(Held):
-    """A job runs in that project's folder there."""
+    """Another job runs in the project's folder on that machine."""
 
     def __init__(self, host: str, job: str) -> None:
         super().__init__(Path(host), f"job {job} of this project")
@@ -258,19 +257,21 @@ class Busy(Held):
 
 
 class There:
-    """The jobs of one machine."""
+    """Operations on the jobs of one machine."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.name = connection.name
 
     def _run(self, script: str, limit_s: float = ANSWER_S, **values: str) -> list[str]:
-        """Lines that a script prints in `~/.loop` there, with its words between @ replaced by values."""
+        """Run a script in `~/.loop` there, with `@NAME@` replaced by values. Returns its output
+        lines."""
         text = self.connection.run(SHELL + fill_script(script, **values), limit_s=limit_s)
         return text.decode(errors="replace").split("\n")
 
     def ready(self, tree: str = "-") -> Ready:
-        """What has to be known before anything is sent. Raises UsageError where this `loop` is not there."""
+        """Home and free space there. Raises UsageError for another `loop`, Busy if `tree` is in
+        use."""
         home, loop_there, free, *running = self._run(READY, TREE=tree)
         if loop_there != package_digest(package_files()):
             what = "another" if loop_there else "no"
@@ -280,7 +281,7 @@ class There:
         return Ready(home, int(free) if free.isdigit() else 0)
 
     def send_tree(self, tree: str, root: Path, names: Iterable[str], config: str = "") -> None:
-        """Have the folder of a project hold these files and no others; `config`: text of its `.git/config`."""
+        """Make the project's folder there hold exactly these files. `config`: its `.git/config`."""
         new = f"trees/{tree}.new"
         self._run(f"rm -rf {new} && mkdir -p trees/{tree} {new} || exit 1")
         self.connection.send(root, names, f"{HOME}/{new}", beside=f"../{tree}")
@@ -289,13 +290,13 @@ class There:
         self._run(SWAP, TREE=tree)
 
     def send_past(self, tree: str, root: Path, names: Iterable[str], sessions: Sequence[str]) -> None:
-        """Have these sessions, and no others, lie beside a project's folder: its jobs look back on them."""
+        """Make exactly these earlier sessions available to the jobs of a project."""
         self._run(PAST, TREE=tree, KEPT=" ".join(sessions))
         if sessions:
             self.connection.send(root, names, f"{HOME}/trees/{tree}.past")
 
     def submit(self, folder: JobFolder, variables: Mapping[str, str], tree: str = "-") -> None:
-        """Send a job's folder and begin it there; nothing where it has been begun."""
+        """Send a job's folder and start the job there; a started job is not started twice."""
         self._run("mkdir -p jobs/@ID@ || exit 1", ID=folder.id)
         inside = [path.relative_to(folder.path).as_posix() for path in sorted(folder.path.rglob("*"))]
         names = [name for name in inside if name != named.LOCK]
@@ -305,7 +306,10 @@ class There:
         self._run(BEGIN, ID=folder.id, TREE=tree, EXPORTS=exports, PYTHON=python, ASKED=asked)
 
     def look(self, job: str, out: int = 0, talk: int = 0) -> Seen:
-        """A job, with what it printed after so many bytes of both streams. Nothing is believed but by its form."""
+        """Poll a job: its state, and output after the first `out` and `talk` bytes of its streams.
+
+        The answer must match `LOOKED`: the machine is not trusted. Raises WorkFailed otherwise.
+        """
         lines = self._run(LOOK, ID=job, OUT=str(out), TALK=str(talk), CHUNK=str(CHUNK))
         match = LOOKED.fullmatch(lines[0]) if len(lines) >= 4 else None
         if match is None:
@@ -328,13 +332,13 @@ class There:
         self._run(f"[ ! -d jobs/{job} ] || touch jobs/{job}/{named.CANCEL} || exit 1")
 
     def bundle(self, job: str, tree: str) -> None:
-        """Have the branches of sessions in a project's folder stand in a file beside a job's results."""
+        """Write the session branches of a project to a git bundle next to the job's results."""
         self._run(BUNDLE, ID=job, TREE=tree)
 
     def collect(self, folder: JobFolder, *more: str, earlier: Sequence[str] = ()) -> None:
-        """Bring what a job made into its folder here, with these files and without what it was given below `out/`.
+        """Fetch a job's results and the files in `more`, without the sessions in `earlier`.
 
-        Notes what it ran on, by the name that the machine has here, and what an hour of it costs.
+        Also records the machine's local name and its price of an hour.
         """
         only = (named.MADE, named.MANIFEST, named.WHERE, TERMS, *more)
         but = [f"{named.MADE}/{name}" for name in earlier]
@@ -347,10 +351,10 @@ class There:
         write_sealed(folder.path / named.WHERE, where.model_copy(update=facts))
 
     def forget(self, *jobs: str) -> None:
-        """Remove jobs; what still runs is ended in good order first."""
+        """End jobs that still run, then remove their folders."""
         self._run(FORGET, limit_s=60, JOBS=" ".join(f"jobs/{job}" for job in jobs))
 
     def running(self) -> list[str]:
-        """Jobs that run there, whoever sent them."""
+        """Ids of all jobs that run there, including those that other users of the account sent."""
         script = 'for job in jobs/*/; do [ ! -e "$job/rc" ] && alive "$job" && basename "$job"; done; true'
         return [name for name in self._run(script) if name]
