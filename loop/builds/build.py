@@ -1,8 +1,8 @@
-"""From sources to a shared library that carries the hash of all that it was built from.
+"""Build a shared library that carries a hash of everything it was built from.
 
-Preprocessor, assembler, linker and loader list the files that they read. The build id is a hash of those
-contents, of the recipe and of the processor that -march=native stands for. A cached build is used while all these
-files are unchanged (`known_builds`).
+Preprocessor, assembler, linker and loader list the files that they read. The build id is a hash of
+their contents, of the recipe, and of the processor if flags say `native`. A cached build is used
+while all these files are unchanged (`known_builds`).
 """
 
 import ast
@@ -40,7 +40,7 @@ PACKAGES = {"nvcc": "nvidia-cuda-toolkit", "g++": "g++", "gcc": "gcc", "clang": 
 DIAGNOSTIC = re.compile(
     r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:(?P<column>\d+):)?\s*(?:fatal )?error:?\s*(?P<text>.*)"
 )
-"""How g++, clang and nvcc's host pass report an error."""
+"""Format in which g++, clang and nvcc's host pass report an error."""
 NVCC_DIAGNOSTIC = re.compile(
     r"^(?P<file>[^\s(][^(]*)\((?P<line>\d+)\):\s*(?:catastrophic )?error:?\s*(?P<text>.*)"
 )
@@ -53,34 +53,34 @@ REMEDIES = {
     "Unsupported gpu architecture": "this nvcc does not know the GPU: take a toolkit that does",
     "is not defined for option 'gpu-architecture'": "this nvcc does not know the GPU: take a toolkit that does",
 }
-"""What a compiler says where no line is to be mended, and what is."""
+"""Compiler message to its remedy, for errors that no source line causes."""
 LONGEST = 1000
-"""Characters of a compiler's error that are told; its log has the rest."""
+"""Most characters of a compiler's error in a message; the log has the rest."""
 
 
 class BuildFailed(Exception):
-    """The compiler said no: the first error with file and line, and the whole log."""
+    """A build failed: the first error with file and line, a hint, and the whole log."""
 
     def __init__(self, message: str, hint: str, log: str, *, no_compiler: bool = False) -> None:
         super().__init__(message)
         self.no_compiler = no_compiler
-        """Whether there is nothing to compile with: a fault of the machine, not of the source."""
+        """True if the compiler is missing: a fault of the machine, not of the source."""
         self.message, self.hint, self.log = message, hint, log
 
     def of(self, variant: str) -> "BuildFailed":
-        """The same failure, said of a variant."""
+        """The same error with the variant's name in front of its message."""
         return BuildFailed(f"{variant}: {self.message}", self.hint, self.log, no_compiler=self.no_compiler)
 
 
 def how_to_install(compiler: str) -> str:
-    """What to do about a compiler that is not there."""
+    """Advice for a compiler that is not installed."""
     package = PACKAGES.get(Path(compiler).name)
     install = f"install it (Debian and Ubuntu: `apt-get install {package}`)" if package else "install it"
     return f"{install}, or name another compiler in target.yaml"
 
 
 def compiler_failure(done: Completed, what: str) -> BuildFailed:
-    """How a compiler failed. `what` it was asked to do with the sources: read, compile."""
+    """The error for a failed compiler run. `what`: `read` or `compile`, for the message."""
     message = first_error(done.errors) or first_error(done.output)
     message = message or f"{done.command[0]} could not {what} the sources ({done.how})"
     hints = [hint for words, hint in REMEDIES.items() if words in done.errors]
@@ -93,7 +93,7 @@ def compiler_failure(done: Completed, what: str) -> BuildFailed:
 
 
 def first_error(log: str) -> str | None:
-    """The first error of a compiler's log as `file:line:col: text`."""
+    """The first error in a compiler's log, as `file:line:col: text`; None if there is none."""
     for line in log.splitlines():
         match = DIAGNOSTIC.match(line) or NVCC_DIAGNOSTIC.match(line)
         if match:
@@ -107,19 +107,19 @@ def first_error(log: str) -> str | None:
 
 
 SOURCES = "sources"
-"""Folder of the copy, below that of the build."""
+"""Subfolder of a build with the copy of a Python variant's files."""
 LARGEST = 16 << 20
-"""Bytes of a file that is copied."""
+"""Largest file in bytes that is copied."""
 QUOTED = re.compile(r'"([^"\n]{1,255})"')
-"""What a file that is no Python may name: `#include "tile.cuh"`."""
+"""Quoted text in a non-Python file, which may name another file: `#include "tile.cuh"`."""
 INCLUDED = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def files_of(modules: Iterable[str], folder: Path) -> tuple[str, ...]:
-    """Files of a folder that these modules use, as relative paths; none of installed packages.
+    """Files of `folder` that these modules use, as relative paths; no installed packages.
 
-    These are files that they import anywhere, files that a string in them names, and so on in turn.
+    Follows imports, and strings that name a file, from file to file.
     """
     names = list(modules)
     places = list(dict.fromkeys(["", *(os.path.dirname(name) for name in names if name.endswith(".py"))]))
@@ -134,7 +134,7 @@ def files_of(modules: Iterable[str], folder: Path) -> tuple[str, ...]:
 
 
 def _of_module(name: str, places: Iterable[str], folder: Path) -> list[str]:
-    """The file of a module, and those of the packages that it is in; empty where it is not in the folder."""
+    """A module's file and its packages' `__init__.py`; empty if `folder` does not have it."""
     if name.endswith(".py"):
         return [name] if _is_file(folder, name) else []
     for place in places:
@@ -157,7 +157,7 @@ def _is_file(folder: Path, name: str) -> bool:
 
 
 def _read_by(file: str, places: Iterable[str], folder: Path) -> Iterator[str]:
-    """The files of the folder that a file imports or names."""
+    """Files of the folder that this file imports, or names in a string."""
     here = os.path.dirname(file)
     if not file.endswith(".py"):
         texts = QUOTED.findall((folder / file).read_text(errors="replace"))
@@ -173,7 +173,7 @@ def _read_by(file: str, places: Iterable[str], folder: Path) -> Iterator[str]:
 
 
 def _imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Modules that may be imported, each with how many packages up it is looked for; 0: anywhere."""
+    """Modules that the code may import, each with its level of relative import; 0: absolute."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, 0) for alias in node.names)
@@ -183,7 +183,7 @@ def _imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def _parsed(path: Path) -> ast.Module:
-    """A file's syntax; empty where it has none."""
+    """Syntax tree of a file; empty if the file cannot be parsed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -193,7 +193,8 @@ def _parsed(path: Path) -> ast.Module:
 
 
 def build_python(name: str, variant: PythonVariant, folder: Path, cache: Path) -> Build:
-    """Copy a variant's files, or find the copy. Raises BuildFailed with file and line where one is no Python."""
+    """Copy a Python variant's files to the cache, or find the copy. Raises BuildFailed for a syntax
+    error."""
     try:
         contents = {file: (folder / file).read_bytes() for file in files_of([variant.module], folder)}
     except OSError as error:
@@ -218,7 +219,7 @@ def build_python(name: str, variant: PythonVariant, folder: Path, cache: Path) -
 
 
 def _refuse_no_python(file: str, content: bytes) -> None:
-    """Raise BuildFailed for a file that Python cannot read, with its line."""
+    """Raise BuildFailed, with the line, for a file that Python cannot parse."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -231,10 +232,10 @@ def _refuse_no_python(file: str, content: bytes) -> None:
 
 
 def find_python_id(name: str, build_id: str, cache: Path) -> Build | None:
-    """The copy with that id, if it still holds what it held."""
+    """The cached copy with this build id; None if it is missing or changed."""
     copied = cache / build_id / SOURCES
     files = [path for path in copied.rglob("*") if path.is_symlink() or not path.is_dir()]
-    if any(path.is_symlink() for path in files):  # It leads to what somebody else may change.
+    if any(path.is_symlink() for path in files):  # Its content may change outside the cache.
         return None
     contents = {str(path.relative_to(copied)): path.read_bytes() for path in files}
     whole = contents and _digest(contents) == build_id
@@ -261,7 +262,7 @@ def _python_build(name: str, build_id: str, cache: Path, files: int, *, cached: 
 
 
 def same_statements(first: Path, second: Path) -> bool:
-    """Whether two copies hold the same statements: no comment, docstring or spacing counts."""
+    """True if two copies differ only in comments, docstrings and spacing."""
 
     def form(path: Path) -> object:
         if path.suffix != ".py":
@@ -281,7 +282,7 @@ def same_statements(first: Path, second: Path) -> bool:
 
 
 def imports_package(package: str, files: Iterable[str], folder: Path) -> bool:
-    """Whether one of these files imports a package."""
+    """True if one of these files imports the package."""
     trees = (_parsed(folder / file) for file in files if file.endswith(".py"))
     names = (name for tree in trees for name, level in _imports(tree) if not level)
     return any(name.partition(".")[0] == package for name in names)
@@ -292,13 +293,14 @@ TRIES = 3
 """Attempts at a build whose files change while it runs."""
 FRAMEWORK = re.compile(r"(?:^|/)(?:torch|ATen|c10|pybind11|tensorflow)/")
 PLACES = frozenset({"HOME", "TMPDIR", "PATH", "PYTHONPATH", "LC_ALL"})
-"""Variables that are no part of an id: they say where programs are, and what those read is listed."""
+"""Variables that are no part of a build id: they say where programs are, and read files are listed
+anyway."""
 Buildable = CAbiVariant | PythonVariant
-"""What has a build: a library, or a copy of its files (`python_builds`)."""
+"""A variant that has a build: a compiled library, or a copy of its Python files."""
 
 
 def buildable_variants(bench: Bench, names: Iterable[str]) -> dict[str, Buildable]:
-    """The named variants that are built from files of the target's folder, for the GPU at hand."""
+    """The named variants that are built from files of the target, for the GPU at hand."""
     chosen: dict[str, Buildable] = {}
     for name in names:
         variant = bench.target.variants[name]
@@ -311,20 +313,22 @@ def buildable_variants(bench: Bench, names: Iterable[str]) -> dict[str, Buildabl
 
 @dataclass(frozen=True)
 class Sources:
-    """What a variant would be built from, as its preprocessor lists it."""
+    """The files from which a variant would be built, as the preprocessor lists them."""
 
     identity: str
-    """Hash of these files, the recipe and the compiler's version. A build id covers more."""
+    """Hash of files, recipe and compiler version. A build id also covers assembler, linker and
+    libraries."""
     framework_headers: tuple[str, ...]
     units: int
     files: tuple[str, ...] = ()
-    """Files of the variant's folder among them, by their path from there."""
+    """The files inside the variant's folder, relative to it."""
     read: tuple[str, ...] = ()
-    """All of them, as the compiler names them."""
+    """All files, as the compiler names them."""
 
 
 def scan(variant: Buildable, folder: Path, include: Path) -> Generator[Tick, None, Sources]:
-    """Ask the compiler what it would read. Raises BuildFailed when a source or header is missing."""
+    """Ask the compiler which files it would read. Raises BuildFailed if a source or header is
+    missing."""
     if isinstance(variant, PythonVariant):
         mine = files_of([variant.module], folder)
         return Sources(hash_files((folder / file for file in mine), folder), (), 0, mine, mine)
@@ -357,7 +361,7 @@ def scan(variant: Buildable, folder: Path, include: Path) -> Generator[Tick, Non
 
 
 def _recipe(variant: CAbiVariant, folder: Path) -> list[str]:
-    """Compiler, flags, sources, and the processor where flags say `native`."""
+    """Compiler, flags and sources; also the processor's identity if a flag says `native`."""
     flags = variant.build.flags
     words = [*flags, *named_by(flags, folder).values()]
     native = processor_identity() if any("native" in text for text in words) else ""
@@ -365,18 +369,18 @@ def _recipe(variant: CAbiVariant, folder: Path) -> list[str]:
 
 
 def seen_environment() -> dict[str, str]:
-    """The variables of our environment that change what a compiler makes."""
+    """Variables of `loop`'s environment that can change a compiler's output."""
     return {name: value for name, value in {**environment(), **ENGLISH}.items() if name in SEEN}
 
 
 def question_hash(variant: CAbiVariant, folder: Path, include: Path) -> str:
-    """Hash of recipe and environment. One question has several builds, one for each content of the files."""
+    """Hash of recipe and environment, without file contents: the key to all builds of a recipe."""
     visible = sorted(f"{name}={value}" for name, value in seen_environment().items() if name != "TMPDIR")
     return content_hash([*_recipe(variant, folder), str(include), *visible])[:32]
 
 
 def bytes_read(variant: Buildable, folder: Path) -> int:
-    """About how many bytes a compiler reads: sources, and files that they include by quoted names."""
+    """Approximate bytes that a compiler reads: sources and their quoted includes."""
     pending = [folder / source for source in variant.sources] if isinstance(variant, CAbiVariant) else []
     sizes: dict[Path, int] = {}
     while pending:
@@ -389,12 +393,13 @@ def bytes_read(variant: Buildable, folder: Path) -> int:
 
 
 def _known(variant: CAbiVariant, folder: Path, cache: Path, include: Path) -> KnownBuild | None:
-    """The build of the files as they are now, whether or not its library is still there."""
+    """Record of the build of the current files; its library may be missing. None if there is no
+    record."""
     return known_builds.find_known(question_hash(variant, folder, include), folder, cache)
 
 
 def find_build(name: str, variant: CAbiVariant, folder: Path, *, cache: Path, include: Path) -> Build | None:
-    """The cached build of the files as they are now, if it is undamaged."""
+    """The cached build of the current files; None if it is missing or damaged."""
     known = _known(variant, folder, cache, include)
     stored = known_builds.stored_library(known, cache) if known else None
     if known is None or stored is None:
@@ -403,7 +408,10 @@ def find_build(name: str, variant: CAbiVariant, folder: Path, *, cache: Path, in
 
 
 def find_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
-    """The cached build with that id, if it still loads the same libraries. Its sources may have changed."""
+    """The cached build with this id, even if its sources have changed since.
+
+    None if it is missing, damaged, or would load other libraries now.
+    """
     if (copied := find_python_id(variant_name, build_id, cache)) is not None:
         return copied
     places = (cache / build_id, *sorted(cache.glob(f"{build_id}-*")))
@@ -429,9 +437,9 @@ def _build(
 
 
 def files_read(variant: Buildable, folder: Path, *, cache: Path, include: Path) -> tuple[str, ...] | None:
-    """Files that the current build read, and paths where another file would be found first, from the folder.
+    """Files that the current build read, and paths where a new file would shadow one of them.
 
-    None where there is no such build.
+    Paths are relative to the folder where possible. None if there is no such build.
     """
     if isinstance(variant, PythonVariant):
         return files_of([variant.module], folder)
@@ -449,7 +457,7 @@ def ground_without_flags(
     include: Path,
     limit_s: float,
 ) -> Generator[Tick, None, str]:
-    """Hash of what a build read, without the flags in `but`: equal for all values of these flags.
+    """Hash of everything a build read except the flags in `but`, so their values do not change it.
 
     Raises BuildFailed as `build` does.
     """
@@ -463,7 +471,7 @@ def ground_without_flags(
 
 
 def _build_id(variant: CAbiVariant, folder: Path, include: Path, known: KnownBuild) -> str:
-    """Hash of contents, names, recipe and environment; where the folder lies does not matter."""
+    """Hash of contents, names, recipe and environment. The folder's own path does not count."""
     parts = [
         *_recipe(variant, folder),
         *identity_of_facts(known.facts, include),
@@ -476,9 +484,9 @@ def _build_id(variant: CAbiVariant, folder: Path, include: Path, known: KnownBui
 def build(
     name: str, variant: Buildable, folder: Path, *, cache: Path, include: Path, limit_s: float
 ) -> Generator[Tick, None, Build]:
-    """Build a variant, or find it in the cache.
+    """Build a variant, or find its build in the cache. `limit_s`: time limit of the compiler.
 
-    Raises BuildFailed with the first error's file and line when it does not compile.
+    Raises BuildFailed with the first error's file and line.
     """
     if isinstance(variant, PythonVariant):
         return build_python(name, variant, folder, cache)
@@ -503,9 +511,10 @@ def build(
 def _compile(
     variant: CAbiVariant, folder: Path, sources: Sources, cache: Path, include: Path, limit_s: float
 ) -> Generator[Tick, None, tuple[KnownBuild, Path, known_builds.Record]]:
-    """Compile once, with a stand-in of the id, which is only known afterwards. Raises Changed.
+    """Compile once. The library gets a placeholder for the build id, which is known only
+    afterwards.
 
-    The stand-in depends on contents alone, so the linker's own hash is the same in two clones.
+    The placeholder depends on contents alone, so two clones link identical bytes. Raises Changed.
     """
     stand_in, compiler = sources.identity, variant.build.compiler
     before = {file: known_builds.fact_of(str(folder / file))[0] for file in sources.read}
@@ -545,7 +554,7 @@ def _compile(
 def _known_build(
     variant: CAbiVariant, folder: Path, include: Path, sources: Sources, place: Path
 ) -> Generator[Tick, None, KnownBuild]:
-    """What the library in `place` was built from, and its id."""
+    """Record of everything the library in `place` was built from, with its build id."""
     loading = yield from known_builds.loaded_libraries(place / LIBRARY)
     paths = [*sources.read, *known_builds.read_lists(place / "scratch")]
     paths += known_builds.named_by_flags(variant, folder)
@@ -557,7 +566,7 @@ def _known_build(
 
 
 def linked_libraries(recipe: BuildRecipe) -> list[str]:
-    """Libraries among the flags: they have to follow the sources on the command line."""
+    """Libraries among the flags; on the command line they must follow the sources."""
     return [flag for flag in recipe.flags if flag.startswith("-l") or flag.endswith((".a", ".so"))]
 
 

@@ -1,8 +1,8 @@
-"""What a build read, and the cache of builds.
+"""The build cache, and the facts about files that a build read.
 
-A question is a recipe in an environment. `<build id>/` holds a library with its record.
-`questions/<question>/<build id>.json` holds what that library was built from. It is used while all of that is
-unchanged.
+A question is the hash of a recipe in an environment. `<build id>/` holds a library with its record.
+`questions/<question>/<build id>.json` holds the facts about its files. The library is used while
+all facts hold.
 """
 
 import functools
@@ -26,34 +26,34 @@ from loop.library.trust import named_by
 from loop.model.target import CAbiVariant
 
 NOTHING, OTHER = "nothing", "other"
-"""Content of a missing path, and of a path that is no regular file."""
+"""Content in a fact for a missing path, and for a path that is no regular file."""
 SEEN = (
     "PATH", "HOME", "TMPDIR", "LC_ALL", "TZ", "PYTHONPATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH",
     "CPLUS_INCLUDE_PATH", "CUDA_HOME", "CUDA_PATH",
 )  # fmt: skip
-"""Variables that change what a compiler makes."""
+"""Environment variables that can change a compiler's output."""
 ENGLISH = {"LC_ALL": "C"}
-"""Environment of a tool whose messages `loop` reads."""
+"""Environment for tools whose messages `loop` parses."""
 HEADERS, LIBRARIES = ("-I", "-iquote", "-isystem", "-idirafter"), ("-L",)
-"""Flags that name folders in which headers and libraries are looked for."""
+"""Flags that name search folders for headers and for libraries."""
 LIMIT_S = 60.0
 ASSEMBLY, LINKED = "--MD", "--dependency-file"
-"""Options by which an assembler and a linker write what they read."""
+"""Options that make an assembler and a linker list the files they read."""
 
 Signature = list[int] | None
-"""What stat(2) says of a path: mode, size, times of change, number and device; None where there is nothing."""
+"""Result of stat(2): mode, size, two times of change, inode, device; None for a missing path."""
 Fact = tuple[str, Signature]
-"""What one path was: `nothing`, `other` or the hash of a file's bytes, and its signature."""
+"""State of one path: content (`nothing`, `other`, or a hash of the bytes) and signature."""
 Facts = Mapping[str, Fact]
-"""By path, relative to the variant's folder where possible."""
+"""Facts by path, relative to the variant's folder where possible."""
 
 
 class Changed(Exception):
-    """A file changed while it was compiled, so it is unknown which content was read."""
+    """A file changed during the build, so it is unknown which content the compiler read."""
 
 
 def stat_signature(path: str) -> Signature:
-    """What stat(2) says of a path; None where there is nothing."""
+    """Signature of a path; None if it does not exist."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -62,14 +62,14 @@ def stat_signature(path: str) -> Signature:
 
 
 def fact_of(path: str) -> Fact:
-    """What a path is now."""
+    """Fact about a path now."""
     now = stat_signature(path)
     return NOTHING if now is None else content_of(path, tuple(now)), now
 
 
 @functools.lru_cache(maxsize=1 << 14)
 def content_of(path: str, now: tuple[int, ...]) -> str:
-    """Hash of a file's bytes, computed once for each result of stat(2); `other` for what is no file."""
+    """Hash of a file's bytes, cached by signature `now`; `other` for no regular file."""
     try:
         return content_hash(Path(path).read_bytes()) if stat.S_ISREG(now[0]) else OTHER
     except OSError:
@@ -77,13 +77,13 @@ def content_of(path: str, now: tuple[int, ...]) -> str:
 
 
 def facts_of(paths: Iterable[str], folder: Path, output: Path) -> dict[str, Fact]:
-    """Facts of what was listed while `output` was built; its own files do not count."""
+    """Facts about files that the tools listed for a build. Files below `output` do not count."""
     names = dict.fromkeys(name for path in paths if (name := name_in_facts(path, folder, output)))
     return {name: fact_of(os.path.join(folder, name)) for name in names}
 
 
 def name_in_facts(path: str, folder: Path, output: Path) -> str | None:
-    """The name of a path in facts, relative where it lies in the folder; None for our own files and devices."""
+    """Name of a path in facts: relative inside `folder`. None for files of `output` and devices."""
     if not os.path.isabs(path):
         return os.path.normpath(path)
     own_file = any(is_below(path, str(own)) for own in (output, output.resolve()))
@@ -94,12 +94,12 @@ def name_in_facts(path: str, folder: Path, output: Path) -> str | None:
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Whether a path is that of a folder or of something in it, by its text."""
+    """True if `path` is `folder` or lies below it, by text alone."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def facts_hold(facts: Facts, base: Path) -> bool:
-    """Whether everything is unchanged; relative paths start at `base`."""
+    """True if all files are unchanged. `base`: folder for relative paths."""
     for name, (content, before) in facts.items():
         path = os.path.join(base, name)
         if stat_signature(path) != before and fact_of(path)[0] != content:
@@ -108,13 +108,13 @@ def facts_hold(facts: Facts, base: Path) -> bool:
 
 
 def read_back(stored: Mapping[str, list[Any]]) -> dict[str, Fact]:
-    """Facts from JSON, files of the folder first: these change most often."""
+    """Facts from JSON, relative paths first, because these change most often."""
     names = sorted(stored, key=lambda name: (name.startswith("/"), stored[name][1] is None))
     return {name: (stored[name][0], stored[name][1]) for name in names}
 
 
 def identity_of_facts(facts: Facts, include: Path) -> list[str]:
-    """Names and contents of all existing files, for a hash that does not depend on the folder's place."""
+    """Names and contents of existing files, for a hash that is independent of their folder."""
     rows = (
         (name.replace(str(include), "loop", 1) if is_below(name, str(include)) else name, content)
         for name, (content, _) in facts.items()
@@ -124,7 +124,7 @@ def identity_of_facts(facts: Facts, include: Path) -> list[str]:
 
 
 def dependencies_in(rule: str) -> list[str]:
-    """Files named on the right of make's rules, as `-M` and a linker print them, make's own quoting undone."""
+    """Files on the right of make rules, as `-M` and linkers print them, without make's quoting."""
     names: list[str] = []
     for line in rule.replace("\\\n", " ").splitlines():
         names += re.findall(r"(?:\\.|\S)+", line.partition(": ")[2])
@@ -132,14 +132,14 @@ def dependencies_in(rule: str) -> list[str]:
 
 
 def named_by_flags(variant: CAbiVariant, folder: Path) -> list[str]:
-    """Files that a word of a flag names: options and what these name, specs, scripts of the linker, programs."""
+    """Files that flags name: option files and their content, specs, linker scripts, programs."""
     words = [word for flag in variant.build.flags for word in re.split(r"[,=@]", flag)]
     options = (str(path) for path in named_by(variant.build.flags, folder))
     return [*options, *(word for word in words if word and (folder / word).is_file())]
 
 
 def rival_paths(variant: CAbiVariant, files: Iterable[str], include: Path, loads: Iterable[str]) -> set[str]:
-    """Paths at which a file would be found instead of a listed one: search paths of flags and environment."""
+    """Paths where a new file would shadow a file that the build read, by all search paths."""
     flags, known = variant.build.flags, list(files)
     places = [os.path.dirname(source) for source in variant.sources]
     places += [*_values(flags, HEADERS), str(include), *_paths("CPATH", "CPLUS_INCLUDE_PATH")]
@@ -156,7 +156,7 @@ def rival_paths(variant: CAbiVariant, files: Iterable[str], include: Path, loads
 
 
 def _values(flags: Iterable[str], names: tuple[str, ...]) -> list[str]:
-    """What follows flags of these names, in one word with them or as the next one."""
+    """Values of these flags, joined to the flag or in the next word."""
     values, before = [], ""
     for flag in flags:
         if before in names:
@@ -171,7 +171,7 @@ def _paths(*variables: str) -> list[str]:
 
 
 def compiler_paths(compiler: str) -> list[str]:
-    """The compiler, and every place of the PATH before it."""
+    """Path of the compiler, and earlier PATH entries where another one would shadow it."""
     if "/" in compiler:
         return [compiler]
     paths = []
@@ -183,7 +183,7 @@ def compiler_paths(compiler: str) -> list[str]:
 
 
 def loaded_libraries(library: Path) -> Generator[Tick, None, list[str]]:
-    """Libraries that are loaded with one, by their paths; nothing of it is run. None without `ldd`."""
+    """Paths of the libraries that the loader would load with this one; empty without `ldd`."""
     if shutil.which("ldd") is None:
         return []
     completed = yield from run(["ldd", str(library)], limit_s=LIMIT_S, env=ENGLISH, note="looking what it loads")
@@ -191,15 +191,15 @@ def loaded_libraries(library: Path) -> Generator[Tick, None, list[str]]:
 
 
 def list_flags(variant: CAbiVariant, folder: Path) -> dict[str, list[str]]:
-    """By option, flags by which assembler and linker write what they read into a file of that name in `folder`."""
+    """Flags that make assembler and linker list their files in `folder`, by option."""
     linked = {LINKED: ["-Xlinker", f"{LINKED}={folder / LINKED}"]}
-    if Path(variant.build.compiler).name == "nvcc":  # It starts three assemblers: each would write anew.
+    if Path(variant.build.compiler).name == "nvcc":  # Its three assemblers would overwrite one file.
         return linked
     return {ASSEMBLY: ["-Xassembler", ASSEMBLY, "-Xassembler", str(folder / ASSEMBLY)], **linked}
 
 
 def read_lists(folder: Path) -> list[str]:
-    """What these files name."""
+    """Files that the lists of `list_flags` name."""
     paths = [path for path in (folder / ASSEMBLY, folder / LINKED) if path.is_file()]
     return [name for path in paths for name in dependencies_in(path.read_text(errors="surrogateescape"))]
 
@@ -207,42 +207,43 @@ def read_lists(folder: Path) -> list[str]:
 LIBRARY, RECORD, LOG, QUESTIONS = "kernel.so", "build.json", "log.txt", "questions"
 FORMAT = 2
 MOST = 256
-"""Builds kept for a question: the oldest go first."""
+"""Most builds kept for a question; the oldest are removed."""
 FIELDS = ("format", "build_id", "sha256", "seconds", "compiler", "command", "loads")
-"""What `build.json` holds of a library."""
+"""Fields of `build.json`."""
 Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class KnownBuild:
-    """One library, and all that it was built from."""
+    """Record of a library and everything it was built from."""
 
     build_id: str
     library: str
-    """Hash of its bytes."""
+    """SHA-256 of the library."""
     facts: Facts
-    """What compiler, assembler and linker read, and where a rival would be; relative to the variant's folder."""
+    """Files that the tools read, and rival paths; relative to the variant's folder."""
     loads: Facts
-    """What the loader looks for; relative to the folder in which loop runs."""
+    """Libraries that the loader would load; relative to the working folder."""
     framework_headers: tuple[str, ...]
 
     @classmethod
     def read(cls, path: Path) -> "KnownBuild":
-        """What `remember_build` wrote. Raises OSError, LoopError or one of Python's errors where it is damaged."""
+        """Read a file of `remember_build`. Raises OSError, LoopError, ValueError, KeyError or
+        TypeError."""
         fields = json.loads(sums.without_checksum(path, sums.read_regular(path)))
         facts, loads = (read_back(fields[name]) for name in ("facts", "loads"))
         return cls(path.stem, fields["library"], facts, loads, tuple(fields["framework_headers"]))
 
 
 def find_known(question: str, folder: Path, cache: Path) -> KnownBuild | None:
-    """The build of the files in `folder` as they are, whether or not its library is still there."""
+    """Record of the build of the current files in `folder`; its library may be missing."""
     for path in _by_age(cache / QUESTIONS / question):
         if why := who_else_may_write(path):
             remark_once(f"{path} is not used: {why}")
             continue
         try:
             known = KnownBuild.read(path)
-        except OSError:  # Removed meanwhile, or another user's.
+        except OSError:  # Removed, or unreadable.
             continue
         except (ValueError, KeyError, TypeError, IndexError, LoopError):
             remark_once(f"{path} is damaged: the build is made again")
@@ -253,7 +254,7 @@ def find_known(question: str, folder: Path, cache: Path) -> KnownBuild | None:
 
 
 def _by_age(place: Path) -> list[Path]:
-    """Builds that are stored for a question, the latest first."""
+    """Stored builds of a question, newest first."""
     try:
         return sorted(place.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     except OSError:
@@ -261,7 +262,7 @@ def _by_age(place: Path) -> list[Path]:
 
 
 def remember_build(question: str, known: KnownBuild, cache: Path) -> None:
-    """Remember a build."""
+    """Store the record of a build. Raises LoopError if the cache cannot be written."""
     place = cache / QUESTIONS / question
     fields = {name: getattr(known, name) for name in ("library", "framework_headers", "facts", "loads")}
     try:
@@ -274,7 +275,8 @@ def remember_build(question: str, known: KnownBuild, cache: Path) -> None:
 
 
 def whole_build(folder: Path) -> Record | None:
-    """The record of a finished build, if it belongs there and the library matches its hash."""
+    """Record of a finished build; None if its library does not match the hash, or others can change
+    it."""
     if why := who_else_may_write(folder / LIBRARY) or who_else_may_write(folder / RECORD):
         remark_once(f"{folder} is not used: {why}")
         return None
@@ -288,24 +290,25 @@ def whole_build(folder: Path) -> Record | None:
 
 
 def library_places(known: KnownBuild, cache: Path) -> tuple[Path, Path]:
-    """Where a library may lie: the first of its id, and another one.
+    """The two folders in which a build's library may lie.
 
-    Compilers write the folder's name into a library, so two clones of the same sources have two.
+    Compilers write the folder's name into a library, so two clones of one source need two
+    libraries.
     """
     return cache / known.build_id, cache / f"{known.build_id}-{known.library[:16]}"
 
 
 def stored_library(known: KnownBuild, cache: Path) -> tuple[Path, Record] | None:
-    """The folder and the record of a known build's library, if it is undamaged."""
+    """Folder and record of a build's undamaged library; None if there is none."""
     records = ((place, whole_build(place)) for place in library_places(known, cache))
     return next(((p, record) for p, record in records if record and record["sha256"] == known.library), None)
 
 
 @contextmanager
 def new_folder(cache: Path) -> Iterator[Path]:
-    """A folder of the cache to build in. The next build removes what a killed one left.
+    """A folder in the cache to build in. The next build removes the folder of a killed one.
 
-    Raises LoopError where the cache cannot be written.
+    Raises LoopError if the cache cannot be written.
     """
     with ExitStack() as stack:
         try:
@@ -324,7 +327,7 @@ def _unusable(cache: Path, error: OSError) -> LoopError:
 def finish_build(
     folder: Path, known: KnownBuild, stand_in: str, command: list[str], seconds: float, compiler: str
 ) -> tuple[KnownBuild, Record]:
-    """Replace the stand-in in the library by its build id, and write its record."""
+    """Replace the placeholder in the library by the build id, and write the record."""
     data = (folder / LIBRARY).read_bytes().replace(stand_in.encode(), known.build_id.encode())
     (folder / LIBRARY).write_bytes(data)
     record: Record = {
@@ -341,7 +344,7 @@ def finish_build(
 
 
 def move_into_place(folder: Path, known: KnownBuild, cache: Path) -> Path:
-    """Rename into the cache, beside another library of the same id; returns the final folder."""
+    """Move a finished build into the cache. Returns its final folder."""
     if there := stored_library(known, cache):
         return there[0]
     first, other = library_places(known, cache)
@@ -352,9 +355,9 @@ def move_into_place(folder: Path, known: KnownBuild, cache: Path) -> Path:
 
 
 def move_to_place(folder: Path, place: Path, cache: Path, is_there: Callable[[], bool]) -> None:
-    """Rename a finished folder to its place; what stands there is damaged, and goes.
+    """Rename a finished folder to `place`, and remove a damaged one that is there.
 
-    If another session was quicker with the same, its folder stays.
+    If another session stored the same build first (`is_there`), its folder stays.
     """
     with own_folder(cache, ".old-") as doomed:
         try:

@@ -1,6 +1,6 @@
-"""What kernels use, by the compiler's own report: registers, spills, stack and shared memory of each instance.
+"""Resources of kernels by the compiler's report: registers, spills, stack, shared memory.
 
-nvcc's assembler prints it with `-Xptxas -v`; the build keeps what the compiler printed beside the library.
+nvcc's assembler prints the report with `-Xptxas -v`; the build stores it next to the library.
 """
 
 import re
@@ -20,12 +20,13 @@ from loop.model.target import BuildRecipe
 LIMIT_S = 60.0
 NAMES_AT_A_TIME = 500
 STATIC = re.compile(r"__nv_static_(\d+)_")
-"""How nvcc prefixes kernels with internal linkage in relocatable code: a number, then so many characters."""
+"""nvcc's prefix for kernels with internal linkage in relocatable code: a length, then that many
+characters."""
 BINUTILS = "install binutils (Debian and Ubuntu: `apt-get install binutils`)"
 
 
 def demangle(symbols: Sequence[str]) -> Generator[Tick, None, dict[str, str]]:
-    """Symbol to its name in C++; to itself where there is no c++filt."""
+    """Symbol to its demangled C++ name; unchanged if there is no c++filt."""
     plain = {}
     for symbol in symbols:
         prefix = STATIC.match(symbol)
@@ -41,7 +42,7 @@ def demangle(symbols: Sequence[str]) -> Generator[Tick, None, dict[str, str]]:
 
 
 def defined_names(library: Path) -> Generator[Tick, None, tuple[str, ...] | None]:
-    """Demangled names of everything that a library defines, exported or not; None where there is no nm."""
+    """Demangled names of all symbols that a library defines; None if there is no nm."""
     if shutil.which("nm") is None:
         return None
     names: dict[str, None] = {}
@@ -53,7 +54,7 @@ def defined_names(library: Path) -> Generator[Tick, None, tuple[str, ...] | None
 
 
 def whole_output(command: Sequence[str], note: str) -> Generator[Tick, None, str | None]:
-    """All that a command prints, however long; None where it fails."""
+    """Complete output of a command, of any length; None if it fails."""
     with tempfile.TemporaryDirectory(prefix="loop-reading-") as folder:
         file = Path(folder) / "output"
         to_file = ["sh", "-c", 'exec "$@" > "$0"', str(file), *command]
@@ -62,10 +63,9 @@ def whole_output(command: Sequence[str], note: str) -> Generator[Tick, None, str
 
 
 def same_code(first: Path, second: Path, ids: tuple[str, str] = ("", "")) -> bool:
-    """Whether two libraries are the same bytes without symbol tables, debug sections and the linker's own id.
+    """True if two libraries have equal bytes without symbols, debug sections and linker ids.
 
-    `ids`: the build ids that they carry, where these differ. Raises OSError or subprocess.SubprocessError where
-    they cannot be read.
+    `ids`: their build ids, which are ignored. Raises OSError or subprocess.SubprocessError.
     """
     with tempfile.TemporaryDirectory() as scratch:
         bare = [Path(scratch) / name for name in ("one", "other")]
@@ -77,7 +77,7 @@ def same_code(first: Path, second: Path, ids: tuple[str, str] = ("", "")) -> boo
 
 
 def is_same_build(first: Build, second: Build) -> bool:
-    """Whether two builds differ in comments, names and debug information alone; false where one cannot be read."""
+    """True if two builds differ only in comments, names and debug data. False if unreadable."""
     paths = Path(first.library), Path(second.library)
     try:
         return same_code(*paths, (first.build_id, second.build_id)) if first.compiled else same_statements(*paths)
@@ -99,12 +99,12 @@ ASK = "add `-Xptxas -v` to its `build.flags`"
 
 
 def made_by_nvcc(recipe: BuildRecipe) -> bool:
-    """Whether it is NVIDIA's compiler that a recipe names."""
+    """True if the recipe's compiler is nvcc."""
     return Path(recipe.compiler).name == "nvcc"
 
 
 def asks_for_report(flags: Sequence[str]) -> bool:
-    """Whether the assembler is told to print what kernels take: `-Xptxas -v`, `-Xptxas=-v`, `-res-usage`."""
+    """True if flags ask for the resource report: `-Xptxas -v`, `-Xptxas=-v`, `-res-usage`."""
     words: list[str] = []
     for before, flag in zip(["", *flags], flags, strict=False):
         name, _, value = flag.partition("=")
@@ -114,9 +114,9 @@ def asks_for_report(flags: Sequence[str]) -> bool:
 
 
 def parse_report(log: str) -> tuple[KernelResources, ...]:
-    """Every kernel of a compiler's log, mangled names for names; nothing where it was not asked to report.
+    """Resources of each kernel in a compiler's log, by mangled name; empty without a report.
 
-    Functions that kernels call are among them where these have a stack frame or spill.
+    Includes device functions that have a stack frame or spill.
     """
     kernels: dict[tuple[str, str], KernelResources] = {}
     architecture = entry = function = ""
@@ -144,9 +144,9 @@ def parse_report(log: str) -> tuple[KernelResources, ...]:
 
 
 def read_report(build: Build) -> Generator[Tick, None, tuple[tuple[KernelResources, ...], bool]]:
-    """What the compiler said when this library was built; names demangled.
+    """Resources of a build's kernels from its log, for each architecture, with demangled names.
 
-    Returns its kernels for every architecture, and whether the log was cut, so that some may be missing.
+    The second value is True if the log was cut, so that kernels may be missing.
     """
     path = Path(build.library).parent / LOG
     log = path.read_text(errors="replace") if path.is_file() else ""

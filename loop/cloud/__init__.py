@@ -1,10 +1,10 @@
-"""What a cloud's metadata server says of the machine: whether it is about to be taken away.
+"""Preemption notices: what a cloud's metadata server says about this machine.
 
-Begin with `clouds.Watch`: a thread asks the metadata server once a second, and a session reads what it found
-without waiting. A class for each provider (GCP, AWS, Azure) holds its protocol.
+Begin with `clouds.Watch`: a thread polls the metadata server once a second, and a session reads its
+latest answer without waiting. GCP, AWS and Azure have a class each for their protocols.
 
-`loop` pauses a session that has a notice, and exits with 75. A server that stops answering is reported as an
-unwatched machine, never as a machine without a notice.
+After a notice, `loop` pauses the session and exits with 75. A server that stops answering is
+reported as an unwatched machine, never as a machine without a notice.
 """
 
 from loop.cloud.clouds import CHOICES, CLOUDS, Cloud, Watch, make_cloud

@@ -1,9 +1,8 @@
-"""How each cloud says that it takes a machine away.
+"""How each cloud announces that it takes a machine away.
 
-Google Cloud: instance/preempted of its metadata server, about 30 s ahead.
-AWS: spot/instance-action of IMDSv2, which wants a token first, about 120 s ahead.
-Azure: scheduled events, at least 30 s ahead for a preemption; they go to all machines of a set, so each is held
-against the machine's own name.
+Google Cloud: `instance/preempted` of its metadata server, about 30 s ahead. AWS:
+`spot/instance-action` of IMDSv2 with a token, about 120 s ahead. Azure: scheduled events, at least
+30 s ahead. Azure sends them to all machines of a set, so `loop` compares each with its own name.
 """
 
 import contextlib
@@ -19,40 +18,41 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 LINK_LOCAL = "http://169.254.169.254"
-"""The address of all three: no name has to be looked up, and nothing beyond the host is asked."""
+"""Address of all three metadata servers: it needs no name lookup and never leaves the host."""
 LARGEST = 1 << 16
-"""Bytes of an answer that are read; a metadata server's are a few hundred."""
+"""Most bytes of an answer that are read; metadata answers have a few hundred."""
 TOKEN = re.compile(r"[A-Za-z0-9+/=_-]{8,512}")
 TOKEN_TTL_S = 21600
 FOUND_WITHIN_S = 0.3
-"""A metadata server is a hop away and answers in milliseconds."""
+"""Time limit in seconds to find a server; it is one hop away and answers in milliseconds."""
 ANSWER_WITHIN_S = 2.0
-"""Longest time for one answer of a server that is there."""
+"""Time limit in seconds for one answer of a server that was found."""
 POLL_S = 1.0
-"""Between two questions: the shortest notice is 30 s, and a session has to have ended 5 s after it."""
+"""Seconds between two questions: the shortest notice is 30 s, and a session has to end 5 s after
+it."""
 BLIND_S = 15.0
-"""A server that has not answered for so long watches over nothing, and that is said."""
+"""Seconds of silence after which the machine is reported as unwatched."""
 NOBODY = "preemption watch: no metadata server answers, so this machine is in no cloud that loop knows"
 TAKES_AWAY = ("Preempt", "Terminate", "Redeploy", "Reboot")
-"""Scheduled events of Azure after which nothing that runs is left; a freeze passes."""
+"""Azure events that end all running programs; a freeze does not."""
 
 
 class NoReply(Exception):
-    """Nobody answered, or not in time, or not in HTTP; the message says which."""
+    """The server did not answer, not in time, or not in HTTP; the message says which."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a server said."""
+    """One HTTP answer of a metadata server."""
 
     status: int
     headers: Mapping[str, str]
-    """By name in lower case."""
+    """Headers by lower-case name."""
     text: str
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The JSON object that it is; empty for anything else."""
+        """The answer's JSON object; empty if it is no object."""
         try:
             document = json.loads(self.text)
         except (ValueError, RecursionError):
@@ -63,7 +63,7 @@ class Reply:
 def ask_metadata(
     base: str, path: str, headers: Mapping[str, str], *, limit_s: float, method: str = "GET"
 ) -> Reply:
-    """One answer, no part of which takes more than `limit_s` seconds. Raises NoReply."""
+    """One HTTP answer. `limit_s`: time limit of each network operation. Raises NoReply."""
     where = urlsplit(base)
     connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=limit_s)
     try:
@@ -82,30 +82,31 @@ def ask_metadata(
 
 @dataclass
 class Cloud:
-    """A cloud's metadata server. What it says is asked anew each time; NoReply where that is unknown."""
+    """Client of a cloud's metadata server. Each call asks again; it raises NoReply without an
+    answer."""
 
     base: str
     name: ClassVar[str] = ""
     headers: ClassVar[dict[str, str]] = {}
 
     def here(self, limit_s: float) -> bool:
-        """Whether this machine is one of its own."""
+        """True if this machine belongs to this cloud."""
         raise NotImplementedError
 
     def notice(self, limit_s: float) -> str:
-        """What will happen to the machine, and when; empty where nothing is planned."""
+        """What will happen to the machine and when; empty if nothing is planned."""
         raise NotImplementedError
 
     def spot(self, limit_s: float) -> bool:
-        """Whether the machine may be taken away."""
+        """True if the machine is a spot machine, which the cloud may take away."""
         raise NotImplementedError
 
     def get(self, path: str, limit_s: float) -> Reply:
-        """One answer."""
+        """The server's answer for a path. `limit_s`: time limit in seconds."""
         return ask_metadata(self.base, path, self.headers, limit_s=limit_s)
 
     def word(self, path: str, limit_s: float, *words: str) -> str:
-        """The word that a server answers, in capitals. Raises NoReply for any other than these."""
+        """The server's one-word answer in capitals. Raises NoReply unless it is one of `words`."""
         answer = self.get(path, limit_s)
         word = answer.text.strip().upper()
         if answer.status != 200 or word not in words:
@@ -113,7 +114,7 @@ class Cloud:
         return word
 
     def unreadable(self, answer: Reply) -> NoReply:
-        """An answer that is none."""
+        """The error to raise for an answer that has no usable content."""
         return NoReply(f"{self.base} answers with status {answer.status} and {_short(answer.text)!r}")
 
 
@@ -125,33 +126,33 @@ class Gcp(Cloud):
     instance = "/computeMetadata/v1/instance"
 
     def here(self, limit_s: float) -> bool:
-        """Its server names itself in a header."""
+        """True if the answer has Google's own header."""
         return self.get(f"{self.instance}/preempted", limit_s).headers.get("metadata-flavor") == "Google"
 
     def notice(self, limit_s: float) -> str:
-        """`TRUE` once the machine is to be preempted."""
+        """The server answers `TRUE` once it will preempt the machine."""
         word = self.word(f"{self.instance}/preempted", limit_s, "TRUE", "FALSE")
         return "gcp preempts this machine" if word == "TRUE" else ""
 
     def spot(self, limit_s: float) -> bool:
-        """Spot machines and the older preemptible ones say TRUE."""
+        """The server answers `TRUE` for spot machines and for the older preemptible ones."""
         return self.word(f"{self.instance}/scheduling/preemptible", limit_s, "TRUE", "FALSE") == "TRUE"
 
 
 @dataclass
 class Aws(Cloud):
-    """Amazon's cloud, by the second version of its metadata service: each question carries a token."""
+    """Amazon's cloud, by IMDSv2: each request carries a token."""
 
     name = "aws"
     token: str = field(default="", repr=False)
 
     def here(self, limit_s: float) -> bool:
-        """It hands out a token, and with it the name of an instance."""
+        """True if the server issues a token and returns an instance id."""
         answer = self.get("/latest/meta-data/instance-id", limit_s)
         return answer.status == 200 and answer.text.startswith("i-")
 
     def notice(self, limit_s: float) -> str:
-        """404 while nothing is planned, then what is done and when."""
+        """The server answers 404 while nothing is planned, later the action and its time."""
         answer = self.get("/latest/meta-data/spot/instance-action", limit_s)
         if answer.status == 404:
             return ""
@@ -162,12 +163,12 @@ class Aws(Cloud):
         return f"aws is about to {_short(planned['action'])} this machine, at {when}"
 
     def spot(self, limit_s: float) -> bool:
-        """Whether it was bought as spot."""
+        """True if the machine was bought as spot."""
         words = ("SPOT", "ON-DEMAND", "SCHEDULED")
         return self.word("/latest/meta-data/instance-life-cycle", limit_s, *words) == "SPOT"
 
     def get(self, path: str, limit_s: float) -> Reply:
-        """One answer; a token that has expired is replaced."""
+        """The server's answer for a path. An expired token is replaced."""
         answer = self._with_token(path, limit_s / 2) if self.token else None
         if answer is not None and answer.status != 401:
             return answer
@@ -189,16 +190,16 @@ class Azure(Cloud):
     name = "azure"
     headers: ClassVar[dict[str, str]] = {"Metadata": "true"}
     machine: str = ""
-    """Name of this machine, as events call it; empty while it cannot be had, and then every event counts."""
+    """Name of this machine in events. While it is unknown (empty), every event counts."""
 
     def here(self, limit_s: float) -> bool:
-        """Its server describes a machine under `compute`."""
+        """True if the server describes a machine under `compute`."""
         compute = self.get("/metadata/instance?api-version=2021-02-01", limit_s).fields.get("compute")
         self.machine = str(compute.get("name", "")) if isinstance(compute, dict) else ""
         return isinstance(compute, dict)
 
     def notice(self, limit_s: float) -> str:
-        """The first event that takes this machine away. The first call of all may take two minutes, says Azure."""
+        """The first event that ends this machine. The very first call may take two minutes."""
         answer = self.get("/metadata/scheduledevents?api-version=2020-07-01", limit_s)
         events = answer.fields.get("Events") if answer.status == 200 else None
         if not isinstance(events, list):
@@ -215,28 +216,28 @@ class Azure(Cloud):
         return ""
 
     def spot(self, limit_s: float) -> bool:
-        """Whether its priority is Spot; empty for a machine without a priority."""
+        """True for the priorities Spot and Low; a machine may have no priority."""
         path = "/metadata/instance/compute/priority?api-version=2021-02-01&format=text"
         return self.word(path, limit_s, "SPOT", "LOW", "REGULAR", "") in ("SPOT", "LOW")
 
 
 def _short(value: object) -> str:
-    """A value of the server's in one short line."""
+    """A server's value on one line, at most 60 characters."""
     return " ".join(str(value).split())[:60]
 
 
 CLOUDS: dict[str, type[Cloud]] = {cloud.name: cloud for cloud in (Gcp, Aws, Azure)}
 CHOICES = ("auto", *CLOUDS, "off")
-"""What `--watch-preemption` takes."""
+"""Values of the option `--watch-preemption`."""
 
 
 def make_cloud(name: str) -> Cloud:
-    """A cloud whose server is asked at LOOP_METADATA_GCP, _AWS or _AZURE, else at the usual address."""
+    """Client of a cloud, at the address in LOOP_METADATA_GCP, _AWS or _AZURE, else the usual one."""
     return CLOUDS[name](os.environ.get(f"LOOP_METADATA_{name.upper()}", LINK_LOCAL).rstrip("/"))
 
 
 def find_cloud(limit_s: float) -> Cloud | None:
-    """The cloud that this machine is in; None where none answers in time."""
+    """The cloud that this machine is in; None if no metadata server answers within `limit_s`."""
     for name in CLOUDS:
         cloud = make_cloud(name)
         with contextlib.suppress(NoReply):
@@ -246,7 +247,7 @@ def find_cloud(limit_s: float) -> Cloud | None:
 
 
 def terms_of_machine() -> str:
-    """`gcp spot`, `aws on_demand`; empty where no metadata server says. Asked before a job begins."""
+    """Cloud and terms, as `gcp spot` or `aws on_demand`; empty if no metadata server answers."""
     cloud = find_cloud(FOUND_WITHIN_S)
     with contextlib.suppress(NoReply):
         if cloud is not None:
@@ -256,23 +257,23 @@ def terms_of_machine() -> str:
 
 @dataclass
 class Watch:
-    """Asks until it is closed. Everything it found can be read at any time, and reading never waits."""
+    """Polls for a preemption notice in a thread until it is closed. Reading its fields never waits."""
 
     choice: str = "auto"
     poll_s: float = POLL_S
     cloud: str | None = None
-    """The cloud that is asked."""
+    """Name of the cloud that is polled; None before it is found, or if there is none."""
     notice: str = ""
-    """That the machine is about to be taken away: which cloud does what, and when; empty before it."""
+    """Which cloud takes the machine away, how and when; empty before a notice."""
     settled: bool = False
-    """Whether it is known where this machine is, and what is planned for it, if anybody said."""
+    """True once the cloud is known and has answered, or no cloud was found."""
     trouble: str = ""
-    """Why the last question has no answer."""
+    """Why the latest question has no answer; empty if it has one."""
     _answered: float = field(default_factory=time.monotonic)
     _over: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> "Watch":
-        """Begin to ask, in a thread that ends with the program."""
+        """Start polling in a daemon thread. Returns the watch."""
         if self.choice == "off":
             self.settled = True
         else:
@@ -280,11 +281,11 @@ class Watch:
         return self
 
     def close(self) -> None:
-        """Ask no more; does not wait for an answer that is under way."""
+        """Stop polling, without waiting for a pending answer."""
         self._over.set()
 
     def unwatched(self) -> tuple[str, ...]:
-        """What has to be said where nothing watches, or what did is silent by now."""
+        """Why the machine is not watched, for the report; empty if it is."""
         if self.choice == "off":
             return ("preemption watch: it was turned off",)
         if self.cloud is None:
@@ -297,7 +298,7 @@ class Watch:
         return ()
 
     def _work(self) -> None:
-        """Find the cloud, then ask it until there is a notice."""
+        """Find the cloud, then poll it until there is a notice. Body of the thread."""
         cloud = find_cloud(FOUND_WITHIN_S) if self.choice == "auto" else make_cloud(self.choice)
         if cloud is None:
             self.settled = True

@@ -1,7 +1,6 @@
-"""The processor and GPUs at hand: facts, sensors, and who else uses them.
+"""The processor and GPUs of this machine: facts, sensors, and other users of the GPU.
 
-Begin with `machine`: facts that stand beside every number, and NVIDIA's tables of which CUDA release runs
-under which driver and compiles for which GPU. `gpus` asks the driver, in a process of its own, which GPUs a
-CUDA program sees: nvidia-smi numbers others. Everything runs on the first one. `nvml` reads its sensors,
-looks for others on the GPU, and says it in words.
+Begin with `machine`: the facts that every result carries, and NVIDIA's tables of drivers, CUDA
+releases and GPUs. `gpus` asks the driver which GPUs a CUDA program sees; nvidia-smi numbers them
+differently. Everything runs on the first GPU. `nvml` reads its sensors and detects other users.
 """

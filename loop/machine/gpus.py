@@ -1,7 +1,7 @@
-"""The GPUs of this machine as a CUDA program sees them: asked of the driver, in a process of its own.
+"""The GPUs of this machine as a CUDA program sees them. A process of its own asks the driver.
 
-nvidia-smi numbers all GPUs by their slots and knows nothing of CUDA_VISIBLE_DEVICES; a CUDA program numbers those
-that it may see, fastest first. What runs here runs on the first of those, so the driver is asked.
+nvidia-smi numbers all GPUs by slot and ignores CUDA_VISIBLE_DEVICES. A CUDA program numbers only
+the visible GPUs, fastest first. `loop` uses the first of those, so it has to ask the driver.
 """
 
 import functools
@@ -18,11 +18,11 @@ from loop.calls.cuda.driver import Lack
 from loop.model.profile import DeviceFacts
 
 ASK_LIMIT_S = 60
-"""Without its persistence daemon a driver sets up every GPU anew, one after the other."""
+"""Time limit in seconds. Without its persistence daemon a driver initialises every GPU first."""
 SMI = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 ASKED: list["subprocess.Popen[str]"] = []
-"""The process that asks the driver, while nobody has waited for its answer."""
+"""The process that asks the driver; empty once its answer was read."""
 
 
 @dataclass(frozen=True)
@@ -31,41 +31,41 @@ class Gpu:
 
     name: str
     uuid: str
-    """As nvidia-smi -L shows it."""
+    """UUID as `nvidia-smi -L` shows it."""
     capability: str
     memory_bytes: int
     facts: DeviceFacts
 
     @property
     def architecture(self) -> str:
-        """As compilers call it: `sm_89`."""
+        """Compiler's name of the architecture: `sm_89`."""
         return f"sm_{self.capability.replace('.', '')}"
 
 
 @dataclass(frozen=True)
 class Gpus:
-    """What there is, and what of it a CUDA program may use."""
+    """The GPUs of this machine, and which of them a CUDA program may use."""
 
     usable: tuple[Gpu, ...] = ()
-    """In the order in which a CUDA program numbers them; everything here runs on the first."""
+    """Usable GPUs in CUDA's order; everything runs on the first."""
     cuda: tuple[int, int] | None = None
-    """The newest CUDA release whose code the driver runs; None where it does not start."""
+    """The newest CUDA release that the driver supports; None if the driver does not start."""
     driver: str | None = None
     shown: tuple[str, ...] = ()
-    """Names of all that nvidia-smi shows."""
+    """Names of all GPUs that nvidia-smi lists."""
     why: str = ""
-    """Why a CUDA program can use none; empty where it can."""
+    """Why a CUDA program can use no GPU; empty if it can."""
     lack: Lack = ""
-    """What is missing then."""
+    """What is missing if no GPU is usable: the driver, or a device."""
 
     @property
     def first(self) -> Gpu | None:
-        """The one that everything runs on; None without any."""
+        """The GPU that everything runs on; None if there is none."""
         return self.usable[0] if self.usable else None
 
     @property
     def chosen(self) -> str:
-        """The first in words, and how it was chosen among several: empty without any."""
+        """Name of the first GPU, and how it was chosen among several; empty if there is none."""
         if self.first is None:
             return ""
         several = max(len(self.usable), len(self.shown))
@@ -77,7 +77,7 @@ class Gpus:
 
 @functools.cache
 def gpus() -> Gpus:
-    """The GPUs of this machine, asked once."""
+    """The GPUs of this machine. The driver is asked once per process."""
     rows, answer = _shown_by_smi(), _look()
     usable, release = [], answer["cuda"]
     for fields in answer["gpus"]:
@@ -96,7 +96,7 @@ def gpus() -> Gpus:
 
 
 def ask_early() -> None:
-    """Have the driver asked while something else is done; `gpus` waits for the answer."""
+    """Start to ask the driver in the background; `gpus` reads the answer later."""
     if not ASKED:
         ASKED.append(
             subprocess.Popen(
@@ -111,7 +111,8 @@ def ask_early() -> None:
 
 
 def _look() -> dict[str, Any]:
-    """What the driver says to a process with the environment of our workers."""
+    """The driver's answer to a process with the environment of `loop`'s workers, as `gpus_seen`
+    prints it."""
     nothing: dict[str, Any] = {"cuda": None, "gpus": []}
     try:
         ask_early()
@@ -128,7 +129,7 @@ def _look() -> dict[str, Any]:
 
 
 def _shown_by_smi() -> list[list[str]]:
-    """Name and driver version of each GPU; empty without nvidia-smi."""
+    """Name and driver version of each GPU by nvidia-smi; empty without nvidia-smi."""
     if shutil.which(SMI[0]) is None:
         return []
     try:
@@ -140,7 +141,8 @@ def _shown_by_smi() -> list[list[str]]:
 
 
 def no_gpu(gpus: Gpus) -> tuple[str, str]:
-    """Why nothing can run on a GPU here, and what would help."""
+    """Why nothing can run on a GPU here, and a hint that may fix it. Call it if `gpus.usable` is
+    empty."""
     if gpus.lack == "driver" and not gpus.shown:
         return f"no GPU: {gpus.why}", "install the NVIDIA driver"
     if gpus.shown and VISIBLE in os.environ and gpus.lack == "device":

@@ -1,4 +1,4 @@
-"""What a CUDA program sees here, as a line of JSON: `python -m loop.machine.gpus_seen`. It makes no context."""
+"""Print what CUDA sees here as JSON: `python -m loop.machine.gpus_seen`. Creates no context."""
 
 import ctypes
 import json
@@ -10,9 +10,9 @@ from loop.calls.cuda import driver as cuda
 
 
 def look_at_driver(library: str = cuda.LIBRARY) -> dict[str, Any]:
-    """`cuda`: the newest CUDA release whose code the driver runs; `gpus` as a program numbers them.
+    """The newest CUDA release that the driver supports (`cuda`), and the `gpus` in CUDA's order.
 
-    Without any: `why`, and what they `lack`.
+    Without a GPU, `why` says the reason, and `lack` names what is missing.
     """
     answer: dict[str, Any] = {"cuda": None, "gpus": [], "why": "", "lack": ""}
     try:

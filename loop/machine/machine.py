@@ -22,8 +22,8 @@ Release = tuple[int, int]
 """A CUDA release, as in (12, 4)."""
 
 OLDEST_DRIVER = {11: "R450", 12: "R525", 13: "R580"}
-"""CUDA major release to the oldest driver branch that runs its code, whatever the minor release: code for the GPU
-itself, that is; PTX that the driver compiles needs the very release
+"""CUDA major release to the oldest driver branch that runs its machine code, for all minor
+releases. PTX, which the driver compiles, needs a driver of the exact release
 (docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html, table 1)."""
 KNOWN_FROM: dict[str, Release] = {
     "sm_75": (10, 0),
@@ -40,25 +40,25 @@ KNOWN_FROM: dict[str, Release] = {
     "sm_120": (12, 8),
     "sm_121": (12, 9),
 }
-"""GPU to the first toolkit that compiles for it (release notes of the toolkits)."""
+"""Architecture to the first CUDA toolkit that compiles for it (release notes of the toolkits)."""
 DROPPED_IN: dict[str, Release] = {
     **dict.fromkeys(("sm_35", "sm_37"), (12, 0)),
     **dict.fromkeys(("sm_50", "sm_52", "sm_53", "sm_60", "sm_61", "sm_62", "sm_70", "sm_72", "sm_101"), (13, 0)),
 }
-"""GPU to the first toolkit that does not any more."""
+"""Architecture to the first CUDA toolkit that no longer compiles for it."""
 WHERE = "https://developer.nvidia.com/cuda-toolkit-archive"
 
 
 def release_of(text: str) -> Release:
-    """`13.0` as numbers."""
+    """Major and minor number of a release: `13.0` becomes (13, 0)."""
     major, _, minor = text.partition(".")
     return int(major), int(re.match(r"\d*", minor)[0] or 0)  # type: ignore[index]
 
 
 def too_new(what: str, toolkit: str, cuda: Release | None, driver: str | None) -> str:
-    """Why code from this CUDA release cannot run under this driver; empty when it can, or nobody knows.
+    """Why this driver cannot run code from this toolkit; empty if it can, or if that is unknown.
 
-    `cuda`: the newest release whose code the driver runs, by its own word.
+    `what`: what was built with the toolkit. `cuda`: newest release that the driver supports.
     """
     major = release_of(toolkit)[0]
     if cuda is None or major <= cuda[0]:
@@ -70,7 +70,7 @@ def too_new(what: str, toolkit: str, cuda: Release | None, driver: str | None) -
 
 
 def older_toolkit(toolkit: str, cuda: Release | None) -> str:
-    """What mends `too_new`."""
+    """The fix for `too_new`: a newer driver or an older toolkit."""
     branch = OLDEST_DRIVER.get(release_of(toolkit)[0])
     newer = f"install driver {branch} or newer" if branch else "install a newer driver"
     older = f"a CUDA {cuda[0]} toolkit" if cuda else "an older CUDA toolkit"
@@ -78,7 +78,7 @@ def older_toolkit(toolkit: str, cuda: Release | None) -> str:
 
 
 def unknown_gpu(toolkit: str, architecture: str) -> str:
-    """Why this toolkit cannot compile for a GPU; empty when it can, or nobody knows."""
+    """Why this toolkit cannot compile for the architecture; empty if it can, or if that is unknown."""
     release = release_of(toolkit)
     first, dropped = KNOWN_FROM.get(architecture), DROPPED_IN.get(architecture)
     if first is not None and release < first:
@@ -89,7 +89,7 @@ def unknown_gpu(toolkit: str, architecture: str) -> str:
 
 
 def fitting_toolkit(architecture: str, cuda: Release | None) -> str:
-    """Which toolkits compile for a GPU and run under its driver, as what to install."""
+    """Advice: install a toolkit that compiles for this GPU and that its driver supports."""
     first, dropped = KNOWN_FROM.get(architecture), DROPPED_IN.get(architecture)
     bounds = [f"CUDA {_text(first)} or newer"] if first else []
     ends = [end for end in (dropped, (cuda[0] + 1, 0) if cuda else None) if end]
@@ -103,25 +103,26 @@ def _text(release: Release) -> str:
 
 
 def builds_for(flags: Sequence[str], architecture: str) -> bool:
-    """Whether a compiler's flags ask for code of that GPU: by name, or of whichever is there."""
+    """True if compiler flags ask for code for this architecture, by name or as `native`."""
     text = " ".join(flags)
     return bool(re.search(rf"\b{architecture}[af]?\b|-(?:arch|-gpu-architecture)[= ]native\b", text))
 
 
 ASK_LIMIT_S = 10
 LOOKS, LOOK_EVERY_S = 10, 0.02
-"""How often the length of the queue for the cores is read: a program that waits for a disk is not always in it."""
+"""Number of reads of the run queue and seconds between them: one read misses programs that wait for
+a disk."""
 NVCC_SAYS = "Cuda compilation tools"
-"""How the line begins in which nvcc names its release; its first says only who it is."""
+"""Start of the line in which `nvcc --version` names its release; its first line does not."""
 
 
 VERSIONS: dict[str, str] = {}
-"""Versions of compilers that have told them, by path."""
+"""Version lines of compilers that ran, by path."""
 
 
 @functools.cache
 def machine() -> Machine:
-    """What stands beside every number."""
+    """Facts about this machine, which every result carries. Read once per process."""
     driver = gpus()
     names = [line.split(":", 1)[1].strip() for line in _processor_lines() if line.startswith("model name")]
     return Machine(
@@ -144,7 +145,7 @@ def machine() -> Machine:
 def load_per_core(
     cores: int, proc: Path = Path("/proc"), sleep: Callable[[float], None] = time.sleep
 ) -> float | None:
-    """Programs that run or wait for a core now, but for this one, for each core; None where nobody tells."""
+    """Other programs that run or wait for a core, per core; None if the system does not tell."""
     waiting = []
     for _ in range(LOOKS):
         try:
@@ -162,9 +163,10 @@ def cores() -> int:
 
 
 def compiler_version(compiler: str) -> str | None:
-    """The line of a compiler's version text that tells its release; None when it is not there, or does not run.
+    """The line of `compiler --version` that names the release; None if it is missing or does not
+    run.
 
-    A version is asked once; a compiler that did not run is asked again.
+    The answer is cached; a compiler that did not run is asked again.
     """
     place = shutil.which(compiler)
     if place is None or place in VERSIONS:
@@ -181,13 +183,13 @@ def compiler_version(compiler: str) -> str | None:
 
 
 def nvcc_release(compiler: str) -> str | None:
-    """The CUDA release of an nvcc, as in 13.0; None for another compiler, or one that is not there."""
+    """CUDA release of an nvcc, such as `13.0`; None for another compiler or a missing one."""
     release = re.search(rf"{NVCC_SAYS}, release (\d+\.\d+)", compiler_version(compiler) or "")
     return release[1] if release else None
 
 
 def installed(package: str) -> str | None:
-    """Version of a package by its metadata: importing torch takes seconds."""
+    """Version of an installed package, from its metadata because importing torch takes seconds."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -195,18 +197,18 @@ def installed(package: str) -> str | None:
 
 
 def _processor_lines() -> list[str]:
-    """What the system says of its processors; nothing outside Linux."""
+    """Lines of /proc/cpuinfo; empty outside Linux."""
     cpuinfo = Path("/proc/cpuinfo")
     return cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.is_file() else []
 
 
 GROUP = Path("/sys/fs/cgroup")
 RECLAIMED = ("inactive_file", "active_file", "slab_reclaimable")
-"""What a control group's memory.stat names that is given up where it is needed."""
+"""Counters in a control group's memory.stat for memory that the kernel frees on demand."""
 
 
 def killed_for_memory() -> int:
-    """Processes that the system has killed for want of memory since it started; 0 where it does not tell."""
+    """Number of processes that the system's out-of-memory killer ended since boot; 0 if unknown."""
     with contextlib.suppress(OSError, ValueError):
         counters = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
         return int(counters.get("oom_kill", 0))
@@ -214,9 +216,9 @@ def killed_for_memory() -> int:
 
 
 def available_memory() -> int:
-    """Bytes that a new process may still use: of the machine, or of the control group where that is less.
+    """Bytes that a new process can use: the machine's free memory, or the control group's if less.
 
-    What a group holds of files counts as free: the system gives it up for a process.
+    File caches of the group count as free, because the kernel drops them on demand.
     """
     free = int(psutil.virtual_memory().available)
     try:
@@ -228,18 +230,18 @@ def available_memory() -> int:
 
 
 def vector_lanes() -> int:
-    """Elements of type float32 in the widest vector that this processor has; 1 where nothing is known."""
+    """Number of float32 elements in this processor's widest vector; 1 if unknown."""
     flags = processor_flags()
     return next((lanes for flag, lanes in LANES.items() if flag in flags), 1)
 
 
 LANES = {"avx512f": 16, "avx": 8, "sse2": 4, "asimd": 4}
-"""Flag to the float32 elements of a vector, widest first."""
+"""Processor flag to float32 elements per vector, widest first."""
 
 
 @functools.cache
 def processor_flags() -> frozenset[str]:
-    """Everything /proc/cpuinfo lists as flags (x86) or features (Arm) of the first processor."""
+    """All flags (x86) or features (Arm) of the first processor in /proc/cpuinfo."""
     for line in _processor_lines():
         name, _, words = line.partition(":")
         if name.strip() in ("flags", "Features"):
@@ -251,12 +253,12 @@ TELLING = (
     "vendor_id", "cpu family", "model", "model name", "stepping", "cache size", "flags",
     "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "Features",
 )  # fmt: skip
-"""Lines of /proc/cpuinfo by which compilers choose instructions."""
+"""Lines of /proc/cpuinfo that decide which instructions a compiler chooses."""
 
 
 @functools.cache
 def processor_identity() -> str:
-    """Hash of what this processor is and can do, by /proc/cpuinfo; of its name where there is none."""
+    """Hash of the processor's model and features, from /proc/cpuinfo; else of its name."""
     rows = (line.partition(":") for line in _processor_lines())
     facts = dict.fromkeys(f"{name.strip()}:{words}" for name, _, words in rows if name.strip() in TELLING)
     return content_hash("\n".join([platform.machine(), *facts]) if facts else platform.processor())

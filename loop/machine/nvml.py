@@ -1,4 +1,4 @@
-"""What a GPU's sensors say, through NVML: its clock, what holds it back, and who else uses it."""
+"""Sensors of a GPU through NVML: its clock, why it is throttled, and other users."""
 
 import ctypes
 import os
@@ -10,13 +10,13 @@ from loop.model.measurement import DeviceReading
 
 LIBRARY = "libnvidia-ml.so.1"
 SM_CLOCK = 1
-"""nvmlClockType_t."""
+"""Value of nvmlClockType_t for the SM clock."""
 HIDDEN = ("", "-1")
 MOST_PROCESSES = 256
 NOT_TOLD = 2**64 - 1
-"""What stands for a number that the driver does not know."""
+"""Value that NVML returns for an unknown number."""
 PROCESSES = tuple(f"nvmlDeviceGetComputeRunningProcesses_v{version}" for version in (3, 2))
-"""The same function in new and in older drivers."""
+"""One function under its names in new and in older drivers."""
 THROTTLE = {
     0x4: "power cap",
     0x8: "hardware slowdown",
@@ -28,9 +28,10 @@ THROTTLE = {
     0x200: "board limit",
     0x400: "reliability limit",
 }
-"""nvmlClocksEventReason bits in words. 1 (idle) and 2 (clocks that somebody set) hold nothing back."""
+"""Bits of nvmlClocksEventReason, in words. Bits 1 (idle) and 2 (clocks set by a user) do not
+throttle."""
 REASONS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
-"""The same function in new and in older drivers."""
+"""One function under its names in new and in older drivers."""
 
 
 class MemoryInfo(ctypes.Structure):
@@ -58,21 +59,21 @@ class ProcessInfo(ctypes.Structure):
 
 @dataclass(frozen=True)
 class User:
-    """A process that computes on a GPU, or could at once: it has a context there."""
+    """A process with a context on a GPU, so it can launch kernels at any time."""
 
     pid: int
     memory_bytes: int | None
 
 
 class Sensors:
-    """The sensors of one GPU. Where the driver does not tell a figure, it is None."""
+    """The sensors of one GPU. A value that the driver does not report is None."""
 
     def __init__(self, library: ctypes.CDLL, device: ctypes.c_void_p) -> None:
         self._library, self._device = library, device
         self.max_sm_clock_mhz = self._number("nvmlDeviceGetMaxClockInfo", ctypes.c_uint, SM_CLOCK)
 
     def read(self) -> DeviceReading:
-        """The GPU now."""
+        """Clock in MHz and throttle reasons now."""
         reasons = (self._number(function, ctypes.c_ulonglong) for function in REASONS)
         return DeviceReading(
             sm_clock_mhz=self._number("nvmlDeviceGetClockInfo", ctypes.c_uint, SM_CLOCK),
@@ -80,17 +81,17 @@ class Sensors:
         )
 
     def memory(self) -> tuple[int, int] | None:
-        """Bytes of device memory that nobody has taken, and that somebody has."""
+        """Free and used device memory in bytes; None if unknown."""
         memory = self._ask("nvmlDeviceGetMemoryInfo", MemoryInfo)
         return None if memory is None else (int(memory.free), int(memory.used))
 
     def busy_percent(self) -> int | None:
-        """Share of the last moments, a second at most, in which some kernel ran."""
+        """Percentage of the last moments (at most 1 s) in which a kernel ran; None if unknown."""
         utilisation = self._ask("nvmlDeviceGetUtilizationRates", Utilisation)
         return None if utilisation is None else int(utilisation.gpu)
 
     def users(self) -> tuple[User, ...] | None:
-        """The processes that have a context on the GPU, ours among them."""
+        """All processes with a context on the GPU, including our own; None if unknown."""
         call = next((call for name in PROCESSES if (call := getattr(self._library, name, None))), None)
         if call is None:
             return None
@@ -108,7 +109,7 @@ class Sensors:
         return None if answer is None else int(answer.value)
 
     def _ask(self, function: str, kind: Any, *which: int) -> Any:
-        """What a function writes behind its last argument, of the ctypes type `kind`; None when it does not."""
+        """The value that an NVML function writes to its last argument, as `kind`; None if it fails."""
         call = getattr(self._library, function, None)
         if call is None:
             return None
@@ -118,7 +119,7 @@ class Sensors:
 
 
 def in_words(reasons: int) -> tuple[str, ...]:
-    """Throttle bits in words; a bit that is not known is named by its value."""
+    """Names of the throttle bits in `reasons`; an unknown bit by its value."""
     bits = (1 << place for place in range(2, 64))
     return tuple(THROTTLE.get(bit, f"reason {bit:#x}") for bit in bits if reasons & bit)
 
@@ -126,9 +127,10 @@ def in_words(reasons: int) -> tuple[str, ...]:
 def open_sensors(
     device: int | str = 0, environ: Mapping[str, str] = os.environ, library: str = LIBRARY
 ) -> Sensors | None:
-    """Sensors of a GPU by the number that a CUDA program knows it by, or by its UUID; None without driver or GPU.
+    """Sensors of a GPU, by CUDA index or UUID; None without a driver or GPU.
 
-    A number goes through CUDA_VISIBLE_DEVICES, and is right where all GPUs are alike; a UUID is always right.
+    An index is translated by CUDA_VISIBLE_DEVICES, and is reliable only if all GPUs are of one
+    model.
     """
     try:
         nvml = ctypes.CDLL(library)
@@ -152,7 +154,7 @@ def open_sensors(
 
 
 def visible_name(index: int, visible: str | None) -> int | str | None:
-    """What a CUDA program's GPU `index` is to the system: a number or a UUID; None when it is hidden."""
+    """System-wide index or UUID of a CUDA program's GPU `index`; None if the GPU is hidden."""
     if visible is None:
         return index
     names = [name.strip() for name in visible.split(",")]
@@ -163,24 +165,25 @@ def visible_name(index: int, visible: str | None) -> int | str | None:
 
 
 BUSY_PERCENT = 5
-"""Kernels of others that ran for a larger share of the time are worth a word; a desktop stays below."""
+"""Percentage of busy time above which other users' kernels are reported; a desktop stays below."""
 MUCH_BYTES = 2 * 2**30
-"""So much memory that no process which can be seen holds is somebody's: drivers reserve a half of one GiB."""
+"""Unexplained memory above which another user is assumed: drivers reserve half a GiB."""
 REMEDY = "end it, or take another GPU: CUDA_VISIBLE_DEVICES names it"
 
 
 @dataclass(frozen=True)
 class Company:
-    """Who else is on the GPU."""
+    """Other users of the GPU."""
 
     others: tuple[User, ...] = ()
     loose_bytes: int = 0
-    """Memory that is taken, by no process that can be seen."""
+    """Used memory that no visible process holds."""
     busy_percent: int | None = None
-    """Share of the time in which kernels ran while none of ours did; None where nobody tells."""
+    """Percentage of time in which kernels ran while ours did not; None if unknown."""
 
     def warning(self, gpu: str) -> str:
-        """That others disturb a measurement on this GPU; empty when nobody does, as far as can be seen."""
+        """A warning that others may disturb a measurement on this GPU; empty if no other is
+        visible."""
         texts = []
         if self.others:
             memory_bytes = sum(user.memory_bytes or 0 for user in self.others)
@@ -200,10 +203,11 @@ class Company:
 
 
 def other_users(users: Sequence[User], own: Set[int], here: Set[int]) -> tuple[User, ...]:
-    """The users that are not our own. `here`: the processes of this system, or of this container.
+    """The users that are not our own processes. `own`: our pids. `here`: pids visible in this
+    container.
 
-    What is not here has its number from outside a container, and may be one of ours by another name: as many as we
-    have processes that were not seen are taken for ours, the smallest first.
+    A pid that is not in `here` comes from outside the container and may be one of ours. So as many
+    as we have unseen processes are counted as ours, those with the least memory first.
     """
     unseen = len(own - {user.pid for user in users})
     known = [user for user in users if user.pid in here - own]
