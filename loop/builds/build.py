@@ -193,8 +193,7 @@ def _parsed(path: Path) -> ast.Module:
 
 
 def build_python(name: str, variant: PythonVariant, folder: Path, cache: Path) -> Build:
-    """Copy a Python variant's files to the cache, or find the copy. Raises BuildFailed for a syntax
-    error."""
+    """Copy a Python variant's files to the cache, or find the copy. Raises BuildFailed."""
     try:
         contents = {file: (folder / file).read_bytes() for file in files_of([variant.module], folder)}
     except OSError as error:
@@ -293,8 +292,7 @@ TRIES = 3
 """Attempts at a build whose files change while it runs."""
 FRAMEWORK = re.compile(r"(?:^|/)(?:torch|ATen|c10|pybind11|tensorflow)/")
 PLACES = frozenset({"HOME", "TMPDIR", "PATH", "PYTHONPATH", "LC_ALL"})
-"""Variables that are no part of a build id: they say where programs are, and read files are listed
-anyway."""
+"""Variables that are no part of a build id: they only locate files, which are hashed anyway."""
 Buildable = CAbiVariant | PythonVariant
 """A variant that has a build: a compiled library, or a copy of its Python files."""
 
@@ -316,8 +314,7 @@ class Sources:
     """The files from which a variant would be built, as the preprocessor lists them."""
 
     identity: str
-    """Hash of files, recipe and compiler version. A build id also covers assembler, linker and
-    libraries."""
+    """Hash of files, recipe and compiler version; a build id covers more."""
     framework_headers: tuple[str, ...]
     units: int
     files: tuple[str, ...] = ()
@@ -327,8 +324,7 @@ class Sources:
 
 
 def scan(variant: Buildable, folder: Path, include: Path) -> Generator[Tick, None, Sources]:
-    """Ask the compiler which files it would read. Raises BuildFailed if a source or header is
-    missing."""
+    """Ask the compiler which files it would read. Raises BuildFailed if one is missing."""
     if isinstance(variant, PythonVariant):
         mine = files_of([variant.module], folder)
         return Sources(hash_files((folder / file for file in mine), folder), (), 0, mine, mine)
@@ -393,8 +389,7 @@ def bytes_read(variant: Buildable, folder: Path) -> int:
 
 
 def _known(variant: CAbiVariant, folder: Path, cache: Path, include: Path) -> KnownBuild | None:
-    """Record of the build of the current files; its library may be missing. None if there is no
-    record."""
+    """Record of the build of the current files, or None. Its library may be missing."""
     return known_builds.find_known(question_hash(variant, folder, include), folder, cache)
 
 
@@ -511,8 +506,7 @@ def build(
 def _compile(
     variant: CAbiVariant, folder: Path, sources: Sources, cache: Path, include: Path, limit_s: float
 ) -> Generator[Tick, None, tuple[KnownBuild, Path, known_builds.Record]]:
-    """Compile once. The library gets a placeholder for the build id, which is known only
-    afterwards.
+    """Compile once. The library gets a placeholder for the build id, which is not known yet.
 
     The placeholder depends on contents alone, so two clones link identical bytes. Raises Changed.
     """

@@ -228,8 +228,7 @@ class KnownBuild:
 
     @classmethod
     def read(cls, path: Path) -> "KnownBuild":
-        """Read a file of `remember_build`. Raises OSError, LoopError, ValueError, KeyError or
-        TypeError."""
+        """Read a file of `remember_build`. Raises OSError, LoopError or a parsing error."""
         fields = json.loads(sums.without_checksum(path, sums.read_regular(path)))
         facts, loads = (read_back(fields[name]) for name in ("facts", "loads"))
         return cls(path.stem, fields["library"], facts, loads, tuple(fields["framework_headers"]))
@@ -275,8 +274,7 @@ def remember_build(question: str, known: KnownBuild, cache: Path) -> None:
 
 
 def whole_build(folder: Path) -> Record | None:
-    """Record of a finished build; None if its library does not match the hash, or others can change
-    it."""
+    """Record of a finished build; None if its library is damaged, or if others can change it."""
     if why := who_else_may_write(folder / LIBRARY) or who_else_may_write(folder / RECORD):
         remark_once(f"{folder} is not used: {why}")
         return None
@@ -292,8 +290,7 @@ def whole_build(folder: Path) -> Record | None:
 def library_places(known: KnownBuild, cache: Path) -> tuple[Path, Path]:
     """The two folders in which a build's library may lie.
 
-    Compilers write the folder's name into a library, so two clones of one source need two
-    libraries.
+    Compilers write the folder's name into a library, so two clones of a source need two libraries.
     """
     return cache / known.build_id, cache / f"{known.build_id}-{known.library[:16]}"
 

@@ -20,8 +20,7 @@ from loop.model.target import BuildRecipe
 LIMIT_S = 60.0
 NAMES_AT_A_TIME = 500
 STATIC = re.compile(r"__nv_static_(\d+)_")
-"""nvcc's prefix for kernels with internal linkage in relocatable code: a length, then that many
-characters."""
+"""nvcc's prefix for internal kernels in relocatable code: a length, then as many characters."""
 BINUTILS = "install binutils (Debian and Ubuntu: `apt-get install binutils`)"
 
 

@@ -28,8 +28,7 @@ FOUND_WITHIN_S = 0.3
 ANSWER_WITHIN_S = 2.0
 """Time limit in seconds for one answer of a server that was found."""
 POLL_S = 1.0
-"""Seconds between two questions: the shortest notice is 30 s, and a session has to end 5 s after
-it."""
+"""Seconds between questions: a notice comes 30 s ahead, and sessions need time to end."""
 BLIND_S = 15.0
 """Seconds of silence after which the machine is reported as unwatched."""
 NOBODY = "preemption watch: no metadata server answers, so this machine is in no cloud that loop knows"
@@ -82,8 +81,7 @@ def ask_metadata(
 
 @dataclass
 class Cloud:
-    """Client of a cloud's metadata server. Each call asks again; it raises NoReply without an
-    answer."""
+    """Client of a cloud's metadata server. Each call asks again, or raises NoReply."""
 
     base: str
     name: ClassVar[str] = ""
@@ -232,7 +230,7 @@ CHOICES = ("auto", *CLOUDS, "off")
 
 
 def make_cloud(name: str) -> Cloud:
-    """Client of a cloud, at the address in LOOP_METADATA_GCP, _AWS or _AZURE, else the usual one."""
+    """Client of a cloud, at the address in LOOP_METADATA_GCP, _AWS or _AZURE if it is set."""
     return CLOUDS[name](os.environ.get(f"LOOP_METADATA_{name.upper()}", LINK_LOCAL).rstrip("/"))
 
 
@@ -257,7 +255,7 @@ def terms_of_machine() -> str:
 
 @dataclass
 class Watch:
-    """Polls for a preemption notice in a thread until it is closed. Reading its fields never waits."""
+    """Polls for a preemption notice in a thread until closed. Reading its fields never waits."""
 
     choice: str = "auto"
     poll_s: float = POLL_S

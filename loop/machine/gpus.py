@@ -111,8 +111,8 @@ def ask_early() -> None:
 
 
 def _look() -> dict[str, Any]:
-    """The driver's answer to a process with the environment of `loop`'s workers, as `gpus_seen`
-    prints it."""
+    """The output of `gpus_seen`, run with the environment of `loop`'s workers; else `why` it
+    failed."""
     nothing: dict[str, Any] = {"cuda": None, "gpus": []}
     try:
         ask_early()
@@ -141,8 +141,7 @@ def _shown_by_smi() -> list[list[str]]:
 
 
 def no_gpu(gpus: Gpus) -> tuple[str, str]:
-    """Why nothing can run on a GPU here, and a hint that may fix it. Call it if `gpus.usable` is
-    empty."""
+    """Why nothing can run on a GPU here, and a hint. Call it only if `gpus.usable` is empty."""
     if gpus.lack == "driver" and not gpus.shown:
         return f"no GPU: {gpus.why}", "install the NVIDIA driver"
     if gpus.shown and VISIBLE in os.environ and gpus.lack == "device":

@@ -78,7 +78,7 @@ def older_toolkit(toolkit: str, cuda: Release | None) -> str:
 
 
 def unknown_gpu(toolkit: str, architecture: str) -> str:
-    """Why this toolkit cannot compile for the architecture; empty if it can, or if that is unknown."""
+    """Why this toolkit cannot compile for the architecture; empty if it can or that is unknown."""
     release = release_of(toolkit)
     first, dropped = KNOWN_FROM.get(architecture), DROPPED_IN.get(architecture)
     if first is not None and release < first:
@@ -110,8 +110,7 @@ def builds_for(flags: Sequence[str], architecture: str) -> bool:
 
 ASK_LIMIT_S = 10
 LOOKS, LOOK_EVERY_S = 10, 0.02
-"""Number of reads of the run queue and seconds between them: one read misses programs that wait for
-a disk."""
+"""Reads of the run queue, and seconds between them: one read misses programs waiting for a disk."""
 NVCC_SAYS = "Cuda compilation tools"
 """Start of the line in which `nvcc --version` names its release; its first line does not."""
 
@@ -163,8 +162,7 @@ def cores() -> int:
 
 
 def compiler_version(compiler: str) -> str | None:
-    """The line of `compiler --version` that names the release; None if it is missing or does not
-    run.
+    """The line of `compiler --version` with the release; None if it does not run.
 
     The answer is cached; a compiler that did not run is asked again.
     """

@@ -28,8 +28,7 @@ THROTTLE = {
     0x200: "board limit",
     0x400: "reliability limit",
 }
-"""Bits of nvmlClocksEventReason, in words. Bits 1 (idle) and 2 (clocks set by a user) do not
-throttle."""
+"""Bits of nvmlClocksEventReason in words. 1 (idle) and 2 (clocks set by a user) do not throttle."""
 REASONS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
 """One function under its names in new and in older drivers."""
 
@@ -109,7 +108,7 @@ class Sensors:
         return None if answer is None else int(answer.value)
 
     def _ask(self, function: str, kind: Any, *which: int) -> Any:
-        """The value that an NVML function writes to its last argument, as `kind`; None if it fails."""
+        """The value that an NVML function writes to its last argument, as `kind`; None on failure."""
         call = getattr(self._library, function, None)
         if call is None:
             return None
@@ -129,8 +128,7 @@ def open_sensors(
 ) -> Sensors | None:
     """Sensors of a GPU, by CUDA index or UUID; None without a driver or GPU.
 
-    An index is translated by CUDA_VISIBLE_DEVICES, and is reliable only if all GPUs are of one
-    model.
+    CUDA_VISIBLE_DEVICES translates an index, which is reliable only if all GPUs are of one model.
     """
     try:
         nvml = ctypes.CDLL(library)
@@ -182,8 +180,7 @@ class Company:
     """Percentage of time in which kernels ran while ours did not; None if unknown."""
 
     def warning(self, gpu: str) -> str:
-        """A warning that others may disturb a measurement on this GPU; empty if no other is
-        visible."""
+        """Warning that others may disturb a measurement on this GPU; empty if none is visible."""
         texts = []
         if self.others:
             memory_bytes = sum(user.memory_bytes or 0 for user in self.others)
@@ -203,8 +200,7 @@ class Company:
 
 
 def other_users(users: Sequence[User], own: Set[int], here: Set[int]) -> tuple[User, ...]:
-    """The users that are not our own processes. `own`: our pids. `here`: pids visible in this
-    container.
+    """The users that are not our processes (`own`). `here`: pids visible in this container.
 
     A pid that is not in `here` comes from outside the container and may be one of ours. So as many
     as we have unseen processes are counted as ours, those with the least memory first.

@@ -1,13 +1,13 @@
-"""What holds a kernel back, and what a GPU that is not at hand would do with it.
+"""The bottleneck of each kernel, and what a GPU that is not at hand would do with it.
 
-`actions` profiles each variant on its worst workload: roofline, launch, compiler, counters. `bottleneck` walks the
-pattern's decision tree with these facts. An unknown fact is never zero: a rule that reads one does not match. It
-also says what gain a leaf promises, and what came of such promises. `profile` asks the compiler, ncu and torch's
-profiler; `roof` measures what a processor reaches, and says what a call comes to of that.
+Begin with `actions` or `resource_actions`. `actions` profiles each variant on its worst workload:
+roofline, launch, compiler report, hardware counters. `bottleneck` walks the pattern's decision tree
+with these facts. An unknown fact is never zero: a rule that reads one does not match. It also
+states the gain that a leaf promises, and compares earlier promises with results. `profile` runs the
+compiler, ncu and torch's profiler. `roof` holds the roofline and measures a processor's.
 
-`resource_actions` compiles for a GPU, judges budgets and writes that part of the report. `inspection` gathers the
-compiler's report and the launches that the host code makes in a dry run. `launch_limits` has the arithmetic of
-occupancy, and compares pieces of work with places for them. `promises` checks what sources refuse, and hold.
-
-Begin with `actions` or `resource_actions`.
+`resource_actions` compiles for a GPU, checks budgets and writes that part of the report.
+`inspection` collects the compiler's report and the launches of the host code in a dry run.
+`launch_limits` computes occupancy. `promises` checks that bad configurations do not compile, and
+that template instances exist.
 """

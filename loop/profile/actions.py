@@ -1,4 +1,4 @@
-"""Why is it as fast as it is? Facts on each variant's worst workload, and the leaf they lead to."""
+"""Profile each variant on its worst workload, and name its bottleneck."""
 
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack
@@ -28,15 +28,16 @@ from loop.steps.context import Context, Result, Working
 from loop.timing.readiness import hold_device, ready_variants
 
 SAID_ABOVE = ("device", "ratio", "time_us")
-"""Facts that stand in the sentence."""
+"""Facts left out of the table, because the sentence above it states them."""
 MOST_KERNELS = 4
-"""Kernels of a call that are shown."""
+"""Most kernels of a call that the report shows."""
 ON_ROOF = ("flops_share", "bandwidth_share", "roof")
 ON_GPU = (*SHARES, "stall")
 
 
 def leaf_words(profile: Profile) -> tuple[Profile, str]:
-    """A profile with words for what was not decided, and with its promised gain; where its variant does worst."""
+    """A profile with display text for its leaf and promised gain, and the workload with its
+    figures."""
     ratio, time_us = profile.facts.get("ratio"), profile.facts.get("time_us")
     figures = [say.times(ratio)] if isinstance(ratio, float) else []
     figures += [say.latency(time_us)] if isinstance(time_us, float) else []
@@ -51,7 +52,7 @@ def leaf_words(profile: Profile) -> tuple[Profile, str]:
 
 
 def facts_table(profiles: Sequence[Profile]) -> Table | None:
-    """One column for each variant, one row for each known fact."""
+    """A row for each known fact, a column for each variant; None without rows."""
     heads = columns("Fact", *(f">{profile.variant}" for profile in profiles), "What it is")
     rows = tuple(
         (name, *(value(profile.facts.get(name)) for profile in profiles), meaning)
@@ -62,14 +63,14 @@ def facts_table(profiles: Sequence[Profile]) -> Table | None:
 
 
 def value(fact: Fact) -> str:
-    """A fact as text."""
+    """A fact as text; `unknown` for None."""
     if fact is None:
         return "unknown"
     return str(fact) if isinstance(fact, str | int) else say.significant(fact)
 
 
 def notes(profiles: Sequence[Profile]) -> tuple[str, ...]:
-    """Where facts come from, and why others are unknown: facts that share a note, together with it."""
+    """Sources of facts, and reasons why facts are unknown. Facts with the same note share a line."""
     lines = []
     for profile in profiles:
         for texts, unknown in ((profile.sources, ""), (profile.unknown, " unknown")):
@@ -80,7 +81,7 @@ def notes(profiles: Sequence[Profile]) -> tuple[str, ...]:
 
 
 def parallelism_table(fillings: Sequence[Occupancy]) -> Table | None:
-    """One row a variant: the workload that fills its device least."""
+    """A row for each variant: the workload on which it fills its device least."""
     heads = columns(
         "Variant", "On", "Filled least on", ">Pieces of work", ">Places", ">Filled", ">Waves", "Limited by"
     )
@@ -104,7 +105,7 @@ def parallelism_table(fillings: Sequence[Occupancy]) -> Table | None:
 
 
 def kernels(profiles: Sequence[Profile]) -> Table | None:
-    """A row a kernel of each profiled call, the longest of a call first."""
+    """A row for each kernel of each profiled call, the longest kernels first."""
     heads = columns(
         *("Variant", "Kernel", ">Launches", ">Time", ">DRAM", ">SM", ">Warps", ">Bank conflicts", ">Registers"),
         "Its warps wait for",
@@ -127,14 +128,14 @@ def kernels(profiles: Sequence[Profile]) -> Table | None:
 
 
 def percent(share: float | None) -> str:
-    """`37 %`, `0.3 %`; what is unknown is a dash."""
+    """A share (0 to 1) as `37 %` or `0.3 %`; a dash for None."""
     if share is None:
         return "-"
     return f"{say.significant(100 * share, 2) if 0 < share < 0.01 else f'{100 * share:.0f}'} %"
 
 
 def totals(profiles: Sequence[Profile]) -> tuple[str, ...]:
-    """What each profiled call came to, in a sentence."""
+    """A sentence for each profiled call: launches, kernels, total time."""
     lines = []
     for profile in profiles:
         if (watched := profile.watched) is None:
@@ -150,20 +151,20 @@ def totals(profiles: Sequence[Profile]) -> tuple[str, ...]:
 
 
 class ProfileTerms(Model):
-    """The decision tree."""
+    """Parameters of `kernel.profile`: the decision tree."""
 
     tree: Annotated[tuple[TreeRule, ...], Field(min_length=1)]
-    """Leaves in order; the first that matches is taken."""
+    """Rules in order; the first that matches names the bottleneck."""
     severity: Annotated[tuple[SeverityRule, ...], Field(min_length=1)]
-    """How urgent a result is, likewise."""
+    """Rules in order; the first that matches states how urgent the result is."""
 
 
 def profile(context: Context, arguments: ProfileTerms) -> Working[ProfileOutput]:
-    """Profile each variant that has a speed, on the workload with its lowest ratio."""
+    """Profile each timed variant on the workload where it is worst, and name its bottleneck."""
     state = yield from ready_variants(context)
     latest = context.latest("kernel.measure")
     chosen: list[Measurement] = []
-    if latest:  # Examples and baselines are left out where there are others: nobody is about to make them faster.
+    if latest:  # Main variants only, if there are any: examples and baselines are not optimised.
         variants = context.bench.target.variants
         worst = bottleneck.worst_measurements(MeasureOutput.model_validate(latest, strict=False), variants)
         chosen = [measurement for name, measurement in worst.items() if variants[name].role == "main"]
@@ -188,7 +189,10 @@ def profile(context: Context, arguments: ProfileTerms) -> Working[ProfileOutput]
 def _look(
     context: Context, measured: Measurement, build: Build | None, variants: int, roof: Reach
 ) -> Generator[Tick, None, Notes]:
-    """Everything that can be known of one variant on one workload."""
+    """Collect every fact about one variant on one workload.
+
+    `variants`: number of variants that share the step's time limit.
+    """
     notes, bench = Notes(), context.bench
     notes.tell({"device": bench.device, "ratio": measured.ratio, "time_us": measured.candidate_us})
     _look_at_roof(context, measured, roof, notes)
@@ -220,7 +224,7 @@ def _look(
 
 
 def _look_at_roof(context: Context, measured: Measurement, roof: Reach, notes: Notes) -> None:
-    """Note what the call counts, and what it comes to of the device's roof."""
+    """Note operations, bytes, and the shares of the device's roofs that the call reaches."""
     target, workload, seconds = context.bench.target, measured.workload, measured.candidate_us * 1e-6
     flops, moved = (counted_work(text, workload) for text in (target.flops, target.bytes))
     facts = roof.facts(flops, moved, seconds)
@@ -236,8 +240,8 @@ def _look_at_roof(context: Context, measured: Measurement, roof: Reach, notes: N
 
 
 def _roof(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Generator[Tick, None, Reach]:
-    """What the device reaches, one figure for all variants of a type. A processor's is measured on the largest
-    working set."""
+    """Peak rates of the device for a type. A processor's are measured on the largest working set,
+    and shared by all variants."""
     bench = context.bench
     if bench.device == "cuda":
         device = gpu_at_hand(context)

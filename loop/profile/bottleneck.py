@@ -1,4 +1,4 @@
-"""What holds a kernel back: a walk down a tree in which unknown is never zero, and what its leaves promise."""
+"""Decision tree for a kernel's bottleneck, and how promised gains compare with results."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,15 +14,15 @@ from loop.report import format as say
 
 Rule = TypeVar("Rule", TreeRule, SeverityRule)
 AHEAD = 1.5
-"""A call with this ratio against the baseline is left alone."""
+"""Ratio to the baseline from which a call needs no further work."""
 
 
 def outcomes(rows: Iterable[SessionRow]) -> tuple[GainOutcome, ...]:
-    """What came of the advice of all sessions. `rows`: oldest first.
+    """Results of the advice that all sessions gave. `rows`: sessions, oldest first.
 
-    A change that a session judged is an outcome of the advice in its brief, and closes what was promised before.
-    Other advice is held against the next session of the same target and environment that timed another build
-    of the variant on the same workload.
+    If a session judged a change, its result counts for the advice in its brief and closes earlier
+    promises. Other advice is compared with the next session of the same target and environment that
+    timed another build of the variant on the same workload.
     """
     outcomes: list[GainOutcome] = []
     open_: dict[tuple[object, ...], Promised] = {}
@@ -42,17 +42,17 @@ def outcomes(rows: Iterable[SessionRow]) -> tuple[GainOutcome, ...]:
 
 
 def outcome_text(outcome: GainOutcome) -> str:
-    """`1.1x to 1.2x: 1.14x, inside`."""
+    """Promised and actual gain: `1.1x to 1.2x: 1.14x, inside`."""
     return f"{outcome.promise.text}: {say.times(outcome.actual)}, {outcome.side}"
 
 
 def first_match(
     rules: Sequence[Rule], facts: Mapping[str, Fact]
 ) -> tuple[Rule | None, dict[int, tuple[str, ...]]]:
-    """The first rule that matches; and earlier ones that read an unknown fact: place to the facts it lacks.
+    """The first rule that matches, and the undecided rules before it: index to the unknown facts.
 
-    An `and` ends at its first false part, so that `device == 'cuda' and dram > 0.7` is decided on a CPU.
-    Raises ExpressionError for a condition that has no answer though everything it reads is known.
+    `and` stops at its first false part, so a CPU decides `device == 'cuda' and dram > 0.7`. Raises
+    ExpressionError if a condition fails although it reads only known facts.
     """
     known = {name: value for name, value in facts.items() if value is not None}
     undecided: dict[int, tuple[str, ...]] = {}
@@ -70,17 +70,18 @@ def first_match(
 
 
 def time_share_won(ratio: float, weight: float = 1.0, gain: float | None = None) -> float:
-    """Share of the time that goes if a call becomes `gain` times as fast; by default as fast as AHEAD asks for.
+    """Share of the total time saved if a call becomes `gain` times as fast; default: until AHEAD.
 
-    `weight`: its share of the time, or anything in proportion to that.
+    `ratio`: speed against the baseline. `weight`: the call's share of the time, in any unit.
     """
     return weight * (1 - 1 / (gain or max(1.0, AHEAD / ratio)))
 
 
 def worst_measurements(output: MeasureOutput, names: Collection[str]) -> dict[str, Measurement]:
-    """Of each of these variants with a speed the measurement where most is to be won; then the lowest.
+    """For each variant, the measurement with the largest possible saving of time.
 
-    Workloads that could not be judged count only where none could: the lowest ratio of noise is nobody's worst.
+    Inconclusive workloads count only if a variant has no other, because their lowest ratio is
+    noise. The variant with the largest saving comes first.
     """
     words = {(v.variant, v.workload): v.verdict for v in output.verdicts if isinstance(v, SpeedVerdict)}
     timed = {variant for variant, _ in words} & {*names}
@@ -90,7 +91,7 @@ def worst_measurements(output: MeasureOutput, names: Collection[str]) -> dict[st
         return unclear, -time_share_won(each.ratio, each.workload.weight), each.ratio
 
     chosen: dict[str, Measurement] = {}
-    # The variant comes first for whom most is to be won, judged or not.
+    # Order of variants: largest saving first, conclusive or not.
     for measurement in sorted(output.measurements, key=lambda each: urgency(each)[1:]):
         if measurement.against == "baseline" and measurement.variant in timed:
             before = chosen.setdefault(measurement.variant, measurement)
@@ -100,31 +101,31 @@ def worst_measurements(output: MeasureOutput, names: Collection[str]) -> dict[st
 
 @dataclass
 class Notes:
-    """What was seen of one variant on one workload, as it comes in."""
+    """Facts collected about one variant on one workload."""
 
     facts: dict[str, Fact] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
-    """Where facts come from, where that is not plain."""
+    """Fact to its source, if the source is not obvious."""
     unknown: dict[str, str] = field(default_factory=dict)
-    """Why facts are unknown."""
+    """Fact to the reason why it is unknown."""
     watched: DeviceProfile | None = None
-    """One call as a profiler of the GPU saw it."""
+    """One call as a GPU profiler recorded it; None without a profile."""
 
     def tell(self, facts: Mapping[str, Fact], source: str = "") -> None:
-        """Add facts, and where they come from where that is not plain."""
+        """Add facts. `source`: where they come from; empty if that is obvious."""
         self.facts |= facts
         if source:
             self.sources |= {name: source for name, value in facts.items() if value is not None}
 
     def silent(self, why: str, *names: str) -> None:
-        """Say why facts are unknown, unless they are known."""
+        """Note why these facts are unknown; facts that are known stay."""
         self.unknown |= {name: why for name in names if self.facts.get(name) is None}
 
 
 def profile(
     measured: Measurement, notes: Notes, tree: Sequence[TreeRule], severities: Sequence[SeverityRule]
 ) -> Profile:
-    """The leaf of the tree that the facts lead to, with everything it rests on. Raises ExpressionError."""
+    """The profile with the tree leaf that the facts select. Raises ExpressionError."""
     facts = {name: notes.facts.get(name) for name in FACTS}
     (leaf, undecided), (urgency, _) = first_match(tree, facts), first_match(severities, facts)
     undecided_leaf = Profile(

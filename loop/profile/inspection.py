@@ -1,4 +1,4 @@
-"""What compilers and host code say of a session's CUDA kernels: their reports, and the launches of every call."""
+"""Compiler reports of a session's CUDA kernels, and the launches of their host code."""
 
 import re
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -32,30 +32,30 @@ from loop.workers.program import Refusal, Worker, WorkerLost
 
 ARCHITECTURE = re.compile(r"sm_(\d+)(\d)([af]?)$")
 LIMIT_S = 20.0
-"""For one call: nothing is computed."""
+"""Time limit in seconds of one dry-run call, which computes nothing."""
 NO_REPORT = "its compiler was not asked what kernels take"
 DRY = "in a dry run no tensor may be touched by the host"
 
 
 @dataclass
 class KernelFindings:
-    """What compilers and host code say of a target's kernels, variant by variant."""
+    """Reports and launches of a target's CUDA kernels, with problems and gaps."""
 
     architecture: str
     device: DeviceFacts | None
     libraries: Sequence[CompiledLibrary] = ()
-    """The compiler's reports."""
+    """The compiler's report on each library."""
     launches: dict[str, Sequence[WorkloadLaunches]] = field(default_factory=dict)
-    """Variant to what its host code launches."""
+    """Variant to the launches of each workload."""
     names: dict[str, str] = field(default_factory=dict)
-    """Demangled names of the kernels launched."""
+    """Symbol of a launched kernel to its demangled name."""
     problems: dict[str, str] = field(default_factory=dict)
-    """What fails the step, and what mends it."""
+    """Problem that fails the step, to its remedy."""
     missing: list[str] = field(default_factory=list)
-    """What was not looked at, why, and what mends it."""
+    """Parts that were not inspected, each with reason and remedy."""
 
     def kernel(self, variant: str, symbol: str) -> KernelResources | None:
-        """The compiler's report on a kernel that a variant launches: that of its name, whatever its linkage."""
+        """Compiler's report on a launched kernel, found by symbol or name; None without one."""
         name = self.names.get(symbol, symbol)
         for library in self.libraries:
             for kernel in library.kernels if variant in library.variants else ():
@@ -64,7 +64,7 @@ class KernelFindings:
         return None
 
     def unreported(self) -> list[str]:
-        """Kernels that are launched, and that the compiler's report on their variant does not have."""
+        """Names of launched kernels that the compiler's report on their variant lacks."""
         compiled = {variant for library in self.libraries for variant in library.variants}
         lacking: dict[str, None] = {}
         for variant in compiled & self.launches.keys():
@@ -74,7 +74,7 @@ class KernelFindings:
         return list(lacking)
 
     def placed(self, device: DeviceFacts) -> Iterator[Placed]:
-        """Every launch with its place on a GPU."""
+        """Each launch with its occupancy on a GPU."""
         for variant, calls in self.launches.items():
             for call in calls:
                 for launch in call.launches:
@@ -99,9 +99,10 @@ class KernelFindings:
 
 
 def runs_on(code: str, device: str) -> bool:
-    """Whether a GPU runs machine code of that architecture: its own major number, no higher minor one.
+    """True if a GPU (`device`) runs machine code of architecture `code`.
 
-    `sm_90a` runs on `sm_90` alone, `sm_100f` on its family.
+    The major numbers must be equal, and the code's minor number not higher. `sm_90a` runs on
+    `sm_90` only, `sm_100f` on its family.
     """
     code_match, there = ARCHITECTURE.match(code), ARCHITECTURE.match(device)
     if not code_match or not there or code_match[1] != there[1]:
@@ -110,7 +111,7 @@ def runs_on(code: str, device: str) -> bool:
 
 
 def cuda_variants(context: Context) -> dict[str, CAbiVariant]:
-    """The variants of the session that nvcc compiles, also those that are emulated here; flags as written."""
+    """The session's variants that nvcc compiles, also those emulated here; flags unexpanded."""
     variants = context.bench.target.variants
     chosen = {
         name: variant for name in variant_names(context) if isinstance(variant := variants[name], CAbiVariant)
@@ -127,7 +128,7 @@ def variant_names(context: Context) -> tuple[str, ...]:
 def compiled_variants(
     context: Context, chosen: Iterable[str], findings: KernelFindings
 ) -> Generator[Tick, None, tuple[Build, ...]]:
-    """Every variant built for the GPU."""
+    """Build each chosen variant for the GPU of `findings`. Returns the successful builds."""
     variants: dict[str, CAbiVariant] = {}
     for name in chosen:
         variant = context.bench.target.compiled(name, findings.architecture)
@@ -142,7 +143,7 @@ def compiled_variants(
 def _build(
     context: Context, variants: Mapping[str, CAbiVariant], what: str, findings: KernelFindings
 ) -> Generator[Tick, None, tuple[Build, ...]]:
-    """The builds that succeed. Adds the failures of the others to the findings."""
+    """Build these variants. Returns successful builds, and adds failures to `findings`."""
     built, failures = yield from compile_all(context, variants, to_run=False)
     for failed in failures:
         if failed.no_compiler:
@@ -155,7 +156,7 @@ def _build(
 def read_compilers(
     chosen: Mapping[str, CAbiVariant], built: Sequence[Build], findings: KernelFindings
 ) -> Generator[Tick, None, None]:
-    """What the compiler reports of these builds; those that share sources and flags share a library."""
+    """Read the compiler's report of each build. Builds with one build id share a library."""
     shared: dict[str, list[Build]] = {}
     for library in built:
         shared.setdefault(library.build_id, []).append(library)
@@ -167,7 +168,7 @@ def read_compilers(
 def _read(
     same: Sequence[Build], variant: CAbiVariant, findings: KernelFindings
 ) -> Generator[Tick, None, CompiledLibrary | None]:
-    """The compiler's report on one library; None without one, with the reason among the findings."""
+    """The compiler's report on one library; None without one, with the reason in `findings`."""
     names, architecture = tuple(build.variant for build in same), findings.architecture
     who = ", ".join(names)
     kernels, was_cut = yield from resources.read_report(same[0])
@@ -175,7 +176,7 @@ def _read(
     if fitting:
         if was_cut:
             findings.missing.append(f"some kernels of {who}: the compiler's log was too long to keep")
-        nearest = max(fitting)  # Their major numbers are the same.
+        nearest = max(fitting)  # All have the GPU's major number.
         code = tuple(kernel for kernel in kernels if kernel.architecture == nearest)
         return CompiledLibrary(variants=names, build_id=same[0].build_id, architecture=nearest, kernels=code)
     if kernels:
@@ -192,9 +193,9 @@ def _read(
 def ask_host_code(
     context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, *, built: bool
 ) -> Generator[Tick, None, None]:
-    """Ask the host code of variants that can be emulated what it launches, with the values of the GPU.
+    """Ask host code in a dry run which kernels it launches, using the GPU's build values.
 
-    `built`: only of those that are built for the emulator already.
+    `built`: True: only variants that are already built for the emulator.
     """
     target, bench = context.bench.target, context.bench
     variants = {
@@ -221,10 +222,10 @@ def ask_host_code(
 
 
 def _workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
-    """The plan's workloads, then every other shape of the target in every type of the variant."""
+    """The plan's workloads, then each other shape of the target, in every type of the variant."""
 
     def shape(workload: Workload) -> object:
-        """What a launch may depend on, not the values."""
+        """Everything a launch may depend on: type, sizes and attributes, but not tensor values."""
         return workload.dtype, sorted((workload.sizes | workload.attributes).items())
 
     target, timed = context.bench.target, timed_workloads(context, variant)
@@ -245,10 +246,11 @@ def timed_workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
 def ask_launches(
     bench: Bench, build: Build, workloads: Sequence[Workload]
 ) -> Generator[Tick, None, tuple[WorkloadLaunches, ...]]:
-    """What each workload launches, told by the host code in a dry run; `build` is the variant's emulated one.
+    """The launches of each workload, as the host code reports them in a dry run.
 
-    An error that the variant returns concerns one workload. When the library cannot be asked at all, or crashes or
-    hangs, the workload at which that shows is the last of the answer.
+    `build`: the variant built for the emulator. If the variant returns an error, only that workload
+    is `declined`. If the library crashes, hangs or cannot be asked, that workload is the last one
+    in the result.
     """
     calls: list[WorkloadLaunches] = []
     terms = bench.side(build.variant, build).terms
@@ -276,7 +278,7 @@ def ask_launches(
 
 
 def _hear(name: str, calls: tuple[WorkloadLaunches, ...], findings: KernelFindings) -> None:
-    """Add what the host code of a variant launches to the findings, and what it did not say."""
+    """Add the reported launches of a variant to `findings`, and the workloads that have none."""
     declined = [call for call in calls if call.status == "declined"]
     for call in calls:
         if call.status == "lost":

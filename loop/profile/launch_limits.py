@@ -1,4 +1,4 @@
-"""Does a launch fill its device? Blocks against what a GPU's multiprocessors hold, pieces of work against threads.
+"""Does a launch fill its device? Occupancy of a GPU, and pieces of work per thread.
 
 Rounding as in NVIDIA's occupancy calculator for compute capability 8.0 to 9.0.
 """
@@ -22,28 +22,32 @@ from loop.steps.context import Context, Result, Working
 
 WARP = 32
 REGISTER_UNIT = 256
-"""Registers are given to a warp in units of this many."""
+"""Registers are allocated to a warp in units of this size."""
 WARP_UNIT = 4
-"""Warps that hold registers come in fours: one for each quarter of a multiprocessor."""
+"""Resident warps come in multiples of four, one for each quarter of a multiprocessor."""
 SHARED_UNIT, SHARED_RESERVED = 128, 1024
-"""Bytes of shared memory are given in such units, and the system takes so many for each block."""
+"""Allocation unit of shared memory in bytes, and bytes that the system reserves for each block."""
 THREADS_PER_BLOCK = 1024
-"""No GPU launches a block of more."""
+"""Most threads in a block on any GPU."""
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
-"""Blocks along x, y and z (CUDA C++ programming guide, technical specifications by compute capability)."""
+"""Most blocks along x, y, z (CUDA C++ programming guide, technical specifications)."""
 BLOCK_LIMITS = (1024, 1024, 64)
-"""Threads along x, y and z, likewise."""
+"""Most threads of a block along x, y, z, from the same table."""
 
 Held = tuple[int, str]
-"""Blocks that one multiprocessor holds at a time, and what keeps it from holding more."""
+"""Resident blocks per multiprocessor, and the resource that limits them."""
 Placed = tuple[KernelLaunch, Placement]
-"""One launch of one call, and its place on the GPU."""
+"""One launch of a call, and its occupancy on the GPU."""
 
 
 def resident(
     device: DeviceFacts, threads: int, registers: int | None = None, shared_bytes: int | None = None
 ) -> Held:
-    """How many blocks of so many threads, registers a thread and bytes of shared memory; None is not known."""
+    """Resident blocks per multiprocessor for `threads` a block, `registers` a thread, shared bytes
+    a block.
+
+    A resource that is None is unknown and does not limit.
+    """
     warps = math.ceil(threads / WARP)
     limits = {"blocks a multiprocessor": device.blocks_per_sm, "threads": 0}
     if 1 <= threads <= THREADS_PER_BLOCK:
@@ -65,7 +69,7 @@ def _round_up(value: int, unit: int) -> int:
 
 
 def blocks_held(launch: KernelLaunch, registers: int | None, shared_bytes: int, device: DeviceFacts) -> Held:
-    """How many blocks of a launch one multiprocessor holds; 0: it cannot be launched."""
+    """Resident blocks of a launch on one multiprocessor; 0 with a reason: it cannot be launched."""
     for what, sizes, limits in (("grid", launch.grid, GRID_LIMITS), ("block", launch.block, BLOCK_LIMITS)):
         for axis, size, limit in zip("xyz", sizes, limits, strict=True):
             if not 1 <= size <= limit:
@@ -76,9 +80,9 @@ def blocks_held(launch: KernelLaunch, registers: int | None, shared_bytes: int, 
 def fill_of_launch(
     variant: str, workload: str, on: str, items: int, units: int, held: Held, **facts: object
 ) -> Occupancy | None:
-    """How `items` pieces of work fill `units` that hold so many each; None without work.
+    """How `items` blocks fill `units` processors of `held` blocks each; None for no items.
 
-    `facts`: the other fields of an `Occupancy`, `at_hand` among them.
+    `variant`, `workload` and `on` label the result. `facts`: further fields of `Occupancy`.
     """
     if items <= 0:
         return None
@@ -93,9 +97,10 @@ def fill_of_launch(
 def declared_filling(
     name: str, launch: Launch, workload: Workload, device: DeviceFacts | int, *, at_hand: bool
 ) -> Occupancy | None:
-    """How a launch of the manifest fills a GPU, or a processor of so many threads; None without work.
+    """How a launch of the manifest fills a GPU, or a processor with `device` threads; None: no
+    work.
 
-    Raises ExpressionError for a formula that has no value.
+    Raises ExpressionError for a formula without a value.
     """
     values = workload.formula_values
     if isinstance(device, int):
@@ -113,14 +118,14 @@ def declared_filling(
 
 
 def rounded_up(formula: int | str, values: Mapping[str, object]) -> int:
-    """The value of a formula, rounded up. Raises ExpressionError where it has none."""
+    """The value of a formula, rounded up. Raises ExpressionError if it has no value."""
     if isinstance(formula, int):
         return formula
     return math.ceil(Expression.parse(formula).evaluate_number(values))
 
 
 def fillings(placed: Sequence[Placed], device: DeviceFacts, *, at_hand: bool) -> list[Occupancy]:
-    """For each variant and workload: how the launch with the most threads of that call fills the GPU."""
+    """For each variant and workload: how its largest launch (by threads) fills the GPU."""
     calls: dict[tuple[str, str], list[Placed]] = {}
     for launch, placement in placed:
         calls.setdefault((placement.variant, placement.workload), []).append((launch, placement))
@@ -137,14 +142,14 @@ def fillings(placed: Sequence[Placed], device: DeviceFacts, *, at_hand: bool) ->
 
 
 class ParallelismTerms(Model):
-    """Which GPU is reckoned with."""
+    """Parameters of `kernel.parallelism`."""
 
     device: Text = "sm_89"
-    """A GPU of the manifest's `devices`, where none of them is at hand."""
+    """A GPU of the manifest's `devices`, used if no GPU is at hand."""
 
 
 def parallelism(context: Context, arguments: ParallelismTerms) -> Working[ParallelismOutput]:
-    """Every variant whose launch is told or declared, those for a GPU also where there is none."""
+    """Compute how each reported or declared launch fills its device; works without a GPU."""
     yield from ()
     target, default = context.bench.target, arguments.device
     known = {filling.variant for filling in _told(context)}
@@ -165,9 +170,9 @@ def parallelism(context: Context, arguments: ParallelismTerms) -> Working[Parall
 
 
 def filling_of(context: Context, name: str, workload: Workload, default: str = "sm_89") -> Occupancy | None:
-    """How far one launch fills its device; None without a launch, a known device, or work.
+    """How a variant's launch fills its device; None without a launch, a known device, or work.
 
-    What `kernel.resources` found of the same GPU earlier in the session stands before what the manifest declares.
+    A launch that `kernel.resources` reported earlier takes precedence over the manifest.
     """
     bench, variant = context.bench, context.bench.target.variants[name]
     launch, device = getattr(variant, "launch", None), _gpu_of(context, variant, default)
@@ -183,21 +188,21 @@ def filling_of(context: Context, name: str, workload: Workload, default: str = "
 
 
 def _told(context: Context) -> Sequence[Occupancy]:
-    """The launches that host code reported earlier in this session."""
+    """Occupancies from launches that host code reported earlier in this session."""
     latest = context.latest("kernel.resources")
     earlier = ResourcesOutput.model_validate(latest, strict=False).fillings if latest else ()
     return [filling for filling in earlier if filling.kernel]
 
 
 def _gpu_of(context: Context, variant: Variant, default: str) -> DeviceFacts | None:
-    """The GPU that a variant is reckoned with; None for a variant that runs on the processor."""
+    """Facts of the GPU to compute a variant's occupancy for; None if it runs on the processor."""
     if variant.device == "cuda" or (variant.device == "any" and context.bench.device == "cuda"):
         return gpu_at_hand(context) or context.bench.target.devices.get(default)
     return None
 
 
 def gpu_at_hand(context: Context) -> DeviceFacts | None:
-    """Facts of the GPU that the session runs on, by the environment's own check where it was made."""
+    """Facts of the session's GPU, from `environment.device` if that step ran; None without a GPU."""
     latest = context.latest("environment.device")
     if not latest:
         return context.bench.gpu
@@ -235,6 +240,6 @@ def _output(fillings: Sequence[Occupancy], missing: Sequence[str]) -> Parallelis
 
 
 def cannot_launch(filling: Occupancy) -> str:
-    """What is said of a launch that its GPU refuses."""
+    """Message for a launch that the GPU refuses."""
     what = f"{filling.kernel or filling.variant} cannot be launched on {filling.on} for {filling.workload}"
     return f"{what}: {filling.limited_by}"

@@ -1,4 +1,4 @@
-"""What profiles, launches and compilers tell of a kernel."""
+"""Results of profiles, launches and compiler reports."""
 
 from typing import Literal
 
@@ -9,61 +9,61 @@ from loop.model.resources import CompiledLibrary, Placement
 
 
 class ProfileOutput(Output):
-    """Why each variant is as fast as it is, where it does worst."""
+    """The bottleneck of each variant on its worst workload."""
 
     actions = ("kernel.profile",)
 
     profiles: tuple[Profile, ...] = ()
-    """One a variant that has a speed."""
+    """A profile for each variant that was timed."""
 
 
 class ParallelismOutput(Output):
-    """Whether launches fill their devices."""
+    """How launches fill their devices."""
 
     actions = ("kernel.parallelism",)
 
     fillings: tuple[Occupancy, ...] = ()
-    """One a variant with a declared launch and workload."""
+    """An occupancy for each variant and workload with a known launch."""
     starved: tuple[str, ...] = ()
-    """Variants that leave places empty on some workload."""
+    """Variants that do not fill their device on some workload."""
     least_share: float | None = None
-    """Smallest share of the places that is taken; None where no launch is declared."""
+    """Smallest filled share of a device, 0 to 1; None if no launch is declared."""
 
 
 class ResourcesOutput(Output):
-    """What a GPU would do with kernels that nvcc compiles: by compiler, host code and its own limits."""
+    """Resources and occupancy of nvcc's kernels on a GPU, which need not be at hand."""
 
     actions = ("kernel.resources",)
 
     device: str = ""
-    """The GPU reckoned with, as in `sm_89`."""
+    """Architecture of the GPU, such as `sm_89`."""
     device_name: str = ""
-    """Its name; empty where the manifest has no facts on it."""
+    """Name of the GPU; empty if the manifest has no facts about it."""
     libraries: tuple[CompiledLibrary, ...] = ()
-    """The compiler's report, library by library; none without nvcc."""
+    """The compiler's report on each library; empty without nvcc."""
     placements: tuple[Placement, ...] = ()
-    """Shapes of launch, as the host code told them."""
+    """Distinct launches of the host code, with their occupancy."""
     fillings: tuple[Occupancy, ...] = ()
     """How each timed call fills the GPU, by its largest launch."""
     spilled: tuple[str, ...] = ()
-    """Kernels that spill more than they may."""
+    """Kernels that spill more bytes than their budget allows."""
     broken: tuple[str, ...] = ()
-    """Budgets that are not kept."""
+    """Budgets that are exceeded."""
     impossible: tuple[str, ...] = ()
     """Launches that the GPU refuses."""
 
 
 class RefusedSource(Model):
-    """One source that must not compile, and what the compiler did with it."""
+    """A source that must not compile, and what the compiler did with it."""
 
     variant: str
-    """Variant whose recipe it was compiled with."""
+    """Variant whose build recipe was used."""
     title: str
-    """What is wrong with the source."""
+    """Name of the error in the source."""
     status: Literal["refused", "compiled", "other"]
-    """Refused with the words that are promised; compiled all the same; or refused for another reason."""
+    """Refused with the promised message; compiled; or refused for another reason."""
     message: str
-    """The compiler's own error, or what happened."""
+    """The compiler's error, or what happened instead."""
 
 
 class MissingInstance(Model):
@@ -80,13 +80,13 @@ class MissingInstance(Model):
 
 
 class PromisesOutput(Output):
-    """What the manifest promises of the compiled code: what must not compile, or template instances."""
+    """Checks of the manifest's promises: sources that must not compile, and template instances."""
 
     actions = ("kernel.must_not_compile", "kernel.instances")
 
     checks: tuple[RefusedSource, ...] = ()
-    """Configurations that the compiler has to refuse: one a source and variant."""
+    """A check for each source that must not compile, and variant."""
     promised: int = 0
-    """Instances that were looked up."""
+    """Number of template instances that were looked up."""
     missing: tuple[MissingInstance, ...] = ()
-    """Those that are not there."""
+    """Promised instances that a library lacks."""

@@ -1,4 +1,4 @@
-"""What can be seen of a variant from outside its clock: the compiler's report, a GPU's counters, a trace."""
+"""Profile a variant outside the timed runs: compiler report, ncu counters, torch trace."""
 
 import csv
 import re
@@ -26,19 +26,20 @@ from loop.workers.program import START_LIMIT_S, Refusal, Worker, WorkerLost
 REPORT_LIMIT_S = 20.0
 LISTING = ("-fPIC", "-S", "-fopt-info-vec-optimized", '-DLOOP_BUILD_ID="report"')
 VECTORISED = re.compile(r"optimized: .*\bloop vectorized\b")
-"""What gcc says of a loop under -fopt-info-vec-optimized."""
+"""gcc's remark on a vectorised loop, with -fopt-info-vec-optimized."""
 ARITHMETIC = re.compile(
     r"^\s+v?(?:add|sub|mul|div|min|max|sqrt|fn?m(?:add|sub)(?:132|213|231))(?P<kind>[ps])[shd]\s", re.MULTILINE
 )
-"""x86 floating-point arithmetic in an assembly listing: `p` works on whole vectors, `s` on one element."""
+"""x86 floating-point instruction in a listing; kind `p`: whole vectors, `s`: one element."""
 
 
 def compiler_report(
     bench: Bench, variant: CAbiVariant, limit_s: float
 ) -> Generator[Tick, None, tuple[dict[str, int | float | None], str]]:
-    """Facts from the compiler's report on the sources of a variant, compiled to a listing; and why there are none.
+    """Vectorisation facts from compiling a variant's sources to assembly, and why there are none.
 
-    `vectorised`: loops that the compiler vectorised by itself, once for each place and vector width.
+    `vectorised`: number of loops that gcc vectorised, counted per place and vector width.
+    `vector_share`: see the function of that name.
     """
     if not is_gcc(compiler_version(variant.build.compiler) or ""):
         return {}, f"{variant.build.compiler} is not gcc, whose report is read"
@@ -59,26 +60,27 @@ def compiler_report(
 
 
 def is_gcc(version: str) -> bool:
-    """Whether this is the first line of gcc's version text."""
+    """True if this is the first line of gcc's version text."""
     return "Free Software Foundation" in version or bool(re.match(r"(\S+-)?(gcc|g\+\+|c\+\+|cc)\S* \(", version))
 
 
 def vector_share(listing: str) -> float | None:
-    """Share of vector instructions in the floating-point arithmetic of an x86 listing; None without any."""
+    """Share of vector instructions in an x86 listing's floating-point arithmetic; None if it has
+    none."""
     kinds = [match["kind"] for match in ARITHMETIC.finditer(listing)]
     return kinds.count("p") / len(kinds) if kinds else None
 
 
 Watched = tuple[tuple[KernelRun, ...], str]
-"""Launches of one call as a profiler saw them, in order; or why there are none, and what mends that."""
+"""Kernel launches of one call in order, and why there are none, with a remedy."""
 
 
 def observe(
     bench: Bench, worker: Worker, side: Side, workload: Workload, how: How, limit_s: float
 ) -> Generator[Tick, None, tuple[Kernel, ...]]:
-    """Have a worker that was just opened load its side, and make a call in one of the ways of `Observe`.
+    """Make one profiled call in a worker that was just opened. `how`: a way of `Observe`.
 
-    The judge has to have written its inputs. Raises WorkerLost, or Refusal where the side does not do it.
+    The judge must have written the inputs. Raises WorkerLost, or Refusal if the variant refuses.
     """
     note = f"watching {side.name} on {workload.name}"
     yield from worker.receive(START_LIMIT_S, note)
@@ -87,7 +89,10 @@ def observe(
 
 
 def trace(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Generator[Tick, None, Watched]:
-    """Kernels of one call of a side by torch's profiler, in a process of its own: names, times and registers."""
+    """Kernels of one call by torch's profiler in a process of its own: name, time, registers.
+
+    An error becomes the reason in the result.
+    """
     try:
         yield from bench.expect(workload, wide=True)
         with bench.open(side) as worker:
@@ -102,9 +107,9 @@ def trace(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Gener
 
 NCU = "ncu"
 NCU_LIMIT_S = 40.0
-"""Torch is imported under it, too; a call of few kernels takes 2 to 4 s."""
+"""Time limit in seconds, which includes the import of torch; few kernels take 2 to 4 s."""
 MOST_LAUNCHES = 40
-"""Launches of one call that are looked at."""
+"""Most launches of a call that ncu measures."""
 TIME, REGISTERS = "gpu__time_duration.sum", "launch__registers_per_thread"
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"
 WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
@@ -113,9 +118,10 @@ PERCENT = {
     "sm": "sm__throughput.avg.pct_of_peak_sustained_elapsed",
     "warps_active": "sm__warps_active.avg.pct_of_peak_sustained_active",
 }
-"""Fact to the counter that tells it, in per cent."""
+"""Fact to the ncu counter that gives it, in per cent."""
 STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
-"""Warps that wait for a reason, a mean over the instructions issued; together they are all the warps."""
+"""Counter of warps stalled for a reason, averaged over issued instructions; all reasons sum to all
+warps."""
 WAITS = {
     "long_scoreboard": "loads from device memory",
     "short_scoreboard": "shared memory and special units",
@@ -136,14 +142,14 @@ WAITS = {
     "misc": "something else",
     "not_selected": "other warps that could issue as well",
 }
-"""Reason of a stall to what the warp waits for."""
+"""Stall reason to what the warp waits for."""
 NOT_EVERYWHERE = frozenset({"gmma", "sleeping", "misc"})
-"""Reasons for which not every GPU has a counter."""
+"""Stall reasons that some GPUs have no counter for."""
 ISSUES = "selected"
-"""The same counter for a warp that issues: no stall, but part of its time."""
+"""The same counter for warps that issue; needed for the total."""
 METRICS = (TIME, REGISTERS, CONFLICTS, WAVEFRONTS, *PERCENT.values(), *map(STALL.format, (*WAITS, ISSUES)))
 UNIT_NS = {"n": 1.0, "u": 1e3, "m": 1e6, "": 1e9}
-"""Prefix of `s` or `second` to nanoseconds."""
+"""Unit prefix of seconds to nanoseconds."""
 NO_PERMISSION = "ERR_NVGPUCTRPERM"
 ALLOW = (
     "let the driver give counters to all users (NVreg_RestrictProfilingToAdminUsers=0), or run as root; "
@@ -155,7 +161,7 @@ INSTALL = "it comes with the CUDA toolkit (nsight-compute): put its folder on th
 def count_on_device(
     bench: Bench, side: Side, workload: Workload, limit_s: float
 ) -> Generator[Tick, None, Watched]:
-    """Counters of one call of a side on a workload. What goes wrong is a reason, never an error."""
+    """Hardware counters of one call by ncu. An error becomes the reason in the result."""
     if shutil.which(NCU) is None:
         return (), f"there is no {NCU} on the PATH: {INSTALL}"
     limit_s, failed = min(limit_s, NCU_LIMIT_S), ""
@@ -178,7 +184,7 @@ def count_on_device(
 
 
 def why_nothing(log: str, failed: str) -> str:
-    """Why ncu tells nothing, by its own words where it had any, and what mends it."""
+    """Why ncu gave no result, by its own message if it has one, and the remedy."""
     if NO_PERMISSION in log or NO_PERMISSION in failed:
         return f"{NCU} may not read this GPU's counters ({NO_PERMISSION}): {ALLOW}"
     errors = [line.partition("==ERROR==")[2].strip() for line in log.splitlines() if "==ERROR==" in line]
@@ -187,7 +193,7 @@ def why_nothing(log: str, failed: str) -> str:
 
 
 def read_log(text: str) -> tuple[KernelRun, ...]:
-    """The launches in a log of `ncu --csv`, in order: a line for each launch and counter, among lines of talk."""
+    """Launches in a log of `ncu --csv`, in order. The CSV has a row for each launch and counter."""
     launches: dict[str, dict[str, float]] = {}
     names: dict[str, str] = {}
     for row in csv.DictReader(line for line in text.splitlines() if line.startswith('"')):
@@ -202,7 +208,7 @@ def read_log(text: str) -> tuple[KernelRun, ...]:
 
 
 def _kernel_run(name: str, counters: dict[str, float]) -> KernelRun:
-    """A launch by its counters, those that are there."""
+    """A launch from its counters; missing counters stay None."""
     facts: dict[str, Any] = {fact: counters[name] / 100 for fact, name in PERCENT.items() if name in counters}
     if TIME in counters:
         facts["us"] = counters[TIME] / 1e3
@@ -214,7 +220,7 @@ def _kernel_run(name: str, counters: dict[str, float]) -> KernelRun:
 
 
 def stalls(counters: dict[str, float]) -> dict[str, float]:
-    """What warps wait for, to the share of their time; empty where a counter is missing, for a share needs all."""
+    """What warps wait for, to its share of their time; empty if a needed counter is missing."""
     names = {reason: STALL.format(reason) for reason in (*WAITS, ISSUES)}
     known = {reason: counters[name] for reason, name in names.items() if name in counters}
     whole = sum(known.values())
@@ -227,15 +233,15 @@ SHARES = ("dram", "sm", "warps_active", "bank_conflicts")
 """Facts that a profiler gives as shares, 0 to 1."""
 MOST_STALLS = 3
 LEAST_S = 10.0
-"""A profiler is given that long at least, however many variants there are."""
+"""Shortest time limit in seconds of a profiler, however many variants there are."""
 
 
 def profile_call(
     context: Context, side: Side, workload: Workload, variants: int
 ) -> Generator[Tick, None, tuple[DeviceProfile | None, str]]:
-    """The profile of one call, and why counters of it are unknown; either may be missing.
+    """Profile of one call, by ncu, else by torch's profiler; and why counters are unknown.
 
-    `variants`: how many share the step's limit.
+    `variants`: number of variants that share the step's time limit.
     """
     if side.kind == "command":
         return None, "a program of its own is not profiled"
@@ -251,7 +257,7 @@ def profile_call(
 
 
 def device_profile(runs: Sequence[KernelRun], by: Literal["ncu", "torch's profiler"]) -> DeviceProfile:
-    """The profile of a call from its launches, kernel by kernel: shares are means by time."""
+    """Combine the launches of a call by kernel; shares are means weighted by time."""
     kernels = []
     for name in dict.fromkeys(launch.kernel for launch in runs):
         own = [launch for launch in runs if launch.kernel == name]
@@ -278,7 +284,7 @@ def device_profile(runs: Sequence[KernelRun], by: Literal["ncu", "torch's profil
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
-    """The weighted mean; the plain mean without weights, None where a value is missing."""
+    """Weighted mean; the plain mean if all weights are 0; None if a value is missing."""
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):
         return None
@@ -287,13 +293,13 @@ def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | N
 
 
 def facts(profile: DeviceProfile) -> dict[str, float | str | None]:
-    """What the decision tree may read: of the kernel that took longest."""
+    """Facts about the longest kernel, for the decision tree."""
     longest = profile.longest
     return {**{share: getattr(longest, share) for share in SHARES}, "stall": next(iter(longest.stalls), None)}
 
 
 def source(profile: DeviceProfile) -> str:
-    """Where these facts come from: `ncu, of small_kernel, 78% of the time of 2 kernels`."""
+    """Source of these facts: `ncu, of small_kernel, 78% of the time of 2 kernels`."""
     longest, others = profile.longest, len(profile.kernels)
     if others == 1:
         return f"{profile.by}, of {longest.kernel}"

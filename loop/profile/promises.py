@@ -1,4 +1,4 @@
-"""What sources promise: configurations that a compiler refuses, and template instances that a library holds."""
+"""Check the manifest's promises: sources that must not compile, and template instances."""
 
 import re
 import tempfile
@@ -18,13 +18,13 @@ from loop.profile.model import MissingInstance, PromisesOutput, RefusedSource
 from loop.steps.context import Context, NoArguments, Result, Working
 
 INDENTED = re.compile(r"^\s")
-"""Compilers indent the source lines that they quote."""
+"""Matches quoted source lines, which compilers indent."""
 
 
 def _buildable(context: Context, what: str, field: str) -> tuple[dict[str, CAbiVariant], list[str]]:
-    """Variants with promises in a field of the manifest, and what is not looked at of others.
+    """Variants with promises in `field` of the manifest, and messages for skipped ones.
 
-    Each is built by its own recipe, or by the emulator's without its compiler.
+    A variant uses its own recipe, or the emulator's if its compiler is missing.
     """
     target, missing = context.bench.target, list[str]()
     variants: dict[str, CAbiVariant] = {}
@@ -44,7 +44,7 @@ def _buildable(context: Context, what: str, field: str) -> tuple[dict[str, CAbiV
 
 
 def must_not_compile(context: Context, arguments: NoArguments) -> Working[PromisesOutput]:
-    """Compile every source that has to be refused, by its variant's recipe, and read what the compiler says."""
+    """Compile every source that must be refused, and check the compiler's message."""
     variants, missing = _buildable(context, "what must not compile", "must_not_compile")
     tries = [
         _try(context, name, variant.build, source)
@@ -70,7 +70,7 @@ def must_not_compile(context: Context, arguments: NoArguments) -> Working[Promis
 def _try(
     context: Context, name: str, recipe: BuildRecipe, source: MustNotCompile
 ) -> Generator[Tick, None, RefusedSource]:
-    """Compile one source that must not compile."""
+    """Compile one source that must not compile, by a variant's recipe."""
     with tempfile.TemporaryDirectory(prefix="refused-", dir=context.bench.scratch) as folder:
         flags = [flag for flag in recipe.flags if flag not in linked_libraries(recipe)]
         place = [f"-I{context.bench.include}", "-c", source.source, "-o", f"{folder}/refused.o"]
@@ -123,5 +123,5 @@ def instances(context: Context, arguments: NoArguments) -> Working[PromisesOutpu
 
 
 def _canonical(name: str) -> str:
-    """A name without the spaces that demanglers and people put differently."""
+    """A name without spaces, because demanglers and people place them differently."""
     return "".join(name.split())

@@ -1,4 +1,4 @@
-"""What would a GPU do that is not at hand? Compiled kernels and launches against its limits, and their budgets."""
+"""Resources and occupancy of kernels on a GPU that need not be at hand, against budgets."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,25 +29,25 @@ FEWER = "take a smaller tile, more warps or fewer registers"
 ALLOW = f"{FEWER}; or allow it under `budgets` in target.yaml"
 NO_LAUNCH = "declare `launch`, or how it is built for the emulator (`emulation`), in target.yaml"
 MOST_ROWS = 12
-"""Kernels that are shown; those that are in trouble come first."""
+"""Most kernels in the table; kernels with problems come first."""
 NAMESPACE = re.compile(r"\w+::")
 NOTE = "Shared memory and blocks are those of the launches that the host code makes."
 
 
 class ResourceTerms(Lasting):
-    """Which GPU is reckoned with."""
+    """Parameters of `kernel.resources`."""
 
     device: Annotated[str, StringConstraints(pattern=r"^sm_\d{2,3}$")] | None = None
-    """What kernels are compiled for: a key of the manifest's `devices`, which need not be at hand. Without one the
-    GPU at hand, else the first of the manifest's."""
+    """Architecture to compile for: a key of the manifest's `devices`, which need not be at hand.
+    Default: the GPU at hand, else the first of the manifest."""
     built: bool = False
-    """Whether only host code that is built for the emulator already is asked for its launches."""
+    """True: ask only host code that is already built for the emulator for its launches."""
     spills: Literal["fail", "tell"] = "fail"
-    """What becomes of the step where a kernel spills and no budget allows it."""
+    """`fail`: a kernel that spills without a budget fails the step; `tell`: it is only reported."""
 
 
 def resources(context: Context, arguments: ResourceTerms) -> Working[ResourcesOutput]:
-    """Compile for a GPU, read the compiler's report, ask the host code what it launches, and judge."""
+    """Compile for a GPU, read the compiler's report and the launches, and check the budgets."""
     architecture, chosen = arguments.device or context.bench.architecture, cuda_variants(context)
     findings = KernelFindings(architecture, context.bench.gpu_for(architecture))
     if findings.device is None and chosen:
@@ -67,7 +67,8 @@ def resources(context: Context, arguments: ResourceTerms) -> Working[ResourcesOu
 def _judged(
     context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, *, tell: bool
 ) -> ResourcesOutput:
-    """What compilers and host code say, held against the limits of the GPU and the budgets of the manifest."""
+    """Check reports and launches against the GPU's limits and the budgets. `tell`: spills do not
+    fail."""
     device, architecture = findings.device, findings.architecture
     placed = tuple(findings.placed(device)) if device else ()
     timed = {workload.name for variant in chosen.values() for workload in timed_workloads(context, variant)}
@@ -116,7 +117,7 @@ def _judged(
 
 
 def shapes_of(placed: Sequence[Placed], timed: set[str]) -> tuple[Placement, ...]:
-    """The shapes of launch among them, each once; `timed`: names of the workloads that are timed."""
+    """Distinct launches, each once. `timed`: names of the workloads that are timed."""
     shapes: dict[str, list[Placement]] = {}
     for _, placement in placed:
         key = placement.model_dump_json(exclude={"workload"})
@@ -132,11 +133,11 @@ def shapes_of(placed: Sequence[Placed], timed: set[str]) -> tuple[Placement, ...
 def held_to_budgets(
     library: CompiledLibrary, budgets: Sequence[ResourceBudget], placements: Sequence[Placement]
 ) -> tuple[list[str], list[str], list[str]]:
-    """Kernels that spill more than they may; other budgets that are not kept; kernels whose budget needs a launch,
-    and that no known workload launches. A line each.
+    """Check one library. Returns three lists of lines: excessive spills, other exceeded budgets,
+    and kernels whose budget needs a launch that no workload makes.
 
-    Without a budget a kernel may spill nothing. A budget that fits no kernel is not kept: a kernel that was
-    renamed must not lose it without a word.
+    Without a budget a kernel must not spill. A budget that matches no kernel counts as exceeded:
+    otherwise a renamed kernel would silently lose its budget.
     """
     spilled, broken, unchecked = list[str](), list[str](), list[str]()
     for kernel in library.kernels:
@@ -171,7 +172,7 @@ def held_to_budgets(
 
 
 def _refused(shape: Placement, on: str) -> str:
-    """What is said of a launch that its GPU refuses, with what it asks for where that is too much."""
+    """Message for a launch that the GPU refuses, with the resources it asks for."""
     needs = ""
     if shape.limited_by in ("threads", "registers", "shared memory"):
         registers = "" if shape.registers is None else f" {shape.registers} registers each,"
@@ -180,14 +181,14 @@ def _refused(shape: Placement, on: str) -> str:
 
 
 def _few(names: Sequence[str]) -> str:
-    """`a`, or `a and 3 more`."""
+    """Names as `a`, or `a and 3 more`."""
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
 def _fillings(
     context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, placed: Sequence[Placed]
 ) -> Iterator[Occupancy]:
-    """How timed calls fill the GPU: by the host code's launches, else by the declared launch."""
+    """How timed calls fill the GPU, by reported launches, else by the manifest's."""
     device = findings.device
     if device is None:
         return
@@ -210,7 +211,7 @@ def _fillings(
 
 
 def section(output: ResourcesOutput) -> Section | None:
-    """What one GPU would do: kernels that the timed calls launch, and those that spill or do not fit."""
+    """Section of the report on one GPU: the kernels of timed calls, and those with problems."""
     if not (output.libraries or output.placements or output.fillings):
         return None
     rows = kernel_rows(output)
@@ -224,7 +225,7 @@ def section(output: ResourcesOutput) -> Section | None:
 
 
 def _compiled_line(device: str, libraries: Sequence[CompiledLibrary]) -> str:
-    """What the compiler's report comes to."""
+    """A sentence on the compiler's report: kernels, most registers, spills."""
     kernels = [kernel for library in libraries for kernel in library.kernels]
     if not kernels:
         return f"nothing was compiled for {device}: registers and spills are not known"
@@ -236,7 +237,7 @@ def _compiled_line(device: str, libraries: Sequence[CompiledLibrary]) -> str:
 
 
 def summary_lines(output: ResourcesOutput) -> tuple[str, ...]:
-    """What the compiler's report comes to, and how the timed calls fill the GPU, a sentence each."""
+    """A sentence on the compiler's report, then one for each variant on how it fills the GPU."""
     lines = [_compiled_line(output.device, output.libraries)]
     for name in dict.fromkeys(filling.variant for filling in output.fillings):
         mine = [filling for filling in output.fillings if filling.variant == name]
@@ -248,10 +249,10 @@ def summary_lines(output: ResourcesOutput) -> tuple[str, ...]:
 
 
 def kernel_rows(output: ResourcesOutput) -> list[tuple[str, str, str, str, str]]:
-    """Kernels that spill or cannot be launched, then those that timed calls launch; the journal has all.
+    """Rows (name, registers, spilled bytes, shared memory, resident blocks) of kernels.
 
-    Name, registers, spilled bytes, shared memory, resident blocks. A kernel comes once where several libraries
-    hold it; launches without a compiler's report come last.
+    Kernels with problems come first, then those of timed calls. A kernel in several libraries has
+    one row; launches without a compiler's report come last.
     """
     rest = list(output.placements)
     groups: dict[tuple[str, KernelResources | None], list[Placement]] = {}
@@ -283,5 +284,5 @@ def kernel_rows(output: ResourcesOutput) -> list[tuple[str, str, str, str, str]]
 
 
 def _range(ends: Sequence[str]) -> str:
-    """`3`, or `2 to 4`."""
+    """Two ends as `3`, or `2 to 4`."""
     return ends[0] if ends[0] == ends[-1] else f"{ends[0]} to {ends[-1]}"

@@ -1,4 +1,4 @@
-"""The roofline: what a device reaches, and what a call comes to of that. A processor's is measured here."""
+"""The roofline: peak rates of a device, and how close a call comes. Measures a processor's."""
 
 import json
 import os
@@ -21,24 +21,24 @@ FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-pthread")
 TRIAL_MS = 10
 LIMIT_S = 20.0
 QUIET, TRIES = 0.8, 3
-"""Share of its best moments that a measurement of the roof has to reach, and how often it is tried."""
+"""Share of its best rate that a valid measurement of the roof reaches, and number of attempts."""
 MOST_SHARE = 1.1
-"""A call may come out this much above a roof that was measured itself; further above the roof is wrong."""
+"""Share of a measured roof that a call may reach by noise; beyond it the roof is wrong."""
 UNMEASURED = "the roof of this machine could not be measured"
 
 
 @dataclass(frozen=True)
 class Reach:
-    """What nothing on a device does much better than; None is not known."""
+    """Peak rates of a device; None if unknown."""
 
     flops_per_s: float | None = None
-    """Operations a second; a multiply-add counts as two."""
+    """Operations per second; a multiply-add counts as two."""
     bytes_per_s: float | None = None
     source: str = ""
-    """Where that is known from, or why it is not."""
+    """Source of these rates, or why they are unknown."""
 
     def shares(self, flops: float | None, moved: float | None, seconds: float) -> dict[str, float | None]:
-        """Share of each roof that a call comes to; None where that is unknown."""
+        """Share of each roof that a call reaches; None if unknown. `moved`: bytes."""
         rates = {"arithmetic": (flops, self.flops_per_s), "bandwidth": (moved, self.bytes_per_s)}
         return {
             name: amount / seconds / peak if amount is not None and peak and seconds > 0 else None
@@ -46,11 +46,10 @@ class Reach:
         }
 
     def facts(self, flops: float | None, moved: float | None, seconds: float) -> dict[str, float | str | None]:
-        """Facts of a call with so many operations and bytes (Williams, Waterman, Patterson 2009).
+        """Roofline facts of a call (Williams, Waterman, Patterson 2009).
 
-        Nothing is above its roof: where a call comes to more, that roof is unknown, and which roof it is under
-        too. `moved`: bytes that the call must move at least, so that `bandwidth_share` is a lower bound of the
-        traffic's.
+        `moved`: bytes that the call must move at least, so `bandwidth_share` is a lower bound. A
+        share above `MOST_SHARE` proves the roof wrong: that share and `roof` become None.
         """
         intensity = flops / moved if flops is not None and moved else None
         shares = self.shares(flops, moved, seconds).values()
@@ -66,7 +65,7 @@ class Reach:
         return {**facts, "bandwidth_share": bandwidth_share, "roof": roof}
 
     def exceeded(self, flops: float | None, moved: float | None, seconds: float) -> str:
-        """Which roof a call is above, as `1.56 of the arithmetic roof`; empty where it is below both."""
+        """Roofs that a call exceeds, as `1.56 of the arithmetic roof`; empty if none."""
         shares = self.shares(flops, moved, seconds)
         above = [
             f"{share:.3g} of the {name} roof" for name, share in shares.items() if share and share > MOST_SHARE
@@ -75,10 +74,10 @@ class Reach:
 
 
 def measure_roof(cache: Path, dtype: Dtype, threads: int, working_set: int) -> Generator[Tick, None, Reach]:
-    """What so many threads reach on a working set of so many bytes. Raises LoopError with the reason.
+    """Measure the rates of `threads` threads on `working_set` bytes. Raises LoopError.
 
-    It counts only where nothing else ran meanwhile. Types of two bytes are measured as float32: few processors
-    multiply them in units of their own.
+    Measurements disturbed by other programs are repeated. Two-byte types are measured as float32,
+    because few processors have units for them.
     """
     program = yield from _program(cache)
     kind = "double" if dtype == "float64" else "float"
@@ -96,7 +95,7 @@ def measure_roof(cache: Path, dtype: Dtype, threads: int, working_set: int) -> G
 
 
 def _program(cache: Path) -> Generator[Tick, None, Path]:
-    """The measuring program, compiled for this very processor once."""
+    """The measuring program, compiled once for this processor. Raises WorkFailed."""
     compiler = next((name for name in COMPILERS if compiler_version(name)), None)
     if compiler is None:
         raise WorkFailed(f"{UNMEASURED}: there is no C compiler")
@@ -109,7 +108,7 @@ def _program(cache: Path) -> Generator[Tick, None, Path]:
         return program
     program.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=program.parent) as folder:
-        binary = Path(folder) / program.name  # Renamed when it is whole: another session may do the same.
+        binary = Path(folder) / program.name  # Renamed when complete: sessions may race.
         command = [compiler, *FLAGS, str(SOURCE), "-o", str(binary)]
         done = yield from run(command, limit_s=LIMIT_S, note="compiling the program that measures roofs")
         if not done.ok:
