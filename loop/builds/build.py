@@ -403,10 +403,7 @@ def find_build(name: str, variant: CAbiVariant, folder: Path, *, cache: Path, in
 
 
 def find_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
-    """The cached build with this id, even if its sources have changed since.
-
-    None if it is missing, damaged, or would load other libraries now.
-    """
+    """Cached build with this id, even if its sources changed; None if damaged or loads differ."""
     if (copied := find_python_id(variant_name, build_id, cache)) is not None:
         return copied
     places = (cache / build_id, *sorted(cache.glob(f"{build_id}-*")))

@@ -1,8 +1,7 @@
 """Run a list of jobs: a queue, and slots that each run one job at a time in a thread of their own.
 
-`local`, `ssh`, `ray` and `slurm` make the slots; everything else is common. The job's folder holds
-its state. When a process that waits for jobs dies, the next process reads there which jobs have
-ended.
+`local`, `ssh`, `ray` and `slurm` make the slots. The job's folder holds its state: when a process
+that waits for jobs dies, the next process reads there which jobs have ended.
 """
 
 import contextlib
@@ -334,10 +333,9 @@ def _module(name: str) -> Any:
 
 
 def all_done(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, None, None]:
-    """Run all jobs that are not done yet, and wait until each has ended.
+    """Run all jobs that are not done yet, and wait until each has ended. Closing cancels the rest.
 
-    If a dead process began a job that still runs, wait for it. Closing the generator cancels all
-    open jobs. The state of a failed job says why it failed.
+    A job that a dead process began and that still runs is awaited. A failed job's state says why.
     """
     open_ = {job.id: job for job in jobs if job.state != "done"}
     submitted: set[str] = set()

@@ -90,9 +90,8 @@ class Listed:
 def hosts(project: Path | None) -> dict[str, Listed]:
     """All machines by name. Entries of the project's file replace those of the user's own file.
 
-    `project`: folder of the target; None for the bundled one. Raises DefinitionError with file,
-    line and column; UsageError if other users can change the user's own file, because it names
-    commands.
+    `project`: folder of the target; None: the bundled one. Raises DefinitionError with file and
+    line; UsageError if other users can change the user's own file, because it names commands.
     """
     own = config_folder() / FILE
     if own.is_file() and (why := who_else_may_write(own)):

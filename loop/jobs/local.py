@@ -29,8 +29,7 @@ def slots(width: int) -> list[Slot]:
 def core_parts(count: int) -> list[list[int]]:
     """Split this process's cores into `count` equal lists of numbers; empty if there are too few.
 
-    Neighbouring numbers usually share a NUMA node with one GPU. Hyperthreads of a core stay
-    together.
+    Neighbouring cores share a NUMA node with one GPU. Hyperthreads of a core stay together.
     """
 
     def core(number: int) -> tuple[int, int]:

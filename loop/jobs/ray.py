@@ -35,10 +35,7 @@ SEE = "`ray status` shows the nodes; each needs this loop"
 
 
 def run_there(version: str, id_: str, packed: bytes, *, gpu: bool) -> bytes:
-    """Run a packed job on the node that Ray chose. Returns an archive of results and state files.
-
-    `version`: version of the sender's `loop`. Raises UsageError if the node has another version.
-    """
+    """Run a packed job on Ray's node. Returns an archive. Raises UsageError for another `loop`."""
     if version != loop.__version__:
         message = f"{os.uname().nodename} of the Ray cluster has loop {loop.__version__}, here it is {version}"
         raise UsageError(message, hint=f"pip install kernel-loop=={version} there")

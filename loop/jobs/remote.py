@@ -1,8 +1,7 @@
 """A machine reached by ssh: run scripts there, send files, fetch files.
 
-One OpenSSH master process carries everything and ends with this process. A time limit detects a
-lost connection; the next call reconnects. The machine is not trusted: its output is bounded, and
-callers check all names.
+One OpenSSH master carries everything and ends with this process. After a lost connection the next
+call reconnects. The machine is not trusted: its output is bounded, callers check all names.
 """
 
 import contextlib
@@ -40,8 +39,7 @@ T = TypeVar("T")
 SSH = "LOOP_SSH"
 """Environment variable with a program and options to use instead of `ssh`."""
 BEGIN, END = b"loop-begins-here\n", b"loop-ends-here\n"
-"""Markers around a script's output: login shells print before BEGIN; without END it is incomplete.
-"""
+"""Markers around a script's output: login shells print before BEGIN; without END it was cut."""
 LONGEST_FOLDER = 69
 """Longest path in bytes that leaves room for the name of ssh's control socket."""
 ANSWER_S = 30.0
@@ -163,10 +161,7 @@ class Connection:
     def fetch(
         self, place: str, into: Path, *, most_bytes: int, only: Sequence[str], but: Sequence[str] = ()
     ) -> None:
-        """Copy the names in `only`, except `but`, from `place` to `into`. Raises as `run`.
-
-        Skips links, devices, and files over `most_bytes`.
-        """
+        """Copy the plain files in `only`, except `but`, up to `most_bytes` each. Raises as `run`."""
         options = ["--no-links", "--no-devices", "--no-specials"]
         options += ["--chmod=D700,F600", f"--max-size={most_bytes}"]
         options += [f"--exclude=/{name}" for name in but]
@@ -234,8 +229,7 @@ def _started(command: Sequence[str], **pipes: Any) -> subprocess.Popen[bytes]:
 
 
 def patiently(call: Callable[[], T], seconds: float = 60.0, report: Callable[[str], None] = lambda why: None) -> T:
-    """Repeat `call` while the machine does not answer, for `seconds` at most. `report` gets
-    reasons."""
+    """Repeat `call` for `seconds` while the machine does not answer. `report` gets the reasons."""
     end, waits = time.monotonic() + seconds, list(BACK_OFF_S)
     while True:
         try:

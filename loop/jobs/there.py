@@ -85,9 +85,8 @@ def jobs_sent_away(host: str = "") -> Iterator[tuple[JobFolder, Sent]]:
 def take_in(folder: JobFolder, sent: Sent) -> list[Path]:
     """Copy the sessions that a job made into the local sessions folder. Returns their new folders.
 
-    A session that an interrupted call has already copied stays. Raises WorkFailed if another
-    session has that name. Only the resumed session is replaced, and only if it did not also
-    continue here.
+    A copy by an interrupted call stays. Raises WorkFailed if another session has that name. Only
+    the resumed session is replaced, and only if it did not also continue here.
     """
     taken_in, root = [], Path(sent.sessions)
     for session in sorted((folder.path / SESSIONS).glob("*")):
@@ -264,14 +263,12 @@ class There:
         self.name = connection.name
 
     def _run(self, script: str, limit_s: float = ANSWER_S, **values: str) -> list[str]:
-        """Run a script in `~/.loop` there, with `@NAME@` replaced by values. Returns its output
-        lines."""
+        """Run a script in `~/.loop` there, with `@NAME@` replaced by values. Returns its lines."""
         text = self.connection.run(SHELL + fill_script(script, **values), limit_s=limit_s)
         return text.decode(errors="replace").split("\n")
 
     def ready(self, tree: str = "-") -> Ready:
-        """Home and free space there. Raises UsageError for another `loop`, Busy if `tree` is in
-        use."""
+        """Home and free space there. Raises UsageError for another `loop`, Busy for a used `tree`."""
         home, loop_there, free, *running = self._run(READY, TREE=tree)
         if loop_there != package_digest(package_files()):
             what = "another" if loop_there else "no"
@@ -306,10 +303,7 @@ class There:
         self._run(BEGIN, ID=folder.id, TREE=tree, EXPORTS=exports, PYTHON=python, ASKED=asked)
 
     def look(self, job: str, out: int = 0, talk: int = 0) -> Seen:
-        """Poll a job: its state, and output after the first `out` and `talk` bytes of its streams.
-
-        The answer must match `LOOKED`: the machine is not trusted. Raises WorkFailed otherwise.
-        """
+        """Poll a job, with output after `out` and `talk` bytes. Raises WorkFailed for a bad answer."""
         lines = self._run(LOOK, ID=job, OUT=str(out), TALK=str(talk), CHUNK=str(CHUNK))
         match = LOOKED.fullmatch(lines[0]) if len(lines) >= 4 else None
         if match is None:

@@ -1,7 +1,7 @@
-"""Sessions beside each other: what may be compared, and the page that shows it.
+"""Compare sessions: which figures are comparable, and the page that shows them.
 
-A ratio was measured against a library beside the candidate, so ratios of one target, device and baseline are
-comparable. Latencies are not: they depend on the machine, the day and the hour.
+A ratio is measured against the library in the same session, so ratios of one target, device and
+baseline are comparable. Latencies are not: they depend on the machine and the day.
 """
 
 import datetime
@@ -21,52 +21,52 @@ from loop.report.sections import Section
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 ROOM = 2
-"""Sessions whose intervals fit beside each other on a terminal."""
+"""Most sessions whose intervals fit next to each other on a terminal."""
 UNKNOWN = "?"
 
 
 class ComparedSession(SessionResults):
-    """One session as a comparison sees it."""
+    """One session in a comparison."""
 
     started: datetime.datetime
-    """When it began, UTC."""
+    """Start time, UTC."""
     status: str
-    """How it ended; `open` while it has not."""
+    """Final status; `open` if it has not ended."""
     baseline: str
-    """Library function that ratios are against."""
+    """Library function that ratios are measured against."""
     plan: str = ""
     """Name of the plan."""
     sets: tuple[str, ...] = ()
     """Workload sets of the plan."""
     facts: dict[str, str | None] = Field(default_factory=dict)
-    """Environment: facts by name; None: not on record."""
+    """Facts about the environment, by name; None: not recorded."""
     verdicts: dict[str, dict[str, Verdict]] = Field(default_factory=dict)
-    """Verdicts against the baseline: by variant, then by workload."""
+    """Verdicts against the baseline, by variant, then workload."""
     seconds: float | None = None
-    """Wall time of all its walks."""
+    """Wall time of the session in seconds, all resumed parts included; None if unknown."""
     usd: float | None = None
-    """Sum of its charges; None while it is open."""
+    """Sum of the charges in dollars; None if the session has not ended."""
 
 
 class ComparedRow(Model):
-    """One variant on one workload, session by session."""
+    """One variant on one workload, in each session."""
 
     variant: str
     """Name of the variant."""
     workload: str
     """Name of the workload."""
     cells: tuple[Verdict | None, ...]
-    """One a session, in their order; None where it has no verdict, or none that may stand beside the others."""
+    """A verdict for each session, in order; None: no verdict, or not comparable."""
     change: float | None = None
-    """Ratio of the last session that has one / that of the first."""
+    """Ratio of the last session that has one, divided by the first's."""
     moved: Literal["higher", "lower", "within"] | None = None
-    """Whether the last interval lies above the first, below it, or meets it."""
+    """Whether the last interval is above or below the first, or overlaps it."""
     verdict_changed: bool = False
-    """Whether first and last verdict differ."""
+    """Whether the first and the last verdict differ."""
 
     @classmethod
     def of(cls, variant: str, workload: str, cells: tuple[Verdict | None, ...]) -> "ComparedRow":
-        """A row with what has changed in it."""
+        """A row, with the change between its first and last ratio."""
         verdicts = [cell.verdict for cell in cells if cell is not None]
         timed = [cell for cell in cells if isinstance(cell, SpeedVerdict) and not cell.vague]
         change, moved = None, None
@@ -80,24 +80,24 @@ class ComparedRow(Model):
 
 
 class SessionComparison(Printed):
-    """Sessions beside each other."""
+    """Several sessions, compared."""
 
     schema_version: Literal[3] = 3
     """Number of this schema."""
     sessions: tuple[ComparedSession, ...]
-    """In the order in which they were named."""
+    """The sessions, in the order of the command line."""
     environment: dict[str, tuple[str | None, ...]]
-    """Facts that differ, by name: one value a session, in their order; None: not on record."""
+    """Facts that differ: name to a value for each session, in order; None: not recorded."""
     same: dict[str, str]
-    """Facts that are the same in all of them."""
+    """Facts that all sessions share, by name."""
     rows: tuple[ComparedRow, ...]
-    """Verdicts and ratios."""
+    """Verdicts and ratios, by variant and workload."""
     refused: tuple[str, ...]
-    """What is not compared, and why."""
+    """Figures that are not compared, with the reason."""
 
 
 def compare(sessions: Sequence[ComparedSession]) -> SessionComparison:
-    """Sessions beside each other, with what may not be compared and why."""
+    """Compare sessions. The first ended session decides which others are comparable."""
     first = next((session for session in sessions if session.status != "open"), None)
     reasons: dict[str, str] = {}
     for session in sessions:
@@ -127,7 +127,7 @@ def compare(sessions: Sequence[ComparedSession]) -> SessionComparison:
 
 
 def sections(page: SessionComparison) -> Iterator[Section]:
-    """The page."""
+    """Sections of the comparison page."""
     sessions, letters = page.sessions, LETTERS[: len(page.sessions)]
     rows = []
     for letter, session in zip(letters, sessions, strict=True):
@@ -194,7 +194,7 @@ def _variant(variant: str, page: SessionComparison) -> Section:
 
 
 def _mean(rows: Sequence[ComparedRow]) -> list[tuple[str, ...]]:
-    """Geometric means over the workloads with a sound ratio in every session that has any; none below two."""
+    """Geometric means over workloads that all timed sessions measured; empty for fewer than two."""
     ratios = [
         [
             None if cell is None or (isinstance(cell, SpeedVerdict) and cell.vague) else cell.ratio

@@ -1,4 +1,4 @@
-"""Where a failure was seen before, and what cured it."""
+"""Earlier sessions with the same failure, and what cured it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,34 +14,34 @@ from loop.store import index
 from loop.store.fingerprints import of_step
 
 REMEMBERED = 2000
-"""Sessions that are searched when a step has failed."""
+"""Number of latest sessions that are searched when a step has failed."""
 LOOKED_AT = 12
-"""Occurrences of a failure, the last ones, whose cures are looked for."""
+"""Number of latest occurrences of a failure whose cures are searched."""
 LABELS = {"cuda": "nvcc", "gpu": "GPU"}
 SHOWN = 3
-"""Facts that are named before the rest is counted."""
+"""Most changed facts in a sentence; the rest is counted."""
 HASH = 12
 
 
 @dataclass(frozen=True)
 class Cure:
-    """The first later session in which the same step passed, and what had changed since it failed."""
+    """The first later session in which the same step passed, and what had changed."""
 
     failed: str
-    """The session in which it failed."""
+    """Id of the session in which the step failed."""
     session: str
-    """The session in which it passed; the same one where that was resumed."""
+    """Id of the session in which the step passed; equal to `failed` if that was resumed."""
     environment: tuple[str, ...] = ()
-    """Facts that changed: `torch 2.3.0 -> 2.4.1`."""
+    """Changed facts, as `torch 2.3.0 -> 2.4.1`."""
     commits: tuple[str, str] | None = None
-    """Revisions of the target then and at the cure, where both were committed and differ."""
+    """The target's commits at failure and at cure; None if equal or not committed."""
     sources: bool = False
 
 
 def remembered_failure(rows: Sequence[SessionRow], key: str) -> tuple[list[str], Cure | None]:
-    """The sessions that met a failure, the last first, and the latest cure.
+    """Sessions that had a failure, latest first, and the latest cure.
 
-    `rows`: earlier sessions, oldest first. `key`: signature of the failure.
+    `rows`: earlier sessions, oldest first. `key`: fingerprint of the failure.
     """
     met = [(place, failure) for place, row in enumerate(rows) for failure in row.failures if failure.key == key]
     cures = (_cure_of(rows, place, failure) for place, failure in met[: -LOOKED_AT - 1 : -1])
@@ -50,9 +50,9 @@ def remembered_failure(rows: Sequence[SessionRow], key: str) -> tuple[list[str],
 
 
 def _cure_of(rows: Sequence[SessionRow], place: int, failure: FailureSeen) -> Cure | None:
-    """The first session after `place` on the same target, device and variants that got past its failure.
+    """The first later session on the same target, device and variants that passed the failed step.
 
-    Its step passed there, or failed for other variants only.
+    It may fail for other variants only. `place`: index of the session that failed.
     """
     failed, step = rows[place], (failure.pattern, failure.step)
     if failure.cured_by == failed.id:
@@ -71,7 +71,7 @@ def _cure_of(rows: Sequence[SessionRow], place: int, failure: FailureSeen) -> Cu
 
 
 def _between(failed: SessionRow, passed: SessionRow) -> Cure:
-    """What is on record as having changed from one session to another."""
+    """Everything on record that changed from one session to another."""
     pairs = [(LABELS.get(n, n), getattr(failed.environment, n), getattr(passed.environment, n)) for n in FACTS]
     pairs += [("loop", failed.loop_version, passed.loop_version), ("threads", failed.threads, passed.threads)]
     changed = [(name, before, after) for name, before, after in pairs if before != after]
@@ -86,7 +86,7 @@ def _between(failed: SessionRow, passed: SessionRow) -> Cure:
 
 
 def seen_before_sentence(sessions: Sequence[str], cure: Cure | None) -> str:
-    """`seen before: session X (and 2 more); cured in session Y by ...`."""
+    """A sentence: `seen before: session X (and 2 more); cured in session Y by ...`."""
     more = len(sessions) - 1
     text = f"seen before: session {sessions[0]}" + (f" (and {more} more)" if more else "")
     if cure is None:
@@ -101,20 +101,20 @@ def seen_before_sentence(sessions: Sequence[str], cure: Cure | None) -> str:
 
 @dataclass
 class Recall:
-    """The failures of a project's sessions before one of them."""
+    """Failures of a project's sessions before a given one."""
 
     project: Project
     session: str
-    """Id of the session that asks: later ones do not count."""
+    """Id of the current session; later sessions do not count."""
 
     @cached_property
     def rows(self) -> list[SessionRow]:
-        """The last sessions before this one, oldest first."""
+        """The latest sessions before this one, oldest first."""
         rows = index.rows(self.project.sessions, last=REMEMBERED)
         return [row for row in rows if not row.recorded and row.id < self.session]
 
     def lines(self, record: Finished) -> tuple[str, ...]:
-        """Earlier occurrences of a failed step's errors, a sentence each; empty for any other step."""
+        """A sentence for each error of a failed step that occurred before; empty otherwise."""
         keys = [failure.key for failure in of_step(record)] if record.status == "failed" else []
         try:
             memories = [remembered_failure(self.rows, key) for key in keys]
@@ -123,7 +123,7 @@ class Recall:
         return tuple(seen_before_sentence(sessions, cure) for sessions, cure in memories if sessions)
 
     def failed(self, finished: Sequence[Finished]) -> tuple[dict[str, object], ...]:
-        """The steps that failed, each with what earlier sessions say of it."""
+        """Each failed step, with its errors and their earlier occurrences."""
         return tuple(
             {
                 "step": f"{record.pattern}/{record.step}",

@@ -1,4 +1,4 @@
-"""What the records of a session show, in sentences, and what the next session should do about it. Plain text."""
+"""Conclusions from a session's records, in sentences of plain text."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,12 +13,12 @@ from loop.model.record import Finished, Status, latest_attempts
 from loop.model.verdict import Verdict
 
 HOPELESS = 0.5
-"""A resolution coarser than this is no measurement."""
+"""Relative resolution above which timings cannot be judged."""
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What the steps of a session led to. The last attempt of each step counts."""
+    """Verdicts, gaps and lessons of a session, from the last attempt of each step."""
 
     verdicts: tuple[Verdict, ...]
     not_exercised: tuple[str, ...]
@@ -26,10 +26,10 @@ class Findings:
 
 
 def collect_findings(finished: Iterable[Finished]) -> Findings:
-    """Verdicts, gaps and lessons of all steps, each once, in order, of the target with its kept changes.
+    """Verdicts, gaps and lessons of all steps, each once, in order, with kept changes applied.
 
-    A variant that is incorrect anywhere keeps no verdict on its speed. A kept change's verdicts replace those on
-    the code before it; its verdict against the build before it is left out, since the known good is another build.
+    An incorrect variant keeps no speed verdict. A kept change's verdicts replace those on the
+    earlier code; its verdict against the known good is left out, because that is another build.
     """
     finished = tuple(finished)
     records = latest_attempts(finished)
@@ -55,7 +55,7 @@ def collect_findings(finished: Iterable[Finished]) -> Findings:
 
 
 def session_status(finished: Iterable[Finished], verdicts: Sequence[Verdict]) -> tuple[Status, str]:
-    """How the session ended and why, in one line: failed before aborted before paused before passed."""
+    """Status and reason of a session; failed outranks aborted, then paused, then passed."""
     for verdict in verdicts:
         if verdict.verdict in ("incorrect", "invalid"):
             return "failed", f"{verdict.variant} is {verdict.verdict}: {verdict.reason}"
@@ -77,14 +77,14 @@ def session_status(finished: Iterable[Finished], verdicts: Sequence[Verdict]) ->
 
 
 def learnings(finished: Sequence[Finished]) -> tuple[str, ...]:
-    """Concrete sentences from the records, then those that actions wrote themselves; each once."""
+    """Sentences from measurements, then those that actions wrote, each once."""
     measured = outputs_of(finished, MeasureOutput)
     sentences = [*_extremes(measured), *_noise(measured), *collect_findings(finished).learned]
     return tuple(dict.fromkeys(sentences))
 
 
 def _extremes(outputs: Sequence[MeasureOutput]) -> Iterator[str]:
-    """Best and worst workload of each variant. Inconclusive measurements do not count."""
+    """Best and worst workload of each variant, without inconclusive measurements."""
     conclusive = {
         (verdict.variant, verdict.workload)
         for output in outputs
@@ -113,11 +113,11 @@ def _extremes(outputs: Sequence[MeasureOutput]) -> Iterator[str]:
 
 
 def _noise(outputs: Iterable[MeasureOutput]) -> Iterator[str]:
-    """How far a round's ratio scatters, and which difference that lets one see."""
+    """How much a round's ratio varies, and the smallest difference that this resolves."""
     for output in outputs:
         if output.block_sd is None or output.rounds < 2:
             continue
-        # Half width of the ratio's interval, as a fraction, that this noise leads to after so many rounds.
+        # Half width of the ratio's confidence interval after so many rounds, as a fraction.
         quantile = t_quantile(0.5 + CONFIDENCE / 2, output.rounds - 1)
         resolved = quantile * output.block_sd / math.sqrt(output.rounds)
         if resolved > HOPELESS:
@@ -133,9 +133,9 @@ def _noise(outputs: Iterable[MeasureOutput]) -> Iterator[str]:
 
 
 def where_to_begin(finished: Sequence[Finished], variant: str | None, files: Sequence[str]) -> str:
-    """Where to look for what is wrong with a variant; empty where nothing is wrong.
+    """Where to look for an incorrect variant's error; empty if the variant is correct.
 
-    Names the smallest failing workload where a step looked for it, else the first. `files`: the variant's sources.
+    Names the smallest failing workload that a step found, else the first. `files`: its sources.
     """
     checked = [checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants]
     failures = [checks.first_failure for checks in checked if checks.variant == variant and checks.first_failure]
@@ -148,5 +148,5 @@ def where_to_begin(finished: Sequence[Finished], variant: str | None, files: Seq
 
 
 def one_line(text: str) -> str:
-    """The text on one line: lines of a proposal after the first are commands."""
+    """The text on one line, without a final full stop."""
     return " ".join(text.split()).rstrip(".")

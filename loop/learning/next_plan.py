@@ -1,4 +1,4 @@
-"""What should the next session do, and why? What is wrong comes first, then what was not measured, then speed."""
+"""Propose the next session: fix what is wrong, then measure what is not, then optimise."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,57 +16,57 @@ from loop.store.judgements import StandingFailure, standing_failures, unjudged_s
 
 ALL_JUDGED = "every variant was judged on every set of workloads, on these files, and nothing is wrong"
 LOST = 2
-"""Rejected changes of a variant, with none kept since, after which another way is looked for."""
+"""Rejected changes of a variant in a row, after which `optimize` is no longer proposed."""
 ENOUGH = 2
-"""Sessions that measured the same files, after which an inconclusive one is not repeated."""
+"""Sessions on the same files after which an inconclusive measurement is not repeated."""
 SLOW_PLANS = ("optimize", "tune", "bisect", "debug")
-"""Plans that do more than verify: what failed in one of them is verified again by `baseline`."""
+"""Plans that do more than verify; a failure in one is verified again with `baseline`."""
 
 
 @dataclass(frozen=True)
 class Present:
-    """The target as it is now."""
+    """The current state of the target."""
 
     ground: str
     compiled: Collection[str] = ()
-    """Variants that can be made faster."""
+    """Variants that are compiled, so they can be optimised."""
     tunable: Collection[str] = ()
-    """Those of them for which the target has values to search."""
+    """Compiled variants for which the target lists values to search."""
     weights: Mapping[str, float] = field(default_factory=dict)
-    """Of its workloads, by name."""
+    """Weight of each workload, by name."""
     declared: Mapping[str, Mapping[str, Collection[str]]] = field(default_factory=dict)
-    """Variant that this machine can run or emulate, to its sets, to the names of their workloads."""
+    """Variant that this machine can run or emulate, to its workload sets, to their workloads."""
     for_gpu: bool = True
-    """Whether any variant is made for a GPU."""
+    """Whether some variant is for a GPU."""
 
     def failures(self, rows: Sequence[SessionRow]) -> tuple[StandingFailure, ...]:
-        """Checks that its variants failed and have not passed since, the latest first."""
+        """Failed checks that have not passed since, latest first."""
         names = {name: {w for every in sets.values() for w in every} for name, sets in self.declared.items()}
         return standing_failures(rows, self.ground, names)
 
     def by_variant(self, rows: Sequence[SessionRow]) -> dict[str, list[StandingFailure]]:
-        """The same by variant."""
+        """The standing failures, by variant."""
         grouped: dict[str, list[StandingFailure]] = {}
         for failure in self.failures(rows):
             grouped.setdefault(failure.judgement.variant, []).append(failure)
         return grouped
 
     def wrong(self, rows: Sequence[SessionRow]) -> tuple[str, ...]:
-        """A sentence for each variant that is wrong."""
+        """A sentence for each incorrect variant."""
         return tuple(wrong_sentence(failures) for failures in self.by_variant(rows).values())
 
     def unjudged(self, rows: Sequence[SessionRow]) -> dict[str, tuple[str, ...]]:
-        """Variant to its sets that no session judged on these files."""
+        """Variant to the workload sets on which no session checked these files."""
         return unjudged_sets(rows, self.ground, self.declared)
 
     def claim(self, rows: Sequence[SessionRow]) -> tuple[str, ...]:
-        """That nothing is wrong, where all was judged; else what is wrong, and what was not judged."""
+        """Sentences: what is wrong or unchecked; else that everything was checked and is right."""
         missing = self.unjudged(rows)
         return (*self.wrong(rows), *([never_judged(missing)] if missing else ())) or (ALL_JUDGED,)
 
 
 def wrong_sentence(failures: Sequence[StandingFailure]) -> str:
-    """`fast was wrong in s1 on B1 S65 and 3 more checks (seed 7)`. `failures`: one variant's, the latest first."""
+    """`fast was wrong in s1 on B1 S65 and 3 more checks (seed 7)`, for one variant's failures."""
     first, row, judged = failures[0], failures[0].row, failures[0].judgement
     same = sum(failure.row.id == row.id for failure in failures) - 1
     more = f" and {say.count(same, 'more check')}" if same else ""
@@ -83,26 +83,26 @@ def never_judged(missing: Mapping[str, Sequence[str]]) -> str:
 
 @dataclass(frozen=True)
 class Idea:
-    """One thing that the next session could do."""
+    """A proposal for the next session."""
 
     plan: str
     objective: str
     why: tuple[str, ...]
-    """What in the records leads to it."""
+    """Evidence in the records."""
     variant: str | None = None
-    """The variant it is about; None for all."""
+    """Variant that the proposal is about; None for all."""
     resume: str | None = None
     take: KeptChange | None = None
     blamed: str = ""
-    """The commit to revert or mend before."""
+    """Commit to revert or fix first; empty if none."""
     repeats: StandingFailure | None = None
-    """The failed check to repeat: with its seed, threads and device."""
+    """Failed check to repeat, with its seed, threads and device."""
 
 
 def ideas(rows: Sequence[SessionRow], now: Present, lost: Mapping[str, int]) -> tuple[Idea, ...]:
-    """What could be done next, the most urgent first; the last one is for where nothing else can be run.
+    """Proposals for the next session, most urgent first; the last one always applies.
 
-    `rows`: sessions of one target, oldest first. `lost`: rejected changes of a variant since the last kept one.
+    `rows`: one target's sessions, oldest first. `lost`: rejected changes since the last kept one.
     """
     own = [row for row in rows if not row.recorded]
     ended = [row for row in own if row.status is not None]
@@ -129,7 +129,7 @@ def ideas(rows: Sequence[SessionRow], now: Present, lost: Mapping[str, int]) -> 
         why = f"{last.id} missed its objective: {last.missed}"
         every.append(Idea(last.otherwise or "", "Do what the plan names as the answer to a miss", (why,)))
     every += _slow(ended, now, lost)
-    # What no session judged on these files, unless `baseline` has tried to.
+    # Sets that no session checked on these files, unless `baseline` tried.
     unjudged_sets = now.unjudged(own) if is_measured else {}
     missing = {name: sets for name, sets in unjudged_sets.items() if not _ran("baseline", name, own, now.ground)}
     if missing:
@@ -140,9 +140,9 @@ def ideas(rows: Sequence[SessionRow], now: Present, lost: Mapping[str, int]) -> 
 
 
 def _incorrect(rows: Sequence[SessionRow], now: Present) -> Iterator[Idea]:
-    """A failed check stands until it passes on other sources: the next session repeats exactly that check.
+    """Repeat each failed check until it passes on changed files.
 
-    The way out is an edit, a commit to revert, or a search for that commit.
+    The proposal is to edit, to revert the blamed commit, or to bisect for it.
     """
     bad = wrong_builds(rows)
     for variant, failures in now.by_variant(rows).items():
@@ -164,7 +164,7 @@ def _incorrect(rows: Sequence[SessionRow], now: Present) -> Iterator[Idea]:
 
 
 def _regressed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
-    """A variant was slower than its known good, and no session has measured it since."""
+    """Variants that were slower than their known good in their latest measurement."""
     last = {variant: row for row in rows for variant in (*row.ratios, *row.regressed)}
     for variant, row in last.items():
         if variant not in row.regressed:
@@ -180,7 +180,7 @@ def _regressed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
 
 
 def _blame(variant: str, row: SessionRow, what: str) -> Idea:
-    """A commit is named: revert it or mend it, and look again."""
+    """Proposal to revert or fix the commit that `row` blames. `what`: `wrong` or `slower`."""
     commit = row.blamed[variant].partition(" ")[0]
     if commit == UNCOMMITTED:
         why = f"{row.id} found that they made {variant} {what}"
@@ -191,12 +191,12 @@ def _blame(variant: str, row: SessionRow, what: str) -> Idea:
 
 
 def _searched(row: SessionRow) -> bool:
-    """Whether it has looked for a commit."""
+    """True if the session completed a bisection."""
     return any(step.pattern == "git-bisect" and step.status in ("passed", "failed") for step in row.steps)
 
 
 def _failed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
-    """The last session ended with an error: the failure that came most often before."""
+    """If the last session failed with an error: its most frequent failure so far."""
     for row in rows[-1:]:
         if row.status != "failed" or row.incorrect or row.regressed or not row.failures:
             continue
@@ -215,9 +215,9 @@ def _failed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
 
 
 def _slow(rows: Sequence[SessionRow], now: Present, lost: Mapping[str, int]) -> Iterator[Idea]:
-    """Compiled variants behind the baseline, the largest saving first; those whose changes kept losing come last.
+    """Variants slower than `AHEAD` x baseline, largest saving first; after `LOST` rejections last.
 
-    A plan that ended on these files with nothing kept is not proposed on them again.
+    A plan that ended on these files with nothing kept is not proposed for them again.
     """
     promised = _promised(rows)
     sure = {name: row for row in rows for name in row.ratios if name not in row.unsure and name in now.compiled}
@@ -237,10 +237,7 @@ def _slow(rows: Sequence[SessionRow], now: Present, lost: Mapping[str, int]) -> 
 def _value(
     variant: str, row: SessionRow, weights: Mapping[str, float], promised: Mapping[tuple[str, str], Promise]
 ) -> tuple[float, float, str]:
-    """Mean ratio to the baseline, and the share of time that a faster variant would save, with the reason.
-
-    The mean is geometric and weighted. The share is that of the workload on which it is largest.
-    """
+    """Weighted geometric mean of the ratio, largest share of time to save, and the reason."""
     speeds = row.speeds.get(variant) or {"its workloads": row.ratios[variant]}
     shares = {name: weights.get(name, 1.0) for name in speeds}
     whole = sum(shares.values())
@@ -257,13 +254,13 @@ def _value(
 
 
 def _promised(rows: Sequence[SessionRow]) -> dict[tuple[str, str], Promise]:
-    """Variant and workload to what the last profile of the variant promises."""
+    """Variant and workload to the gain that the variant's latest profile promises."""
     last = {promise.variant: promise for row in rows for promise in row.promises}
     return {(promise.variant, promise.workload): promise.promise for promise in last.values()}
 
 
 def _ran(plan: str, variant: str, rows: Sequence[SessionRow], ground: str) -> bool:
-    """Whether a plan has come to its end on these files."""
+    """True if a session of this plan ended on these files with this variant."""
     ended = (row for row in rows if row.status is not None and row.status not in RESUMABLE)
     return any(
         (row.plan, row.ground) == (plan, ground) and variant in (*row.variants, *row.emulated) for row in ended
@@ -271,7 +268,7 @@ def _ran(plan: str, variant: str, rows: Sequence[SessionRow], ground: str) -> bo
 
 
 def _nothing(rows: Sequence[SessionRow], now: Present) -> Idea:
-    """Nothing more has to be run: what was not tried on these files, then that somebody has to edit."""
+    """The last proposal: something untried on these files, else that the user edits next."""
     here = [row for row in rows if row.measured == now.ground]
     measured = [row for row in here if row.ratios]
     if measured and measured[-1].unsure and len(measured) < ENOUGH:
@@ -289,7 +286,7 @@ def _nothing(rows: Sequence[SessionRow], now: Present) -> Idea:
 
 
 def benefit(idea: Idea, rows: Sequence[SessionRow]) -> str:
-    """What a session may bring, in words. `rows`: sessions of one target, oldest first."""
+    """What the proposed session may bring. `rows`: one target's sessions, oldest first."""
     if idea.take:
         return "the gain that was measured, in your own files"
     if idea.plan not in ("optimize", "tune") or not idea.variant:

@@ -1,9 +1,9 @@
-"""How long will a plan take? From the authors' estimates at first, then from the sessions.
+"""Predict how long a plan takes, from authors' estimates and from past sessions.
 
-Times of one pattern are log-normal with unknown centre and spread. A prior stands for the author's estimate.
-The next time follows Student's t (Gelman et al., Bayesian Data Analysis, 3rd ed., section 3.3). A run counts by
-how like it is to what is asked: the same variants and workloads, the same environment, a cache as warm, how many
-such runs came since. The centre is a weighted median, so one disturbed run moves little.
+Run times of a pattern are log-normal with unknown centre and spread; the author's estimate is the
+prior. The next time follows Student's t (Gelman et al., Bayesian Data Analysis, 3rd ed., section
+3.3). A run's weight depends on its similarity: variants and workloads, environment, warm or cold
+cache, age. The centre is a weighted median, so one disturbed run changes little.
 """
 
 import datetime
@@ -35,52 +35,52 @@ from loop.store import rows as row_of
 from loop.store.index import LOOKED_BACK
 
 FACTS = {"processor": 0.5, "gpu": 0.25, "driver": 0.5, "cuda": 0.5, "torch": 0.5, "compiler": 0.5}
-"""Fields of `Environment`, each with the weight of a run where it differs."""
+"""Fields of `Environment`, each with the factor on a run's weight if the field differs."""
 SPREAD, SPREAD_WORTH = 0.25, 3.0
-"""Standard deviation of log seconds between runs as it is assumed before any, and the runs that this is worth."""
+"""Prior standard deviation of log seconds between runs, and the number of runs it counts as."""
 PRIOR_WORTH = (SPREAD / 1.2) ** 2
-"""Runs that an author's estimate is worth: authors are off by a factor of 3 and more."""
+"""Number of runs that an author's estimate counts as: authors err by a factor of 3 and more."""
 LEVEL = 0.8
-"""Probability of every interval of a time or cost."""
+"""Probability that an interval of time or cost contains the actual value."""
 FORGET = 0.8
-"""Each later run of the same work multiplies the weight of an earlier one by this."""
+"""Factor on a run's weight for each later run of the same work."""
 OTHER_WORK = 0.1
-"""Weight of a run on other variants or workloads."""
+"""Factor on the weight of a run with other variants or workloads."""
 OTHER_CACHE = 0.05
-"""Weight of a run that compiled for one that will not, and the other way round."""
+"""Factor on the weight of a run that compiled if the next one will not, or the reverse."""
 MEASURED = 0.5
-"""Sum of weights from which a prediction is called measured."""
+"""Sum of weights from which a prediction is labelled `measured`."""
 RECENT = 10
-"""Sessions that show what loop itself takes between steps."""
+"""Number of latest sessions for the time that `loop` itself takes between steps."""
 
 
 @dataclass(frozen=True)
 class Duration:
-    """What the next run will probably take."""
+    """Predicted time of the next run: Student's t on log seconds."""
 
     centre: float
     """Logarithm of the median seconds."""
     scale: float
-    """Scale of Student's t of the logarithm."""
+    """Scale of Student's t."""
     freedom: float
     weight: float
-    """Sum of the weights of the runs behind it; 0: only the estimate."""
+    """Sum of the weights of past runs; 0: only the author's estimate."""
 
     @property
     def seconds(self) -> float:
-        """Median."""
+        """Median in seconds."""
         return math.exp(self.centre)
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Seconds between which it lies with probability `LEVEL`."""
+        """Interval in seconds that contains the time with probability `LEVEL`."""
         freedom = min(round(2 * self.freedom) / 2, 200.0)  # Half steps: few quantiles to compute.
         half = t_quantile(0.5 + LEVEL / 2, freedom) * self.scale
         return math.exp(self.centre - half), math.exp(self.centre + half)
 
 
 def expected_duration(estimate_s: float, runs: Iterable[tuple[float, float]]) -> Duration:
-    """The next run, from an estimate in seconds and from pairs of seconds and weight."""
+    """Predict the next run. `estimate_s`: author's estimate; `runs`: seconds and weight of each."""
     logs = [(math.log(max(seconds, 1e-6)), weight) for seconds, weight in runs]
     weight = math.fsum(weight for _, weight in logs)
     guess = math.log(estimate_s)
@@ -93,7 +93,7 @@ def expected_duration(estimate_s: float, runs: Iterable[tuple[float, float]]) ->
 
 
 def weighted_median(pairs: Sequence[tuple[float, float]]) -> float:
-    """The value that half of the weight lies below. `pairs`: values with their weights."""
+    """Smallest value at which half of the weight is reached. `pairs`: values and weights."""
     half, below = sum(weight for _, weight in pairs) / 2, 0.0
     ordered = sorted(pairs)
     for value, weight in ordered:
@@ -104,9 +104,9 @@ def weighted_median(pairs: Sequence[tuple[float, float]]) -> float:
 
 
 def weight_of_environment(here: Environment, there: Environment) -> float:
-    """Weight of a run in one environment for another: 1 where all known facts agree.
+    """Weight of a run in environment `there` for one in `here`; 1 if all known facts agree.
 
-    An unknown fact is no difference, except that no GPU differs from any GPU.
+    An unknown fact counts as equal, except that no GPU differs from any GPU.
     """
     pairs = ((name, getattr(here, name), getattr(there, name)) for name in FACTS)
     return math.prod(FACTS[name] for name, a, b in pairs if a != b and (name == "gpu" or (a and b)))
@@ -114,24 +114,24 @@ def weight_of_environment(here: Environment, there: Environment) -> float:
 
 @dataclass(frozen=True)
 class Forecast:
-    """The time of a whole plan, and of each of its patterns."""
+    """Predicted time of a whole plan, and of each pattern."""
 
     whole: Duration
     patterns: Mapping[str, Duration]
     steps: Mapping[str, Mapping[str, float]]
-    """Seconds of each step that was run before, by pattern."""
+    """Pattern to step to median seconds, for steps that ran before."""
 
     def priced(self, usd_per_hour: float, least_usd: float = 0.0) -> Predicted:
-        """With its cost; `least_usd`: what is charged at least."""
+        """The prediction with its cost in dollars. `least_usd`: minimum charge."""
         (low, high), middle = self.whole.interval, self.whole.seconds
         usd, low_usd, high_usd = (max(least_usd, s / 3600 * usd_per_hour) for s in (middle, low, high))
         return Predicted(seconds=middle, low_s=low, high_s=high, usd=usd, low_usd=low_usd, high_usd=high_usd)
 
 
 def forecast(patterns: Sequence[Pattern], rows: Sequence[SessionRow], now: SessionRow) -> Forecast:
-    """The time of `patterns`, each as often as it is listed.
+    """Predict the time of `patterns`; a pattern counts as often as it is listed.
 
-    `rows`: earlier sessions, oldest first. `now`: the session that is asked about, which has not run yet.
+    `rows`: earlier sessions, oldest first. `now`: the session to predict, which has not run.
     """
     recent = [row for row in rows[-LOOKED_BACK:] if not row.recorded]
     durations, steps = {}, {}
@@ -151,7 +151,7 @@ def forecast(patterns: Sequence[Pattern], rows: Sequence[SessionRow], now: Sessi
     shares = [(part.seconds / total, part) for part in parts]
     whole = Duration(
         centre=math.log(total),
-        scale=sum(share * part.scale for share, part in shares),  # As if all were slow together.
+        scale=sum(share * part.scale for share, part in shares),  # Assumes that patterns are slow together.
         freedom=sum(share * part.freedom for share, part in shares),
         weight=sum(share * part.weight for share, part in shares),
     )
@@ -159,7 +159,7 @@ def forecast(patterns: Sequence[Pattern], rows: Sequence[SessionRow], now: Sessi
 
 
 def _work(row: SessionRow) -> tuple[object, ...]:
-    """Equal for the same work, wherever it is done."""
+    """Key of a session's work: equal for equal work on any machine."""
     variants = frozenset((*row.variants, *row.emulated))
     return row.target, row.device, variants, frozenset(row.workloads), row.threads
 
@@ -167,7 +167,7 @@ def _work(row: SessionRow) -> tuple[object, ...]:
 def _weighted(
     name: str, rows: Sequence[SessionRow], now: SessionRow
 ) -> Iterator[tuple[SessionRow, PatternRun, float]]:
-    """The whole runs of a pattern, the last first, each with what it says about the work that is asked about."""
+    """Complete runs of a pattern, latest first, each with its weight for the session `now`."""
     whole = [(row, run) for row in rows for run in row.runs if run.pattern == name and run.whole]
     compiles = any(run.built for _, run in whole)
     warm = any(  # Some session built these files for these variants in this environment.
@@ -188,64 +188,64 @@ def _weighted(
 
 
 def judged_predictions(rows: Sequence[SessionRow]) -> list[tuple[Predicted, float]]:
-    """Prediction and seconds of each session that stored a prediction and ended with its plan."""
+    """Prediction and actual seconds of each completed session that stored a prediction."""
     return [(row.predicted, row.seconds) for row in rows if row.predicted and row.complete and row.seconds > 0]
 
 
 ENOUGH, FEW = 5.0, 3.0
-"""Runs, by weight, from which a pattern can be validated or retired, and from which it can be doubted."""
+"""Weighted runs needed to validate or retire a pattern, and to doubt it."""
 BAR, RETIRED = 0.6, 0.5
-"""Share of answers that a validated pattern has at least, and below which a pattern is retired."""
+"""Least share of answers of a validated pattern, and share below which a pattern is retired."""
 Run = tuple[PatternRun, float, str]
-"""A run that counts, its weight where the last session ran, and its session."""
+"""A run, its weight in the environment of the last session, and its session's id."""
 
 
 class PatternStatistics(Model):
-    """What the sessions say of one pattern."""
+    """Statistics of one pattern over all sessions."""
 
     name: str
     """Name of the pattern."""
     status: Literal["proposed", "applied", "validated", "doubtful", "retired"]
-    """How it stands."""
+    """Status of the pattern, from the share of runs that gave an answer."""
     why: str
-    """What that rests on."""
+    """The evidence for the status."""
     passed: int
-    """Runs that passed."""
+    """Number of runs that passed."""
     found: int
-    """Runs that found something wrong."""
+    """Number of runs that found something wrong."""
     broken: int
-    """Runs that did neither."""
+    """Number of runs that gave no answer."""
     success: tuple[float, float, float] | None
-    """Share of runs that answered: 5 % quantile, mean, 95 % quantile; None before the first."""
+    """Share of runs with an answer: 5 % quantile, mean, 95 % quantile; None without runs."""
     seconds: float
-    """Median of what the next run takes."""
+    """Predicted median seconds of the next run."""
     interval_s: tuple[float, float]
-    """Its 80 % interval."""
+    """80 % interval of the next run, in seconds."""
     weight: float
     """Sum of the weights of the timed runs."""
     saved_minutes: float
-    """Sum of the minutes that it spared, as measured."""
+    """Measured minutes that the pattern saved."""
     saved_usd: float
-    """The same in dollars."""
+    """The same savings in dollars."""
     last_used: str | None
-    """When it ran last, ISO 8601."""
+    """Time of the latest run, ISO 8601; None without runs."""
     last_session: str | None
-    """In which session."""
+    """Session of the latest run; None without runs."""
 
     @property
     def applied(self) -> int:
-        """Runs that count."""
+        """Number of runs that count."""
         return self.passed + self.found + self.broken
 
 
 def gather_statistics(project: Project, patterns: Mapping[str, Read[Pattern]]) -> dict[str, PatternStatistics]:
-    """The statistics of all patterns, for the environment of the last session."""
+    """Statistics of all patterns of a project, for the last session's environment."""
     rows = [row for row in index.rows(project.sessions) if not row.recorded]
     return of_patterns({name: read.value for name, read in patterns.items()}, rows)
 
 
 def of_patterns(patterns: Mapping[str, Pattern], rows: Sequence[SessionRow]) -> dict[str, PatternStatistics]:
-    """The statistics of patterns. `rows`: sessions, oldest first."""
+    """Statistics of patterns. `rows`: sessions, oldest first."""
     weights = [weight_of_environment(row.environment, rows[-1].environment) for row in rows]
     statistics = {}
     for name, pattern in patterns.items():
@@ -261,7 +261,7 @@ def of_patterns(patterns: Mapping[str, Pattern], rows: Sequence[SessionRow]) -> 
 
 
 def _of_pattern(pattern: Pattern, runs: Sequence[Run], savings: Sequence[Saving]) -> PatternStatistics:
-    """Times are shrunk to the author's estimate."""
+    """Statistics of one pattern; its time combines runs with the author's estimate."""
     good = sum(weight for run, weight, _ in runs if run.success)
     bad = sum(weight for run, weight, _ in runs if not run.success)
     times = [(run.seconds, weight) for run, weight, _ in runs if run.whole and run.seconds > 0]
@@ -298,7 +298,7 @@ def _of_pattern(pattern: Pattern, runs: Sequence[Run], savings: Sequence[Saving]
 
 
 def answer_share(good: float, bad: float) -> tuple[float, float, float]:
-    """The share of answers by Jeffreys' Beta(1/2, 1/2): 5 % quantile, mean, 95 % quantile.
+    """Share of answers, by Jeffreys' prior Beta(1/2, 1/2): 5 % quantile, mean, 95 % quantile.
 
     `good`, `bad`: counts, or sums of weights.
     """
@@ -307,7 +307,7 @@ def answer_share(good: float, bad: float) -> tuple[float, float, float]:
 
 
 def statistics_lines(known: PatternStatistics) -> list[str]:
-    """One pattern's statistics in sentences."""
+    """A pattern's statistics in sentences."""
     text = [f"{known.name} is {known.status}: {known.why}"]
     if known.applied:
         counts = f"{known.passed} passed, {known.found} found something wrong, {known.broken} broke"
@@ -324,9 +324,9 @@ def statistics_lines(known: PatternStatistics) -> list[str]:
 
 
 def how_predictions_held(rows: Sequence[SessionRow]) -> str:
-    """How predictions of time and of gain held, a sentence each; empty where none has an outcome.
+    """Sentences: how accurate predicted times and gains were; empty without any outcome.
 
-    `rows`: oldest first. The outcomes of earlier advice in the last session are named one by one.
+    `rows`: oldest first. Results of earlier advice in the last session are listed one by one.
     """
     sentences = []
     if timed := judged_predictions(rows):
@@ -354,7 +354,7 @@ Row = tuple[str, str, str, str, str]
 
 
 def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Table | None:
-    """Predicted beside actual; None for a session that stored no prediction, or did nothing."""
+    """Predicted and actual times; None if the session stored no prediction or ran no step."""
     known = record.head.predicted
     if known is None or not finished:
         return None
@@ -373,7 +373,7 @@ def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Tab
     for run, name in dict.fromkeys((step.run, step.pattern) for step in steps):
         planned = record.head.plan.find(name)
         mine = [step for step in steps if (step.run, step.pattern) == (run, name)]
-        whole = len(mine) == len(planned.pattern.steps)  # Every step was done.
+        whole = len(mine) == len(planned.pattern.steps)  # Every step ran.
         if whole and planned.low_s is not None and planned.high_s is not None:
             seconds = sum(step.seconds for step in mine)
             rows.append(row(name, planned.seconds, planned.low_s, planned.high_s, seconds, say.seconds))
@@ -381,7 +381,7 @@ def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Tab
 
 
 def foresee(head: SessionHead, setting: Setting) -> SessionHead:
-    """The head with what its plan is expected to take and to cost."""
+    """The session head, with the predicted time and cost of its plan."""
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK)
     now, plan, card = row_of.session_row(head, None, ()), head.plan, rates(setting.project)
     reachable = forecast([planned.pattern for planned in plan.patterns], rows, now)
@@ -402,13 +402,13 @@ def foresee(head: SessionHead, setting: Setting) -> SessionHead:
 
 
 def unpriced_gpu(card: RateCard, head: SessionHead) -> str | None:
-    """The GPU that a session would hold and that the card has no price for: no predicted cost includes it."""
+    """Name of a GPU the session would hold without a price; its cost is in no prediction."""
     free = head.device != "cuda" or gpu_rate(card, head.gpu) is not None
     return None if free else head.gpu or "a GPU"
 
 
 def predicted_cost(card: RateCard, head: SessionHead) -> str:
-    """`$1.32 ($0.58 to $2.98)`, and what is not in it; empty where nothing would be billed."""
+    """`$1.32 ($0.58 to $2.98)` and a missing GPU price; empty if nothing would be charged."""
     known, missing = head.predicted, unpriced_gpu(card, head)
     if known is None or not (known.high_usd or missing):
         return ""
@@ -426,12 +426,12 @@ def expected_text(head: SessionHead) -> str:
 
 
 def in_parentheses(variants: Sequence[str]) -> str:
-    """` (cpu, eager)`; nothing where there are none."""
+    """Names as ` (cpu, eager)`; empty if there are none."""
     return f" ({', '.join(variants)})" if variants else ""
 
 
 class Foreseen(Printed):
-    """What `--dry-run --json` prints: what a session would take."""
+    """Output of `--dry-run --json`: predicted time and cost of a session."""
 
     schema_version: Literal[3] = 3
     """Number of this schema."""
@@ -439,23 +439,23 @@ class Foreseen(Printed):
     plan: str
     """Name of the plan."""
     success: str | None
-    """Its objective."""
+    """Objective of the plan."""
     target: str
     """Name of the target."""
     device: str
-    """Where it would run."""
+    """Device of the session: `cpu` or `cuda`."""
     variants: tuple[str, ...]
-    """Variants."""
+    """Names of the variants."""
     patterns: tuple[PlannedPattern, ...]
-    """What it would walk, and what may be reached, each with its time."""
+    """Patterns of the plan and those it may branch to, each with its time."""
     predicted: Predicted | None
-    """Its time and cost, with their intervals."""
+    """Predicted time and cost, with intervals."""
     unpriced_gpu: str | None
-    """A GPU that the rate card has no price for: no cost includes it."""
+    """GPU without a price on the rate card; no predicted cost includes it."""
 
 
 def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: bool) -> int:
-    """`--dry-run`: the chain with predicted time and cost; nothing runs."""
+    """Print the patterns of `--dry-run` with predicted time and cost; nothing runs."""
     plan, missing = head.plan.plan, unpriced_gpu(card, head)
     if as_json:
         about = {"success": plan.success, "patterns": head.plan.patterns, "predicted": head.predicted}

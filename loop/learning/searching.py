@@ -1,4 +1,4 @@
-"""Which patterns do a few words mean? Each word counts by the weight of the fields that contain it."""
+"""Search patterns by words. A word scores the weight of each field that contains it."""
 
 import re
 from collections.abc import Iterable
@@ -11,26 +11,26 @@ WORD = re.compile(r"[^\W_]+")
 EMPTY = frozenset(
     WORD.findall("a an and are as at be by for from i in is it no not of on or that the there this to was with")
 )
-"""Words that say nothing where others are there."""
+"""Common words, ignored if the query has other words."""
 MOST_WORDS = 12
-"""Words of a question that count: enough for a pasted error message."""
+"""Most words of a query that count: enough for a pasted error message."""
 
 
 class Hit(NamedTuple):
-    """One pattern that was found."""
+    """A pattern found by a search."""
 
     key: str
     score: float
     matched: int
-    """How many of the words it has."""
+    """Number of query words that it contains."""
     asked: int
-    """How many there were."""
+    """Number of query words."""
 
 
 def search(question: str, entries: Iterable[tuple[str, Iterable[tuple[float, str]]]]) -> list[Hit]:
-    """Entries with all the words, the best first; else those with the most of them.
+    """Entries with all query words, best first; if there are none, those with the most words.
 
-    `entries`: name and fields, each field a weight and a text. A word at the beginning of another counts half.
+    `entries`: name and fields, each a weight and a text. A match of a word's beginning counts half.
     """
     every = list(dict.fromkeys(WORD.findall(question.lower())))
     terms = ([word for word in every if word not in EMPTY] or every)[:MOST_WORDS]
@@ -48,7 +48,7 @@ def search(question: str, entries: Iterable[tuple[str, Iterable[tuple[float, str
 
 
 def pattern_fields(pattern: Pattern, rows: Iterable[SessionRow] = ()) -> list[tuple[float, str]]:
-    """What a pattern says, each text with its weight. `rows`: sessions whose failures of its steps count, too."""
+    """Searchable texts of a pattern with weights. `rows`: sessions whose failures count too."""
     steps = " ".join(f"{step.id} {step.title} {step.action} {step.mend or ''}" for step in pattern.steps)
     failures = " ".join(f.text for row in rows for f in row.failures if f.pattern == pattern.name)
     notes = " ".join(note.note for note in pattern.evidence)

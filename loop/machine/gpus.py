@@ -111,8 +111,7 @@ def ask_early() -> None:
 
 
 def _look() -> dict[str, Any]:
-    """The output of `gpus_seen`, run with the environment of `loop`'s workers; else `why` it
-    failed."""
+    """The output of `gpus_seen` in the environment of `loop`'s workers; else `why` it failed."""
     nothing: dict[str, Any] = {"cuda": None, "gpus": []}
     try:
         ask_early()

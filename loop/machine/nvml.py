@@ -108,7 +108,7 @@ class Sensors:
         return None if answer is None else int(answer.value)
 
     def _ask(self, function: str, kind: Any, *which: int) -> Any:
-        """The value that an NVML function writes to its last argument, as `kind`; None on failure."""
+        """The value that an NVML function writes to its last argument, as `kind`; else None."""
         call = getattr(self._library, function, None)
         if call is None:
             return None

@@ -1,9 +1,7 @@
 """Money: what a session cost, what its patterns saved, and decisions that weigh dollars.
 
-Begin with `bill`: measured use times dated prices, and what the cache spared, as measured here. What has no
-figure is named, never zero.
-
-`decisions` are pure rules, and the steps that ask them: keep or stop a GPU, go on or pivot. What nobody knows
-stays unknown; the decision says what it would have to be. `section` is the part of the report, `command` the
-commands.
+Begin with `bill`: measured use times dated prices, and compile time saved by the build cache. A
+resource without a figure is named, never counted as zero. `decisions` holds rules: keep or stop a
+GPU, continue or pivot. If a figure is unknown, the decision states the value it would need.
+`section` writes the part of the report, `command` the commands.
 """

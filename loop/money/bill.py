@@ -1,4 +1,4 @@
-"""What did a session cost, and what did it save? Measured use times dated prices; unknown figures are named."""
+"""A session's cost and savings: measured use times dated prices; unknown figures are named."""
 
 import datetime
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,29 +14,29 @@ from loop.model.profile import same_card
 from loop.model.record import Finished, SessionHead
 
 STALE_DAYS = 30
-"""A price list older than this may no longer be true."""
+"""Age in days above which a price is reported as old."""
 MARKET = ("gpu", "ai")
-"""Resources whose price somebody else sets: an engineer's hour is an assumption, and does not age."""
+"""Resources with a market price, which can go out of date; an engineer's hour is an assumption."""
 NO_AI = "no agent reported its cost, no amount was stated (--ai-usd)"
 CARD = "rates.yaml beside target.yaml (sessions/rates.yaml for the bundled target)"
 
 
 @dataclass(frozen=True)
 class Used:
-    """What a session used, as it was measured."""
+    """Measured use of a session."""
 
     seconds: float
-    """From its first step to its last, by whichever clock can be believed."""
+    """Duration from the first step to the last, by a clock that did not jump."""
     device: Device
     gpu: str | None = None
-    """The GPU it ran on, as its driver names it; None where that is not known."""
+    """Name of the GPU by its driver; None if unknown."""
     ai: AiUse | None = None
     ai_reason: str = NO_AI
     hosts: Sequence[HostUse] = ()
-    """Other machines, with a price of their own, on which its jobs ran."""
+    """Use of other machines that ran the session's jobs and have a price of their own."""
 
     def priced(self, card: RateCard) -> Iterator[Charge | Unmeasured]:
-        """Every resource at the card's prices, or named as unmeasured."""
+        """A charge for each resource at the card's prices, or the reason why it has no figure."""
         rate, waiting = held_rate(card, self.device, self.gpu), card.find(card.waiting)
         if rate is not None:
             yield _by_time(rate, max(self.seconds, rate.minimum_s))
@@ -51,7 +51,7 @@ class Used:
             unknown = Unmeasured(resource="ai", reason=self.ai_reason)
             yield unknown if hourly is None else _by_time(hourly, self.seconds, "stated")
             return
-        # What is known goes before the card's hours; an amount that is not known is nobody's zero.
+        # Reported amounts take precedence over the card's hourly rate; an unknown amount is not zero.
         if ai.usd is not None and ai.source == "stated":
             yield Charge(resource="ai", rate="stated", seconds=0, usd=ai.usd, basis="stated")
         elif ai.usd is not None:
@@ -78,10 +78,10 @@ def make_bill(
     gains: Gains | None = None,
     today: datetime.date | None = None,
 ) -> Bill:
-    """Cost and saving of a session.
+    """Cost and savings of a session.
 
-    `finished`: its ended steps, for builds that the cache spared; none where it only repeats an earlier session.
-    `today`: for the age of prices; None looks at no age.
+    `finished`: its ended steps, for builds from the cache; empty if it only repeats an earlier
+    session. `today`: date for the age of prices; None: no check of the age.
     """
     priced = [*used.priced(card)]
     charges = tuple(item for item in priced if isinstance(item, Charge))
@@ -103,9 +103,9 @@ def make_bill(
 
 
 def spared_builds(finished: Iterable[Finished], usd_per_minute: float) -> tuple[Saving, ...]:
-    """Compiling that the cache spared, pattern by pattern: what the very same build took when it was compiled.
+    """Compile time saved by the build cache, by pattern: the time that the cached build once took.
 
-    Each build counts once a session, and not at all where an earlier attempt of this very session compiled it.
+    A build counts once a session, and not if an earlier attempt in this session compiled it.
     """
     known: set[str] = set()
     cached: dict[str, dict[str, float]] = {}
@@ -125,12 +125,12 @@ def spared_builds(finished: Iterable[Finished], usd_per_minute: float) -> tuple[
 
 
 def judged_before(rows: Iterable[SessionRow], ground: str) -> bool:
-    """Whether an earlier session came to its end on the same files: to repeat it spares nothing."""
+    """True if an earlier session completed on the same files, so repeating it saves nothing."""
     return any(row.ground == ground and row.status in ("passed", "failed") for row in rows)
 
 
 def old_prices(charges: Iterable[Charge], card: RateCard, today: datetime.date) -> Iterator[str]:
-    """A sentence for each price among the charges that is too old, or dated ahead of today."""
+    """A sentence for each charged price that is too old, or dated in the future."""
     for item in charges:
         rate = card.find(item.rate)
         if rate is None or rate.resource not in MARKET or item.basis != "measured":
@@ -148,21 +148,21 @@ def rates_of(card: RateCard, device: Device, gpu: str | None = None) -> tuple[Ra
 
 
 def held_rate(card: RateCard, device: Device, gpu: str | None) -> Rate | None:
-    """The rate of the machine that a session holds; None on a processor, unless the whole machine is rented."""
+    """Rate of the machine held; None on a processor, unless the whole machine is rented."""
     rate = gpu_rate(card, gpu)
     return rate if rate is not None and (device == "cuda" or rate.whole) else None
 
 
 def hourly_usd(card: RateCard, head: SessionHead) -> float:
-    """What an hour of a session is charged, AI left out."""
+    """Dollars that an hour of a session costs, without AI."""
     rates = rates_of(card.attended(head.attended), head.device, head.gpu)
     return sum(rate.usd_per_hour for rate in rates)
 
 
 def gpu_rate(card: RateCard, gpu: str | None) -> Rate | None:
-    """The card's rate for a GPU; None where it is the price of another one.
+    """The card's rate for a GPU; None if the rate is for another GPU.
 
-    `NVIDIA H100 80GB HBM3` is an `NVIDIA H100`; a rate without a GPU is for any.
+    `NVIDIA H100 80GB HBM3` matches `NVIDIA H100`; a rate without a GPU fits any.
     """
     rate = card.find(card.gpu)
     fits = rate is not None and (rate.gpu is None or gpu is None or same_card(rate.gpu, gpu))
@@ -170,7 +170,7 @@ def gpu_rate(card: RateCard, gpu: str | None) -> Rate | None:
 
 
 def no_price(card: RateCard, gpu: str | None) -> str:
-    """That the card charges no rate of this GPU; the prices it has of it, and how to choose one."""
+    """Message that the charged rate is not for this GPU, with the card's prices for the GPU."""
     rate = card.find(card.gpu)
     of = f", the price of a machine with {rate.gpu}" if rate and rate.gpu else ""
     problem = f"the rate card charges {card.gpu}{of}; this GPU is {gpu or 'not known'}"

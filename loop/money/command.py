@@ -1,4 +1,4 @@
-"""`loop cost show|rates|keep-or-stop|pivot`: what sessions cost and saved, prices, decisions in money."""
+"""`loop cost show|rates|keep-or-stop|pivot`: costs, savings, prices, and decisions about money."""
 
 import datetime
 import math
@@ -24,15 +24,15 @@ from loop.report import format as say
 from loop.store import index
 
 SHOWN = 30
-"""Sessions in a table for people; totals are over all of them."""
+"""Most sessions in the printed table; totals cover all sessions."""
 EXACT = 9
-"""Decimals of what is added up: sums of cents come out as cents."""
+"""Decimals to which sums are rounded, so that sums of cents are exact."""
 NEVER_CLOSED = "sessions that never closed are charged for the steps that their journals hold"
 WAITING: tuple[Waiting, ...] = ("nobody", "agent", "engineer")
 
 
 def show_costs(*, target: Path | None, as_json: bool, screen: Screen) -> int:
-    """Sessions and their sum, what was measurably spared, and what has no figure."""
+    """Print each session's cost, the sums, the measured savings, and resources without a figure."""
     here = project(target, Path.cwd())
     rows, damaged = index.read_index(here.sessions)
     card = rates(here)
@@ -57,7 +57,7 @@ def show_costs(*, target: Path | None, as_json: bool, screen: Screen) -> int:
 
 
 def _charged(session: SessionRow, card: RateCard) -> SessionRow:
-    """A session that never closed, charged at the card for the steps that its journal holds."""
+    """A session that never closed, charged for the steps in its journal."""
     seconds = sum(run.seconds for run in session.runs)
     used = Used(seconds=seconds, device=session.device, gpu=session.environment.gpu, hosts=session.hosts)
     charged = make_bill(used, card.attended(session.attended))
@@ -66,7 +66,7 @@ def _charged(session: SessionRow, card: RateCard) -> SessionRow:
 
 
 def totals(name: str, sessions: Sequence[SessionRow]) -> Costs:
-    """Sums over sessions. What nobody measured is None, never 0."""
+    """Sums over sessions. A resource that no session measured is None, never 0."""
     sums: defaultdict[str, float] = defaultdict(float)
     for charge in (charge for session in sessions for charge in session.charges):
         sums[charge.resource] += charge.usd
@@ -84,7 +84,7 @@ def totals(name: str, sessions: Sequence[SessionRow]) -> Costs:
 
 
 def spared_total(sessions: Sequence[SessionRow]) -> tuple[float, float, float | None]:
-    """Minutes and dollars that were spared, and (spared - charged) / charged of the sessions run here."""
+    """Minutes and dollars saved, and the return (saved - cost) / cost of local sessions."""
     savings = [saving for session in sessions for saving in session.savings]
     minutes, usd = sum(saving.minutes for saving in savings), sum(saving.usd for saving in savings)
     cost = sum(session.usd for session in sessions if not session.recorded)
@@ -92,7 +92,7 @@ def spared_total(sessions: Sequence[SessionRow]) -> tuple[float, float, float | 
 
 
 def notes(sessions: Sequence[SessionRow]) -> Iterator[str]:
-    """What has no figure, in how many sessions; what was stated; what the bills themselves say."""
+    """Sentences on resources without a figure, on stated amounts, and the notes of the bills."""
     unmeasured = [missing for session in sessions for missing in session.unmeasured]
     for resource, word in WHO.items():
         reasons = [missing.reason for missing in unmeasured if missing.resource == resource]
@@ -125,7 +125,7 @@ def _show_ledger(ledger: Ledger, screen: Screen) -> None:
 
 
 def show_rates(*, target: Path | None, as_json: bool, screen: Screen) -> int:
-    """The card, with the age of each price."""
+    """Print the rate card, with the age of each price."""
     card, today = rates(project(target, Path.cwd())), datetime.datetime.now(datetime.UTC).date()
     prices = []
     for rate in card.every:
@@ -158,9 +158,9 @@ def keep_or_stop(
     as_json: bool,
     screen: Screen,
 ) -> int:
-    """Both sides, the break-even and the decision; the exit code says nothing of which it is.
+    """Print the cost of idling and of a stop, the break-even and the decision. Always returns 0.
 
-    What nobody gave is taken from the rate card, and a restart from what sessions measured. Raises UsageError.
+    Missing prices come from the rate card, a restart's time from past sessions. Raises UsageError.
     """
     if idle_hours is None:
         raise UsageError("for how long will the GPU idle?", hint="loop cost keep-or-stop --idle-hours 5")
@@ -192,9 +192,9 @@ def keep_or_stop(
 
 
 def _usd_per_hour(stated: float | None, card: RateCard, here: Project) -> float:
-    """Dollars an hour: as stated, else the card's for the GPU at hand, else for the last session's GPU.
+    """Dollars an hour: stated, else the card's rate for this GPU, else for the last session's.
 
-    Raises UsageError, with the prices that the card has for this GPU, where its rate is another GPU's.
+    Raises UsageError, with the card's prices for this GPU, if the charged rate is another GPU's.
     """
     if stated is not None:
         if math.isfinite(stated) and 0 < stated < HIGHEST_USD_PER_HOUR:
@@ -214,7 +214,7 @@ def _usd_per_hour(stated: float | None, card: RateCard, here: Project) -> float:
 def _measured_stop(
     here: Project, card: RateCard, rate: float, who: Waiting | None, restart_minutes: float | None
 ) -> StopCost:
-    """What a stop costs by the minutes of a restart: as given, else as measured. Raises UsageError."""
+    """Cost of a stop by the minutes of a restart: given, else measured. Raises UsageError."""
     rows = _rows(here)
     restart = decisions.restart_of(rows, "cuda") or decisions.restart_of(rows, "cpu")
     if restart_minutes is not None:
@@ -226,12 +226,12 @@ def _measured_stop(
 
 
 def _rows(here: Project) -> list[SessionRow]:
-    """The sessions of a project's target, oldest first."""
+    """Sessions of a project's target, oldest first."""
     return index.rows(here.sessions, target=read_target(here).value.name)
 
 
 def pivot(*, options: Path | None, target: Path | None, as_json: bool, screen: Screen) -> int:
-    """Stop rules and expected values; the exit code says nothing of which it is."""
+    """Print stop rules and expected values. The exit code does not depend on the decision."""
     choices = read_file(options, Options).value if options is not None else None
     rows = _rows(project(target, Path.cwd()))
     rules = decisions.stop_rules([row for row in rows if row.device == rows[-1].device])

@@ -1,4 +1,4 @@
-"""Decisions with money: keep an idle GPU or stop it, go on or pivot, and what a cloud says of the machine."""
+"""Decisions about money: keep or stop an idle GPU, continue or pivot; preemption notices."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,13 +38,13 @@ from loop.steps.context import Context, NoArguments, Result, Working
 
 ENVIRONMENT = "environment-validation"
 GOOD = ("verify", "measure")
-"""The steps that a first good measurement takes, by id, in whichever pattern they are."""
+"""Ids of the steps that a first good measurement needs, in any pattern."""
 RECENT = 10
-"""Restarts that count; older ones say little of today's machine."""
+"""Number of latest restarts that count; older ones say little about today's machine."""
 
 
 def decide_keep_or_stop(idle_hours: float, gpu_usd_per_hour: float, stop: StopCost) -> KeepOrStop:
-    """Both sides, the break-even and the decision. `gpu_usd_per_hour` is above 0."""
+    """Cost of idling and of a stop, break-even and decision. `gpu_usd_per_hour` is above 0."""
     idle_usd = idle_hours * gpu_usd_per_hour
     return KeepOrStop(
         idle_hours=idle_hours,
@@ -60,7 +60,7 @@ def decide_keep_or_stop(idle_hours: float, gpu_usd_per_hour: float, stop: StopCo
 def stop_cost(
     minutes: float, source: str, gpu_usd_per_hour: float, waiting: Waiting, waiting_usd_per_hour: float
 ) -> StopCost:
-    """A stop by the minutes of its restart, times the rates of the GPU and of whoever waits.
+    """Cost of a stop: minutes of the restart times the rates of the GPU and of the waiting person.
 
     `source`: where the minutes come from, in words.
     """
@@ -73,9 +73,9 @@ def stop_cost(
 
 
 def who_waits(card: RateCard, waiting: Waiting | None) -> tuple[Waiting, float]:
-    """Who waits for a restart, and their dollars an hour; None: whoever the card names, else nobody.
+    """Who waits for a restart, and their dollars an hour. `waiting` None: as the rate card says.
 
-    Raises LoopError where the card has no price for them.
+    Raises UsageError if the card has no price for them.
     """
     named = card.find(card.waiting)
     stated: Waiting = "nobody" if named is None else "agent" if named.resource == "ai" else "engineer"
@@ -95,10 +95,10 @@ def who_waits(card: RateCard, waiting: Waiting | None) -> tuple[Waiting, float]:
 def restart_of(
     rows: Iterable[SessionRow], device: Device, finished: Sequence[Finished] = ()
 ) -> tuple[float, str] | None:
-    """Minutes of a restart, the median of the last cold sessions on a device and the same GPU, and their source.
+    """Median minutes of a restart in the latest cold sessions, and their source; None without any.
 
-    A cold session compiled and measured something: a stopped machine repeats its environment check, its build, its
-    verification and its measurement. `finished`: steps of the session under way. None where there was none.
+    A cold session on the latest GPU compiled and measured, as a stopped machine must: environment
+    check, build, verification, measurement. `finished`: steps of the running session.
     """
     restarts = []
     for row in rows:
@@ -118,7 +118,7 @@ def restart_of(
 
 
 def own_restart_s(finished: Sequence[Finished]) -> float | None:
-    """Seconds from an empty machine to the first good measurement in a session under way; None where not cold."""
+    """Seconds from start to first good measurement in the running session; None if not cold."""
     passed = [step for step in latest_attempts(finished) if step.status == "passed"]
     built = next(((step, output) for step in passed if (output := read_output(step, BuildOutput))), None)
     if built is None or not built[1].builds or any(build.cached for build in built[1].builds):
@@ -129,10 +129,10 @@ def own_restart_s(finished: Sequence[Finished]) -> float | None:
 
 
 def advice(break_even_hours: float) -> str:
-    """What to do while nobody knows how long the GPU will stand, in a sentence.
+    """A sentence: what to do while the idle time is unknown.
 
-    Whoever stops after the break-even time pays at most twice what foresight would (to rent or to buy: Karlin,
-    Manasse, Rudolph and Sleator 1988, "Competitive snoopy caching").
+    Stopping after the break-even time costs at most twice the best possible choice (rent or buy:
+    Karlin, Manasse, Rudolph and Sleator 1988, "Competitive snoopy caching").
     """
     within = hours_text(break_even_hours)
     return f"Keep the GPU for {within} of idling, then stop it: that costs at most twice what foresight would."
@@ -141,11 +141,11 @@ def advice(break_even_hours: float) -> str:
 def leave_options(
     rate: float, stop: StopCost | None, gap_hours: float | None, planned: tuple[str, float] | None
 ) -> tuple[Literal["keep", "stop"], list[str]]:
-    """What to do with a machine at `rate` dollars an hour, and the options with their dollars, a line each.
+    """Keep or stop a machine of `rate` dollars an hour; and a line for each option's cost.
 
-    `gap_hours`: the usual time between two sessions. `planned`: until when the user needs it, and the hours until
-    then: it is kept. If the gap or the cost of a restart is unknown, it is stopped, because only its own cost is
-    known.
+    `gap_hours`: usual time between sessions. `planned`: time until which the user needs the
+    machine, and hours until then: it is kept. If the gap or the restart is unknown, it is stopped:
+    only a stop's cost is known.
     """
     first = f"{say.usd(stop.usd)} for {stop.source}" if stop else "no restart was measured, so its cost is unknown"
     lines = [f"A stop it now: {first}"]
@@ -162,7 +162,7 @@ def leave_options(
 
 
 def gap_hours(rows: Iterable[SessionRow]) -> float | None:
-    """Hours between the end of a session and the beginning of the next, the median of the last; None for none."""
+    """Median hours between a session's end and the next one's start; None without a gap."""
     timed = [(row.started.timestamp(), row.seconds) for row in rows if row.started is not None and row.seconds]
     recent = sorted(timed)[-RECENT - 1 :]
     gaps = [(later - begun - seconds) / 3600 for (begun, seconds), (later, _) in pairwise(recent)]
@@ -170,17 +170,17 @@ def gap_hours(rows: Iterable[SessionRow]) -> float | None:
 
 
 OVERRUN = 1.5
-"""Budget + 50 %: beyond it a session was planned on something that is not so."""
+"""Factor over the budget beyond which the assumptions of a session's plan were wrong."""
 WITHOUT_PROGRESS = 2
-"""Sessions without measurable progress after which going on needs a reason."""
+"""Sessions in a row without measurable progress that meet the stop rule."""
 MARGIN = 0.02
-"""A ratio that grew by less than this is the same ratio: `same` needs an interval within 2 %."""
+"""Growth of a ratio below which it counts as unchanged: `same` needs an interval within 2 %."""
 
 
 def weigh_option(option: MachineOption, value_usd: float | None = None) -> OptionValue:
-    """One option: p x value - cost, at both ends of its cost. `value_usd` stands where it does not say its own.
+    """Expected value of an option: probability x value - cost, at both ends of its cost.
 
-    Where its probability or its value is not known, the note says what it would have to be.
+    `value_usd`: default value. If an input is unknown, the note states the value it would need.
     """
     (low, high), p = option.usd, option.probability
     value = option.value_usd if option.value_usd is not None else value_usd
@@ -202,10 +202,10 @@ def weigh_option(option: MachineOption, value_usd: float | None = None) -> Optio
 
 
 def weigh_all(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
-    """Stop rules and options together. An option without an expected value is named: it may be the best of all."""
+    """Combine stop rules and options. The decision also names options without an expected value."""
     weighed = tuple(weigh_option(option, options.value_usd) for option in options.options) if options else ()
     known = [(option.name, option.expected_usd) for option in weighed if option.expected_usd is not None]
-    best = None  # Better at its worst than every other option at its best, and than doing nothing.
+    best = None  # Its worst case beats every rival's best case, and zero.
     for name, (worst, _) in known:
         if worst > 0 and all(worst > other[1] for rival, other in known if rival != name):
             best = name
@@ -234,16 +234,16 @@ def weigh_all(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
 def stop_rules(
     rows: Sequence[SessionRow], budget_s: float | None = None, spent_s: float | None = None
 ) -> list[StopRule]:
-    """The stop rules against the ended sessions of one target on one device, oldest first.
+    """Check the stop rules on ended sessions of one target and device, oldest first.
 
-    `budget_s` and `spent_s` are those of the session that is under way; else the last session's are used.
+    `budget_s`, `spent_s`: of the running session; None: use the last session's prediction.
     """
     ended = [row for row in rows if not row.recorded and row.status in ("passed", "failed")]
     return [no_progress(ended), over_budget(ended, budget_s, spent_s), verdicts_got_worse(ended)]
 
 
 def no_progress(rows: Sequence[SessionRow]) -> StopRule:
-    """Nothing newly right and no ratio beyond noise above its best, for two sessions."""
+    """Stop rule: two sessions with nothing newly correct and no new best ratio beyond noise."""
     rule = f"{WITHOUT_PROGRESS} sessions without measurable progress"
     if len(rows) <= WITHOUT_PROGRESS:
         return StopRule(rule=rule, holds=None, why="too few sessions have ended: three have to")
@@ -255,7 +255,7 @@ def no_progress(rows: Sequence[SessionRow]) -> StopRule:
 
 
 def _progress(before: Sequence[SessionRow], now: SessionRow) -> Iterator[str]:
-    """What a session has that none before it had: a pass, a right variant, a ratio beyond noise above its best."""
+    """Progress that a session made: it passes again, a correct variant, a new best ratio."""
     if before and before[-1].status == "failed" and now.status == "passed":
         yield "it passes again"
     for variant in now.variants:
@@ -273,7 +273,7 @@ def _progress(before: Sequence[SessionRow], now: SessionRow) -> Iterator[str]:
 
 
 def over_budget(rows: Sequence[SessionRow], budget_s: float | None, spent_s: float | None) -> StopRule:
-    """This session against its budget, else the last one against what was predicted for it."""
+    """Stop rule: the running session against its budget, or the last against its prediction."""
     rule, who = f"budget + {100 * (OVERRUN - 1):.0f} %", "this session"
     if budget_s is None or spent_s is None:
         last = rows[-1] if rows else None
@@ -285,7 +285,7 @@ def over_budget(rows: Sequence[SessionRow], budget_s: float | None, spent_s: flo
 
 
 def verdicts_got_worse(rows: Sequence[SessionRow]) -> StopRule:
-    """A variant was right, its files changed, and now it is wrong."""
+    """Stop rule: a correct variant became incorrect after its files changed."""
     rule = "a fix that worsens correctness"
     if len(rows) < 2:
         return StopRule(rule=rule, holds=None, why="there is no session to compare with")
@@ -299,11 +299,11 @@ def verdicts_got_worse(rows: Sequence[SessionRow]) -> StopRule:
 
 
 SETTLED_WITHIN_S = 1.0
-"""Longest wait for a metadata server's first answer; the watch goes on."""
+"""Longest wait in seconds for a metadata server's first answer; the watch goes on."""
 
 
 def preemption(context: Context, arguments: NoArguments) -> Working[PreemptionOutput]:
-    """Which cloud this machine is in, and whether it is about to take it away."""
+    """Report the machine's cloud, and whether the cloud is about to take the machine away."""
     watch, begun = context.watch, time.monotonic()
     while watch is not None and not watch.settled and time.monotonic() - begun < SETTLED_WITHIN_S:
         yield Tick("asking for the cloud's metadata server")
@@ -317,16 +317,16 @@ def preemption(context: Context, arguments: NoArguments) -> Working[PreemptionOu
 
 
 class KeepTerms(Model):
-    """What is known of the gap that follows."""
+    """Parameters of `session.keep_or_stop`."""
 
     idle_hours: Hours | None = None
-    """Hours until the GPU is needed again; leave it out where nobody knows."""
+    """Hours until the GPU is needed again; leave it out if unknown."""
     waiting: Waiting | None = None
-    """Who waits for a restart. Default: whoever the rate card names."""
+    """Who waits for a restart. Default: as the rate card says."""
 
 
 def keep_or_stop(context: Context, arguments: KeepTerms) -> Working[KeepOutput]:
-    """Both sides of keeping the GPU, by the restart that was measured and the prices of the card."""
+    """Weigh keeping the GPU against stopping it, by the measured restart and the card's prices."""
     yield from ()
     card, gpu = context.task.card, next(iter(context.task.machine.gpus), None)
     rate = gpu_rate(card, gpu) if card else None
@@ -344,14 +344,14 @@ def keep_or_stop(context: Context, arguments: KeepTerms) -> Working[KeepOutput]:
 
 
 class PivotTerms(Model):
-    """Where the options are."""
+    """Parameters of `session.pivot`."""
 
     options: Text = "pivot.yaml"
-    """File with the options, from the target's folder; without one the stop rules stand alone."""
+    """File with the options, relative to the target's folder; without it only stop rules count."""
 
 
 def pivot(context: Context, arguments: PivotTerms) -> Working[PivotOutput]:
-    """Stop rules against the sessions so far, and the options by expected value."""
+    """Check the stop rules on the sessions so far, and rank the options by expected value."""
     yield from ()
     path = context.task.folder / arguments.options
     options = read_file(path, Options).value if path.is_file() else None

@@ -1,4 +1,4 @@
-"""What sessions cost; decisions: keep or stop a GPU, go on or pivot; and what is known of a preemption."""
+"""Results: costs of sessions, keep-or-stop and pivot decisions, preemption notices."""
 
 from typing import Annotated, Literal
 
@@ -16,36 +16,33 @@ Hours = Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)]
 
 
 def hours_text(hours: float) -> str:
-    """`12 min`, `4.0 h`."""
+    """Hours as text: `12 min`, `4.0 h`."""
     return f"{60 * hours:.0f} min" if hours < 1 else f"{hours:.1f} h"
 
 
 class Costs(Model):
-    """What sessions took and cost, in dollars. None: nobody measured it; 0: nothing was used."""
+    """Duration and cost of sessions, in dollars. None: not measured; 0: nothing was used."""
 
     name: str
-    """The session's id; `sum` for all of them."""
+    """Id of the session; `sum` for all sessions."""
     sessions: int
-    """How many."""
+    """Number of sessions."""
     minutes: float
-    """Wall time."""
+    """Wall time in minutes."""
     gpu_usd: float | None
-    """For GPUs."""
+    """Dollars for GPUs."""
     ai_usd: float | None
-    """For AI."""
+    """Dollars for AI."""
     engineer_usd: float | None
-    """For people who attended, as stated."""
+    """Dollars for attending people, as stated."""
     usd: float | None
-    """All that is known."""
+    """Sum of all known dollars."""
     partial: tuple[str, ...] = ()
-    """Resources that some session has no figure for: their dollars are a part."""
+    """Resources that some sessions have no figure for, so their dollars are only a part."""
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """A row of a table: minutes, and dollars by resource; `+` where some of them were not measured.
-
-        What is not known is a question mark, never a zero.
-        """
+        """A table row: name, minutes, dollars by resource. `?`: unknown; `+`: only a part."""
         cells = [self.name, f"{self.minutes:.1f}"]
         dollars = {"gpu": self.gpu_usd, "ai": self.ai_usd, "engineer": self.engineer_usd, "": self.usd}
         for resource, usd in dollars.items():
@@ -56,35 +53,35 @@ class Costs(Model):
 
 
 class Ledger(Printed):
-    """What sessions cost, and what was measurably spared."""
+    """Costs of sessions, and measured savings."""
 
     schema_version: int = 6
     """Number of this schema."""
     totals: Costs
-    """All of them."""
+    """Sums over all sessions."""
     rows: tuple[Costs, ...]
-    """Each of them."""
+    """One row for each session."""
     spared_minutes: float
-    """Minutes that sessions measurably spared."""
+    """Measured minutes that sessions saved."""
     spared_usd: float
-    """The same in dollars."""
+    """The same savings in dollars."""
     roi: float | None
-    """Dollars spared for each that was spent; None where nothing was charged or nothing spared."""
+    """(Saved - cost) / cost, in dollars; None if nothing was charged or saved."""
     notes: tuple[str, ...]
-    """What the figures rest on."""
+    """Limits of these figures, a sentence each."""
     damaged: dict[str, str]
-    """Folders that are left out, each with the reason."""
+    """Session folders that were skipped, each with the reason."""
 
 
 class AgedRate(Rate):
     """A price with its age."""
 
     age_days: int
-    """Days since it was true."""
+    """Days since the price was valid."""
     old: bool
-    """Whether that is long ago."""
+    """Whether the price is too old to rely on."""
     charged_at: bool
-    """Whether sessions are charged at it."""
+    """Whether sessions are charged at this price."""
 
 
 class Prices(Printed):
@@ -93,23 +90,23 @@ class Prices(Printed):
     schema_version: int = 2
     """Number of this schema."""
     rates: tuple[AgedRate, ...]
-    """All of them."""
+    """All prices."""
 
 
 class StopCost(Model):
-    """What stopping the GPU costs."""
+    """Cost of stopping the GPU and restarting it later."""
 
     usd: float
     """Dollars."""
     source: str
-    """What that rests on, in words."""
+    """How the cost was found, in words."""
     waiting: Waiting | None = None
-    """Who waits for the restart; None where the cost was given as a whole."""
+    """Who waits for the restart; None if the cost was given as a whole."""
     waiting_usd_per_hour: float = 0.0
-    """What an hour of theirs costs."""
+    """Dollars that an hour of waiting costs."""
 
     def sides(self, gpu_usd_per_hour: float) -> tuple[str, ...]:
-        """What idling and a stop cost, and after how long they cost the same, a line each."""
+        """Lines: cost of idling, cost of a stop, and the idle time at which both are equal."""
         waiting = ", while nobody waits" if self.waiting else ""
         if self.waiting in ("agent", "engineer"):
             waiting = f", while an {self.waiting} waits at {say.rate(self.waiting_usd_per_hour)} an hour"
@@ -121,56 +118,56 @@ class StopCost(Model):
 
 
 class KeepOrStop(Printed):
-    """Both sides of keeping an idle GPU, and what follows."""
+    """Cost of keeping an idle GPU against stopping it, and the decision."""
 
     schema_version: int = 4
     """Number of this schema."""
     idle_hours: float
-    """Hours until the GPU is needed again, as expected."""
+    """Expected hours until the GPU is needed again."""
     gpu_usd_per_hour: float
-    """What an hour of the GPU costs."""
+    """Dollars that an hour of the GPU costs."""
     idle_usd: float
-    """The cost of keeping it: hours times rate."""
+    """Cost of keeping the GPU: hours times rate."""
     stop_usd: float
-    """The cost of stopping it."""
+    """Cost of stopping the GPU."""
     break_even_hours: float
-    """Idle hours that cost as much as that."""
+    """Idle hours at which keeping costs as much as stopping."""
     decision: Literal["keep", "stop"]
-    """The cheaper of both; to keep where both cost the same."""
+    """The cheaper choice; `keep` if both cost the same."""
     stop: StopCost | None = None
-    """What a stop costs."""
+    """Details of the cost of a stop."""
 
     @property
     def sentence(self) -> str:
-        """Both sides, the break-even and the decision."""
+        """The decision with both costs and the break-even."""
         both = f"idle ${self.idle_usd:.2f} against ${self.stop_usd:.2f} for a stop"
         return f"{self.decision.capitalize()} it: {both} (break-even {hours_text(self.break_even_hours)})."
 
 
 class KeepOutput(Output):
-    """Whether to keep the GPU now that the work is done."""
+    """Whether to keep the GPU after the work is done."""
 
     actions = ("session.keep_or_stop",)
 
     gpu_usd_per_hour: float = 0.0
-    """What an hour of the GPU costs."""
+    """Dollars that an hour of the GPU costs."""
     stop: StopCost | None = None
-    """What a stop costs; None where no restart is known."""
+    """Cost of a stop; None if no restart time is known."""
     expected: KeepOrStop | None = None
-    """The decision for the idle time that was given; None where none was."""
+    """The decision for the given idle time; None if none was given."""
 
 
 class MachineOption(Model):
-    """One way to go on."""
+    """One option for how to continue."""
 
     name: Text
     """What would be done."""
     usd: tuple[Dollars, Dollars]
-    """What it costs, from least to most."""
+    """Lowest and highest cost in dollars."""
     probability: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
-    """How likely it succeeds; leave it out where nobody knows."""
+    """Probability of success, 0 to 1; leave it out if unknown."""
     value_usd: Dollars | None = None
-    """What success is worth; leave it out where nobody knows."""
+    """Value of success in dollars; leave it out if unknown."""
 
     @model_validator(mode="after")
     def _in_order(self) -> "MachineOption":
@@ -180,81 +177,81 @@ class MachineOption(Model):
 
 
 class Options(Model):
-    """The ways to go on, as somebody estimates them."""
+    """The file of options for `pivot`, with a person's estimates."""
 
     format: Literal[1]
     """Format number of this file."""
     question: Text
-    """What has to be decided."""
+    """The decision to make."""
     value_usd: Dollars | None = None
-    """What success is worth, for options that do not say."""
+    """Value of success in dollars, for options that state none."""
     options: Annotated[tuple[MachineOption, ...], Field(min_length=1, max_length=50)]
     """The options."""
 
 
 class OptionValue(Model):
-    """One option, weighed."""
+    """An option with its expected value."""
 
     name: str
     """What would be done."""
     usd: tuple[float, float]
-    """What it costs."""
+    """Lowest and highest cost in dollars."""
     expected_usd: tuple[float, float] | None
-    """Probability times value less cost, from worst to best; None where either is not known."""
+    """Probability times value minus cost, worst and best; None if either is unknown."""
     note: str
-    """What follows, in words."""
+    """The conclusion in words."""
 
     @property
     def line(self) -> str:
-        """All of it; expected is probability times value less cost."""
+        """Name, cost, expected value and conclusion, on one line."""
         costs, worth = (dict.fromkeys(map(say.usd, ends)) for ends in (self.usd, self.expected_usd or ()))
         expected = f", expected {' to '.join(worth)}" if worth else ""
         return f"{self.name}: costs {' to '.join(costs)}{expected}; {self.note}"
 
 
 class StopRule(Model):
-    """A reason to stop that was agreed on before."""
+    """A reason to stop that was agreed in advance."""
 
     rule: str
-    """What it says."""
+    """Text of the rule."""
     holds: bool | None
-    """Whether it is met; None where the records do not tell."""
+    """Whether the rule is met; None if the records do not tell."""
     why: str
-    """The records that say so."""
+    """The evidence in the records."""
 
     @property
     def line(self) -> str:
-        """All of it."""
+        """Rule, result and evidence, on one line."""
         met = {True: "met", False: "not met", None: "unknown whether it is met"}[self.holds]
         return f"{self.rule}: {met}; {self.why}"
 
 
 class Pivot(Printed):
-    """Whether to go on, and with what."""
+    """Whether to continue, and with which option."""
 
     schema_version: int = 3
     """Number of this schema."""
     question: str | None = None
-    """What has to be decided."""
+    """The decision to make; None without a file of options."""
     stop: bool
     """Whether a stop rule is met."""
     rules: tuple[StopRule, ...]
-    """The stop rules, each with what the records say."""
+    """The stop rules, each with its evidence."""
     options: tuple[OptionValue, ...] = ()
-    """The options, weighed."""
+    """The options with their expected values."""
     best: str | None = None
-    """The option whose worst case is above every other known one's best; None where the ranges overlap."""
+    """Option whose worst case beats every rival's best case and zero; None if there is none."""
     decision: str
-    """What follows, in a sentence."""
+    """The conclusion in a few sentences."""
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What follows, then each stop rule and each option."""
+        """The conclusion, then a line for each stop rule and each option."""
         return (self.decision, *(rule.line for rule in self.rules), *(option.line for option in self.options))
 
 
 class PivotOutput(Output):
-    """Whether to go on, seen from inside a session."""
+    """Whether to continue, decided by a step of a session."""
 
     actions = ("session.pivot",)
 
@@ -263,11 +260,11 @@ class PivotOutput(Output):
 
 
 class PreemptionOutput(Output):
-    """Whether the machine may be taken away, and is about to be."""
+    """Whether the cloud is about to take the machine away."""
 
     actions = ("session.preemption",)
 
     cloud: str | None = None
-    """The cloud it is in; None where no metadata server answers."""
+    """The machine's cloud; None if no metadata server answers."""
     notice: str = ""
-    """What is about to happen to it."""
+    """What will happen to the machine; empty if nothing is planned."""

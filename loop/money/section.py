@@ -1,4 +1,4 @@
-"""What a report says of money: one line on cost and return, the account behind it, decisions with both sides."""
+"""The report's section on money: cost and return, the bill behind them, and decisions."""
 
 from collections.abc import Iterator, Sequence
 
@@ -19,7 +19,7 @@ def money_line(bill: Bill, seconds: float) -> str:
 
 
 def cost(bill: Bill, seconds: float) -> str:
-    """`$1.53 (GPU $0.02 measured, engineer $1.51 stated)`; what has no known price is named, never zero."""
+    """`$1.53 (GPU $0.02 measured, engineer $1.51 stated)`; names what has no known price."""
     sums: dict[tuple[str, str], float] = {}
     for charge in bill.charges:
         sums[charge.resource, charge.basis] = sums.get((charge.resource, charge.basis), 0.0) + charge.usd
@@ -34,7 +34,7 @@ def cost(bill: Bill, seconds: float) -> str:
 
 
 def roi(bill: Bill) -> str:
-    """`ROI -0.61: 1.2 min spared, as measured here, are worth $0.0117`; else what is missing."""
+    """`ROI -0.61: 1.2 min spared, measured here, are worth $0.0117`; else the reason for no ROI."""
     if bill.roi is not None:
         spared = say.seconds(60 * sum(saving.minutes for saving in bill.savings))
         worth = f"{spared} spared, measured here, are worth {say.usd(bill.saved_usd)}"
@@ -44,10 +44,10 @@ def roi(bill: Bill) -> str:
 
 
 def sections(bill: Bill, seconds: float, finished: Sequence[Finished]) -> Iterator[Section]:
-    """What a session cost, what it spared, and what was decided for that. `seconds`: what it took."""
+    """A session's bill, savings and decisions. `seconds`: duration of the session."""
     rows: list[tuple[str, ...]] = []
     for charge in bill.charges:
-        hourly, used = "-", "-"  # Not paid by the hour.
+        hourly, used = "-", "-"  # Not charged by the hour.
         if charge.seconds > 0:
             hourly, used = say.rate(charge.usd / charge.seconds * 3600), say.seconds(charge.seconds)
         rows.append((WHO[charge.resource], charge.rate, hourly, used, say.usd(charge.usd), charge.basis))
@@ -70,7 +70,7 @@ def sections(bill: Bill, seconds: float, finished: Sequence[Finished]) -> Iterat
 
 
 def _remarks(bill: Bill) -> Iterator[str]:
-    """Resources that nobody measured or that have no known price, then notes, then the gain of kept changes."""
+    """Resources without a figure and why, then notes, then the gain of kept changes."""
     for missing in bill.unmeasured:
         measured = missing.resource == "gpu" or (missing.resource == "ai" and bill.ai is not None)
         yield f"{WHO[missing.resource]}: {missing.reason if measured else f'not measured ({missing.reason})'}"
@@ -85,7 +85,7 @@ def _remarks(bill: Bill) -> Iterator[str]:
 
 
 def decisions(finished: Sequence[Finished]) -> tuple[str, ...]:
-    """Of each kind the last that was decided, in lines."""
+    """The last keep-or-stop and the last pivot decision, as lines."""
     lines: list[str] = []
     for decision in outputs_of(finished, KeepOutput)[-1:]:
         lines.append(decision.message)

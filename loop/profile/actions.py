@@ -36,8 +36,7 @@ ON_GPU = (*SHARES, "stall")
 
 
 def leaf_words(profile: Profile) -> tuple[Profile, str]:
-    """A profile with display text for its leaf and promised gain, and the workload with its
-    figures."""
+    """A profile with display text for its leaf and gain, and the workload with its figures."""
     ratio, time_us = profile.facts.get("ratio"), profile.facts.get("time_us")
     figures = [say.times(ratio)] if isinstance(ratio, float) else []
     figures += [say.latency(time_us)] if isinstance(time_us, float) else []
@@ -70,7 +69,7 @@ def value(fact: Fact) -> str:
 
 
 def notes(profiles: Sequence[Profile]) -> tuple[str, ...]:
-    """Sources of facts, and reasons why facts are unknown. Facts with the same note share a line."""
+    """Sources of facts, and reasons for unknown facts. Facts with the same note share a line."""
     lines = []
     for profile in profiles:
         for texts, unknown in ((profile.sources, ""), (profile.unknown, " unknown")):
@@ -189,10 +188,7 @@ def profile(context: Context, arguments: ProfileTerms) -> Working[ProfileOutput]
 def _look(
     context: Context, measured: Measurement, build: Build | None, variants: int, roof: Reach
 ) -> Generator[Tick, None, Notes]:
-    """Collect every fact about one variant on one workload.
-
-    `variants`: number of variants that share the step's time limit.
-    """
+    """Collect all facts about one variant on one workload; `variants` share the time limit."""
     notes, bench = Notes(), context.bench
     notes.tell({"device": bench.device, "ratio": measured.ratio, "time_us": measured.candidate_us})
     _look_at_roof(context, measured, roof, notes)
@@ -240,8 +236,7 @@ def _look_at_roof(context: Context, measured: Measurement, roof: Reach, notes: N
 
 
 def _roof(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Generator[Tick, None, Reach]:
-    """Peak rates of the device for a type. A processor's are measured on the largest working set,
-    and shared by all variants."""
+    """Peak rates of the device for a type; a processor's measured on the largest working set."""
     bench = context.bench
     if bench.device == "cuda":
         device = gpu_at_hand(context)

@@ -78,10 +78,9 @@ def time_share_won(ratio: float, weight: float = 1.0, gain: float | None = None)
 
 
 def worst_measurements(output: MeasureOutput, names: Collection[str]) -> dict[str, Measurement]:
-    """For each variant, the measurement with the largest possible saving of time.
+    """For each variant, largest saving first, the measurement with the most time to save.
 
-    Inconclusive workloads count only if a variant has no other, because their lowest ratio is
-    noise. The variant with the largest saving comes first.
+    Inconclusive workloads count only if a variant has no other: their lowest ratio is noise.
     """
     words = {(v.variant, v.workload): v.verdict for v in output.verdicts if isinstance(v, SpeedVerdict)}
     timed = {variant for variant, _ in words} & {*names}

@@ -101,8 +101,7 @@ class KernelFindings:
 def runs_on(code: str, device: str) -> bool:
     """True if a GPU (`device`) runs machine code of architecture `code`.
 
-    The major numbers must be equal, and the code's minor number not higher. `sm_90a` runs on
-    `sm_90` only, `sm_100f` on its family.
+    Majors must be equal, and the code's minor no higher. `sm_90a` runs on `sm_90` alone.
     """
     code_match, there = ARCHITECTURE.match(code), ARCHITECTURE.match(device)
     if not code_match or not there or code_match[1] != there[1]:
@@ -248,9 +247,8 @@ def ask_launches(
 ) -> Generator[Tick, None, tuple[WorkloadLaunches, ...]]:
     """The launches of each workload, as the host code reports them in a dry run.
 
-    `build`: the variant built for the emulator. If the variant returns an error, only that workload
-    is `declined`. If the library crashes, hangs or cannot be asked, that workload is the last one
-    in the result.
+    `build`: the variant built for the emulator. A returned error makes one workload `declined`.
+    After a crash or hang the result ends with that workload, as `lost`.
     """
     calls: list[WorkloadLaunches] = []
     terms = bench.side(build.variant, build).terms

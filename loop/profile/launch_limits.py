@@ -43,11 +43,7 @@ Placed = tuple[KernelLaunch, Placement]
 def resident(
     device: DeviceFacts, threads: int, registers: int | None = None, shared_bytes: int | None = None
 ) -> Held:
-    """Resident blocks per multiprocessor for `threads` a block, `registers` a thread, shared bytes
-    a block.
-
-    A resource that is None is unknown and does not limit.
-    """
+    """Resident blocks per multiprocessor, and their limit; a resource of None does not limit."""
     warps = math.ceil(threads / WARP)
     limits = {"blocks a multiprocessor": device.blocks_per_sm, "threads": 0}
     if 1 <= threads <= THREADS_PER_BLOCK:
@@ -97,8 +93,7 @@ def fill_of_launch(
 def declared_filling(
     name: str, launch: Launch, workload: Workload, device: DeviceFacts | int, *, at_hand: bool
 ) -> Occupancy | None:
-    """How a launch of the manifest fills a GPU, or a processor with `device` threads; None: no
-    work.
+    """How the manifest's launch fills a GPU or `device` processor threads; None: no work.
 
     Raises ExpressionError for a formula without a value.
     """
@@ -202,7 +197,7 @@ def _gpu_of(context: Context, variant: Variant, default: str) -> DeviceFacts | N
 
 
 def gpu_at_hand(context: Context) -> DeviceFacts | None:
-    """Facts of the session's GPU, from `environment.device` if that step ran; None without a GPU."""
+    """Facts of the session's GPU, from `environment.device` if that step ran; None: no GPU."""
     latest = context.latest("environment.device")
     if not latest:
         return context.bench.gpu

@@ -39,7 +39,6 @@ def compiler_report(
     """Vectorisation facts from compiling a variant's sources to assembly, and why there are none.
 
     `vectorised`: number of loops that gcc vectorised, counted per place and vector width.
-    `vector_share`: see the function of that name.
     """
     if not is_gcc(compiler_version(variant.build.compiler) or ""):
         return {}, f"{variant.build.compiler} is not gcc, whose report is read"
@@ -65,8 +64,7 @@ def is_gcc(version: str) -> bool:
 
 
 def vector_share(listing: str) -> float | None:
-    """Share of vector instructions in an x86 listing's floating-point arithmetic; None if it has
-    none."""
+    """Share of vector instructions in the floating-point arithmetic of x86 assembly, or None."""
     kinds = [match["kind"] for match in ARITHMETIC.finditer(listing)]
     return kinds.count("p") / len(kinds) if kinds else None
 
@@ -89,10 +87,7 @@ def observe(
 
 
 def trace(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Generator[Tick, None, Watched]:
-    """Kernels of one call by torch's profiler in a process of its own: name, time, registers.
-
-    An error becomes the reason in the result.
-    """
+    """Kernels of one call by torch's profiler, in its own process; an error becomes the reason."""
     try:
         yield from bench.expect(workload, wide=True)
         with bench.open(side) as worker:
@@ -120,8 +115,7 @@ PERCENT = {
 }
 """Fact to the ncu counter that gives it, in per cent."""
 STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
-"""Counter of warps stalled for a reason, averaged over issued instructions; all reasons sum to all
-warps."""
+"""Stalled warps by reason, averaged over issued instructions; all reasons add up to all warps."""
 WAITS = {
     "long_scoreboard": "loads from device memory",
     "short_scoreboard": "shared memory and special units",

@@ -67,8 +67,7 @@ def resources(context: Context, arguments: ResourceTerms) -> Working[ResourcesOu
 def _judged(
     context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, *, tell: bool
 ) -> ResourcesOutput:
-    """Check reports and launches against the GPU's limits and the budgets. `tell`: spills do not
-    fail."""
+    """Check reports and launches against GPU limits and budgets. `tell`: spills do not fail."""
     device, architecture = findings.device, findings.architecture
     placed = tuple(findings.placed(device)) if device else ()
     timed = {workload.name for variant in chosen.values() for workload in timed_workloads(context, variant)}

@@ -76,8 +76,8 @@ class Reach:
 def measure_roof(cache: Path, dtype: Dtype, threads: int, working_set: int) -> Generator[Tick, None, Reach]:
     """Measure the rates of `threads` threads on `working_set` bytes. Raises LoopError.
 
-    Measurements disturbed by other programs are repeated. Two-byte types are measured as float32,
-    because few processors have units for them.
+    Repeats disturbed measurements. Two-byte types run as float32: few processors have units for
+    them.
     """
     program = yield from _program(cache)
     kind = "double" if dtype == "float64" else "float"
